@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from functools import cache
-from typing import Any, Final
+from typing import Final
 
 import dagster as dg
 
-from orchestration import names
-from orchestration.metadata import plain_cell, table_metadata
-from orchestration.ops.layout_ops import PLAN_CONFIG, apply_op, observe_op, plan_op, record_op, verify_op
-from orchestration.partitions import partitions_definition
-from orchestration.quirks import TableAssets, early_features, named_graph
-from orchestration.table_card import TableCard
+from platform_core import names
+from platform_core.dagster_internals import TableAssets, early_features
+from platform_core.metadata import plain_cell, table_metadata
+from platform_core.partitions import partitions_definition
+from platform_core.table_card import TableCard
 
 with early_features():  # Dagster calls backfill policies beta
     _BACKFILL: Final = dg.BackfillPolicy.multi_run(max_partitions_per_run=31)
@@ -54,12 +51,13 @@ def _describe_data(card: TableCard) -> str:
     return "\n\n".join(paragraphs)
 
 
-def layout_asset(card: TableCard, warehouse_path: str) -> dg.AssetsDefinition:
+def layout_asset(card: TableCard, warehouse_path: str, graph: dg.GraphDefinition) -> dg.AssetsDefinition:
     """Return the layout asset of one table; materialising it merges all files that can be merged.
 
     Args:
         card: the table.
         warehouse_path: location of the warehouse.
+        graph: ops that materialise the layout.
     """
     key = names.layout_key(warehouse_path, card.name)
     data = names.data_key(warehouse_path, card.name)
@@ -84,7 +82,6 @@ def layout_asset(card: TableCard, warehouse_path: str) -> dg.AssetsDefinition:
         tags={"dredge/table": names.tag_value(card.name)},
         metadata={names.TABLE_NAME: card.name, **location},
     )
-    graph = layout_graph(card.name, names.node_name(warehouse_path, card.name))
     return TableAssets(
         keys_by_input_name={"data": data},
         keys_by_output_name={"result": key},
@@ -103,36 +100,3 @@ def _describe_upkeep(card: TableCard) -> str:
             "and start a run only when the writers fall behind, are silent, or do not compact at all."
         )
     return "sensors start compactions by the table's own rules when sorted runs pile up."
-
-
-def layout_graph(table: str, name: str) -> dg.GraphDefinition:
-    """Return the five ops of one table's layout as a graph.
-
-    All tables share the ops, except ``apply``, which has a pool per table.
-    """
-    return named_graph(_common_graph(), name, {_APPLY: apply_op(table)})
-
-
-_APPLY: Final = "apply"
-
-
-@cache
-def _common_graph() -> dg.GraphDefinition:
-    observe, plan, verify, record = (op.alias(op.name) for op in (observe_op(), plan_op(), verify_op(), record_op()))
-    apply = apply_op("any.table").alias(_APPLY)
-
-    @dg.graph(
-        name="layout",
-        ins={"data": dg.GraphIn()},
-        config=dg.ConfigMapping(config_schema=PLAN_CONFIG, config_fn=_config_of_ops),
-    )
-    def layout(data: Any) -> Any:
-        report = apply(plan(observe(data)))
-        return record(report, verify(report))
-
-    return layout
-
-
-def _config_of_ops(config: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the configuration of the two ops that plan, from that of the launchpad (names and hashes only)."""
-    return {verb: {"config": dict(config)} for verb in ("plan", "apply")}

@@ -20,9 +20,9 @@ import pyarrow as pa
 
 from bench.harness import MIB, Result, in_own_process
 from lsm_core.processes import LOOPBACK, end_group, free_port, group_lives
-from orchestration import names
 from orchestration.verbs.dagster_client import DagsterClient, PlatformFailed
 from orchestration.verbs.dagster_process import INSTANCE, start_platform
+from platform_core import names
 
 TABLES, TARGET_SECONDS = 1_000, 5.0
 CHANGED, UNCHANGED_TARGET, CHANGED_TARGET = 50, 1.0, 5.0
@@ -47,9 +47,9 @@ os.environ.update(DREDGE_WAREHOUSE=sys.argv[1], DREDGE_RUNNER="local", DREDGE_SE
 import dagster as dg
 import pyarrow as pa
 from lsm_core import Catalog, SchemaChange
-from orchestration import names
+from platform_core import names
 from orchestration.definitions import defs
-from orchestration.resources import WarehouseResource
+from platform_core.resources import WarehouseResource
 repository, warehouse, cursors = defs().get_repository_def(), WarehouseResource.from_environment(), {}
 
 def tick(instance, sensor):

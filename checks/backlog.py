@@ -8,10 +8,10 @@ from typing import Final
 import dagster as dg
 
 from lsm_core.options import TableOptions
-from orchestration import names
-from orchestration.health import PartitionHealth
-from orchestration.policies import Policy
-from orchestration.policies.decisions import Backlog, backlog_of
+from platform_core import names
+from platform_core.health import PartitionHealth
+from platform_core.policies import Policy
+from platform_core.policies.decisions import Backlog, backlog_of
 
 LEVEL0_FILES: Final = "level-0 files (worst bucket)"
 SMALL_FILES: Final = "small files (worst partition)"

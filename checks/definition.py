@@ -14,13 +14,13 @@ from typing import Any, Final
 import dagster as dg
 
 from lsm_core.maintenance import CheckLimits, CheckReport
-from orchestration import names
-from orchestration.metadata import plain_cell
-from orchestration.partitions import partitions_definition
-from orchestration.policies import Policy
-from orchestration.quirks import TableChecks, early_features, named_op, resolve_annotations
-from orchestration.resources.warehouse import WarehouseResource
-from orchestration.table_card import TableCard
+from platform_core import names
+from platform_core.dagster_internals import TableChecks, early_features, named_op, resolve_annotations
+from platform_core.metadata import plain_cell
+from platform_core.partitions import partitions_definition
+from platform_core.policies import Policy
+from platform_core.resources.warehouse import WarehouseResource
+from platform_core.table_card import TableCard
 
 OFF: Final = "off"
 _SHOWN: Final = 20

@@ -23,11 +23,11 @@ from checks.definition import failed_result, result_if_refused
 from lsm_core import Table
 from lsm_core.errors import DredgeError
 from lsm_core.maintenance import newest_compaction
-from orchestration.metadata import plain_cell
-from orchestration.policies.policy import Expectation
-from orchestration.resources.spark_resource import SparkResource
-from orchestration.resources.warehouse import WarehouseResource
-from orchestration.table_card import TableCard
+from platform_core.metadata import plain_cell
+from platform_core.policies.policy import Expectation
+from platform_core.resources.spark_resource import SparkResource
+from platform_core.resources.warehouse import WarehouseResource
+from platform_core.table_card import TableCard
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -22,21 +22,20 @@ from checks.definition import (
     selected_checks,
     under_policy,
 )
-from checks.merged_view import merged_view_result
+from checks.merged_view import VerifyVerdict, merged_view_result
 from checks.tree_invariants import tree_result
 from lsm_core.maintenance import CHECKS, BucketHealth, CheckReport, checks_of
 from lsm_core.maintenance.checks.layout_condition import ALIVE, JUDGES, condition_of
 from lsm_core.metadata.store import TableStore
-from orchestration import names
-from orchestration.blocked import blocking_failure, newest_evaluations
-from orchestration.health import TableHealth, table_health
-from orchestration.ops.layout_ops import VerifyVerdict
-from orchestration.partitions import partition_of, partitions_of
-from orchestration.policies import DecisionScope, Policy, Subject, TableFacts, policy_source
-from orchestration.policies.decisions import expiring_of
-from orchestration.resources.spark_resource import SparkResource
-from orchestration.resources.warehouse import WarehouseResource
-from orchestration.table_card import TableCard
+from platform_core import names
+from platform_core.health import TableHealth, table_health
+from platform_core.obstacles import blocking_failure, newest_evaluations
+from platform_core.partitions import partition_of, partitions_of
+from platform_core.policies import DecisionScope, Policy, Subject, TableFacts, policy_source
+from platform_core.policies.decisions import expiring_of
+from platform_core.resources.spark_resource import SparkResource
+from platform_core.resources.warehouse import WarehouseResource
+from platform_core.table_card import TableCard
 
 MERGED_VIEW_PROMISE: Final = (
     "The merged rows of every bucket are the same before and after the compaction, according to an independent reader: "

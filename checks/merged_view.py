@@ -4,26 +4,42 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Final
 
 import dagster as dg
 
 from checks.definition import failed_result
+from checks.undo_protection import KeptFiles, keep_for_undo
 from lsm_core.errors import CorruptFile, SnapshotNotFound, UnsupportedFeature
 from lsm_core.format.snapshot import CommitKind
 from lsm_core.maintenance import Proof, VerifyReport, proof_of, rows_given_buckets, undone_by, verify_snapshots
 from lsm_core.metadata import snapshots, tags
 from lsm_core.metadata.store import TableStore
-from orchestration import names
-from orchestration.blocked import newest_comparison
-from orchestration.metadata import plain_cell
-from orchestration.ops.kept_for_undo import KeptFiles, keep_for_undo
-from orchestration.ops.layout_ops import bucket_text, judge_undo
-from orchestration.resources.spark_resource import SparkResource
-from orchestration.resources.warehouse import WarehouseResource
+from platform_core import names
+from platform_core.metadata import plain_cell
+from platform_core.obstacles import newest_comparison
+from platform_core.resources.spark_resource import SparkResource
+from platform_core.resources.warehouse import WarehouseResource
+from platform_core.table_card import count_text
 
 _LOOK_BACK: Final = 50
 """Newest materialisations of a layout that are searched for a run's own."""
+
+
+@dataclass(frozen=True)
+class VerifyVerdict:
+    """Result of the verify op.
+
+    Attributes:
+        ok: whether the rows are the same.
+        level: level of the comparison, "V0" to "V3".
+        text: explanation in one sentence.
+    """
+
+    ok: bool
+    level: str
+    text: str
 
 
 def merged_view_result(
@@ -252,3 +268,41 @@ def published_snapshot(
         raise LookupError(f"run {records[0].run_id[:8]}, which maintained {table} last, was deleted from Dagster")
     snapshot_id = run.tags.get(names.published_tag(table))
     return None if snapshot_id is None else int(snapshot_id)
+
+
+def judge_undo(store: TableStore, snapshot: int) -> VerifyVerdict | None:
+    """Return the verdict on a snapshot that undid a compaction, or None for any other snapshot.
+
+    Such a snapshot need not have the rows of the previous one. If no commit came in between, it must have the rows
+    from before the compaction.
+
+    Raises:
+        CorruptFile: the snapshot or its ledger entry is damaged.
+        SnapshotNotFound: `snapshot` does not exist.
+    """
+    undone = undone_by(store, snapshots.read(store, snapshot))
+    if undone is None:
+        return None
+    compaction_id = undone.snapshot_id
+    undone_text = "a compaction" if compaction_id is None else f"snapshot {compaction_id}"
+    subject = f"snapshot {snapshot} undid {undone_text}"
+    if compaction_id is None or not undone.whole or compaction_id != snapshot - 1:
+        text = (
+            f"{subject}, in whole or in part, and other commits may have followed: "
+            "there is nothing to compare it with; the undo verified the restored files itself"
+        )
+        return VerifyVerdict(ok=True, level="V0", text=text)
+    try:
+        comparison = verify_snapshots(store, compaction_id - 1, snapshot)
+    except SnapshotNotFound as error:
+        return VerifyVerdict(ok=True, level="V0", text=f"{subject}: there is nothing left to compare it with ({error})")
+    differing_buckets = ", ".join(difference.bucket for difference in comparison.differences)
+    outcome = "have the same rows" if comparison.ok else f"are DIFFERENT in {differing_buckets}"
+    text = f"{subject}: snapshots {compaction_id - 1} and {snapshot} {outcome}"
+    return VerifyVerdict(comparison.ok, comparison.level, text)
+
+
+def bucket_text(snapshot: int, rows: int) -> str:
+    """Return why the snapshot that assigns buckets to postponed rows is not compared with the previous one."""
+    rows_text = count_text(rows, "postponed row")
+    return f"snapshot {snapshot}: {rows_text} got a bucket and became visible: there is nothing to compare with"

@@ -7,7 +7,7 @@ import dagster as dg
 from checks.definition import failed_result
 from lsm_core.maintenance.checks.tree_validity import inspect_tree
 from lsm_core.metadata.store import TableStore
-from orchestration.metadata import plain_cell
+from platform_core.metadata import plain_cell
 
 _SHOWN = 20
 

@@ -13,9 +13,9 @@ from pydantic import BaseModel, Field
 
 from lsm_core.errors import InvalidOption
 from orchestration.definitions import build_definitions, collector_at_rest
-from orchestration.policies.policy_files import POLICIES_VARIABLE
-from orchestration.resources.spark_resource import CONFIG_VARIABLE, RUNNER_VARIABLE, flat_spark_config
-from orchestration.resources.warehouse import CATALOG_VARIABLE, WAREHOUSE_VARIABLE
+from platform_core.policies.policy_files import POLICIES_VARIABLE
+from platform_core.resources.spark_resource import CONFIG_VARIABLE, RUNNER_VARIABLE, flat_spark_config
+from platform_core.resources.warehouse import CATALOG_VARIABLE, WAREHOUSE_VARIABLE
 
 
 class WarehouseParameters(BaseModel):

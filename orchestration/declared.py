@@ -10,10 +10,10 @@ from typing import Final
 import dagster as dg
 
 from lsm_core.errors import InvalidOption
-from orchestration import names
-from orchestration.policies import Policies
-from orchestration.quirks import early_features
-from orchestration.table_card import TableCard
+from platform_core import names
+from platform_core.dagster_internals import early_features
+from platform_core.policies import Policies
+from platform_core.table_card import TableCard
 
 _READERS: Final = "readers"
 

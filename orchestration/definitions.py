@@ -16,7 +16,6 @@ import dagster as dg
 from assets import data_asset, layout_asset
 from checks import data_checks, layout_checks
 from lsm_core.errors import InvalidOption
-from orchestration import names
 from orchestration.declared import with_declarations
 from orchestration.jobs import (
     action_jobs,
@@ -28,14 +27,16 @@ from orchestration.jobs import (
     warehouse_health_job,
     warehouse_jobs,
 )
-from orchestration.policies import Policies, Policy, PolicySource, policy_source
-from orchestration.resources import LedgerResource, SparkResource, WarehouseResource
-from orchestration.resources.listing import describe_with_listing, listing_file
-from orchestration.resources.settings import RUN_JOB_VARIABLE, RUN_PARTITIONED_VARIABLE, Settings, run_assets
-from orchestration.resources.warehouse import describe_table, list_tables
+from orchestration.ops.layout_ops import layout_graph
 from orchestration.sensors import catalog_sensor, failure_sensor, idle_sensor, sorted_run_sensor, watch_sensor
-from orchestration.table_card import TableCard
 from orchestration.warehouse_health import warehouse_health_asset
+from platform_core import names
+from platform_core.policies import Policies, Policy, PolicySource, policy_source
+from platform_core.resources import LedgerResource, SparkResource, WarehouseResource
+from platform_core.resources.listing import describe_with_listing, listing_file
+from platform_core.resources.settings import RUN_JOB_VARIABLE, RUN_PARTITIONED_VARIABLE, Settings, run_assets
+from platform_core.resources.warehouse import describe_table, list_tables
+from platform_core.table_card import TableCard
 
 _LOG = logging.getLogger(__name__)
 DEMO_VARIABLE: Final = "DREDGE_DEMO"
@@ -77,7 +78,12 @@ def build_definitions(
     shown = [] if only is not None and set(only) == {names.warehouse_health_key(warehouse.path)} else cards
     checks = [check for card in shown for check in table_checks(card, warehouse.path, policies.of(card.name))]
     assets: list[dg.AssetsDefinition | dg.AssetSpec] = [
-        asset for card in shown for asset in (data_asset(card, warehouse.path), layout_asset(card, warehouse.path))
+        asset
+        for card in shown
+        for asset in (
+            data_asset(card, warehouse.path),
+            layout_asset(card, warehouse.path, layout_graph(card.name, names.node_name(warehouse.path, card.name))),
+        )
     ]
     if cards:
         assets.append(warehouse_health_asset(cards, warehouse.path, source))

@@ -7,13 +7,11 @@ from typing import Any, Final
 
 import dagster as dg
 
-from checks.adoption import adopt_op
-from checks.audit import Audit, TwoSnapshots, audit_op, verify_op
-from checks.data_checks import DeepCheck, deep_check_op, rules_op
-from checks.layout_checks import report_checks
 from lsm_core.maintenance.action import all_actions
-from orchestration import names
+from orchestration.ops.adopt_op import adopt_op
 from orchestration.ops.approval import APPLY_PLAN
+from orchestration.ops.audit_ops import Audit, TwoSnapshots, audit_op, verify_op
+from orchestration.ops.data_check_ops import DeepCheck, deep_check_op, rules_op
 from orchestration.ops.resume_op import ResumedTables, resume_op
 from orchestration.ops.retention_op import retention_op
 from orchestration.ops.table_ops import (
@@ -26,9 +24,10 @@ from orchestration.ops.table_ops import (
 )
 from orchestration.ops.warehouse_ops import Maintenance, maintain_op, orphan_plans_op
 from orchestration.ops.what_if_op import WhatIf, what_if_op
-from orchestration.quirks import UnresolvedAssetJobDefinition
-from orchestration.resources.settings import Settings
-from orchestration.resources.warehouse import WarehouseResource
+from platform_core import names
+from platform_core.dagster_internals import UnresolvedAssetJobDefinition
+from platform_core.resources.settings import Settings
+from platform_core.resources.warehouse import WarehouseResource
 
 _EXECUTOR: Final = dg.in_process_executor
 
@@ -71,7 +70,7 @@ def action_jobs() -> list[dg.JobDefinition]:
     return [
         *jobs,
         _table_job(PLAN_ONLY, planning, PlanOnly),
-        _job(APPLY_PLAN, applying, apply_plan_op(report_checks), ApprovedPlan),
+        _job(APPLY_PLAN, applying, apply_plan_op(), ApprovedPlan),
         _job(names.WHAT_IF_JOB, simulating, what_if_op, WhatIf),
     ]
 
@@ -85,7 +84,7 @@ def _table_job(name: str, description: str, config: type[dg.Config], action: str
             "given": {**config_values["arguments"], "table": config_values["table"], "dry_run": True},
         }
 
-    return _job(name, description, table_op(report_checks), config, op_config, action)
+    return _job(name, description, table_op(), config, op_config, action)
 
 
 def _job(
@@ -129,7 +128,7 @@ def warehouse_jobs() -> dict[str, dg.JobDefinition]:
             names.MAINTAIN_JOB,
             "Maintain many tables by one plan, the most urgent first, within limits. "
             "Decisions are those of the sensors: declined tables are skipped with the same reason.",
-            maintain_op(report_checks),
+            maintain_op(),
             Maintenance,
         ),
         names.ORPHAN_PLANS_JOB: _plain_job(

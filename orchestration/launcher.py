@@ -23,8 +23,8 @@ from dagster._grpc.types import ExecuteRunArgs
 from dagster._serdes import ConfigurableClassData, serialize_value
 
 from lsm_core.processes import start_tick
-from orchestration import names
-from orchestration.resources.settings import RUN_ASSETS_VARIABLE, RUN_JOB_VARIABLE, RUN_PARTITIONED_VARIABLE
+from platform_core import names
+from platform_core.resources.settings import RUN_ASSETS_VARIABLE, RUN_JOB_VARIABLE, RUN_PARTITIONED_VARIABLE
 
 if TYPE_CHECKING:
     from multiprocessing.context import ForkServerContext, ForkServerProcess
@@ -34,6 +34,7 @@ PROCESS_TAG: Final = "dredge/process"
 PRELOADED: Final = (
     "dagster._cli.api",
     "dagster._daemon",
+    "platform_core.resources",
     "assets",
     "checks",
     "orchestration.jobs",

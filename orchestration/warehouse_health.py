@@ -16,17 +16,17 @@ from lsm_core.maintenance.action import size_text
 from lsm_core.maintenance.score import history_parts_of, reasons_of
 from lsm_core.maintenance.table_ranking import TableNeed, need_of, ranked
 from lsm_core.maintenance.writers_compact import WATCHING
-from orchestration import names
-from orchestration.blocked import blocking_failure, other_warehouse, suspensions
-from orchestration.metadata import launch_link, plain_cell
 from orchestration.ops.approval import APPLY_PLAN
-from orchestration.policies import Decision, DecisionOutcome, DecisionScope, Policies, PolicySource, Reason
-from orchestration.policies.decisions import due_work
-from orchestration.policies.watching import overdue
-from orchestration.quirks import resolve_annotations
-from orchestration.resources.warehouse import WarehouseResource
 from orchestration.sensors.looks import OpenTable, open_table
-from orchestration.table_card import TableCard, count_text
+from platform_core import names
+from platform_core.dagster_internals import resolve_annotations
+from platform_core.metadata import launch_link, plain_cell
+from platform_core.obstacles import blocking_failure, other_warehouse, suspensions
+from platform_core.policies import Decision, DecisionOutcome, DecisionScope, Policies, PolicySource, Reason
+from platform_core.policies.decisions import due_work
+from platform_core.policies.findings import overdue
+from platform_core.resources.warehouse import WarehouseResource
+from platform_core.table_card import TableCard, count_text
 
 _SHOWN: Final = 50
 _UNHEALTHY: Final = 10.0

@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-PACKAGES = ("lsm_core", "orchestration", "assets", "checks")
+PACKAGES = ("lsm_core", "platform_core", "assets", "checks", "orchestration")
 
 
 def modules() -> dict[str, Path]:

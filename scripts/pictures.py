@@ -34,7 +34,7 @@ class Place:
 def room_of(module: str) -> str:
     """Return the room of a module, such as "lsm_core.read" or "checks"; "" for the package modules themselves."""
     parts = module.split(".")
-    if parts[0] in {"lsm_core", "orchestration"}:
+    if parts[0] in {"lsm_core", "platform_core", "orchestration"}:
         return ".".join(parts[:2]) if len(parts) > 1 else ""
     return parts[0]
 
@@ -88,7 +88,12 @@ def _picture(edges: Mapping[str, set[str]]) -> str:
     missing = sorted(edges.keys() - {room for row in listed for room in row})
     rows = [row for row in [*listed, missing] if row]
     return _drawn(
-        rows, arrows(edges), {room: room.removeprefix(f"{_ENGINE}.").removeprefix("orchestration.") for room in edges}
+        rows,
+        arrows(edges),
+        {
+            room: room.removeprefix(f"{_ENGINE}.").removeprefix("platform_core.").removeprefix("orchestration.")
+            for room in edges
+        },
     )
 
 

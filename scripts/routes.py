@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from types import FrameType
 from typing import Final
 
-_OWN: Final = ("lsm_core.", "orchestration.", "assets.", "checks.")
+_OWN: Final = ("lsm_core.", "platform_core.", "orchestration.", "assets.", "checks.")
 
 
 @dataclass(frozen=True)
@@ -47,14 +47,14 @@ ROUTES = (
             ("orchestration.sensors.table_sensors", "a tick: one decision per table and partition"),
             ("orchestration.sensors.table_sweep", "tables one after another, within the tick's budget"),
             ("orchestration.sensors.looks", "a table that did not move is neither opened nor read again"),
-            ("orchestration.health", "one reading of metadata per snapshot, shared by all sensors"),
-            ("orchestration.policies.decisions", "numbers and thresholds become run, skip or decline, with the reason"),
+            ("platform_core.health", "one reading of metadata per snapshot, shared by all sensors"),
+            ("platform_core.policies.decisions", "numbers and thresholds become run, skip or decline, with the reason"),
             ("orchestration.sensors.run_requests", "a run request whose key holds the plan's hash"),
             ("assets.table_assets", "the layout materialised: five ops, then the checks"),
             ("orchestration.ops.layout_ops", "observe, plan, apply, verify, record"),
-            ("orchestration.resources.spark_resource", "which runner carries the bucket tasks"),
+            ("platform_core.resources.spark_resource", "which runner carries the bucket tasks"),
             ("checks.merged_view", "V3: both snapshots by Spark SQL; blocks what follows"),
-            ("orchestration.blocked", "a failed check stops further maintenance"),
+            ("platform_core.obstacles", "a failed check stops further maintenance"),
         ),
     ),
     Route(

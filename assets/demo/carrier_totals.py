@@ -23,10 +23,10 @@ from lsm_core import Catalog, Table
 from lsm_core.errors import CorruptFile, InvalidOption
 from lsm_core.format.snapshot import CommitKind
 from lsm_core.metadata import consumers, snapshots
-from orchestration import names
-from orchestration.quirks import resolve_annotations
-from orchestration.resources.settings import Settings
-from orchestration.resources.warehouse import REPLAY_VARIABLE, WarehouseResource
+from platform_core import names
+from platform_core.dagster_internals import resolve_annotations
+from platform_core.resources.settings import Settings
+from platform_core.resources.warehouse import REPLAY_VARIABLE, WarehouseResource
 
 NAME: Final = "carrier_totals"
 """Name of the job, its pool and its consumer."""

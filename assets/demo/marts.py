@@ -19,9 +19,9 @@ import pyarrow.compute as pc
 from assets.demo import source
 from assets.demo.tables import AIRCRAFT_FIRST_SEEN, CARRIER_DAILY, DATABASE, FLIGHT_STATUS, PLANES, WEATHER, DemoTable
 from lsm_core import Catalog
-from orchestration import names
-from orchestration.quirks import resolve_annotations
-from orchestration.resources.warehouse import WarehouseResource
+from platform_core import names
+from platform_core.dagster_internals import resolve_annotations
+from platform_core.resources.warehouse import WarehouseResource
 
 JOB: Final = "marts"
 ROWS: Final = "rows"

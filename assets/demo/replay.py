@@ -22,11 +22,11 @@ from assets.demo.tables import DATABASE, PLANES, TABLES, DemoTable
 from lsm_core import Catalog, Schema, Table
 from lsm_core.clock import FileClock
 from lsm_core.errors import InvalidOption
-from orchestration import names
-from orchestration.quirks import early_features, resolve_annotations
-from orchestration.resources.settings import Settings
-from orchestration.resources.spark_resource import SparkResource
-from orchestration.resources.warehouse import WarehouseResource
+from platform_core import names
+from platform_core.dagster_internals import early_features, resolve_annotations
+from platform_core.resources.settings import Settings
+from platform_core.resources.spark_resource import SparkResource
+from platform_core.resources.warehouse import WarehouseResource
 
 REPLAY_JOB: Final = "replay"
 REFILE_JOB: Final = "refile_planes"

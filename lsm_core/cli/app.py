@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
 _PLUGINS: Final = "dredge.verbs"
-_OURS: Final = ("lsm_core", "orchestration", "assets", "checks")
+_OURS: Final = ("lsm_core", "platform_core", "assets", "checks", "orchestration")
 _VERBS: Final = {
     "status": "look",
     "tables": "look",

@@ -8,10 +8,10 @@ import dagster as dg
 
 from lsm_core.maintenance import MaintenancePlan, hold_plan
 from lsm_core.metadata.store import TableStore
-from orchestration import names
-from orchestration.metadata import launch_link
-from orchestration.policies import policy_source
-from orchestration.resources.warehouse import WarehouseResource
+from platform_core import names
+from platform_core.metadata import launch_link
+from platform_core.policies import policy_source
+from platform_core.resources.warehouse import WarehouseResource
 
 APPLY_PLAN: Final = "apply_plan"
 

@@ -8,7 +8,7 @@ from typing import Final, TypeVar
 import dagster as dg
 
 from lsm_core.errors import DredgeError
-from orchestration.table_card import count_text
+from platform_core.table_card import count_text
 
 T = TypeVar("T")
 _MOST_NAMED: Final = 3

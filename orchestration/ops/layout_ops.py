@@ -13,6 +13,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import TypeAdapter
 
+from checks.merged_view import VerifyVerdict, bucket_text, judge_undo
+from checks.undo_protection import keep_for_undo
 from lsm_core.errors import (
     CommitConflict,
     CommitUnknown,
@@ -39,15 +41,16 @@ from lsm_core.maintenance import (
     proof_of,
     rows_given_buckets,
     save_plan,
-    undone_by,
     verify_snapshots,
 )
 from lsm_core.maintenance.action import PlanEstimate, size_text
 from lsm_core.metadata import manifests, snapshots
 from lsm_core.metadata.store import TableStore
-from orchestration import names
-from orchestration.health import TableHealth, refusal_of, table_health
-from orchestration.metadata import (
+from orchestration.ops.approval import approval_reason, wait_for_approval, waiting_metadata, waiting_text
+from platform_core import names
+from platform_core.dagster_internals import PipesFailed, early_features, named_graph, named_op, resolve_annotations
+from platform_core.health import TableHealth, refusal_of, table_health
+from platform_core.metadata import (
     cost_metadata,
     declined_table,
     health_metadata,
@@ -57,18 +60,15 @@ from orchestration.metadata import (
     plain_cell,
     plan_metadata,
 )
-from orchestration.ops.approval import approval_reason, wait_for_approval, waiting_metadata, waiting_text
-from orchestration.ops.kept_for_undo import keep_for_undo
-from orchestration.partitions import partitions_of
-from orchestration.pipes_worker import report_object
-from orchestration.policies import Reason, policy_source
-from orchestration.policies.policy import SortRule
-from orchestration.policies.rounds import COMPACT, due_action, values_of
-from orchestration.quirks import PipesFailed, early_features, named_op, resolve_annotations
-from orchestration.resources.spark_resource import SparkResource
-from orchestration.resources.warehouse import WarehouseResource
-from orchestration.table_card import TableCard, count_text
-from orchestration.tree_picture import tree_picture
+from platform_core.partitions import partitions_of
+from platform_core.pipes_worker import report_object
+from platform_core.policies import Reason, policy_source
+from platform_core.policies.policy import SortRule
+from platform_core.policies.rounds import COMPACT, due_action, values_of
+from platform_core.resources.spark_resource import SparkResource
+from platform_core.resources.warehouse import WarehouseResource
+from platform_core.table_card import TableCard, count_text
+from platform_core.tree_picture import tree_picture
 
 PLAN_CONFIG: Final = {
     "plan": dg.Field(str, default_value="", description="hash of the stored plan to apply; empty: plan now"),
@@ -159,21 +159,6 @@ class AppliedPlan:
     failed: Sequence[Declined] = ()
     undone: str = ""
     waits: str = ""
-
-
-@dataclass(frozen=True)
-class VerifyVerdict:
-    """Result of the verify op.
-
-    Attributes:
-        ok: whether the rows are the same.
-        level: level of the comparison, "V0" to "V3".
-        text: explanation in one sentence.
-    """
-
-    ok: bool
-    level: str
-    text: str
 
 
 CHOSEN: Final = TypeAdapter(ChosenPlan)
@@ -758,44 +743,6 @@ def _compare_snapshots(store: TableStore, snapshot: int) -> VerifyVerdict:
     )
 
 
-def judge_undo(store: TableStore, snapshot: int) -> VerifyVerdict | None:
-    """Return the verdict on a snapshot that undid a compaction, or None for any other snapshot.
-
-    Such a snapshot need not have the rows of the previous one. If no commit came in between, it must have the rows
-    from before the compaction.
-
-    Raises:
-        CorruptFile: the snapshot or its ledger entry is damaged.
-        SnapshotNotFound: `snapshot` does not exist.
-    """
-    undone = undone_by(store, snapshots.read(store, snapshot))
-    if undone is None:
-        return None
-    compaction_id = undone.snapshot_id
-    undone_text = "a compaction" if compaction_id is None else f"snapshot {compaction_id}"
-    subject = f"snapshot {snapshot} undid {undone_text}"
-    if compaction_id is None or not undone.whole or compaction_id != snapshot - 1:
-        text = (
-            f"{subject}, in whole or in part, and other commits may have followed: "
-            "there is nothing to compare it with; the undo verified the restored files itself"
-        )
-        return VerifyVerdict(ok=True, level="V0", text=text)
-    try:
-        comparison = verify_snapshots(store, compaction_id - 1, snapshot)
-    except SnapshotNotFound as error:
-        return VerifyVerdict(ok=True, level="V0", text=f"{subject}: there is nothing left to compare it with ({error})")
-    differing_buckets = ", ".join(difference.bucket for difference in comparison.differences)
-    outcome = "have the same rows" if comparison.ok else f"are DIFFERENT in {differing_buckets}"
-    text = f"{subject}: snapshots {compaction_id - 1} and {snapshot} {outcome}"
-    return VerifyVerdict(comparison.ok, comparison.level, text)
-
-
-def bucket_text(snapshot: int, rows: int) -> str:
-    """Return why the snapshot that assigns buckets to postponed rows is not compared with the previous one."""
-    rows_text = count_text(rows, "postponed row")
-    return f"snapshot {snapshot}: {rows_text} got a bucket and became visible: there is nothing to compare with"
-
-
 @cache
 def record_op() -> dg.OpDefinition:
     """Return the op whose output is the table's layout asset, with numbers that plot, and levels before and after."""
@@ -911,3 +858,36 @@ def _level_metadata(store: TableStore, published: int, partitions: Sequence[str]
     picture = tree_picture(before, after)
     pictures = {"tree before and after": dg.MetadataValue.md(picture)} if picture else {}
     return {**pictures, "levels": dg.MetadataValue.md(level_diagram(before, after))}
+
+
+def layout_graph(table: str, name: str) -> dg.GraphDefinition:
+    """Return the five ops of one table's layout as a graph.
+
+    All tables share the ops, except ``apply``, which has a pool per table.
+    """
+    return named_graph(_common_graph(), name, {_APPLY: apply_op(table)})
+
+
+_APPLY: Final = "apply"
+
+
+@cache
+def _common_graph() -> dg.GraphDefinition:
+    observe, plan, verify, record = (op.alias(op.name) for op in (observe_op(), plan_op(), verify_op(), record_op()))
+    apply = apply_op("any.table").alias(_APPLY)
+
+    @dg.graph(
+        name="layout",
+        ins={"data": dg.GraphIn()},
+        config=dg.ConfigMapping(config_schema=PLAN_CONFIG, config_fn=_config_of_ops),
+    )
+    def layout(data: Any) -> Any:
+        report = apply(plan(observe(data)))
+        return record(report, verify(report))
+
+    return layout
+
+
+def _config_of_ops(config: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the configuration of the two ops that plan, from that of the launchpad (names and hashes only)."""
+    return {verb: {"config": dict(config)} for verb in ("plan", "apply")}

@@ -5,10 +5,10 @@ from __future__ import annotations
 import dagster as dg
 from pydantic import Field
 
-from orchestration import names
-from orchestration.blocked import suspension
-from orchestration.quirks import resolve_annotations
-from orchestration.resources.warehouse import WarehouseResource, list_tables
+from platform_core import names
+from platform_core.dagster_internals import resolve_annotations
+from platform_core.obstacles import suspension
+from platform_core.resources.warehouse import WarehouseResource, list_tables
 
 
 class ResumedTables(dg.Config):

@@ -12,15 +12,15 @@ from lsm_core.errors import DredgeError
 from lsm_core.maintenance import apply_plan, plan_maintenance
 from lsm_core.maintenance.action import TaskRunner
 from lsm_core.metadata.store import TableStore
-from orchestration import names
-from orchestration.metadata import declined_table, number_metadata
 from orchestration.ops.approval import approval_reason, wait_for_approval
 from orchestration.ops.each_table import TableFailed, each_table
 from orchestration.ops.warehouse_ops import round_of
-from orchestration.policies import Policies, policy_source
-from orchestration.quirks import resolve_annotations
-from orchestration.resources.spark_resource import SparkResource
-from orchestration.resources.warehouse import WarehouseResource, list_tables
+from platform_core import names
+from platform_core.dagster_internals import resolve_annotations
+from platform_core.metadata import declined_table, number_metadata
+from platform_core.policies import Policies, policy_source
+from platform_core.resources.spark_resource import SparkResource
+from platform_core.resources.warehouse import WarehouseResource, list_tables
 
 RETENTION: Final = ("expire_partitions", "expire_tags", "expire_snapshots", "expire_changelogs", "trash")
 """Actions of retention, in the order they run."""

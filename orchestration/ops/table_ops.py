@@ -8,14 +8,16 @@ takes that hash and no other argument.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 import dagster as dg
 from pydantic import Field, create_model
 
+from checks.layout_checks import report_checks
+from checks.merged_view import VerifyVerdict
 from lsm_core.errors import DredgeError, InvalidOption, PlanStale
 from lsm_core.format.snapshot import CommitKind
 from lsm_core.maintenance import MaintenancePlan, load_plan, plan_maintenance
@@ -23,13 +25,8 @@ from lsm_core.maintenance.action import Action, Argument, ArgumentKind, find_act
 from lsm_core.metadata import snapshots
 from lsm_core.metadata.store import TableStore
 from lsm_core.options import duration
-from orchestration import names
-from orchestration.blocked import blocking_failure, started_before
-from orchestration.health import table_health
-from orchestration.metadata import health_metadata, number_metadata, plan_metadata
 from orchestration.ops.approval import approval_reason, wait_for_approval
 from orchestration.ops.layout_ops import (
-    VerifyVerdict,
     apply_exactly,
     compare_published,
     first_line,
@@ -39,11 +36,15 @@ from orchestration.ops.layout_ops import (
     story_metadata,
     undo_metadata,
 )
-from orchestration.partitions import usable_keys
-from orchestration.policies.rounds import COMPACT, RECOVER
-from orchestration.quirks import resolve_annotations
-from orchestration.resources.spark_resource import SparkResource
-from orchestration.resources.warehouse import WarehouseResource
+from platform_core import names
+from platform_core.dagster_internals import resolve_annotations
+from platform_core.health import table_health
+from platform_core.metadata import health_metadata, number_metadata, plan_metadata
+from platform_core.obstacles import blocking_failure, started_before
+from platform_core.partitions import usable_keys
+from platform_core.policies.rounds import COMPACT, RECOVER
+from platform_core.resources.spark_resource import SparkResource
+from platform_core.resources.warehouse import WarehouseResource
 
 PLAN_ONLY: Final = "plan_only"
 REPAIRS: Final = frozenset(
@@ -59,13 +60,6 @@ REPAIRS: Final = frozenset(
     }
 )
 """Actions that may run while a blocking check fails."""
-ReportChecks: TypeAlias = Callable[
-    [dg.OpExecutionContext, WarehouseResource, TableStore, VerifyVerdict, Sequence[str | None]], None
-]
-"""Evaluates the checks of a layout after a job materialised partitions of it.
-
-Implemented by `checks.layout_checks.report_checks`, a layer above.
-"""
 _TYPES: Final[Mapping[ArgumentKind, tuple[Any, Any]]] = {
     ArgumentKind.FLAG: (bool, False),
     ArgumentKind.NUMBER: (int | None, None),
@@ -131,12 +125,8 @@ def config_of(action: str) -> type[TableAction]:
 
 
 @cache
-def table_op(report_checks: ReportChecks) -> dg.OpDefinition:
-    """Return the op behind the jobs of all actions, and `plan_only`.
-
-    Args:
-        report_checks: evaluates the checks of the layouts that the op materialises.
-    """
+def table_op() -> dg.OpDefinition:
+    """Return the op behind the jobs of all actions, and `plan_only`."""
 
     @dg.op(
         name="maintain_table",
@@ -176,9 +166,7 @@ def table_op(report_checks: ReportChecks) -> dg.OpDefinition:
                 context.add_output_metadata(wait_for_approval(context, store, plan, why))
                 return dg.Output(None)
             while plan.items:
-                metadata = carry_out(
-                    context, warehouse, spark, store, plan, f"dagster run {context.run_id}", report_checks
-                )
+                metadata = carry_out(context, warehouse, spark, store, plan, f"dagster run {context.run_id}")
                 context.add_output_metadata(metadata)
                 passes -= 1
                 if passes <= 0:
@@ -191,12 +179,8 @@ def table_op(report_checks: ReportChecks) -> dg.OpDefinition:
 
 
 @cache
-def apply_plan_op(report_checks: ReportChecks) -> dg.OpDefinition:
-    """Return the op that applies a stored plan unchanged, or refuses it with one line.
-
-    Args:
-        report_checks: evaluates the checks of the layouts that the op materialises.
-    """
+def apply_plan_op() -> dg.OpDefinition:
+    """Return the op that applies a stored plan unchanged, or refuses it with one line."""
 
     @dg.op(
         name="apply_approved_plan",
@@ -221,9 +205,7 @@ def apply_plan_op(report_checks: ReportChecks) -> dg.OpDefinition:
             context.log.info(f"{first_line(plan)}, approved by {approver}")
             tags = names.run_tags(config.table, None, plan.hash, plan.action, f"approved by {approver}")
             context.instance.add_run_tags(context.run_id, tags)
-            metadata = carry_out(
-                context, warehouse, spark, store, plan, f"{approver} (dagster run {context.run_id})", report_checks
-            )
+            metadata = carry_out(context, warehouse, spark, store, plan, f"{approver} (dagster run {context.run_id})")
             context.add_output_metadata(metadata)
         return dg.Output(None)
 
@@ -303,7 +285,6 @@ def carry_out(
     store: TableStore,
     plan: MaintenancePlan,
     approved_by: str,
-    report_checks: ReportChecks,
 ) -> dict[str, dg.MetadataValue]:
     """Apply one plan unchanged, compare the published rows, and report both to the layout asset.
 

@@ -17,21 +17,21 @@ from lsm_core.maintenance import applied_before, load_plan, plan_maintenance
 from lsm_core.maintenance.action import size_text
 from lsm_core.maintenance.combined import ROUTINE, CombinedItem, CombinedPlan
 from lsm_core.metadata.store import TableStore
-from orchestration import names
-from orchestration.blocked import RunsAtWork, blocking_failure, suspension
-from orchestration.health import refusal_of
-from orchestration.metadata import declined_table, plain_cell
 from orchestration.ops.approval import approval_reason, wait_for_approval
 from orchestration.ops.each_table import TableFailed, each_table
 from orchestration.ops.layout_ops import ruled_store
-from orchestration.ops.table_ops import ReportChecks, carry_out, fail_in_one_line
-from orchestration.policies import History, Policies, policy_source
-from orchestration.policies.budgets import Budget
-from orchestration.policies.rounds import Round
-from orchestration.quirks import resolve_annotations
-from orchestration.resources.spark_resource import SparkResource
-from orchestration.resources.warehouse import WarehouseResource, list_tables
-from orchestration.table_card import count_text
+from orchestration.ops.table_ops import carry_out, fail_in_one_line
+from platform_core import names
+from platform_core.dagster_internals import resolve_annotations
+from platform_core.health import refusal_of
+from platform_core.metadata import declined_table, plain_cell
+from platform_core.obstacles import RunsAtWork, blocking_failure, suspension
+from platform_core.policies import History, Policies, policy_source
+from platform_core.policies.budgets import Budget
+from platform_core.policies.rounds import Round
+from platform_core.resources.spark_resource import SparkResource
+from platform_core.resources.warehouse import WarehouseResource, list_tables
+from platform_core.table_card import count_text
 
 _SHOWN: Final = 200
 _HOUR_SECONDS: Final = 3_600
@@ -59,12 +59,8 @@ class Maintenance(dg.Config):
 
 
 @cache
-def maintain_op(report_checks: ReportChecks) -> dg.OpDefinition:
-    """Return the op that maintains many tables by one combined plan.
-
-    Args:
-        report_checks: evaluates the checks of the layouts that the op materialises.
-    """
+def maintain_op() -> dg.OpDefinition:
+    """Return the op that maintains many tables by one combined plan."""
 
     @dg.op(
         name="maintain_tables",
@@ -128,7 +124,7 @@ def maintain_op(report_checks: ReportChecks) -> dg.OpDefinition:
                 return
             # Read the rules again: an hour may have passed since planning.
             latest = round_of(context.instance, warehouse, unattended=config.unattended)
-            _maintain_item(context, warehouse, spark, item, latest, report_checks)
+            _maintain_item(context, warehouse, spark, item, latest)
 
         # Report failed plans in the same way as tables that fail now.
         failed = {
@@ -174,7 +170,6 @@ def _maintain_item(
     spark: SparkResource,
     item: CombinedItem,
     rules: Round,
-    report_checks: ReportChecks,
 ) -> None:
     """Apply the plan of one table, or log why it is skipped.
 
@@ -192,7 +187,7 @@ def _maintain_item(
         if why:
             wait_for_approval(context, store, plan, why)
             return
-        carry_out(context, warehouse, spark, store, plan, f"dagster run {context.run_id}", report_checks)
+        carry_out(context, warehouse, spark, store, plan, f"dagster run {context.run_id}")
     except PlanStale as error:  # already applied, or the table changed: the next round plans again
         context.log.info(f"{item.table}: {item.action}: {error}")
     except dg.Failure as error:

@@ -13,10 +13,10 @@ from pydantic import Field
 from lsm_core.errors import DredgeError
 from lsm_core.maintenance import simulate
 from lsm_core.maintenance.action import size_text
-from orchestration.metadata import plain_cell
-from orchestration.policies.what_if import simulated_policy
-from orchestration.quirks import resolve_annotations
-from orchestration.resources.warehouse import WarehouseResource
+from platform_core.dagster_internals import resolve_annotations
+from platform_core.metadata import plain_cell
+from platform_core.policies.what_if import simulated_policy
+from platform_core.resources.warehouse import WarehouseResource
 
 _WIDTH: Final = 760
 _HEIGHT: Final = 160

@@ -10,13 +10,13 @@ import dagster as dg
 
 from lsm_core import Catalog
 from lsm_core.errors import DredgeError
-from orchestration import names
-from orchestration.policies import Policies, PolicySource
-from orchestration.resources.listing import forget
-from orchestration.resources.settings import URL_VARIABLE, Settings
-from orchestration.resources.warehouse import WarehouseResource, describe_warehouse
 from orchestration.sensors.looks import look_at
-from orchestration.table_card import TableCard
+from platform_core import names
+from platform_core.policies import Policies, PolicySource
+from platform_core.resources.listing import forget
+from platform_core.resources.settings import URL_VARIABLE, Settings
+from platform_core.resources.warehouse import WarehouseResource, describe_warehouse
+from platform_core.table_card import TableCard
 
 DESCRIPTION = (
     "Compares the tables of the warehouse with those of this code location. "

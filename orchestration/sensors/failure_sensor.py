@@ -5,9 +5,9 @@ from __future__ import annotations
 import dagster as dg
 
 from lsm_core.errors import DredgeError
-from orchestration import names
-from orchestration.resources.settings import Settings
-from orchestration.resources.warehouse import LedgerResource
+from platform_core import names
+from platform_core.resources.settings import Settings
+from platform_core.resources.warehouse import LedgerResource
 
 DESCRIPTION = "Records every failed maintenance run in the ledger of its table, with the plan and the error."
 

@@ -22,17 +22,17 @@ from lsm_core.format.partition_path import partition_names
 from lsm_core.maintenance.checks.tree_validity import inspect_tree
 from lsm_core.maintenance.writers_compact import WATCHING
 from lsm_core.metadata import manifests, snapshots
-from orchestration import names
-from orchestration.blocked import blocking_failure, ever_evaluated, latest_evaluation, other_in
-from orchestration.health import PartitionHealth, changes_data, version_text
-from orchestration.metadata import data_metadata, health_metadata, plotted_metadata
-from orchestration.quirks import (
+from orchestration.sensors.looks import OpenTable
+from platform_core import names
+from platform_core.dagster_internals import (
     DATA_VERSION_TAG,
     AssetCheckExecutionRecord,
     AssetCheckExecutionRecordStatus,
     extract_data_version_from_entry,
 )
-from orchestration.sensors.looks import OpenTable
+from platform_core.health import PartitionHealth, changes_data, version_text
+from platform_core.metadata import data_metadata, health_metadata, plotted_metadata
+from platform_core.obstacles import blocking_failure, ever_evaluated, latest_evaluation, other_in
 
 AssetEvent: TypeAlias = dg.AssetMaterialization | dg.AssetObservation | dg.AssetCheckEvaluation
 HEALTHY: Final = "healthy, nothing to do"
@@ -216,7 +216,7 @@ class LastReports:
         return self.instance.event_log_storage.get_latest_materialization_events(keys)
 
     def other_warehouse(self) -> str | None:
-        """Return the warehouse that reports under this name instead, see `orchestration.blocked.other_warehouse`."""
+        """Return the warehouse that reports under this name instead, see `platform_core.obstacles.other_warehouse`."""
         return other_in(self.materialised.get(self._ranking), self._path)
 
     @cached_property

@@ -19,12 +19,12 @@ from lsm_core.maintenance.sorted_partitions import sorted_times
 from lsm_core.metadata import schemas, snapshots
 from lsm_core.metadata.store import TableStore
 from lsm_core.storage import FileStatus, Kept
-from orchestration.health import PartitionHealth, TableHealth, refusal_of, table_health
-from orchestration.policies import Decision, DecisionOutcome, DecisionScope, Now, Policy, Reason, TableFacts, decide_all
-from orchestration.policies.decisions import sort_rule
-from orchestration.policies.rounds import facts_of, policy_for
-from orchestration.resources.warehouse import WarehouseResource, card_of
-from orchestration.table_card import TableCard
+from platform_core.health import PartitionHealth, TableHealth, refusal_of, table_health
+from platform_core.policies import Decision, DecisionOutcome, DecisionScope, Now, Policy, Reason, TableFacts, decide_all
+from platform_core.policies.decisions import sort_rule
+from platform_core.policies.rounds import facts_of, policy_for
+from platform_core.resources.warehouse import WarehouseResource, card_of
+from platform_core.table_card import TableCard
 
 _KEPT_TABLES: Final = 20_000
 """Most opened tables that a process keeps (about 10 KB each); when it is exceeded, all are dropped and opened again."""

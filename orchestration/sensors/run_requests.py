@@ -11,26 +11,26 @@ import dagster as dg
 from lsm_core.errors import DredgeError
 from lsm_core.maintenance import AssignItem, CompactItem, MaintenancePlan, hold_plan, save_plan
 from lsm_core.metadata.store import TableStore
-from orchestration import names
-from orchestration.blocked import (
+from orchestration.ops.layout_ops import plan_due
+from orchestration.ops.warehouse_ops import budget_left
+from orchestration.sensors.looks import OpenTable, wall_ms
+from platform_core import names
+from platform_core.health import TableHealth, ages
+from platform_core.obstacles import (
     RunsAtWork,
     Suspension,
     blocking_failure,
     resumed_ms,
     suspension,
 )
-from orchestration.health import TableHealth, ages
-from orchestration.ops.layout_ops import plan_due
-from orchestration.ops.warehouse_ops import budget_left
-from orchestration.partitions import usable_keys
-from orchestration.policies import Decision, DecisionOutcome, History, Policies, Reason, Subject, decide
-from orchestration.policies.budgets import Budget
-from orchestration.policies.decisions import Ending, FinishedRun, Planned
-from orchestration.policies.policy import SortRule
-from orchestration.policies.rounds import RECOVER
-from orchestration.resources.warehouse import WarehouseResource
-from orchestration.sensors.looks import OpenTable, wall_ms
-from orchestration.table_card import count_text
+from platform_core.partitions import usable_keys
+from platform_core.policies import Decision, DecisionOutcome, History, Policies, Reason, Subject, decide
+from platform_core.policies.budgets import Budget
+from platform_core.policies.decisions import Ending, FinishedRun, Planned
+from platform_core.policies.policy import SortRule
+from platform_core.policies.rounds import RECOVER
+from platform_core.resources.warehouse import WarehouseResource
+from platform_core.table_card import count_text
 
 _MOST_TRIES: Final = 20
 _ENDINGS: Final = {

@@ -7,13 +7,13 @@ from typing import Final
 
 import dagster as dg
 
-from orchestration import names
-from orchestration.policies import DecisionScope, PolicySource
-from orchestration.resources.settings import Settings
-from orchestration.resources.warehouse import WarehouseResource
 from orchestration.sensors.health_reports import HealthReporter, alert_lines
 from orchestration.sensors.table_sweep import TableSweep
-from orchestration.table_card import TableCard
+from platform_core import names
+from platform_core.policies import DecisionScope, PolicySource
+from platform_core.resources.settings import Settings
+from platform_core.resources.warehouse import WarehouseResource
+from platform_core.table_card import TableCard
 
 SORTED_RUN_DESCRIPTION: Final = (
     "Counts the sorted runs of every bucket from metadata, and starts a compaction at the table's own "

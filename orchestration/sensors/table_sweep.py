@@ -15,10 +15,13 @@ from lsm_core import Catalog
 from lsm_core.clock import SystemClock, utc_text
 from lsm_core.errors import DredgeError, InvalidOption
 from lsm_core.json_reader import parse_json
-from orchestration import names
-from orchestration.blocked import NameCheck
-from orchestration.partitions import usable_keys
-from orchestration.policies import (
+from orchestration.sensors.health_reports import AssetEvent, HealthReporter
+from orchestration.sensors.looks import OpenTable, decline_unreadable, open_table
+from orchestration.sensors.run_requests import RunRequestBuilder
+from platform_core import names
+from platform_core.obstacles import NameCheck
+from platform_core.partitions import usable_keys
+from platform_core.policies import (
     Decision,
     DecisionOutcome,
     DecisionScope,
@@ -28,14 +31,11 @@ from orchestration.policies import (
     decide,
     subjects,
 )
-from orchestration.policies.budgets import Budget
-from orchestration.policies.decisions import NOTHING_KNOWN, settle_in_turn
-from orchestration.resources.settings import Settings
-from orchestration.resources.warehouse import WarehouseResource
-from orchestration.sensors.health_reports import AssetEvent, HealthReporter
-from orchestration.sensors.looks import OpenTable, decline_unreadable, open_table
-from orchestration.sensors.run_requests import RunRequestBuilder
-from orchestration.table_card import TableCard
+from platform_core.policies.budgets import Budget
+from platform_core.policies.decisions import NOTHING_KNOWN, settle_in_turn
+from platform_core.resources.settings import Settings
+from platform_core.resources.warehouse import WarehouseResource
+from platform_core.table_card import TableCard
 
 _LINES_A_TABLE: Final = 60
 _EVENTS_A_TICK: Final = 1_000

@@ -18,11 +18,14 @@ from lsm_core.json_reader import parse_json
 from lsm_core.maintenance import CheckLimits
 from lsm_core.maintenance.checks.layout_condition import Condition, judge_file_size, judge_small_files
 from lsm_core.maintenance.history_health import HistoryDebt, history_debt
-from orchestration import names
-from orchestration.blocked import failed_checks, suspensions
-from orchestration.policies import Decision, Policy, PolicySource, Reason
-from orchestration.policies.decisions import due_work
-from orchestration.policies.watching import (
+from orchestration.sensors.alert_channels import Alert, Channel, channels_from, deliver
+from orchestration.sensors.looks import OpenTable, open_table, wall_ms
+from orchestration.sensors.table_sweep import Cursor
+from platform_core import names
+from platform_core.obstacles import failed_checks, suspensions
+from platform_core.policies import Decision, Policy, PolicySource, Reason
+from platform_core.policies.decisions import due_work
+from platform_core.policies.findings import (
     Finding,
     Severity,
     Trouble,
@@ -33,12 +36,9 @@ from orchestration.policies.watching import (
     find_small_files,
     find_stall,
 )
-from orchestration.resources.settings import Settings
-from orchestration.resources.warehouse import WarehouseResource
-from orchestration.sensors.alert_channels import Alert, Channel, channels_from, deliver
-from orchestration.sensors.looks import OpenTable, open_table, wall_ms
-from orchestration.sensors.table_sweep import Cursor
-from orchestration.table_card import TableCard
+from platform_core.resources.settings import Settings
+from platform_core.resources.warehouse import WarehouseResource
+from platform_core.table_card import TableCard
 
 DESCRIPTION: Final = (
     "Starts nothing. Finds level-0 backlogs, stalled maintenance, long pauses, suspended tables, "

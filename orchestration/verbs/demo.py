@@ -21,11 +21,11 @@ from assets.demo.tables import DATABASE, PLANES, TABLES
 from lsm_core.clock import FileClock
 from lsm_core.errors import InvalidOption
 from lsm_core.processes import require_free
-from orchestration import names
-from orchestration.quirks import ASSET_JOB
-from orchestration.resources.warehouse import WarehouseResource
 from orchestration.verbs.dagster_process import WEB_SERVER, start_platform
 from orchestration.verbs.demo_story import Story, summary
+from platform_core import names
+from platform_core.dagster_internals import ASSET_JOB
+from platform_core.resources.warehouse import WarehouseResource
 
 PORT: Final = 3000
 _POLICIES: Final = Path(__file__).resolve().parents[2] / "assets" / "demo" / "policies.yaml"

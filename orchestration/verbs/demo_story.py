@@ -28,12 +28,12 @@ from lsm_core.clock import FileClock
 from lsm_core.maintenance import health
 from lsm_core.maintenance.writers_compact import WATCHING
 from lsm_core.metadata import snapshots
-from orchestration import names
-from orchestration.health import data_version
-from orchestration.quirks import ASSET_JOB
-from orchestration.resources.warehouse import WarehouseResource
 from orchestration.verbs.dagster_client import CheckResult, DagsterClient, PlatformFailed, Run
 from orchestration.verbs.dagster_client import Tick as SensorTick
+from platform_core import names
+from platform_core.dagster_internals import ASSET_JOB
+from platform_core.health import data_version
+from platform_core.resources.warehouse import WarehouseResource
 
 SENSORS: Final = (names.SORTED_RUN_SENSOR, names.IDLE_SENSOR)
 _PATIENCE_S: Final = 240

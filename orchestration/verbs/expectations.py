@@ -20,11 +20,11 @@ from lsm_core.cli.verbs.common import (
     taking_catalog_options,
 )
 from lsm_core.errors import DredgeError, InvalidOption
-from orchestration.policies.policy import Policies
-from orchestration.policies.policy_files import read_policies
-from orchestration.resources.spark_resource import SparkResource
-from orchestration.resources.warehouse import WarehouseResource
 from orchestration.verbs.policies import PolicyFileOption
+from platform_core.policies.policy import Policies
+from platform_core.policies.policy_files import read_policies
+from platform_core.resources.spark_resource import SparkResource
+from platform_core.resources.warehouse import WarehouseResource
 
 
 @taking_catalog_options

@@ -23,13 +23,13 @@ from lsm_core.cli.verbs.common import (
 from lsm_core.errors import InvalidOption
 from lsm_core.maintenance import health
 from lsm_core.metadata import snapshots
-from orchestration.policies.advice import TableFacts
-from orchestration.policies.advice import advise as advice_of
-from orchestration.policies.budgets import Budget
-from orchestration.policies.policy import BUILT_IN, Origin, Policies, Policy, PolicyFile
-from orchestration.policies.policy_files import POLICIES_VARIABLE, policies_path, read_policies
-from orchestration.policies.rounds import Round
-from orchestration.policies.windows import OffPeak
+from platform_core.policies.advice import TableFacts
+from platform_core.policies.advice import advise as advice_of
+from platform_core.policies.budgets import Budget
+from platform_core.policies.policy import BUILT_IN, Origin, Policies, Policy, PolicyFile
+from platform_core.policies.policy_files import POLICIES_VARIABLE, policies_path, read_policies
+from platform_core.policies.rounds import Round
+from platform_core.policies.windows import OffPeak
 
 _NO_VALUES: Final = frozenset({"rests", "paused_since_ms", "ages", "origins"})
 """Fields of a `Policy` that are not values of the file."""

@@ -18,7 +18,7 @@ from lsm_core.cli.verbs.common import (
 )
 from lsm_core.errors import InvalidOption
 from lsm_core.maintenance.action import size_text
-from orchestration.policies.what_if import simulated_policy
+from platform_core.policies.what_if import simulated_policy
 
 _BARS: Final = "▁▂▃▄▅▆▇█"
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from tests.docs.pages import tracked
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-PACKAGES = ("lsm_core", "orchestration", "assets", "checks")
+PACKAGES = ("lsm_core", "platform_core", "assets", "checks", "orchestration")
 
 
 def test_every_folder_says_what_it_is_for() -> None:
@@ -68,7 +68,7 @@ _OWN_JSON = {  # text that this process has just written itself, or that the rep
     "lsm_core/cli/verbs/whole_database.py",
     "lsm_core/cli/verbs/sql.py",
     "lsm_core/cli/verbs/tag.py",
-    "orchestration/pipes_worker.py",
+    "platform_core/pipes_worker.py",
     "assets/demo/marts.py",
     "assets/demo/expected_decisions.py",
     "assets/demo/reference/demo_reference.py",

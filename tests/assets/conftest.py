@@ -10,7 +10,7 @@ import pytest
 from assets.demo.replay import create_tables
 from assets.demo.replay_clock import BACKFILL, batch_clock_ms
 from lsm_core.clock import FileClock
-from orchestration.resources import WarehouseResource
+from platform_core.resources import WarehouseResource
 from tests.support.platform import House, open_house
 
 

@@ -31,8 +31,8 @@ from assets.demo.tables import CARRIER_DAILY
 from lsm_core import Table
 from lsm_core.errors import CorruptFile, InvalidOption
 from lsm_core.metadata import consumers
-from orchestration import names
-from orchestration.resources import WarehouseResource
+from platform_core import names
+from platform_core.resources import WarehouseResource
 from tests.support.platform import House, evaluations
 
 CARRIERS = ("AA", "B6", "UA")

@@ -11,7 +11,7 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
-from orchestration import names
+from platform_core import names
 from tests.support.data import golden_dir, unpack_golden
 from tests.support.platform import House, append_table, commit, evaluations, keyed_table, open_house
 

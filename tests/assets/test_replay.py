@@ -37,9 +37,9 @@ from lsm_core import Schema, Table
 from lsm_core.errors import InvalidOption
 from lsm_core.maintenance.writers_compact import WATCHING
 from lsm_core.metadata import snapshots
-from orchestration import names
-from orchestration.blocked import latest_evaluation
-from orchestration.resources import SparkResource, WarehouseResource
+from platform_core import names
+from platform_core.obstacles import latest_evaluation
+from platform_core.resources import SparkResource, WarehouseResource
 from tests.support.platform import House
 
 

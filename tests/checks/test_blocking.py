@@ -14,11 +14,11 @@ from checks import merged_view
 from lsm_core.errors import UnsupportedFeature
 from lsm_core.maintenance import apply_plan
 from lsm_core.maintenance.checks import tree_validity
-from orchestration import names
-from orchestration.blocked import blocking_failure, failed_checks
 from orchestration.ops import layout_ops
 from orchestration.ops.layout_ops import VerifyVerdict
-from orchestration.resources import SparkResource
+from platform_core import names
+from platform_core.obstacles import blocking_failure, failed_checks
+from platform_core.resources import SparkResource
 from tests.support.platform import (
     House,
     commit,

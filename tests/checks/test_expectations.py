@@ -12,11 +12,11 @@ import pytest
 
 from checks import expectations
 from checks.expectations import SuiteCrashed, read_sample, run_suite, suite_columns, suite_result
-from orchestration import names
-from orchestration.policies.policy import Expectation
-from orchestration.policies.policy_files import parse_policies
-from orchestration.resources import SparkResource, WarehouseResource
-from orchestration.table_card import ColumnCard, TableCard
+from platform_core import names
+from platform_core.policies.policy import Expectation
+from platform_core.policies.policy_files import parse_policies
+from platform_core.resources import SparkResource, WarehouseResource
+from platform_core.table_card import ColumnCard, TableCard
 from tests.support.platform import append_table, commit, keyed_table, open_house
 
 CARD = TableCard(

@@ -16,8 +16,8 @@ from checks.expectations import SuiteCrashed, merged_batches, run_batches, suite
 from lsm_core import Schema
 from lsm_core.errors import DredgeError, InvalidOption
 from lsm_core.metadata import snapshots
-from orchestration.resources import WarehouseResource
 from orchestration.verbs.expectations import expectations
+from platform_core.resources import WarehouseResource
 from tests.maintenance.tables import catalog, compact_wrongly, keyed, rows
 from tests.maintenance.test_checks import ENGINES, KINDS, lived
 

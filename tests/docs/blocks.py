@@ -203,7 +203,7 @@ def _exists(block: Block, words: list[str]) -> None:
 
 def _read_yaml(code: str) -> None:
     """A policy file is checked by the platform's own reader; other YAML must parse."""
-    from orchestration.policies.policy_files import read_policies
+    from platform_core.policies.policy_files import read_policies
 
     document = yaml.safe_load(code)
     if isinstance(document, dict) and {"defaults", "databases", "tables", "budget"} & set(document):

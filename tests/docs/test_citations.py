@@ -59,7 +59,7 @@ def test_the_citations_of_the_code_are_found() -> None:
 
 def test_every_file_that_a_page_names_is_there() -> None:
     """Paths of the project in code spans; those that a recipe makes anew are not there yet."""
-    named = re.compile(r"`((?:lsm_core|orchestration|assets|checks|tests|scripts|bench|docs)/[\w./-]+)`")
+    named = re.compile(r"`((?:lsm_core|platform_core|orchestration|assets|checks|tests|scripts|bench|docs)/[\w./-]+)`")
     missing = []
     for page in PAGES:
         text = page.read_text("utf-8")

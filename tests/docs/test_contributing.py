@@ -15,7 +15,7 @@ from tests.docs.blocks import Block, blocks
 from tests.docs.pages import DOCS, ROOT
 
 PAGE = DOCS / "contributing.md"
-PACKAGES = ("lsm_core", "orchestration", "assets", "checks")
+PACKAGES = ("lsm_core", "platform_core", "assets", "checks", "orchestration")
 _RECIPES = re.findall(r"^## (Add .*)$", PAGE.read_text("utf-8"), re.MULTILINE)
 
 

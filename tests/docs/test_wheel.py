@@ -13,7 +13,7 @@ import pytest
 
 from tests.docs.pages import ROOT
 
-PACKAGES = {"lsm_core", "orchestration", "assets", "checks"}
+PACKAGES = {"lsm_core", "platform_core", "assets", "checks", "orchestration"}
 
 
 def _run(command: list[str], folder: Path, environment: dict[str, str] | None = None) -> str:

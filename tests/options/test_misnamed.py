@@ -11,8 +11,8 @@ import pytest
 from lsm_core import Catalog, Schema
 from lsm_core.errors import InvalidOption
 from lsm_core.options import ALIASES, REGISTRY, CatalogOptions, TableOptions, misnamed
-from orchestration.metadata import table_metadata
-from orchestration.resources.warehouse import card_of
+from platform_core.metadata import table_metadata
+from platform_core.resources.warehouse import card_of
 from tests.cli.shell import Shell
 
 RIGHT = {

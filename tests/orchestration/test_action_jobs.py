@@ -15,10 +15,10 @@ import yaml
 
 from lsm_core.maintenance import MaintenancePlan, all_actions, plan_maintenance, read_ledger, save_plan, waiting_plans
 from lsm_core.metadata import manifests, snapshots
-from orchestration import names
-from orchestration.blocked import blocking_failure
 from orchestration.ops import layout_ops
-from orchestration.quirks import ASSET_JOB
+from platform_core import names
+from platform_core.dagster_internals import ASSET_JOB
+from platform_core.obstacles import blocking_failure
 from tests.support.platform import LAYOUT_CHECKS, House, commit, keyed_table, open_house
 
 TABLE, PARTED = "shop.orders", "shop.parted"

@@ -9,7 +9,7 @@ import pytest
 
 from lsm_core.maintenance import read_ledger, waiting_plans
 from lsm_core.metadata import snapshots
-from orchestration import names
+from platform_core import names
 from tests.orchestration.test_action_jobs import said
 from tests.support.platform import House, commit, keyed_table, open_house
 

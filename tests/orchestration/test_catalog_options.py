@@ -11,7 +11,7 @@ import pytest
 from lsm_core import Catalog, Schema
 from lsm_core.errors import InvalidOption, LockTimeout, TableNotFound
 from lsm_core.locks import LockSettings, held, table_lock
-from orchestration.resources.warehouse import LedgerResource, WarehouseResource, describe_warehouse
+from platform_core.resources.warehouse import LedgerResource, WarehouseResource, describe_warehouse
 
 FIELDS = pa.schema([pa.field("k", pa.int64(), nullable=False)])
 

@@ -15,10 +15,10 @@ import dagster as dg
 import pytest
 from dagster.components.component_scaffolding import scaffold_object
 
-from orchestration import names
 from orchestration.component import PaimonWarehouse
-from orchestration.quirks import early_features
-from orchestration.resources import SparkResource
+from platform_core import names
+from platform_core.dagster_internals import early_features
+from platform_core.resources import SparkResource
 from tests.docs.pages import ROOT
 from tests.support.platform import commit, keyed_table
 

@@ -16,10 +16,10 @@ from dagster._core.storage.asset_check_execution_record import AssetCheckExecuti
 
 from checks.merged_view import published_snapshot
 from lsm_core import Table
-from orchestration import names
-from orchestration.health import table_health
 from orchestration.sensors import health_reports
 from orchestration.sensors.health_reports import HEALTHY
+from platform_core import names
+from platform_core.health import table_health
 from tests.support.platform import LAYOUT_CHECKS, House, commit, evaluations, keyed_table, open_house
 
 RUNS = names.SORTED_RUN_SENSOR

@@ -18,9 +18,9 @@ from lsm_core.commit import CommitMessage
 from lsm_core.maintenance import CompactItem, health
 from lsm_core.metadata import manifests, snapshots
 from lsm_core.metadata.store import TableStore
-from orchestration import names
 from orchestration.ops import layout_ops
-from orchestration.policies.decisions import DAY_MS
+from platform_core import names
+from platform_core.policies.decisions import DAY_MS
 from tests.orchestration.alert_hook import AlertHook
 from tests.support.platform import KEYED, commit, evaluations, keyed_table, open_house
 

@@ -13,8 +13,8 @@ from lsm_core.maintenance import used_files, waiting_plans
 from lsm_core.maintenance.action import TaskRunner
 from lsm_core.maintenance.actions import expire_snapshots, sweep_trash
 from lsm_core.maintenance.actions.orphans import orphan_removal
-from orchestration import names
-from orchestration.resources import SparkResource
+from platform_core import names
+from platform_core.resources import SparkResource
 from tests.support.platform import commit, keyed_table, open_house
 
 

@@ -13,16 +13,16 @@ import pytest
 
 from lsm_core import Catalog, SchemaChange
 from lsm_core.table import catalog as catalogs
-from orchestration import names
 from orchestration.definitions import build_definitions, defs, wanted_assets
 from orchestration.jobs import jobs_without_assets
 from orchestration.launcher import _run_variables
-from orchestration.policies import Policies, policy_source
-from orchestration.quirks import ASSET_JOB
-from orchestration.resources import WarehouseResource, describe_warehouse
-from orchestration.resources.listing import describe_with_listing, forget, listing_file
-from orchestration.resources.settings import Settings, run_assets
 from orchestration.sensors import catalog_sensor
+from platform_core import names
+from platform_core.dagster_internals import ASSET_JOB
+from platform_core.policies import Policies, policy_source
+from platform_core.resources import WarehouseResource, describe_warehouse
+from platform_core.resources.listing import describe_with_listing, forget, listing_file
+from platform_core.resources.settings import Settings, run_assets
 from tests.support.platform import append_table, commit, keyed_table
 from tests.support.samples import one_in
 

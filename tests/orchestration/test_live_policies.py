@@ -8,8 +8,8 @@ import dagster as dg
 import pyarrow as pa
 
 from lsm_core.maintenance import CompactionReport
-from orchestration import names
-from orchestration.policies.policy_files import policy_source
+from platform_core import names
+from platform_core.policies.policy_files import policy_source
 from tests.support.platform import append_table, commit, keyed_table, open_house
 
 _NOON = "fixed:1717243200000"  # 2024-06-01 12:00 UTC

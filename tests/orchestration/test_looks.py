@@ -14,9 +14,9 @@ import pytest
 from lsm_core import SchemaChange
 from lsm_core.clock import SystemClock
 from lsm_core.metadata.store import TableStore
-from orchestration import blocked, names
-from orchestration.quirks import ASSET_JOB
 from orchestration.sensors import looks, run_requests, table_sweep
+from platform_core import names, obstacles
+from platform_core.dagster_internals import ASSET_JOB
 from tests.support.platform import House, append_table, commit, keyed_table, open_house
 from tests.support.samples import one_in
 
@@ -172,13 +172,13 @@ def test_a_tick_ends_with_its_events_and_the_next_one_goes_on(house: House, monk
 def test_of_more_runs_at_work_than_are_listed_the_older_ones_are_found_by_name(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(blocked, "_AT_WORK", 1)
+    monkeypatch.setattr(obstacles, "_AT_WORK", 1)
     started = dg.DagsterRunStatus.STARTED
     runs = [
         house.instance.add_run(dg.DagsterRun(job_name=ASSET_JOB, tags={names.TAG_TABLE: name}, status=started))
         for name in (PLAIN, LOG)
     ]
-    at_work = blocked.RunsAtWork(house.instance)
+    at_work = obstacles.RunsAtWork(house.instance)
     assert at_work.of(LOG, house.layout(LOG)) == runs[1].run_id
     assert at_work.of(PLAIN, house.layout(PLAIN)) == runs[0].run_id
     assert at_work.of(PARTED, house.layout(PARTED)) is None

@@ -22,9 +22,9 @@ from lsm_core.maintenance import (
 )
 from lsm_core.metadata import snapshots
 from lsm_core.metadata.store import TableStore
-from orchestration import names
 from orchestration.ops import layout_ops, retention_op
-from orchestration.resources import LedgerResource
+from platform_core import names
+from platform_core.resources import LedgerResource
 from tests.support.platform import LAYOUT_CHECKS, House, append_table, commit, evaluations, keyed_table, open_house
 from tests.support.samples import one_in
 

@@ -8,7 +8,7 @@ import dagster as dg
 import pytest
 
 from lsm_core import Catalog, Schema
-from orchestration import names
+from platform_core import names
 from tests.support.platform import KEYED, commit, evaluations, open_house
 from tests.support.s3_server import S3Server
 

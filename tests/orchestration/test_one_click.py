@@ -13,8 +13,8 @@ from dagster._core.instance import InstanceRef
 from checks.merged_view import published_snapshot
 from lsm_core.maintenance import read_ledger
 from lsm_core.metadata import snapshots
-from orchestration import names
-from orchestration.blocked import blocking_failure
+from platform_core import names
+from platform_core.obstacles import blocking_failure
 from tests.support.platform import LAYOUT_CHECKS, House, commit, evaluations, keyed_table, open_house
 
 RUNS = names.SORTED_RUN_SENSOR

@@ -12,7 +12,7 @@ import pytest
 from lsm_core.errors import InvalidOption
 from lsm_core.maintenance import read_ledger
 from lsm_core.metadata import snapshots
-from orchestration.resources import SparkResource
+from platform_core.resources import SparkResource
 from tests.orchestration.test_action_jobs import failure
 from tests.support.platform import House, commit, evaluations, keyed_table, open_house
 

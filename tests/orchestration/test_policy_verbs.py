@@ -20,10 +20,10 @@ from lsm_core.format.snapshot import CommitKind, Snapshot
 from lsm_core.options.changing import check_change
 from lsm_core.sql.acting import Session, act
 from lsm_core.sql.parsing import parse_statement
-from orchestration.policies.advice import TableFacts, advise
-from orchestration.policies.policy_files import parse_policies
-from orchestration.policies.presets import PRESETS
 from orchestration.verbs.policies import explain_values, schema_text
+from platform_core.policies.advice import TableFacts, advise
+from platform_core.policies.policy_files import parse_policies
+from platform_core.policies.presets import PRESETS
 from tests.support.platform import append_table, bucket_health, commit, keyed_table
 
 _ROOT = Path(__file__).resolve().parents[2]

@@ -16,12 +16,12 @@ import pytest
 from lsm_core.errors import CorruptFile, InvalidOption, SparkFailed
 from lsm_core.maintenance import apply_plan
 from lsm_core.metadata import snapshots
-from orchestration import names
 from orchestration.definitions import build_definitions
 from orchestration.ops import layout_ops
-from orchestration.policies import load_policies
-from orchestration.policies.policy_files import read_policies
-from orchestration.resources import LedgerResource
+from platform_core import names
+from platform_core.policies import load_policies
+from platform_core.policies.policy_files import read_policies
+from platform_core.resources import LedgerResource
 from tests.support.platform import append_table, commit, evaluations, keyed_table, open_house
 
 RUNS, IDLE, CATALOG = names.SORTED_RUN_SENSOR, names.IDLE_SENSOR, names.CATALOG_SENSOR

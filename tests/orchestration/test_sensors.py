@@ -16,12 +16,12 @@ from lsm_core.clock import FileClock, SystemClock
 from lsm_core.maintenance import BucketHealth
 from lsm_core.maintenance import health as health_of_buckets
 from lsm_core.metadata.store import TableStore
-from orchestration import health, names
-from orchestration.blocked import latest_evaluation, suspension, suspensions
-from orchestration.health import table_health
-from orchestration.policies.decisions import DAY_MS
-from orchestration.quirks import ASSET_JOB
 from orchestration.sensors import looks, table_sweep
+from platform_core import health, names
+from platform_core.dagster_internals import ASSET_JOB
+from platform_core.health import table_health
+from platform_core.obstacles import latest_evaluation, suspension, suspensions
+from platform_core.policies.decisions import DAY_MS
 from tests.support.platform import House, append_table, commit, keyed_table, open_house
 
 RUNS, IDLE, CATALOG = names.SORTED_RUN_SENSOR, names.IDLE_SENSOR, names.CATALOG_SENSOR

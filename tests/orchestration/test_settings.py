@@ -9,8 +9,8 @@ import pytest
 
 from lsm_core.errors import InvalidOption
 from orchestration.definitions import build_definitions
-from orchestration.resources.settings import Settings
 from orchestration.verbs.dagster_process import start_platform
+from platform_core.resources.settings import Settings
 
 
 @pytest.mark.parametrize("variable", ["DREDGE_RETENTION_CRON", "DREDGE_EXPECTATIONS_CRON"])

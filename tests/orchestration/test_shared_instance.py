@@ -9,8 +9,11 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
-from orchestration import names
-from orchestration.blocked import (
+from orchestration.ops.warehouse_ops import budget_left
+from orchestration.sensors.looks import wall_ms
+from platform_core import names
+from platform_core.dagster_internals import ASSET_JOB
+from platform_core.obstacles import (
     IN_A_ROW,
     NameCheck,
     RunsAtWork,
@@ -20,10 +23,7 @@ from orchestration.blocked import (
     suspension,
     suspensions,
 )
-from orchestration.ops.warehouse_ops import budget_left
-from orchestration.policies import policy_source
-from orchestration.quirks import ASSET_JOB
-from orchestration.sensors.looks import wall_ms
+from platform_core.policies import policy_source
 from tests.support.platform import House, commit, keyed_table, open_house
 
 ORDERS = "shop.orders"

@@ -9,10 +9,10 @@ import dagster as dg
 
 from lsm_core.clock import FileClock, utc_text
 from lsm_core.maintenance.table_ranking import TableNeed, need_of, ranked
-from orchestration import names
-from orchestration.metadata import plain_cell
-from orchestration.policies.decisions import DAY_MS
 from orchestration.warehouse_health import TableLine, ranking_metadata, ranking_table
+from platform_core import names
+from platform_core.metadata import plain_cell
+from platform_core.policies.decisions import DAY_MS
 from tests.support.platform import append_table, bucket_health, commit, keyed_table, open_house
 
 

@@ -11,18 +11,18 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from checks import adoption
 from lsm_core.maintenance import apply_plan, read_ledger, waiting_plans
 from lsm_core.maintenance.checks.tree_validity import BrokenInvariant
 from lsm_core.maintenance.history_health import history_debt
 from lsm_core.maintenance.score import history_parts
 from lsm_core.metadata import snapshots
-from orchestration import names
-from orchestration.blocked import blocking_failure
-from orchestration.policies import policy_source
-from orchestration.policies.windows import DAYS
-from orchestration.resources.settings import Settings
+from orchestration.ops import adopt_op
 from orchestration.sensors.run_requests import RunRequestBuilder
+from platform_core import names
+from platform_core.obstacles import blocking_failure
+from platform_core.policies import policy_source
+from platform_core.policies.windows import DAYS
+from platform_core.resources.settings import Settings
 from tests.orchestration.test_action_jobs import failure, said
 from tests.support.platform import House, commit, evaluations, keyed_table, open_house, sabotage
 
@@ -188,8 +188,8 @@ def test_a_first_look_blocks_the_partition_that_fails_and_no_other(
     broken = (2, 2, [BrokenInvariant("dt=b", "dt=b/bucket-0: level 5 overlaps")])
     whole = (1, 1, [BrokenInvariant("", "bucket-0: level 5 overlaps")])
     found = {"shop.parted": broken, "shop.bad": whole}
-    sound = adoption.inspect_tree
-    monkeypatch.setattr(adoption, "inspect_tree", lambda store, _: found.get(store.name) or sound(store, None))
+    sound = adopt_op.inspect_tree
+    monkeypatch.setattr(adopt_op, "inspect_tree", lambda store, _: found.get(store.name) or sound(store, None))
     assert "shop.parted: 1 broken invariant: dt=b/bucket-0: level 5 overlaps" in failure(house.execute(names.ADOPT_JOB))
     layout = house.layout("shop.parted")
     assert blocking_failure(house.instance, layout, "dt=a") is None

@@ -18,13 +18,13 @@ from dagster._core.scheduler.instigation import InstigatorState, InstigatorStatu
 from lsm_core.clock import FileClock, SystemClock
 from lsm_core.errors import InvalidOption
 from lsm_core.metadata import consumers
-from orchestration import names
-from orchestration.policies.decisions import DAY_MS
-from orchestration.quirks import ASSET_JOB
 from orchestration.sensors import alert_channels
 from orchestration.sensors.alert_channels import Alert, Mail, Webhook, channels_from, deliver
 from orchestration.sensors.table_sweep import Cursor
 from orchestration.sensors.watch_sensor import ChannelState, _read_channels, _write_cursor
+from platform_core import names
+from platform_core.dagster_internals import ASSET_JOB
+from platform_core.policies.decisions import DAY_MS
 from tests.orchestration.alert_hook import AlertHook
 from tests.support.platform import House, commit, keyed_table, open_house
 

@@ -11,11 +11,11 @@ from typer.testing import CliRunner
 
 from lsm_core.errors import InvalidOption
 from lsm_core.maintenance.simulation import simulate
-from orchestration import names
 from orchestration.ops.what_if_op import runs_picture
-from orchestration.policies.what_if import simulated_policy
 from orchestration.verbs.simulate import simulate as verb
 from orchestration.verbs.simulate import sparkline
+from platform_core import names
+from platform_core.policies.what_if import simulated_policy
 from tests.support.platform import commit, keyed_table, open_house
 
 HOUR = 3_600_000

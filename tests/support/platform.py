@@ -28,10 +28,10 @@ from sqlalchemy import Engine, NullPool, QueuePool, create_engine
 from lsm_core import Catalog, Schema, Table
 from lsm_core.maintenance import BucketHealth
 from lsm_core.metadata import manifests, snapshots
-from orchestration import names
 from orchestration.definitions import build_definitions
-from orchestration.quirks import ASSET_JOB
-from orchestration.resources import SparkResource, WarehouseResource
+from platform_core import names
+from platform_core.dagster_internals import ASSET_JOB
+from platform_core.resources import SparkResource, WarehouseResource
 
 LAYOUT_CHECKS = {
     "tree_is_valid",

@@ -11,7 +11,7 @@ TOGETHER: Final = (
         "tests/spark/",
         "tests/checks/",
         "tests/docs/test_spark_blocks.py",
-        "tests/orchestration/test_spark_resource.py",
+        "tests/platform_core/test_spark_resource.py",
         "tests/security/test_places_and_secrets.py",
         "tests/sql/test_engines_agree.py",
         "tests/sql/test_queries.py",

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from lsm_core import Table
-from orchestration import names
-from orchestration.quirks import ASSET_JOB
 from orchestration.verbs.dagster_client import DagsterClient, Run
 from orchestration.verbs.dagster_process import Platform, start_platform
+from platform_core import names
+from platform_core.dagster_internals import ASSET_JOB
 from tests.docs.blocks import blocks
 from tests.docs.pages import ROOT
 from tests.support.data import unpack_golden

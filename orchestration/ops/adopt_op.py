@@ -1,0 +1,109 @@
+"""Op of the job `adopt_warehouse`: it opens every table of a new warehouse, checks its tree and lists its needs.
+
+Read-only.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Final
+
+import dagster as dg
+
+from checks.definition import evaluation_of, is_off, under_policy
+from lsm_core.maintenance.checks.tree_validity import inspect_tree
+from lsm_core.maintenance.table_ranking import need_of
+from orchestration.ops.each_table import TableFailed, each_table
+from platform_core import names
+from platform_core.dagster_internals import resolve_annotations
+from platform_core.health import TableHealth, table_health
+from platform_core.metadata import plain_cell
+from platform_core.partitions import usable_keys
+from platform_core.policies import policy_source
+from platform_core.resources.warehouse import WarehouseResource, describe_warehouse
+from platform_core.table_card import TableCard, count_text
+
+_SHOWN: Final = 500
+
+
+@cache
+def adopt_op() -> dg.OpDefinition:
+    """Return the op that reads every table once and evaluates its first check."""
+
+    @dg.op(
+        name="look_at_warehouse",
+        description=(
+            "Open every table, add its partitions to Dagster, check its tree of files, and list what it needs. "
+            "Nothing is changed."
+        ),
+        out=dg.Out(dg.Nothing),
+        tags={"dagster/kind/dredge": ""},
+    )
+    @resolve_annotations
+    def look_at_warehouse(context: dg.OpExecutionContext, warehouse: WarehouseResource) -> None:
+        troubles: list[str] = []
+        cards = describe_warehouse(warehouse, troubles)
+        for line in troubles:
+            context.log.warning(line)
+        rows: list[str] = []
+
+        def adopt(card: TableCard) -> None:
+            if card.refusal is not None:
+                context.log.info("%s: left alone: %s", card.name, card.refusal)
+                rows.append(f"| {plain_cell(card.name)} | left alone | {plain_cell(card.refusal)} |")
+                return
+            rows.append(_adopt_table(context, warehouse, card))
+
+        try:
+            each_table(context, {card.name: card for card in cards}, adopt)
+        finally:
+            header = ["| table | files | needs |", "|---|---|---|"]
+            more = f"\n\nand {len(rows) - _SHOWN} more" if len(rows) > _SHOWN else ""
+            listed = "\n".join([*header, *rows[:_SHOWN]]) + more if rows else "the warehouse has no tables yet"
+            context.add_output_metadata({"tables": dg.MetadataValue.md(listed), "looked at": len(rows)})
+
+    return look_at_warehouse
+
+
+def _adopt_table(context: dg.OpExecutionContext, warehouse: WarehouseResource, card: TableCard) -> str:
+    """Check one table, report to Dagster, and return its line. Raises TableFailed if its tree is not valid."""
+    store = warehouse.store(card.name)
+    health = table_health(store)
+    buckets, files, broken = inspect_tree(store, None)
+    valid_text = f"{files} files in {buckets} buckets form a valid tree"
+    tree_text = f"{count_text(len(broken), 'broken invariant')}: {broken[0]}" if broken else valid_text
+    policy, layout = (
+        policy_source(warehouse.policy_file).current().of(card.name),
+        names.layout_key(warehouse.path, card.name),
+    )
+    for partition in _add_partitions(context, card, health):
+        if not is_off(policy, names.TREE_CHECK):
+            # A valid partition is maintained even if other partitions are not valid.
+            violations = [violation for violation in broken if partition is None or violation.partition == partition]
+            passing_text = f"those of {partition} form a valid tree" if broken else valid_text
+            result = dg.AssetCheckResult(
+                check_name=names.TREE_CHECK,
+                passed=not violations,
+                description=f"{count_text(len(violations), 'broken invariant')}: {violations[0]}"
+                if violations
+                else passing_text,
+                metadata={"found by": names.ADOPT_JOB},
+            )
+            evaluation = evaluation_of(layout, under_policy(result, policy), partition)
+            context.log_event(evaluation)  # type: ignore[arg-type]  # Dagster's type omits evaluations
+    need = need_of(card.name, health.buckets)
+    context.log.info("%s: %s; score %g: %s", card.name, tree_text, need.score, need.costs_most)
+    if broken:
+        raise TableFailed(tree_text)
+    return (
+        f"| {plain_cell(card.name)} | {plain_cell(tree_text)} | score {need.score:g}: {plain_cell(need.costs_most)} |"
+    )
+
+
+def _add_partitions(context: dg.OpExecutionContext, card: TableCard, health: TableHealth) -> list[str | None]:
+    """Add the table's partitions to Dagster and return them; [None] for a table without partitions."""
+    if not card.partitioned:
+        return [None]
+    keys = usable_keys(sorted({*health.waiting, *(state.text for state in health.partitions)}))[0]
+    context.instance.add_dynamic_partitions(names.partitions_name(card.name), keys)
+    return [*keys]

@@ -1,0 +1,192 @@
+"""Audit: the independent reader verifies compactions again, every night for a sample, or for two given snapshots."""
+
+from __future__ import annotations
+
+import time
+from functools import cache
+
+import dagster as dg
+from pydantic import Field
+
+from checks.definition import evaluation_of, is_off, rename_result, show_verdict, under_policy
+from checks.merged_view import compare, judge
+from checks.undo_protection import keep_for_undo
+from lsm_core.errors import CorruptFile, SnapshotNotFound, UnsupportedFeature
+from lsm_core.format.partition_path import partition_text
+from lsm_core.maintenance import VerifyReport, newest_compaction, verify_snapshots
+from lsm_core.metadata import manifests, snapshots
+from lsm_core.metadata.store import TableStore
+from orchestration.ops.each_table import TableFailed, each_table
+from orchestration.ops.table_ops import fail_in_one_line
+from platform_core import names
+from platform_core.dagster_internals import resolve_annotations
+from platform_core.health import refusal_of
+from platform_core.obstacles import blocking_failure
+from platform_core.partitions import usable_keys
+from platform_core.policies import Policy, policy_source
+from platform_core.resources.spark_resource import SparkResource
+from platform_core.resources.warehouse import WarehouseResource, list_tables
+
+
+class Audit(dg.Config):
+    """Configuration of the job `audit`."""
+
+    tables: int = Field(5, description="most tables to audit, the least recently audited first")
+    minutes: float = Field(60.0, description="minutes after which no further table starts")
+
+
+class TwoSnapshots(dg.Config):
+    """Configuration of the job `verify_snapshots`."""
+
+    table: str = Field(description="full name of the table: db.table")
+    snapshot_a: int = Field(description="first snapshot")
+    snapshot_b: int = Field(description="snapshot that must have the same rows")
+
+
+@cache
+def audit_op() -> dg.OpDefinition:
+    """Return the op that verifies the newest compactions of a sample of tables again."""
+
+    @dg.op(
+        name="audit_tables",
+        description=(
+            "Compare the newest compaction of a sample of tables with the snapshot before it, "
+            "by Spark SQL over the raw files (V3)."
+        ),
+        config_schema=Audit.to_fields_dict(),
+        out=dg.Out(dg.Nothing),
+        tags={"dagster/kind/spark": ""},
+        pool=names.SPARK_POOL,
+    )
+    @resolve_annotations
+    def audit_tables(context: dg.OpExecutionContext, warehouse: WarehouseResource, spark: SparkResource) -> None:
+        config = Audit(**context.op_config)
+        start_seconds, audited = time.monotonic(), 0
+        tables, left_out = list_tables(warehouse.catalog())
+        policies = policy_source(warehouse.policy_file).current()
+        for line in left_out:
+            context.log.warning(line)
+
+        def audit(table: str) -> None:
+            nonlocal audited
+            if audited >= config.tables:
+                return
+            store = warehouse.store(table)
+            blocked = blocking_failure(context.instance, names.layout_key(warehouse.path, table))
+            if blocked is not None:  # a newer, correct compaction would clear the failure of an older one
+                context.log.info("%s: left alone: %s", table, blocked)
+                return
+            policy = policies.of(table)
+            if is_off(policy, names.MERGED_VIEW_CHECK):
+                return
+            published = None if refusal_of(store) is not None else newest_compaction(store)
+            if published is None:
+                return
+            if time.monotonic() - start_seconds >= config.minutes * 60:
+                context.log.info("limit of %g minutes reached: %s is audited next time", config.minutes, table)
+                audited = config.tables
+                return
+            audited += 1
+            _audit_table(context, warehouse, spark, policy, table, published)
+
+        each_table(context, {table: table for table in longest_ago_first(context.instance, warehouse, tables)}, audit)
+        context.add_output_metadata({"tables compared": audited, "tables": len(tables)})
+
+    return audit_tables
+
+
+def longest_ago_first(instance: dg.DagsterInstance, warehouse: WarehouseResource, tables: list[str]) -> list[str]:
+    """Sort tables by the time of their newest evaluation of merged_view_unchanged.
+
+    Returns:
+        The tables, those never compared first.
+    """
+    keys = {
+        table: dg.AssetCheckKey(names.layout_key(warehouse.path, table), names.MERGED_VIEW_CHECK) for table in tables
+    }
+    records = instance.event_log_storage.get_latest_asset_check_execution_by_key(list(keys.values()))
+    times = {key: record.create_timestamp for key, record in records.items()}
+    return sorted(tables, key=lambda table: (times.get(keys[table], 0.0), table))
+
+
+def _audit_table(
+    context: dg.OpExecutionContext,
+    warehouse: WarehouseResource,
+    spark: SparkResource,
+    policy: Policy,
+    table: str,
+    published: int,
+) -> None:
+    """Verify one table's compaction and report the result as its check.
+
+    Raises:
+        TableFailed: the snapshots differ.
+    """
+    try:
+        try:
+            report, note = compare(warehouse, spark, table, published), ""
+        except UnsupportedFeature as error:
+            report = verify_snapshots(warehouse.store(table), published - 1, published)
+            note = f"; compared by digests only: {error}"
+    except SnapshotNotFound as error:
+        context.log.info("%s: %s: it is audited next time", table, error)
+        return
+    except CorruptFile as error:
+        kept_files = keep_for_undo(warehouse.store(table), published)
+        text = f"snapshot {published} cannot be trusted: {error}; {kept_files.text}"
+        result = dg.AssetCheckResult(passed=False, description=text, metadata=kept_files.metadata)
+    else:
+        kept_if_different = None if report.ok else keep_for_undo(warehouse.store(table), published)
+        result = judge(report, f"{note}; by the nightly audit", kept_if_different)
+    result = under_policy(rename_result(names.MERGED_VIEW_CHECK, result), policy)
+    context.log.info("%s: %s", table, result.description)
+    for partition in _changed_partitions(warehouse.store(table), published):
+        evaluation = evaluation_of(names.layout_key(warehouse.path, table), result, partition)
+        context.log_event(evaluation)  # type: ignore[arg-type]  # Dagster's type omits evaluations
+    if not result.passed:
+        raise TableFailed(str(result.description))
+
+
+def _changed_partitions(store: TableStore, published: int) -> list[str | None]:
+    """Return the partitions that a snapshot changed, as Dagster names them; [None] for a table without partitions."""
+    if not store.schema.partition_keys:
+        return [None]
+    changed = manifests.delta_entries(store, snapshots.read(store, published)).column("partition").unique().to_pylist()
+    return [
+        *usable_keys(sorted(partition_text(store.schema, partition_row, store.options) for partition_row in changed))[0]
+    ]
+
+
+@cache
+def verify_op() -> dg.OpDefinition:
+    """Return the op that compares two given snapshots."""
+
+    @dg.op(
+        name="compare_snapshots",
+        description=(
+            "Compare the merged rows of two snapshots of a table by bucket, "
+            "with Spark SQL if they are consecutive (V3), else by digests."
+        ),
+        config_schema=TwoSnapshots.to_fields_dict(),
+        out=dg.Out(dg.Nothing),
+        tags={"dagster/kind/dredge": ""},
+        pool=names.SPARK_POOL,
+    )
+    @resolve_annotations
+    def compare_snapshots(context: dg.OpExecutionContext, warehouse: WarehouseResource, spark: SparkResource) -> None:
+        config = TwoSnapshots(**context.op_config)
+        context.instance.add_run_tags(context.run_id, {names.TAG_ACTION: names.VERIFY_JOB})
+        with fail_in_one_line(config.table):
+            result = judge(_compare_snapshots(warehouse, spark, config))
+        show_verdict(context, config.table, result)
+
+    return compare_snapshots
+
+
+def _compare_snapshots(warehouse: WarehouseResource, spark: SparkResource, config: TwoSnapshots) -> VerifyReport:
+    if config.snapshot_b == config.snapshot_a + 1:
+        try:
+            return compare(warehouse, spark, config.table, config.snapshot_b)
+        except UnsupportedFeature:
+            pass  # Spark SQL cannot read this table: compare digests
+    return verify_snapshots(warehouse.store(config.table), config.snapshot_a, config.snapshot_b)

@@ -1,6 +1,0 @@
-"""Resources of ops, sensors and checks: the warehouse (tables and clock), Spark, and the ledger."""
-
-from __future__ import annotations
-
-from orchestration.resources.spark_resource import SparkResource
-from orchestration.resources.warehouse import LedgerResource, WarehouseResource, describe_warehouse, warehouse_path

@@ -1,0 +1,393 @@
+"""Metadata for the Dagster UI: plotted numbers, level diagrams and tables, in one style."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias
+from urllib.parse import quote, urlencode
+
+import dagster as dg
+import yaml
+
+from lsm_core.cli.render import visible
+from lsm_core.maintenance import BucketHealth, Declined, MaintenancePlan
+from lsm_core.maintenance.action import PlanEstimate, bucket_name, size_text
+from lsm_core.maintenance.cost import Calibration
+from lsm_core.maintenance.score import Part
+from lsm_core.maintenance.table_ranking import score_of
+from lsm_core.options import misnamed, not_acted_on
+from platform_core import names
+from platform_core.dagster_internals import WHOLE_LOCATION
+from platform_core.health import TableHealth
+from platform_core.table_card import TableCard
+from platform_core.tree_picture import changed_buckets
+
+Metadata: TypeAlias = Mapping[str, dg.MetadataValue]
+
+_BAR = 24
+_SHOWN_BUCKETS = 16
+_SHOWN_ITEMS = 40
+_WORST_BUCKETS = 20
+
+
+def table_metadata(card: TableCard) -> dict[str, dg.MetadataValue]:
+    """Return metadata of a table from its schema alone.
+
+    Returns:
+        Columns, keys, options, location and why it is not maintained, by label.
+    """
+    columns = [
+        dg.TableColumn(
+            column.name,
+            column.type,
+            description=column.description or None,
+            constraints=dg.TableColumnConstraints(
+                nullable=column.nullable, other=["primary key"] if column.name in card.primary_keys else []
+            ),
+        )
+        for column in card.columns
+    ]
+    metadata: dict[str, dg.MetadataValue] = {
+        "dagster/table_name": dg.MetadataValue.text(card.name),
+        "primary keys": dg.MetadataValue.text(", ".join(card.primary_keys) or "none: append only"),
+        "partition keys": dg.MetadataValue.text(", ".join(card.partition_keys) or "none"),
+        "options": dg.MetadataValue.md(options_table(card.options)),
+    }
+    ignored = not_acted_on(card.options)
+    if ignored:
+        metadata["options without effect"] = dg.MetadataValue.text(f"kept but not acted on here: {', '.join(ignored)}")
+    renamed = misnamed(card.options)
+    if renamed:
+        lines = (f"{name}: {advice}" for name, advice in renamed.items())
+        metadata["options with another right name"] = dg.MetadataValue.text("; ".join(lines))
+    if card.root:
+        metadata["location"] = dg.MetadataValue.path(card.root)
+    if columns:
+        metadata["dagster/column_schema"] = dg.MetadataValue.table_schema(dg.TableSchema(columns=columns))
+    if card.refusal:
+        metadata["maintenance"] = dg.MetadataValue.text(f"declined: {card.refusal}")
+    return metadata
+
+
+def options_table(options: Mapping[str, str]) -> str:
+    """Return a table's options as Markdown."""
+    if not options:
+        return "none set: Paimon's defaults apply"
+    return "\n".join(
+        [
+            "| option | value |",
+            "|---|---|",
+            *(f"| {plain_cell(key)} | {plain_cell(options[key])} |" for key in sorted(options)),
+        ]
+    )
+
+
+def health_metadata(health: TableHealth) -> dict[str, dg.MetadataValue]:
+    """Return the numbers of a table's or partition's health.
+
+    Returns:
+        Values by label; Dagster plots every number over time.
+    """
+    buckets = health.buckets
+    level0_ages = [health.measured_ms - b.oldest_level0_ms for b in buckets if b.oldest_level0_ms is not None]
+    rows, files = sum(bucket.rows for bucket in buckets), sum(bucket.files for bucket in buckets)
+    upkeep = {"upkeep": dg.MetadataValue.text(health.upkeep)} if health.upkeep else {}
+    metadata: dict[str, dg.MetadataValue] = {
+        **upkeep,
+        "sorted runs (worst bucket)": dg.MetadataValue.int(max((bucket.sorted_runs for bucket in buckets), default=0)),
+        "level-0 files (worst bucket)": dg.MetadataValue.int(
+            max((bucket.level0_files for bucket in buckets), default=0)
+        ),
+        "files": dg.MetadataValue.int(files),
+        "size": dg.MetadataValue.text(size_text(sum(bucket.total_bytes for bucket in buckets))),
+        "bytes": dg.MetadataValue.int(sum(bucket.total_bytes for bucket in buckets)),
+        "rows (unmerged)": dg.MetadataValue.int(rows),
+        "deletes (unmerged)": dg.MetadataValue.int(sum(bucket.deletes for bucket in buckets)),
+        "small files": dg.MetadataValue.int(sum(bucket.small_files for bucket in buckets)),
+        "rows per run": dg.MetadataValue.int(rows // max(sum(bucket.sorted_runs for bucket in buckets), 1)),
+        "delete ratio": dg.MetadataValue.float(
+            round(sum(bucket.deletes for bucket in buckets) / rows, 4) if rows else 0.0
+        ),
+        "read amplification": dg.MetadataValue.float(_worst([bucket.read_amplification for bucket in buckets])),
+        "space amplification": dg.MetadataValue.float(_worst([bucket.space_amplification for bucket in buckets])),
+        "overlap: most runs over a key": dg.MetadataValue.int(max((b.overlap_max for b in buckets), default=0)),
+        "overlap: mean runs over a row's key": dg.MetadataValue.float(
+            round(sum(b.overlap_mean * b.rows for b in buckets) / rows, 3) if rows else 0.0
+        ),
+        "oldest level-0 file (hours)": dg.MetadataValue.float(_hours(level0_ages)),
+        "read-optimised view lags (hours)": dg.MetadataValue.float(_hours([bucket.ro_lag_ms for bucket in buckets])),
+        "compactions would read": dg.MetadataValue.text(
+            f"{size_text(sum(bucket.cost_minor for bucket in buckets))} by the table's rules now, "
+            f"{size_text(sum(bucket.cost_full for bucket in buckets))} a full one"
+        ),
+        "due compaction reads (bytes)": dg.MetadataValue.int(sum(bucket.cost_minor for bucket in buckets)),
+        "full compaction reads (bytes)": dg.MetadataValue.int(sum(bucket.cost_full for bucket in buckets)),
+        "score, 0 is healthy": dg.MetadataValue.float(score_of(buckets)[0]),
+        "score: made of": dg.MetadataValue.md(score_table(buckets)),
+        "buckets": dg.MetadataValue.md(bucket_table(buckets)),
+    }
+    compacted = [bucket.last_compaction_ms for bucket in buckets if bucket.last_compaction_ms]
+    if compacted:
+        metadata["last compaction"] = dg.MetadataValue.timestamp(max(compacted) / 1000)
+    if health.snapshot is not None:
+        metadata["snapshot"] = dg.MetadataValue.int(health.snapshot)
+    return metadata
+
+
+_ALWAYS_PLOTTED = frozenset(
+    {
+        "sorted runs (worst bucket)",
+        "level-0 files (worst bucket)",
+        "files",
+        "size",
+        "bytes",
+        "rows per run",
+        "read amplification",
+        "score, 0 is healthy",
+        "snapshot",
+    }
+)
+
+
+def plotted_metadata(health: TableHealth) -> dict[str, dg.MetadataValue]:
+    """Return the plotted numbers of `health_metadata`, for the report of each commit.
+
+    Dagster stores 150 bytes per number.
+    """
+    plotted = _ALWAYS_PLOTTED | {"upkeep"} if health.writers_compact else _ALWAYS_PLOTTED
+    return {name: value for name, value in health_metadata(health).items() if name in plotted}
+
+
+def data_metadata(health: TableHealth) -> dict[str, dg.MetadataValue]:
+    """Return metadata of a commit for the data asset: stored rows, size and files; the layout asset has the details."""
+    rows, files = sum(bucket.rows for bucket in health.buckets), sum(bucket.files for bucket in health.buckets)
+    metadata: dict[str, dg.MetadataValue] = {
+        "stored rows": dg.MetadataValue.int(rows),
+        "size": dg.MetadataValue.text(size_text(sum(bucket.total_bytes for bucket in health.buckets))),
+        "files": dg.MetadataValue.int(files),
+    }
+    if health.data_version is not None:
+        metadata["snapshot"] = dg.MetadataValue.int(health.data_version)
+    return metadata
+
+
+def cost_metadata(
+    predicted: PlanEstimate, numbers: Mapping[str, Any], calibration: Calibration | None = None
+) -> dict[str, dg.MetadataValue]:
+    """Return the plan's estimate and the measured costs, as a sentence and as numbers to plot together.
+
+    Args:
+        predicted: estimate of the plan.
+        numbers: measured numbers of the report.
+        calibration: ratio of measured to estimated costs in the table's earlier runs, or None.
+    """
+    measured = {name: numbers[name] for name in ("bytes_in", "bytes_out", "seconds") if name in numbers}
+    units = {
+        "bytes_in": (size_text(predicted.bytes_in), "read"),
+        "bytes_out": (f"at most {size_text(predicted.bytes_out)}", "written"),
+        "seconds": (f"{predicted.seconds:.1f} s on one core", "taken"),
+    }
+    texts = {name: f"{value:.1f} s" if name == "seconds" else size_text(int(value)) for name, value in measured.items()}
+    parts = [f"{units[name][0]} predicted, {text} {units[name][1]}" for name, text in texts.items()]
+    if not parts:
+        return {}
+    model = Calibration() if calibration is None else calibration
+    metadata: dict[str, dg.MetadataValue] = {
+        "prediction and measurement": dg.MetadataValue.text("; ".join(parts)),
+        "predicted bytes in": dg.MetadataValue.int(predicted.bytes_in),
+        "predicted_seconds": dg.MetadataValue.float(round(model.predicted_seconds(predicted.seconds), 3)),
+    }
+    if "seconds" in measured:
+        metadata["measured_seconds"] = dg.MetadataValue.float(float(measured["seconds"]))
+    if calibration is not None:
+        metadata["cost model"] = dg.MetadataValue.text(calibration.text())
+    return metadata
+
+
+def score_table(buckets: Sequence[BucketHealth]) -> str:
+    """Return one Markdown row per part of the score, with the bucket in which it has the most points."""
+    worst: dict[str, tuple[float, Part, BucketHealth]] = {}
+    for bucket in buckets:
+        for part in bucket.parts:
+            points = part.points(bucket.size_share)
+            if part.name not in worst or points > worst[part.name][0]:
+                worst[part.name] = (points, part, bucket)
+    if not worst:
+        return "healthy: no part has points"
+    rows = [
+        f"| {part.name} | {points:g} | {part.weight:g} "
+        f"| {plain_cell(bucket_name(bucket.partition_text, bucket.bucket))} | {plain_cell(part.text)} |"
+        for points, part, bucket in sorted(worst.values(), key=lambda entry: (-entry[0], entry[1].name))
+    ]
+    return "\n".join(["| part | points | at most | bucket | why |", "|---|--:|--:|---|---|", *rows])
+
+
+def bucket_table(buckets: Sequence[BucketHealth]) -> str:
+    """Return one Markdown row per bucket, the worst first."""
+    if not buckets:
+        return "no bucket holds a file"
+    worst = sorted(buckets, key=lambda item: (-item.sorted_runs, -item.files, item.partition_text, item.bucket))
+    lines = [
+        "| bucket | sorted runs | level-0 files | files | size | rows | deletes | overlap, most | overlap, mean |",
+        "|---|--:|--:|--:|--:|--:|--:|--:|--:|",
+    ]
+    for bucket in worst[:_WORST_BUCKETS]:
+        name = f"{bucket.partition_text}/{bucket.bucket}" if bucket.partition_text else str(bucket.bucket)
+        lines.append(
+            f"| {plain_cell(name)} | {bucket.sorted_runs} | {bucket.level0_files} | {bucket.files} "
+            f"| {size_text(bucket.total_bytes)} | {bucket.rows:,} | {bucket.deletes:,} | {bucket.overlap_max} "
+            f"| {bucket.overlap_mean:g} |"
+        )
+    return "\n".join([*lines, *_count_more(len(worst), _WORST_BUCKETS, "buckets")])
+
+
+def level_diagram(before: TableHealth, after: TableHealth) -> str:
+    """Return the levels of every bucket that changed between two snapshots, as bars on one scale."""
+    changed = changed_buckets(before, after)
+    if not changed:
+        return "the levels did not change"
+    largest = max(size for state in (before, after) for item in state.buckets for size in item.bytes_per_level.values())
+    lines = [f"snapshot {before.snapshot} -> {after.snapshot}", "```"]
+    for bucket, later_state in changed[:_SHOWN_BUCKETS]:
+        name = bucket_name(bucket.partition_text, bucket.bucket)
+        lines.append(f"{name}: {bucket.sorted_runs} -> {later_state.sorted_runs if later_state else 0} sorted runs")
+        for title, state in (("before", bucket), ("after", later_state)):
+            if state is None:
+                continue
+            for level, size in state.bytes_per_level.items():
+                bar = "#" * max(1, round(size / max(largest, 1) * _BAR)) if size else ""
+                files = f"{state.level0_files} files" if level == 0 else "1 run"
+                lines.append(f"  {title:<6} L{level} {bar:<{_BAR}} {size_text(size):>8}  {files}")
+    return "\n".join([*lines, "```", *_count_more(len(changed), _SHOWN_BUCKETS, "changed buckets")])
+
+
+def plan_metadata(plan: MaintenancePlan) -> dict[str, dg.MetadataValue]:
+    """Return a plan for display: its items with reasons, and its declined subjects."""
+    metadata: dict[str, dg.MetadataValue] = {
+        "action": dg.MetadataValue.text(plan.action),
+        "plan": dg.MetadataValue.text(plan.hash),
+        "units": dg.MetadataValue.int(len(plan.items)),
+        "bytes to rewrite": dg.MetadataValue.int(plan.estimate.bytes_in),
+        "items": dg.MetadataValue.md(items_table(plan)),
+        "declined": dg.MetadataValue.md(declined_table(plan.declined)),
+    }
+    if plan.base_snapshot is not None:
+        metadata["base snapshot"] = dg.MetadataValue.int(plan.base_snapshot)
+    return metadata
+
+
+def items_table(plan: MaintenancePlan) -> str:
+    """Return a Markdown table per kind of item in the plan, with the columns of the item class."""
+    tables = []
+    for kind in dict.fromkeys(type(item) for item in plan.items):
+        items = plan.items_of(kind)
+        rows = [f"| {' | '.join(plain_cell(str(cell)) for cell in item.cells())} |" for item in items[:_SHOWN_ITEMS]]
+        header = [f"{kind.title}:\n", f"| {' | '.join(kind.columns)} |", f"|{'---|' * len(kind.columns)}"]
+        tables.append("\n".join([*header, *rows, *_count_more(len(items), _SHOWN_ITEMS, "items")]))
+    return "\n\n".join(tables) or "nothing to do"
+
+
+def declined_table(declined: Sequence[Declined]) -> str:
+    """Return one Markdown row per declined subject."""
+    if not declined:
+        return "nothing was declined"
+    lines = ["| subject | why | reason code |", "|---|---|---|"]
+    lines += [
+        f"| {plain_cell(item.subject)} | {plain_cell(item.text)} | {plain_cell(item.reason)} |"
+        for item in declined[:_SHOWN_ITEMS]
+    ]
+    return "\n".join([*lines, *_count_more(len(declined), _SHOWN_ITEMS, "lines")])
+
+
+def number_metadata(numbers: Mapping[str, Any], prefix: str = "") -> dict[str, dg.MetadataValue]:
+    """Return a report's numbers (`Report.numbers`) under their own names: numbers plot, everything else is text.
+
+    ``rows_dropped`` of ``{"superseded": 3}`` becomes "rows dropped": "3 superseded"; nested mappings become tables.
+    """
+    metadata: dict[str, dg.MetadataValue] = {}
+    for key, value in numbers.items():
+        name = f"{prefix}{key.replace('_', ' ')}"
+        if isinstance(value, bool):
+            metadata[name] = dg.MetadataValue.bool(value)
+        elif isinstance(value, int):
+            metadata[name] = dg.MetadataValue.int(value)
+        elif isinstance(value, float):
+            metadata[name] = dg.MetadataValue.float(round(value, 3))
+        elif isinstance(value, str) and value:
+            metadata[name] = dg.MetadataValue.text(value)
+        elif isinstance(value, Mapping):
+            texts = [_count_of(item, key) for key, item in value.items() if item and not isinstance(item, Mapping)]
+            metadata[name] = dg.MetadataValue.text(", ".join(texts) or "none")
+            for inner, table in value.items():
+                if isinstance(table, Mapping) and table:
+                    rows = [
+                        f"| {plain_cell(str(key))} | {plain_cell(str(item))} |" for key, item in sorted(table.items())
+                    ]
+                    lines = ["| | |", "|---|---|", *rows[:_SHOWN_ITEMS], *_count_more(len(rows), _SHOWN_ITEMS, "rows")]
+                    metadata[f"{prefix}{inner.replace('_', ' ')}"] = dg.MetadataValue.md("\n".join(lines))
+        elif isinstance(value, Sequence) and value and not isinstance(value, str):
+            more = f" and {len(value) - _SHOWN_ITEMS} more" if len(value) > _SHOWN_ITEMS else ""
+            metadata[name] = dg.MetadataValue.text(", ".join(map(str, value[:_SHOWN_ITEMS])) + more)
+    return metadata
+
+
+def _count_of(value: object, name: str) -> str:
+    """Return ``250 keys checked``; a text that is a sentence needs no name."""
+    if isinstance(value, str) and " " in value:
+        return value
+    return (
+        f"{value:,} {name.replace('_', ' ')}" if isinstance(value, int | float) else f"{value} {name.replace('_', ' ')}"
+    )
+
+
+def _worst(values: Sequence[float]) -> float:
+    return round(float(max(values, default=0.0)), 3)
+
+
+def _hours(spans_ms: Sequence[int]) -> float:
+    return round(max(spans_ms, default=0) / 3_600_000, 2)
+
+
+def launch_link(run: dg.DagsterRun, job: str, config: Mapping[str, Any]) -> str:
+    """Return a link to the launchpad of a job, with its configuration filled in.
+
+    If the configuration names a table, the link has the table's tag, so that the new run waits for other runs of the
+    table.
+
+    Args:
+        run: run whose code location has the job.
+        job: name of the job.
+        config: configuration of the job.
+
+    Returns:
+        The path of the page, relative to the web server.
+    """
+    origin = run.remote_job_origin
+    location_path = "dredge"  # as workspace.yaml calls it: a run without a server has no origin
+    if origin is not None:
+        repository = origin.repository_origin
+        location = quote(repository.code_location_origin.location_name, safe="")
+        name = repository.repository_name
+        location_path = location if name == WHOLE_LOCATION else f"{name}@{location}"
+    parameters = {"config": yaml.safe_dump(dict(config), sort_keys=False, allow_unicode=True)}
+    if "table" in config:
+        parameters |= {"tags[0][key]": names.TAG_TABLE, "tags[0][value]": names.table_value(str(config["table"]))}
+    query = urlencode(parameters, quote_via=quote)
+    return f"/locations/{location_path}/jobs/{quote(job, safe='')}/playground/setup?{query}"
+
+
+def plain_cell(text: str) -> str:
+    """Return text for a cell of a Markdown table that stays text.
+
+    Args:
+        text: a name, value or error; untrusted.
+
+    Returns:
+        One line without links, markup and HTML, with control, bidi and invisible characters spelled out.
+    """
+    return re.sub(r"([\\`*_\[\]<>|~#!&])", r"\\\1", visible(" ".join(text.split())))
+
+
+def _count_more(count: int, shown: int, noun: str) -> list[str]:
+    return [f"\nand {count - shown} more {noun}"] if count > shown else []

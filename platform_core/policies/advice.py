@@ -1,0 +1,204 @@
+"""Advice on the preset that fits a table, derived from its options, health and newest commits. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from lsm_core.errors import InvalidOption
+from lsm_core.format.snapshot import CommitKind, Snapshot
+from lsm_core.maintenance import BucketHealth
+from lsm_core.maintenance.action import size_text
+from lsm_core.options.changing import check_change
+from lsm_core.options.registry import REGISTRY, canonical, parse_value
+from platform_core.policies.presets import PRESETS, PresetName
+
+_HOUR_MS: Final = 3_600_000
+_OFTEN: Final = 30
+"""Commits per hour from which writers should not wait for compactions."""
+_SELDOM: Final = 2
+_SMALL_BYTES: Final = 1 << 30
+_LARGE_BYTES: Final = 1 << 40
+_DV: Final = "deletion-vectors.enabled"
+_MODIFIABLE: Final = "deletion-vectors.modifiable"
+
+
+@dataclass(frozen=True)
+class TableFacts:
+    """Facts about a table that the advice is based on.
+
+    Attributes:
+        name: full name of the table.
+        primary_keys: primary key columns; empty for an append table.
+        options: options that are set on the table.
+        buckets: health of its buckets.
+        commits: its newest snapshots, in any order.
+    """
+
+    name: str
+    primary_keys: Sequence[str]
+    options: Mapping[str, str]
+    buckets: Sequence[BucketHealth]
+    commits: Sequence[Snapshot]
+
+    @property
+    def total_bytes(self) -> int:
+        """Bytes of all files."""
+        return sum(bucket.total_bytes for bucket in self.buckets)
+
+    @property
+    def appends(self) -> list[Snapshot]:
+        """Append commits, that is, commits of writers."""
+        return [commit for commit in self.commits if commit.commit_kind is CommitKind.APPEND]
+
+    @property
+    def commits_an_hour(self) -> float:
+        """Commits per hour, or 0 if fewer than two distinct commit times are known."""
+        times = [commit.time_millis for commit in self.appends]
+        if len(times) < 2 or max(times) == min(times):
+            return 0.0
+        return (len(times) - 1) * _HOUR_MS / (max(times) - min(times))
+
+
+@dataclass(frozen=True)
+class OptionChange:
+    """Change of one table option that a preset recommends.
+
+    Attributes:
+        key: key of the option.
+        now: current value, or None if the option is not set.
+        wanted: value of the preset.
+        why: reason for the value.
+        refused: why the table cannot take the change, or "".
+    """
+
+    key: str
+    now: str | None
+    wanted: str
+    why: str
+    refused: str = ""
+
+
+@dataclass(frozen=True)
+class Advice:
+    """Recommended preset of a table.
+
+    Attributes:
+        table: full name of the table.
+        preset: name of the preset.
+        reasons: facts for which the preset was chosen.
+        changes: options to change.
+    """
+
+    table: str
+    preset: PresetName
+    reasons: Sequence[str]
+    changes: Sequence[OptionChange]
+
+    @property
+    def entry(self) -> str:
+        """Entry to write into the policy file."""
+        return f'tables:\n  "{self.table}": {{preset: {self.preset}}}'
+
+    @property
+    def statements(self) -> list[str]:
+        """Spark SQL statements for the changes that the table accepts."""
+        accepted = [change for change in self.changes if not change.refused]
+        if not accepted:
+            return []
+        pairs = ", ".join(f"'{change.key}' = '{change.wanted}'" for change in accepted)
+        name = ".".join(f"`{part.replace('`', '``')}`" for part in self.table.split(".", 1))
+        first = [f"ALTER TABLE {name} SET TBLPROPERTIES ('{_MODIFIABLE}' = 'true')"]
+        needs = any(change.key == _DV for change in accepted)
+        return [*(first if needs else []), f"ALTER TABLE {name} SET TBLPROPERTIES ({pairs})"]
+
+
+def advise(facts: TableFacts) -> Advice:
+    """Return the preset that fits the table best.
+
+    Raises:
+        InvalidOption: an option of the table has an invalid value.
+    """
+    preset, reasons = _preset_of(facts)
+    own = canonical(facts.options)
+    changes = []
+    for key, chosen in PRESETS[preset].options.items():
+        if key in own and parse_value(REGISTRY[key], own[key]) == parse_value(REGISTRY[key], chosen.value):
+            continue
+        if not facts.primary_keys and key == "target-file-size" and key in own:
+            continue  # the size was set on purpose
+        changes.append(OptionChange(key, own.get(key), chosen.value, chosen.why, _refusal(facts, key, chosen.value)))
+    return Advice(facts.name, preset, reasons, changes)
+
+
+def _preset_of(facts: TableFacts) -> tuple[PresetName, list[str]]:
+    own = canonical(facts.options)
+    write_only = own.get("write-only", "false").lower() == "true"
+    size, rate = facts.total_bytes, facts.commits_an_hour
+    if not facts.primary_keys:
+        reasons = ["it has no primary key: rows are appended and never merged"]
+        if own.get("clustering.columns"):
+            return "large-z-ordered", [
+                *reasons,
+                f"it is to be sorted by {own['clustering.columns']} (clustering.columns)",
+            ]
+        if size >= _LARGE_BYTES:
+            return "large-z-ordered", [*reasons, f"it holds {size_text(size)}: readers need files that they can skip"]
+        if write_only:
+            return "log-write-only", [
+                *reasons,
+                "its writers do not compact (write-only = true): only Dredge merges small files",
+            ]
+        return "log", [*reasons, "its writers merge their small files themselves (write-only is not set)"]
+    reasons = [f"it has a primary key ({', '.join(facts.primary_keys)})"]
+    if own.get(_DV, "false").lower() == "true":
+        return "merge-on-write-gentle", [*reasons, f"its readers use deletion vectors ({_DV} = true)"]
+    if own.get("full-compaction.delta-commits") == "1":
+        return "copy-on-write", [
+            *reasons,
+            "every commit is followed by a full compaction (full-compaction.delta-commits = 1)",
+        ]
+    writers = {commit.commit_user for commit in facts.appends}
+    many = f"{len(writers)} writers made its newest {len(facts.appends)} commits"
+    if rate >= _OFTEN:
+        often = f"its writers commit {rate:,.0f} times an hour: they should not wait for compactions"
+        return "high-throughput-asynchronous", [*reasons, often]
+    if _writers_alternate(facts.appends):
+        return "multi-writer", [*reasons, f"{many} in alternation: several writers commit at the same time"]
+    if write_only:
+        return "multi-writer", [*reasons, "its writers do not compact (write-only = true): only Dredge compacts"]
+    if rate <= _SELDOM and size <= _SMALL_BYTES:
+        seldom = f"its writers commit {rate:.1g} times an hour" if rate else "its writers commit seldom"
+        return "copy-on-write", [
+            *reasons,
+            f"{seldom}, and it holds {size_text(size)}: rewriting it at each commit is cheap",
+        ]
+    worst = max((bucket.read_amplification for bucket in facts.buckets), default=0.0)
+    merging = f"; readers merge {worst:.0f} sorted runs now" if worst > 1 else ""
+    rated = f"its writers commit {rate:.1f} times an hour" if rate else "the commit rate of its writers is unknown"
+    return "merge-on-write-gentle", [*reasons, f"{rated}, and it holds {size_text(size)}{merging}"]
+
+
+def _writers_alternate(commits: Sequence[Snapshot]) -> bool:
+    """Return whether a writer commits again after another writer did.
+
+    Jobs that run in sequence, each with its own user, do not alternate.
+    """
+    users = [commit.commit_user for commit in sorted(commits, key=lambda commit: commit.id)]
+    runs = [user for number, user in enumerate(users) if number == 0 or users[number - 1] != user]
+    return len(runs) > len(set(runs))
+
+
+def _refusal(facts: TableFacts, key: str, value: str) -> str:
+    """Return why the table cannot take the option, or "" if it can. A table without commits accepts every option."""
+    if not facts.commits:
+        return ""
+    options = {**facts.options, _MODIFIABLE: "true"} if key == _DV else facts.options
+    try:
+        check_change(options, key, value, facts.name)
+        if key == _DV:
+            check_change(facts.options, _MODIFIABLE, "true", facts.name)
+    except InvalidOption as error:
+        return error.accepted or str(error)
+    return ""

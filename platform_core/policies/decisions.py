@@ -1,0 +1,943 @@
+"""Decisions of sensors: a pure function from health, policy, history and time to an outcome with reason and numbers.
+
+`decide` is the function, `subjects` lists its inputs for a table, and `settle_in_turn` shares a budget between due
+subjects. Nothing here reads a table or calls Dagster. Callers pass the facts they have, and look up more only if
+those facts allow a run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Final, NamedTuple
+
+from lsm_core.clock import utc_text
+from lsm_core.maintenance.action import size_text
+from lsm_core.maintenance.writers_compact import WATCHING, WRITERS_SILENT_MINUTES, runs_behind, watching_until
+from lsm_core.options import TableOptions
+from platform_core.health import PartitionHealth, TableHealth
+from platform_core.policies.budgets import Budget
+from platform_core.policies.partition_age import expires_ms
+from platform_core.policies.policy import DAY_MS, HOUR_MS, Policy, SortRule
+from platform_core.table_card import count_text
+
+MINUTE_MS: Final = 60_000
+_UNSEEN_WAIT_MS: Final = 10 * MINUTE_MS
+"""Rows that no reader sees before a compaction wait so long for their writers, then the platform compacts them."""
+_LAST_PART: Final = 10
+"""A partition is about to expire in the last tenth of the time it is kept, but at most for its last day."""
+
+
+class DecisionOutcome(StrEnum):
+    """Outcome of a decision about a partition."""
+
+    RUN = "run"
+    DECLINE = "decline"
+
+
+class Reason(StrEnum):
+    """Reason of a decision, as a code that programs can count; the text of the decision adds the numbers."""
+
+    TRIGGER_REACHED = "trigger reached"
+    IDLE = "idle"
+    UNSORTED = "unsorted"
+    RECOVERY = "recovery"
+    ROWS_WAIT = "rows wait"
+    TOO_FEW_RUNS = "too few runs"
+    TOO_FEW_FILES = "too few files"
+    ONE_RUN = "one run already"
+    NOT_IDLE = "not idle"
+    NOT_PARTITIONED = "not partitioned"
+    PAUSED = "paused by policy"
+    OFF_PEAK = "not in its hours"
+    BUDGET = "beyond the budget"
+    UNSUPPORTED = "unsupported"
+    UNREADABLE = "unreadable"
+    EMPTY = "empty"
+    NOTHING_PICKED = "nothing picked"
+    IN_FLIGHT = "in flight"
+    DONE_BEFORE = "planned before"
+    FAILED = "its run failed"
+    CANCELED = "its run was canceled"
+    BLOCKED = "blocked by a failed check"
+    SUSPENDED = "suspended"
+    APPROVAL = "waits for approval"
+    REPLAY = "replay in progress"
+    OUT_OF_TIME = "out of time"
+    ELSEWHERE = "another sensor's"
+    WATCHING = "its writers compact"
+    EXPIRING = "about to expire"
+    ORDER = "would change answers"
+    RELOAD = "changed since it was loaded"
+    NAME = "name that Dagster cannot hold"
+
+
+class Backlog(StrEnum):
+    """Severity of the level-0 backlog in the worst bucket of a partition."""
+
+    OK = "OK"
+    WARN = "WARN"
+    CRITICAL = "CRITICAL"
+    EMERGENCY = "EMERGENCY"
+
+
+@dataclass(frozen=True)
+class Decision:
+    """Decision about one partition or table; one line of a tick.
+
+    Attributes:
+        table: full name of the table.
+        partition: path of the partition, or "" for the whole table.
+        outcome: whether to run.
+        reason: code of the reason.
+        text: explanation with numbers.
+        number: measured value, in the unit of the reason.
+        threshold: limit that `number` was compared with.
+        full: whether a full compaction is due.
+        cost: bytes that the compaction reads.
+        benefit: health score (0 to 100) that the compaction improves.
+        waited_ms: time since the work became due.
+        overdue: whether `waited_ms` exceeds the limit of the policy.
+        urgent: whether the backlog is critical.
+        plan: hash of the plan to start, or "".
+        attempt: number of the plan's run, from 1.
+        sort: sort rule of a due sort compaction, or None.
+    """
+
+    table: str
+    partition: str
+    outcome: DecisionOutcome
+    reason: Reason
+    text: str
+    number: int | None = None
+    threshold: int | None = None
+    full: bool = False
+    cost: int = 0
+    benefit: float = 0.0
+    waited_ms: int = 0
+    overdue: bool = False
+    urgent: bool = False
+    plan: str = ""
+    attempt: int = 0
+    sort: SortRule | None = None
+
+    @property
+    def subject(self) -> str:
+        """Table with its partition."""
+        return f"{self.table}/{self.partition}" if self.partition else self.table
+
+    def line(self) -> str:
+        """Return the line of the tick, like ``db.orders/dt=1: decline (too few runs): 3 sorted runs < 5``."""
+        return f"{self.subject}: {self.outcome.value} ({self.reason.value}): {self.text}"
+
+    def declined(self, reason: Reason, text: str) -> Decision:
+        """Return a copy that declines for another reason."""
+        return replace(self, outcome=DecisionOutcome.DECLINE, reason=reason, text=text)
+
+
+class DecisionScope(StrEnum):
+    """Kind of compaction that a sensor or a round over many tables decides about; it starts no other kind."""
+
+    SORTED_RUNS = "sorted runs"
+    IDLE = "idle partitions"
+    OWN_RULES = "what the tables' own rules ask for"
+    """Scope of a `maintain` round, for tables with and without a primary key."""
+
+
+class Now(NamedTuple):
+    """Current time of a decision.
+
+    Attributes:
+        table_ms: epoch ms of the table's clock, which tests may inject.
+        wall_ms: epoch ms of the wall clock, by which Dagster measures runs.
+    """
+
+    table_ms: int
+    wall_ms: int
+
+
+@dataclass(frozen=True)
+class TableFacts:
+    """Facts of a table's metadata that decisions are based on.
+
+    Attributes:
+        name: full name of the table.
+        health: health of its partitions and buckets.
+        options: its options.
+        append_only: whether it has no primary key.
+        partitioned: whether it has partition keys.
+        refusal: why maintenance does not touch its files, or None.
+        order: why compacting only some of its runs would change query results, or "".
+        sorted_ms: epoch ms at which each partition was last sorted, by partition text. None if nothing sorts the
+            table.
+        writers_compact: whether its writers compacted lately, so that their next commits will compact again.
+    """
+
+    name: str
+    health: TableHealth
+    options: TableOptions
+    append_only: bool = False
+    partitioned: bool = False
+    refusal: str | None = None
+    order: str = ""
+    sorted_ms: Mapping[str, int] | None = None
+    writers_compact: bool = False
+
+    @property
+    def sortable(self) -> bool:
+        """Whether a sort compaction supports the table: it has no primary key and no buckets."""
+        return self.append_only and self.options.bucket == -1
+
+
+@dataclass(frozen=True)
+class Subject:
+    """Subject of one decision: a partition, or the whole table.
+
+    Attributes:
+        table: facts of the table.
+        scope: kind of compaction to decide about.
+        partition: path of the partition, or "" for the whole table.
+        state: health of the partition. None for the whole table and for rows without a bucket.
+        waiting_rows: rows of the partition that have no bucket yet.
+    """
+
+    table: TableFacts
+    scope: DecisionScope
+    partition: str = ""
+    state: PartitionHealth | None = None
+    waiting_rows: int = 0
+
+
+class Ending(StrEnum):
+    """Result of a finished run."""
+
+    DONE = "done"
+    FAILED = "failed"
+    CANCELED = "canceled"
+
+
+@dataclass(frozen=True)
+class FinishedRun:
+    """Finished run of a plan; `ended_ms` is its end (epoch ms of Dagster's wall clock)."""
+
+    run_id: str
+    ending: Ending
+    ended_ms: int
+
+
+@dataclass(frozen=True)
+class Planned:
+    """Result of planning.
+
+    Attributes:
+        hash: hash of the plan, or "" if it picks nothing.
+        why: why nothing is picked.
+        text: description of the plan.
+        cost: bytes that the plan reads.
+        held: whether the plan already waits for approval.
+        part: whether the plan merges only the oldest runs, although more was due.
+    """
+
+    hash: str
+    why: str = ""
+    text: str = ""
+    cost: int = 0
+    held: bool = False
+    part: bool = False
+
+
+@dataclass(frozen=True)
+class History:
+    """Facts about runs and the warehouse. A default means that the condition is absent or was not evaluated yet.
+
+    Attributes:
+        budget: remaining budget.
+        out_of_time: whether the tick has no time left to plan.
+        unusable_name: whether Dagster cannot store the partition's name.
+        blocked: blocking check that failed.
+        at_work: id of a run that works on the subject.
+        suspended: why the subject is suspended after failures.
+        plan: result of planning.
+        tries: finished runs of `plan`, newest first.
+        resumed_ms: runs that ended before this time (epoch ms, wall clock) do not count.
+    """
+
+    budget: Budget | None = None
+    out_of_time: bool = False
+    unusable_name: bool = False
+    blocked: str | None = None
+    at_work: str | None = None
+    suspended: str | None = None
+    plan: Planned | None = None
+    tries: Sequence[FinishedRun] = ()
+    resumed_ms: int = 0
+
+
+NOTHING_KNOWN: Final = History()
+
+
+def subjects(table: TableFacts, scope: DecisionScope) -> list[Subject]:
+    """Return the subjects to decide about in a table, partitions with rows that wait for a bucket first.
+
+    Returns:
+        The partitions, or only the whole table if one reason holds for all of them.
+    """
+    if _decide_whole_table(table, scope) is not None:
+        return [Subject(table, scope)]
+    waiting = {} if scope is DecisionScope.IDLE else table.health.waiting
+    return [
+        *(Subject(table, scope, text, waiting_rows=rows) for text, rows in waiting.items()),
+        # rows that get buckets are compacted in the same run
+        *(Subject(table, scope, state.text, state) for state in table.health.partitions if state.text not in waiting),
+    ]
+
+
+def decide(subject: Subject, policy: Policy, history: History, now: Now) -> Decision:
+    """Decide whether a subject is compacted now. Equal arguments give equal decisions.
+
+    The rules apply in this order, and the first one that prevents a run is the reason: due work; pause and hours,
+    which a critical backlog overrides; expiring partitions; order-sensitive tables; budgets; failed checks, running
+    runs and suspension; approval and earlier runs of the plan. Callers that get a decline need not look up the later
+    facts.
+
+    Args:
+        subject: partition or table to decide about.
+        policy: policy of the partition.
+        history: known facts about runs and the warehouse.
+        now: current time.
+    """
+    decision = _decide_whole_table(subject.table, subject.scope)
+    if decision is not None:
+        return decision
+    decision = _decide_due(subject, policy, now.table_ms)
+    if decision.outcome is DecisionOutcome.RUN:
+        decision = _check_use(decision, subject, policy, now.table_ms)
+    if decision.outcome is DecisionOutcome.RUN:
+        decision = _check_budget(_add_numbers(decision, subject, policy, history, now.table_ms), history)
+    if decision.outcome is DecisionOutcome.RUN:
+        decision = _check_obstacles(decision, history)
+    if decision.outcome is DecisionOutcome.RUN and history.plan is not None:
+        if history.plan.part and subject.table.order:
+            return decision.declined(Reason.ORDER, f"{decision.text}; {subject.table.order}")
+        decision = _check_plan(decision, policy, history, history.plan, now.wall_ms)
+    return decision
+
+
+def decide_all(
+    table: TableFacts, scope: DecisionScope, policy_of: Callable[[PartitionHealth | None], Policy], now: Now
+) -> list[Decision]:
+    """Return a decision for each subject of a table, from metadata alone.
+
+    Args:
+        table: facts of the table.
+        scope: kind of compaction to decide about.
+        policy_of: returns the policy of a partition, or of the whole table for None.
+        now: current time.
+    """
+    return [decide(subject, policy_of(subject.state), NOTHING_KNOWN, now) for subject in subjects(table, scope)]
+
+
+def most_useful_first(due: Iterable[Decision]) -> list[Decision]:
+    """Sort due decisions by usefulness.
+
+    Critical backlogs come first, then overdue work by waiting time, then work by benefit per byte read, the cheaper
+    first.
+
+    Returns:
+        The decisions; names decide the rest, so the order does not depend on the order of `due`.
+    """
+    return sorted(
+        due,
+        key=lambda decision: (
+            not decision.urgent,
+            not decision.overdue,
+            -decision.waited_ms if decision.overdue else 0,
+            -decision.benefit / max(decision.cost, 1),
+            decision.cost,
+            decision.subject,
+        ),
+    )
+
+
+def settle_in_turn(
+    due: Iterable[Decision], budget: Budget, settle: Callable[[Decision, Budget], Decision]
+) -> list[Decision]:
+    """Return the final decisions about due work, the most useful first.
+
+    Overdue work that does not fit reserves the remaining bytes of the hour. Otherwise smaller work would always
+    overtake it.
+
+    Args:
+        due: decisions to run.
+        budget: remaining budget.
+        settle: returns the final decision about due work, given the budget that remains at its turn.
+    """
+    settled = []
+    for decision in most_useful_first(due):
+        final = settle(decision, budget)
+        if final.outcome is DecisionOutcome.RUN:
+            budget = budget.after(final.table, final.cost)
+        elif final.reason is Reason.BUDGET and final.overdue and not budget.is_crowded_for(final.table):
+            budget = budget.keeping_for(final.subject)
+        settled.append(final)
+    return settled
+
+
+def _decide_whole_table(table: TableFacts, scope: DecisionScope) -> Decision | None:
+    """Return the decision that holds for all partitions of a table, or None if each has its own."""
+    declined = Decision(table.name, "", DecisionOutcome.DECLINE, Reason.UNSUPPORTED, table.refusal or "")
+    if table.refusal is not None:
+        return declined
+    if not table.health.buckets and not table.health.waiting:
+        return declined.declined(Reason.EMPTY, "no snapshot yet: nothing to maintain")
+    if scope is DecisionScope.SORTED_RUNS and table.append_only:
+        text = "append-only: no sorted runs; the sensor idle_partition merges its small files"
+        return declined.declined(Reason.ELSEWHERE, text)
+    if scope is DecisionScope.IDLE and not table.partitioned and not table.append_only:
+        return declined.declined(Reason.NOT_PARTITIONED, "the sensor sorted_run compacts the whole table")
+    return None
+
+
+def _decide_due(subject: Subject, policy: Policy, now_ms: int) -> Decision:
+    """Decide what is due under the rules of the table and the policy, including its pause and hours."""
+    table, state, trigger = subject.table, subject.state, subject.table.options.compaction_trigger
+    hold = find_hold(policy, now_ms)
+    if state is None:
+        decision = decide_waiting(table.name, subject.partition, subject.waiting_rows)
+        return decision if hold is None else decision.declined(hold[0], f"{decision.text}; {hold[1]}")
+    if subject.scope is not DecisionScope.IDLE:
+        of_files = table.append_only
+        decision = decide_small_files(table.name, state) if of_files else decide_sorted_runs(table.name, state, trigger)
+        if table.writers_compact:
+            decision = _defer_to_writers(decision, table, state, policy, now_ms)
+        return decision if hold is None else _apply_hold(decision, hold, state, policy, trigger, append_only=of_files)
+    if not table.append_only and state.cost_minor:
+        # A partition at its trigger belongs to the other sensor: two runs would only wait for each other.
+        text = f"{state.sorted_runs} sorted runs (trigger {trigger}): the sensor sorted_run compacts it"
+        return Decision(
+            table.name, state.text, DecisionOutcome.DECLINE, Reason.ELSEWHERE, text, state.sorted_runs, trigger
+        )
+    decision = decide_idle(table.name, state, policy, append=table.append_only, now_ms=now_ms)
+    rule = sort_rule(table, policy)
+    if rule is not None:
+        decision = decide_sort(decision, state, policy, rule, (table.sorted_ms or {}).get(state.text), now_ms)
+    return decision.declined(*hold) if hold is not None and decision.outcome is DecisionOutcome.RUN else decision
+
+
+def _defer_to_writers(
+    decision: Decision, table: TableFacts, state: PartitionHealth, policy: Policy, now_ms: int
+) -> Decision:
+    """Return the decision about a partition whose writers compact it: a run starts only if they fall behind."""
+    if decision.outcome is not DecisionOutcome.RUN:
+        return replace(decision, text=f"{decision.text}; {WATCHING}")
+    limit, options = runs_behind(table.options), table.options
+    silent = max(now_ms - state.newest_file_ms, 0) if state.newest_file_ms else waited_ms(state, now_ms)
+    unseen = waited_ms(state, now_ms) if not table.append_only and options.batch_scan_skips_level0 else 0
+    level, _, _ = backlog_of([state], policy, append_only=table.append_only)
+    if not table.append_only and state.sorted_runs >= limit:
+        trigger_text = (
+            "stop trigger" if limit == options.stop_trigger else f"{limit // options.compaction_trigger} x trigger"
+        )
+        behind = f"its writers fell behind ({state.sorted_runs} sorted runs >= {trigger_text} {limit})"
+    elif level is not Backlog.OK:
+        behind = f"its writers fell behind (backlog {level.value})"
+    elif unseen >= _UNSEEN_WAIT_MS:
+        waited = f"{unseen // MINUTE_MS} min >= {_UNSEEN_WAIT_MS // MINUTE_MS}"
+        behind = f"its writers left rows that no reader sees uncompacted for {waited}"
+    elif silent >= WRITERS_SILENT_MINUTES * MINUTE_MS:
+        behind = f"its writers are silent ({silent // MINUTE_MS} min without a commit >= {WRITERS_SILENT_MINUTES})"
+    else:
+        text = f"{decision.text}; {WATCHING} ({watching_until(options, append_only=table.append_only)})"
+        return decision.declined(Reason.WATCHING, text)
+    return replace(decision, text=f"{decision.text}; {behind}")
+
+
+def _apply_hold(
+    decision: Decision,
+    hold: tuple[Reason, str],
+    state: PartitionHealth,
+    policy: Policy,
+    trigger: int,
+    *,
+    append_only: bool,
+) -> Decision:
+    """Apply a pause or the hours of the policy to a decision.
+
+    A critical backlog overrides both, and its text names the override.
+    """
+    (reason, why), limit = hold, policy.watch.small_files_critical if append_only else policy.level0_critical
+    level, files, _ = backlog_of([state], policy, append_only=append_only)
+    if reason is not Reason.PAUSED and decision.outcome is not DecisionOutcome.RUN:
+        return decision
+    if level in {Backlog.CRITICAL, Backlog.EMERGENCY}:
+        overridden = f"the pause ({policy.paused}) is" if reason is Reason.PAUSED else f"its hours ({why}) are"
+        text = f"{files} {'small' if append_only else 'level-0'} files >= {limit}: critical; {overridden} overridden"
+        return replace(
+            decision,
+            outcome=DecisionOutcome.RUN,
+            reason=Reason.RECOVERY,
+            text=text,
+            number=files,
+            threshold=limit,
+            full=True,
+        )
+    if decision.threshold is None:
+        return decision.declined(reason, f"{decision.text}; {why}")
+    return decision.declined(reason, f"{state.sorted_runs} sorted runs (trigger {trigger}); {why}")
+
+
+def _check_use(decision: Decision, subject: Subject, policy: Policy, now_ms: int) -> Decision:
+    """Decline due work if its partition is about to expire, or if merging some runs would change query results."""
+    state = subject.state
+    if state is None:  # rows without a bucket are invisible to readers: they get one in any case
+        return decision
+    expiring = expiring_of(subject, policy, now_ms)
+    if expiring is not None:
+        at_ms, margin = expiring
+        how = "expires" if now_ms < at_ms else "was to expire"
+        text = f"{decision.text}; its partition {how} at {utc_text(at_ms)} UTC: not worth a run"
+        return replace(
+            decision.declined(Reason.EXPIRING, text),
+            number=max(at_ms - now_ms, 0) // HOUR_MS,
+            threshold=margin // HOUR_MS,
+        )
+    if subject.table.order and not decision.full and not subject.table.append_only:
+        text = f"{decision.text}; {subject.table.order}"
+        return decision.declined(Reason.ORDER, text)
+    return decision
+
+
+def expiring_of(subject: Subject, policy: Policy, now_ms: int) -> tuple[int, int] | None:
+    """Return when a partition expires, if it is about to.
+
+    Returns:
+        The time of expiry (epoch ms) and the length (ms) of the period before it, or None outside that period.
+    """
+    expiry = expiry_of(subject, policy)
+    if expiry is None:
+        return None
+    kept_ms, at_ms = expiry
+    margin = min(DAY_MS, kept_ms // _LAST_PART)
+    # A partition that is still here long after its expiry time will not be dropped: treat it like any other.
+    return (at_ms, margin) if at_ms - margin <= now_ms < at_ms + policy.watch.overdue_after_ms else None
+
+
+def expiry_of(subject: Subject, policy: Policy) -> tuple[int, int] | None:
+    """Return the expiry of a partition.
+
+    Returns:
+        The time that partitions are kept (ms) and the time of expiry (epoch ms). None if nothing drops the partition
+        automatically, which includes a pause that covers retention, an expiry that waits for approval, and values
+        without a time.
+    """
+    kept_ms = policy.retention.get("partitions", {}).get(
+        "older_than_ms", subject.table.options.get("partition.expiration-time")
+    )
+    if kept_ms is None or subject.state is None or not subject.table.partitioned:
+        return None
+    if policy.rests or policy.needs_approval("expire_partitions"):
+        return None
+    state = subject.state
+    at_ms = expires_ms(state.buckets[0].partition, subject.table.options, state.newest_file_ms, kept_ms)
+    return None if at_ms is None else (kept_ms, at_ms)
+
+
+def _add_numbers(decision: Decision, subject: Subject, policy: Policy, history: History, now_ms: int) -> Decision:
+    """Return a due decision with its cost, benefit and waiting time."""
+    state = subject.state
+    if state is None:
+        cost, benefit, waited = 0, 100.0, 0
+    else:
+        cost = (
+            sum(bucket.cost_full if decision.full else bucket.cost_minor for bucket in state.buckets)
+            or state.total_bytes
+        )
+        benefit, waited = state.score, waited_ms(state, now_ms)
+    if history.plan is not None and history.plan.hash:
+        cost = history.plan.cost
+    overdue = decision.reason is Reason.TRIGGER_REACHED and waited >= policy.watch.stalled_after_ms
+    append_only = subject.table.append_only
+    level = Backlog.OK if state is None else backlog_of([state], policy, append_only=append_only)[0]
+    urgent = level in {Backlog.CRITICAL, Backlog.EMERGENCY}
+    return replace(decision, cost=cost, benefit=benefit, waited_ms=waited, overdue=overdue, urgent=urgent)
+
+
+def waited_ms(state: PartitionHealth, now_ms: int) -> int:
+    """Return the time (ms) that level 0 has waited since it was written or last compacted; 0 if it is empty."""
+    since = [bucket.oldest_level0_ms for bucket in state.buckets if bucket.oldest_level0_ms is not None]
+    compacted_ms = max((bucket.last_compaction_ms or 0 for bucket in state.buckets), default=0)
+    return max(now_ms - max(min(since), compacted_ms), 0) if since else 0
+
+
+@dataclass(frozen=True)
+class DueWork:
+    """Work that a partition needs, whether or not it may run now.
+
+    Attributes:
+        text: description with numbers.
+        since_ms: epoch ms since which the work could have run.
+    """
+
+    text: str
+    since_ms: int
+
+
+def due_work(table: TableFacts, policy_of: Callable[[PartitionHealth | None], Policy], now: Now) -> dict[str, DueWork]:
+    """Return the due work of a table by partition.
+
+    Work counts as due if only a pause or the hours prevent it. Partitions that are about to expire are left out. Work
+    that is declined because of order sensitivity counts, too: a person has to start it.
+
+    Args:
+        table: facts of the table.
+        policy_of: returns the policy of a partition, or of the whole table for None.
+        now: current time.
+    """
+    due: dict[str, DueWork] = {}
+    if table.refusal is not None:
+        return due
+    for scope in (DecisionScope.SORTED_RUNS, DecisionScope.IDLE):
+        for subject in subjects(table, scope):
+            state = subject.state
+            if state is None:
+                continue
+            policy = policy_of(state)
+            decision = decide(subject, replace(policy, paused=None, off_peak=None), NOTHING_KNOWN, now)
+            if decision.outcome is DecisionOutcome.RUN or (decision.reason is Reason.ORDER and state.cost_minor):
+                hold = find_hold(policy, now.table_ms)
+                text = decision.text if hold is None else f"{decision.text}; {hold[1]}"
+                due.setdefault(state.text, DueWork(text, due_since_ms(decision.reason, state, policy, now.table_ms)))
+    return due
+
+
+def due_since_ms(reason: Reason, state: PartitionHealth, policy: Policy, now_ms: int) -> int:
+    """Return the time since which due work could have started, within the hours of the policy.
+
+    A pause does not count: the time is needed to find pauses that were forgotten.
+
+    Returns:
+        Epoch ms; later than `now_ms` if the hours have not opened yet.
+    """
+    if reason in {Reason.IDLE, Reason.UNSORTED}:
+        compacted_ms = max((bucket.last_compaction_ms or 0 for bucket in state.buckets), default=0)
+        since = max(state.newest_file_ms + policy.idle_after_ms, compacted_ms)
+    else:
+        since = now_ms - waited_ms(state, now_ms)
+    hours = policy.off_peak
+    opened = since if hours is None else hours.next_open(since)
+    return now_ms + 1 if opened is None else opened
+
+
+def _check_budget(decision: Decision, history: History) -> Decision:
+    """Decline a due decision if the budget or the time of the tick is used up."""
+    score = f"(score {decision.benefit:g})"
+    why = "" if history.budget is None else history.budget.why_not(decision.table, decision.cost)
+    if why:
+        return decision.declined(Reason.BUDGET, f"{decision.text}; {why} {score}")
+    if history.out_of_time:
+        return decision.declined(Reason.OUT_OF_TIME, f"{decision.text}; this tick has no time left to plan it {score}")
+    return decision
+
+
+def _check_obstacles(decision: Decision, history: History) -> Decision:
+    """Decline a due decision if its name, a failed check, a running run or earlier failures prevent any run."""
+    if history.unusable_name:
+        return decision.declined(Reason.NAME, f"{decision.text}; compact it with `dredge compact {decision.table}`")
+    if history.blocked is not None:
+        return decision.declined(Reason.BLOCKED, history.blocked)
+    if history.at_work is not None:
+        return decision.declined(Reason.IN_FLIGHT, f"{decision.text}; run {history.at_work[:8]} is working on it")
+    if history.suspended is not None:
+        return decision.declined(Reason.SUSPENDED, f"{decision.text}; {history.suspended}")
+    return decision
+
+
+def _check_plan(decision: Decision, policy: Policy, history: History, plan: Planned, wall_ms: int) -> Decision:
+    """Decline a due decision if its plan is empty, waits for approval, or was already run."""
+    if not plan.hash:
+        text = plan.why if plan.why.startswith(decision.text) else f"{decision.text}, but {plan.why}"
+        return decision.declined(Reason.NOTHING_PICKED, text)
+    approval = policy.needs_approval("compact")
+    counted = [past_try for past_try in history.tries if past_try.ended_ms > history.resumed_ms]
+    next_try = decide_next_try(counted, plan.hash, wall_ms)
+    if approval and (plan.held or next_try.number is not None):
+        text = (
+            f"{decision.text}; plan {plan.hash} waits for approval: launch the job apply_plan, "
+            f"or run `dredge apply {plan.hash} --approved-by NAME`"
+        )
+        return replace(decision.declined(Reason.APPROVAL, text), plan=plan.hash)
+    if next_try.number is None:
+        return decision.declined(next_try.reason, next_try.text)
+    text = decision.text
+    if plan.text:
+        text = plan.text if plan.text.startswith(text) else f"{text}; {plan.text}"
+    text = f"{text}; {next_try.text}" if next_try.text else text
+    # Runs before the table was resumed do not count as tries, but their run keys are used.
+    attempt = next_try.number + len(history.tries) - len(counted)
+    return replace(decision, text=text, plan=plan.hash, attempt=attempt)
+
+
+def find_hold(policy: Policy, now_ms: int) -> tuple[Reason, str] | None:
+    """Return why the policy lets nothing start at a time.
+
+    Args:
+        policy: policy of the table or partition.
+        now_ms: epoch ms.
+
+    Returns:
+        The reason (a pause or the off-peak hours) and its text, or None if compactions may start.
+    """
+    if policy.paused is not None:
+        return Reason.PAUSED, f"paused by policy: {policy.paused}"
+    hours = policy.off_peak
+    if hours is None or hours.is_open(now_ms):
+        return None
+    opens = hours.next_open(now_ms)
+    next_text = f"next at {utc_text(opens)} UTC" if opens is not None else "not within eight days"
+    return Reason.OFF_PEAK, f"outside {hours.text()}, {next_text}"
+
+
+def decide_sorted_runs(table: str, state: PartitionHealth, trigger: int) -> Decision:
+    """Compare the sorted runs of the partition's worst bucket with the compaction trigger of the table."""
+    runs = state.sorted_runs
+    if runs < trigger and not state.cost_minor:
+        if runs <= 1:
+            text = f"{count_text(runs, 'sorted run')} < {trigger}; {size_text(state.total_bytes)}: nothing to merge"
+        else:
+            gain = (
+                f"a full compaction would drop up to {count_text(state.deletes, 'delete')} and "
+                if state.deletes
+                else "a full compaction would "
+            )
+            text = (
+                f"{runs} sorted runs < {trigger}; {size_text(state.total_bytes)}{_amplification(state)}; "
+                f"{gain}save one merge of {count_text(state.rows, 'row')}: not worth a run"
+            )
+        return Decision(table, state.text, DecisionOutcome.DECLINE, Reason.TOO_FEW_RUNS, text, runs, trigger)
+    text = (
+        f"{runs} sorted runs >= {trigger}"
+        if runs >= trigger
+        else f"{runs} sorted runs, and the table's own rules pick {size_text(state.cost_minor)} to merge"
+    )
+    return Decision(table, state.text, DecisionOutcome.RUN, Reason.TRIGGER_REACHED, text, runs, trigger)
+
+
+def decide_small_files(table: str, state: PartitionHealth) -> Decision:
+    """Decide whether an append table's own rules pick small files, or files with deleted rows, of the partition."""
+    files = count_text(state.small_files, "small file")
+    if not state.cost_minor:
+        text = f"{files}, {size_text(state.total_bytes)}: the table's own rules pick nothing to merge"
+        return Decision(table, state.text, DecisionOutcome.DECLINE, Reason.TOO_FEW_FILES, text, state.small_files)
+    text = f"{files}, and the table's own rules pick {size_text(state.cost_minor)} to merge"
+    return Decision(table, state.text, DecisionOutcome.RUN, Reason.TRIGGER_REACHED, text, state.small_files)
+
+
+def decide_upkeep(
+    table: str, action: str, refusal: str | None, policy: Policy, history: History, now_ms: int
+) -> Decision | None:
+    """Decide whether an action that compacts no data, such as an expiry, may run on a table now.
+
+    Actions of retention ignore the hours, and a pause unless it covers retention. All other actions respect both.
+
+    Args:
+        table: full name of the table.
+        action: name of the action.
+        refusal: why maintenance does not touch the table's files, or None.
+        policy: policy of the table.
+        history: known facts about runs and checks.
+        now_ms: epoch ms.
+
+    Returns:
+        The declining decision, or None if the action may run.
+    """
+    declined = Decision(table, "", DecisionOutcome.DECLINE, Reason.UNSUPPORTED, refusal or "")
+    if refusal is not None:
+        return declined
+    if history.blocked is not None:
+        return declined.declined(Reason.BLOCKED, history.blocked)
+    if history.at_work is not None:
+        return declined.declined(Reason.IN_FLIGHT, f"run {history.at_work[:8]} is working on it")
+    hold = find_hold(policy, now_ms)
+    if action in EXPIRING_ACTIONS and not policy.rests:
+        hold = None
+    return None if hold is None else declined.declined(*hold)
+
+
+EXPIRING_ACTIONS: Final = frozenset(
+    {"expire_partitions", "expire_tags", "expire_snapshots", "expire_changelogs", "orphans", "trash"}
+)
+"""Actions of retention."""
+
+
+def decide_waiting(table: str, partition: str, rows: int) -> Decision:
+    """Return the decision to assign buckets to postponed rows, which no reader sees."""
+    text = f"{count_text(rows, 'postponed row')} without a bucket: no reader sees them"
+    return Decision(table, partition, DecisionOutcome.RUN, Reason.ROWS_WAIT, text, rows, 1)
+
+
+def _amplification(state: PartitionHealth) -> str:
+    """Return the size ratio that universal compaction compares besides the number of runs, or "" if it is unknown."""
+    facts = state.worst.facts
+    percent, limit = facts.get("amplification_percent"), facts.get("max_amplification_percent")
+    if percent is None or limit is None:
+        return ""
+    return f"; newer runs hold {int(percent)} % of the oldest run's bytes (limit {int(limit)} %)"
+
+
+def decide_idle(table: str, state: PartitionHealth, policy: Policy, *, append: bool, now_ms: int) -> Decision:
+    """Decide whether a partition without recent writes needs one last, full compaction.
+
+    Args:
+        table: full name of the table.
+        state: health of the partition.
+        policy: policy of the partition.
+        append: whether the table has no primary key.
+        now_ms: epoch ms.
+    """
+    idle = max(now_ms - state.newest_file_ms, 0)
+    days, wanted = idle // DAY_MS, policy.idle_after_ms // DAY_MS
+    number, minimum = (
+        (state.small_files, policy.idle_min_files) if append else (state.sorted_runs, policy.idle_min_runs)
+    )
+    noun = count_text(number, "small file" if append else "sorted run")
+    if idle < policy.idle_after_ms:
+        text = f"idle {days} d < {wanted} d ({noun})"
+        return Decision(table, state.text, DecisionOutcome.DECLINE, Reason.NOT_IDLE, text, days, wanted)
+    if append and number < minimum and state.cost_minor:
+        # The number of files is below the minimum, so the table picked them for their deleted rows.
+        text = f"idle {days} d >= {wanted} d, {count_text(state.deleted_rows, 'deleted row')}: full compaction"
+        return Decision(table, state.text, DecisionOutcome.RUN, Reason.IDLE, text, number, minimum, full=True)
+    if number < minimum:
+        reason = Reason.TOO_FEW_FILES if append else Reason.ONE_RUN
+        why = f"{noun} < {minimum}" if append else "one run per bucket"
+        text = f"idle {days} d, {why}: nothing to merge"
+        return Decision(table, state.text, DecisionOutcome.DECLINE, reason, text, number, minimum)
+    text = f"idle {days} d >= {wanted} d, {noun} >= {minimum}: full compaction"
+    return Decision(table, state.text, DecisionOutcome.RUN, Reason.IDLE, text, number, minimum, full=True)
+
+
+def sort_rule(table: TableFacts, policy: Policy) -> SortRule | None:
+    """Return the sort rule of a table: that of the policy, else `clustering.columns`; None if it is not sorted."""
+    if not table.sortable or policy.sort is False:
+        return None
+    has_columns = bool((table.options.text("clustering.columns") or "").strip())
+    if policy.sort is None:
+        return SortRule() if has_columns else None
+    return policy.sort if policy.sort.by or has_columns else None
+
+
+def decide_sort(
+    decision: Decision, state: PartitionHealth, policy: Policy, rule: SortRule, sorted_ms: int | None, now_ms: int
+) -> Decision:
+    """Decide whether a partition is sorted now.
+
+    Args:
+        decision: decision about the small files of the partition.
+        state: health of the partition.
+        policy: policy of the partition.
+        rule: sort rule of the table.
+        sorted_ms: epoch ms of the last sort, or None if it was never sorted. Newer files were written since.
+        now_ms: epoch ms.
+
+    Returns:
+        The decision to sort, `decision` if the sort is not due yet, or a decline if everything is sorted.
+    """
+    if sorted_ms is not None and state.newest_file_ms <= sorted_ms and not state.deleted_rows:
+        text = f"sorted at {utc_text(sorted_ms)} UTC, and nothing was written since"
+        return replace(decision, outcome=DecisionOutcome.DECLINE, reason=Reason.ONE_RUN, text=text, full=False)
+    since = state.newest_file_ms if rule.every_ms is None else sorted_ms
+    limit = policy.idle_after_ms if rule.every_ms is None else rule.every_ms
+    waited = max(now_ms - since, 0) if since is not None else None
+    if waited is not None and waited < limit:
+        return decision
+    columns = f"by {', '.join(rule.by)}" if rule.by else "by clustering.columns"
+    when = (
+        "never sorted" if waited is None else f"{'idle' if rule.every_ms is None else 'sorted'} {waited // HOUR_MS} h"
+    )
+    text = f"{when} (limit {limit // HOUR_MS} h), {count_text(state.files, 'file')}: sort compaction {columns}"
+    return Decision(
+        decision.table, state.text, DecisionOutcome.RUN, Reason.UNSORTED, text, state.files, 1, full=True, sort=rule
+    )
+
+
+def backlog_of(
+    states: Sequence[PartitionHealth], policy: Policy, *, append_only: bool = False
+) -> tuple[Backlog, int, str]:
+    """Return the backlog of the worst partition.
+
+    Args:
+        states: health of the partitions.
+        policy: limits to compare with.
+        append_only: whether to count small files by the limits of `watch` instead of level-0 files. Large files of a
+            table without a key are no backlog.
+
+    Returns:
+        The severity, the number of files, and the text of the partition.
+    """
+    if append_only:
+        largest = max(states, key=lambda state: state.small_files, default=None)
+        count, watch = (0 if largest is None else largest.small_files), policy.watch
+        if largest is None or count < watch.small_files:
+            return Backlog.OK, count, "" if largest is None else largest.text
+        critical = count >= max(watch.small_files_critical, watch.small_files)
+        return Backlog.CRITICAL if critical else Backlog.WARN, count, largest.text
+    worst = max(states, key=lambda state: state.level0_files, default=None)
+    if worst is None:
+        return Backlog.OK, 0, ""
+    if worst.level0_files >= max(policy.level0_emergency, policy.level0_critical):
+        return Backlog.EMERGENCY, worst.level0_files, worst.text
+    if worst.level0_files >= policy.level0_critical:
+        return Backlog.CRITICAL, worst.level0_files, worst.text
+    level = Backlog.WARN if worst.level0_files >= policy.level0_warn else Backlog.OK
+    return level, worst.level0_files, worst.text
+
+
+WAITS_MS: Final = (10 * MINUTE_MS, 60 * MINUTE_MS)
+"""Waiting times after the first and second failure of a plan; a plan gets no fourth run."""
+TRIES: Final = len(WAITS_MS) + 1
+
+
+@dataclass(frozen=True)
+class NextTry:
+    """Next attempt to run a plan.
+
+    Attributes:
+        number: number of the attempt to start now, from 1. None if no attempt starts now.
+        text: explanation for the tick.
+        reason: code of the reason if no attempt starts.
+    """
+
+    number: int | None
+    text: str = ""
+    reason: Reason = Reason.DONE_BEFORE
+
+
+def decide_next_try(tries: Sequence[FinishedRun], plan: str, now_ms: int) -> NextTry:
+    """Decide whether a plan is run again. Only failed runs are repeated; a run that a person canceled is not.
+
+    Args:
+        tries: all finished runs of the plan, newest first.
+        plan: hash of the plan.
+        now_ms: epoch ms of the wall clock.
+    """
+    if not tries:
+        return NextTry(1)
+    last, failed = tries[0], sum(attempt.ending is Ending.FAILED for attempt in tries)
+    run, until = f"run {last.run_id[:8]}", "not requested again until a commit changes the plan"
+    by_hand = "materialise the layout to start one by hand"
+    if last.ending is Ending.DONE:
+        return NextTry(None, f"plan {plan[:12]} was applied by {run}, which succeeded; see its outcome")
+    if last.ending is Ending.CANCELED:
+        return NextTry(None, f"plan {plan[:12]}: {run} was canceled: {until}; {by_hand}", Reason.CANCELED)
+    if failed >= TRIES:
+        text = f"plan {plan[:12]}: {run} failed, the last of {TRIES} tries: {until}; see its error, then {by_hand}"
+        return NextTry(None, text, Reason.FAILED)
+    wait = last.ended_ms + WAITS_MS[failed - 1] - now_ms
+    if wait > 0:
+        minutes = -(-wait // MINUTE_MS)
+        text = (
+            f"plan {plan[:12]}: {run} failed, try {failed} of {TRIES}: requested again in {minutes} min; or {by_hand}"
+        )
+        return NextTry(None, text, Reason.FAILED)
+    return NextTry(failed + 1, f"try {failed + 1} of {TRIES}: {run} failed")

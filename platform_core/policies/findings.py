@@ -1,0 +1,227 @@
+"""Alerts about conditions that no single compaction resolves: backlogs, stalls, long pauses, growing history. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from lsm_core.clock import utc_text
+from lsm_core.maintenance.checks.layout_condition import ConditionVerdict
+from lsm_core.maintenance.history_health import HistoryDebt
+from platform_core.health import PartitionHealth
+from platform_core.policies.decisions import Backlog, DueWork, backlog_of
+from platform_core.policies.policy import DAY_MS, HOUR_MS, Policy
+from platform_core.table_card import count_text
+
+
+class Trouble(StrEnum):
+    """Condition that an alert is about, as a code that programs can count."""
+
+    LEVEL0 = "level 0 piles up"
+    SMALL_FILES = "small files pile up"
+    FILE_SIZE = "files are small on average"
+    STALLED = "maintenance stands still"
+    PAUSED = "paused for long"
+    SUSPENDED = "suspended after failures"
+    BLOCKED = "a blocking check failed"
+    UNREADABLE = "cannot be looked at"
+    SNAPSHOTS = "snapshots do not expire"
+    GAP = "snapshots are missing"
+    CONSUMER = "a consumer holds snapshots"
+    TAGS = "tags pile up"
+    MANIFESTS = "manifests pile up"
+    LATE_DATA = "late data woke a partition"
+    SENSOR = "a sensor is silent"
+    POLICIES = "the policy file does not count"
+
+
+class Severity(StrEnum):
+    """Severity of a finding; info is shown without an alert."""
+
+    INFO = "info"
+    WARN = "warn"
+    ERROR = "error"
+    EMERGENCY = "emergency"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Finding about a table, a sensor or the policy file.
+
+    Attributes:
+        subject: table, sensor or file that the finding is about.
+        trouble: code of the condition.
+        severity: its severity.
+        text: explanation with numbers, which may change while the `key` stays.
+    """
+
+    subject: str
+    trouble: Trouble
+    severity: Severity
+    text: str
+
+    @property
+    def key(self) -> str:
+        """Identity of the alert: subject, condition and severity.
+
+        An alert is sent once per key until the key changes.
+        """
+        return f"{self.subject}: {self.trouble} ({self.severity})"
+
+    def line(self) -> str:
+        """Return the line for ticks and alerts."""
+        return f"{self.subject}: {self.severity.value} ({self.trouble.value}): {self.text}"
+
+
+def find_small_files(table: str, pile: ConditionVerdict, average: ConditionVerdict) -> list[Finding]:
+    """Return the alerts about an append table's small files.
+
+    Args:
+        table: full name of the table.
+        pile: verdict of the check `small_files_backlog`.
+        average: verdict of the check `average_file_size`.
+    """
+    act = f"; `dredge compact {table}` gathers them"
+    if not pile.passed:
+        return [
+            Finding(table, Trouble.SMALL_FILES, Severity.ERROR if pile.critical else Severity.WARN, pile.text + act)
+        ]
+    return [] if average.passed else [Finding(table, Trouble.FILE_SIZE, Severity.WARN, average.text)]
+
+
+def find_backlog(table: str, states: Sequence[PartitionHealth], policy: Policy) -> list[Finding]:
+    """Return the level-0 alert of a table with a primary key.
+
+    The limits are the policy's warning, critical and emergency numbers of files in one bucket.
+    """
+    level, files, where = backlog_of(states, policy)
+    if level is Backlog.OK:
+        return []
+    limit, severity = {
+        Backlog.WARN: (policy.level0_warn, Severity.WARN),
+        Backlog.CRITICAL: (policy.level0_critical, Severity.ERROR),
+        Backlog.EMERGENCY: (policy.level0_emergency, Severity.EMERGENCY),
+    }[level]
+    act = "" if level is Backlog.WARN else f"; `dredge recover {table}` merges it in passes"
+    place = f" in {where}" if where else ""
+    return [
+        Finding(table, Trouble.LEVEL0, severity, f"{level.value}: {files:,} level-0 files >= {limit:,}{place}{act}")
+    ]
+
+
+def find_stall(table: str, due: Mapping[str, DueWork], policy: Policy, now_ms: int) -> list[Finding]:
+    """Return the alert about due work that could have run for too long while nothing was compacted.
+
+    Args:
+        table: full name of the table.
+        due: due work by partition.
+        policy: policy of the table.
+        now_ms: epoch ms.
+    """
+    stalled = overdue(due, policy, now_ms)
+    if not stalled:
+        return []
+    oldest = min(stalled, key=lambda text: stalled[text].since_ms)
+    where = f" in {oldest}" if oldest else ""
+    more = f" (and in {count_text(len(stalled) - 1, 'more partition')})" if len(stalled) > 1 else ""
+    hours = (now_ms - stalled[oldest].since_ms) // HOUR_MS
+    limit = policy.watch.stalled_after_ms // HOUR_MS
+    text = f"nothing was compacted for {hours} h >= {limit} h{where}{more}, and work is due: {stalled[oldest].text}"
+    return [Finding(table, Trouble.STALLED, Severity.ERROR, text)]
+
+
+def overdue(due: Mapping[str, DueWork], policy: Policy, now_ms: int) -> dict[str, DueWork]:
+    """Return the due work that could have run for the policy's ``watch.stalled_after`` or longer."""
+    limit = max(policy.watch.stalled_after_ms, 1)
+    return {text: work for text, work in due.items() if now_ms - work.since_ms >= limit}
+
+
+def find_pause(table: str, policy: Policy, now_ms: int) -> list[Finding]:
+    """Return the alert about a pause with a start date that may have been forgotten."""
+    if policy.paused is None or policy.paused_since_ms is None:
+        return []
+    days, limit = (now_ms - policy.paused_since_ms) // DAY_MS, policy.watch.paused_at_most_ms // DAY_MS
+    if now_ms - policy.paused_since_ms < policy.watch.paused_at_most_ms:
+        return []
+    text = f"for {days} d >= {limit} d: {policy.paused} ({policy.origin('paused')})"
+    return [Finding(table, Trouble.PAUSED, Severity.WARN, text)]
+
+
+def find_history(table: str, debt: HistoryDebt, policy: Policy, now_ms: int) -> list[Finding]:
+    """Return the alerts about history that does not shrink: snapshots, consumers, gaps, tags and manifests.
+
+    Args:
+        table: full name of the table.
+        debt: overdue history, measured with the grace period of the policy.
+        policy: policy of the table.
+        now_ms: epoch ms.
+    """
+    problems = []
+    grace = policy.watch.overdue_after_ms // HOUR_MS
+    if debt.overdue:
+        since = f"; the oldest is of {utc_text(debt.earliest_ms)} UTC" if debt.earliest_ms is not None else ""
+        text = (
+            f"{debt.overdue:,} of {debt.snapshots:,} snapshots were to expire {grace} h ago or longer{since}; "
+            f"`dredge expire {table}`"
+        )
+        problems.append((Trouble.SNAPSHOTS, Severity.WARN, text))
+    if debt.held:
+        seen = "" if debt.consumer_seen_ms is None else f", last seen {_days(now_ms - debt.consumer_seen_ms)} ago,"
+        text = (
+            f"consumer {debt.consumer!r}{seen} has yet to read {debt.consumer_behind:,} snapshots and keeps "
+            f"{debt.held:,} that were to expire; `dredge consumers {table}`, or set consumer.expiration-time"
+        )
+        problems.append((Trouble.CONSUMER, Severity.WARN, text))
+    if debt.gaps:
+        first, last = debt.gaps[0]
+        more = f" (and {len(debt.gaps) - 1} more gaps)" if len(debt.gaps) > 1 else ""
+        text = (
+            f"{first}..{last}{more}; other engines may never expire snapshots again; "
+            f"`dredge repair {table}` bridges the gap"
+        )
+        problems.append((Trouble.GAP, Severity.WARN, text))
+    if debt.overdue_tags or debt.tags > policy.watch.tags:
+        over = (
+            f", {len(debt.overdue_tags)} of them past their expiry time ({debt.overdue_tags[0]})"
+            if debt.overdue_tags
+            else ""
+        )
+        text = (
+            f"{count_text(debt.tags, 'tag')} (limit {policy.watch.tags}){over}; each keeps its files: "
+            f"`dredge holds {table}`"
+        )
+        problems.append((Trouble.TAGS, Severity.WARN, text))
+    if debt.small_manifests >= policy.watch.small_manifests:
+        text = (
+            f"{debt.small_manifests:,} of {debt.manifests:,} manifests are small or hold deletions "
+            f"(limit {policy.watch.small_manifests:,}): every plan reads them; `dredge compact-manifests {table}`"
+        )
+        problems.append((Trouble.MANIFESTS, Severity.WARN, text))
+    return [Finding(table, trouble, severity, text) for trouble, severity, text in problems]
+
+
+def find_late_data(table: str, states: Sequence[PartitionHealth], policy: Policy) -> list[Finding]:
+    """Return the alert about idle partitions that received new data after the policy's idle time."""
+    reopened: dict[str, int] = {}
+    for state in states:
+        gaps = [
+            bucket.oldest_level0_ms - bucket.last_compaction_ms
+            for bucket in state.buckets
+            if bucket.oldest_level0_ms is not None and bucket.last_compaction_ms is not None
+        ]
+        if state.text and max(gaps, default=0) >= policy.idle_after_ms:
+            reopened[state.text] = max(gaps)
+    if not reopened:
+        return []
+    first = min(reopened)
+    more = f" (and {count_text(len(reopened) - 1, 'more partition')})" if len(reopened) > 1 else ""
+    text = (
+        f"{first}{more} was written to {_days(reopened[first])} after its last compaction: "
+        "merged again at the trigger, or once it is idle"
+    )
+    return [Finding(table, Trouble.LATE_DATA, Severity.INFO, text)]
+
+
+def _days(span_ms: int) -> str:
+    return f"{span_ms // DAY_MS} d" if span_ms >= DAY_MS else f"{max(span_ms, 0) // HOUR_MS} h"

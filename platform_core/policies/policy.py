@@ -1,0 +1,886 @@
+"""Policies: the schema of the policy file, and the rules that apply to one table.
+
+The rules of a table combine built-in values, defaults, its database, globs, its own entry, and the age of a
+partition.
+"""
+
+from __future__ import annotations
+
+import datetime
+import difflib
+import fnmatch
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from types import MappingProxyType
+from typing import Annotated, Any, Final, Literal, TypeAlias
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, StrictInt, model_validator
+
+from lsm_core.errors import DredgeError
+from lsm_core.maintenance import CHECKS as TABLE_CHECKS
+from lsm_core.maintenance.actions.built_in import BUILT_IN as ACTIONS
+from lsm_core.options import duration, memory_size
+from platform_core.policies.presets import PRESETS, PresetName
+from platform_core.policies.windows import OffPeak
+
+BUILT_IN: Final = "built-in default"
+CHECKS: Final = ("merged_view_unchanged", *TABLE_CHECKS, "expectations")
+"""Checks of a table, by their names in Dagster."""
+_FORMER_CHECKS: Final = {"tree_invariants": "tree_is_valid"}
+"""Former names of checks that policy files may still use, with their current names."""
+HOUR_MS: Final = 3_600_000
+DAY_MS: Final = 24 * HOUR_MS
+EXPIRY_FLOOR_MS: Final = HOUR_MS
+"""Age below which snapshots and changelogs may still be read by a query that began with them.
+
+It is the default of Paimon's `snapshot.time-retained`.
+"""
+DELETION_FLOOR_MS: Final = DAY_MS
+"""Least age (ms) of files, tags and partitions that maintenance deletes without a person naming it.
+
+Younger files may belong to a commit that is not finished.
+"""
+MOST_PERCENT: Final = 20
+"""Largest share (%) of a table's files or bytes that can be orphans; a larger share indicates an error."""
+_RETENTION: Final = {
+    "expire_snapshots": "snapshots",
+    "expire_changelogs": "changelogs",
+    "expire_tags": "tags",
+    "expire_partitions": "partitions",
+    "orphans": "orphans",
+}
+"""Part of `Retention` that each action belongs to."""
+_COUNTS: Final = frozenset({"tags", "small_manifests", "small_files", "small_files_critical"})
+"""Limits of `WatchRules` that are counts, not times."""
+_MOST_SUGGESTIONS: Final = 20
+"""Unknown names that get a suggestion of a similar name; each suggestion takes about a millisecond."""
+_LEVEL0_LIMITS: Final = ("level0_warn", "level0_critical", "level0_emergency")
+"""Level-0 limits in ascending order."""
+_GLOB: Final = re.compile(r"[*?\[]")
+_ASSET: Final = r"^[^/\s]+(/[^/\s]+)*$"
+Place: TypeAlias = tuple[str | int, ...]
+
+
+def _duration(value: str | int) -> str | int:
+    try:
+        duration(value)
+    except DredgeError as error:
+        raise ValueError(str(error)) from error  # pydantic then knows the place
+    return value
+
+
+def _size(value: str | int) -> str | int:
+    try:
+        if memory_size(value) <= 0:
+            raise ValueError("a budget of 0 bytes prevents every run; use `paused` to stop maintenance")
+    except DredgeError as error:
+        raise ValueError(str(error)) from error
+    return value
+
+
+def _one_of(known: Collection[str], noun: str) -> AfterValidator:
+    def check(name: str) -> str:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=1)
+            raise ValueError(f"unknown {noun} {name!r}{f' (did you mean {near[0]!r}?)' if near else ''}")
+        return name
+
+    return AfterValidator(check)
+
+
+def _at_least(floor_ms: int, why: str) -> AfterValidator:
+    def check(value: str | int) -> str | int:
+        if duration(value) < floor_ms:
+            raise ValueError(f"{value} is below the deletion floor of {floor_ms // HOUR_MS} h: {why}")
+        return value
+
+    return AfterValidator(check)
+
+
+def _current_name(name: Any) -> Any:
+    return _FORMER_CHECKS.get(name, name) if isinstance(name, str) else name
+
+
+def _off(value: Any) -> Any:
+    """Convert false to "off": YAML reads ``off`` without quotes as false."""
+    return "off" if value is False else value
+
+
+Duration: TypeAlias = Annotated[str | StrictInt, AfterValidator(_duration)]
+Size: TypeAlias = Annotated[str | StrictInt, AfterValidator(_size)]
+Severity: TypeAlias = Literal["error", "warn"]
+Verification: TypeAlias = Literal["full", "sampled", "counts"]
+Approval: TypeAlias = Literal["required", "none"]
+_ExpiryAge: TypeAlias = Annotated[Duration, _at_least(EXPIRY_FLOOR_MS, "a query may still read the newest snapshots")]
+_TagAge: TypeAlias = Annotated[Duration, _at_least(DELETION_FLOOR_MS, "what a tag holds cannot be had again")]
+_PartitionAge: TypeAlias = Annotated[Duration, _at_least(DELETION_FLOOR_MS, "a day's data may still come")]
+_OrphanAge: TypeAlias = Annotated[
+    Duration, _at_least(DELETION_FLOOR_MS, "younger files may belong to a commit that is still being made")
+]
+
+
+def _at_least_two_minutes(value: str | int) -> str | int:
+    if duration(value) < 2 * 60_000:
+        raise ValueError(f"{value} is shorter than 2 min; Dagster evaluates freshness every 30 s")
+    return value
+
+
+_FreshWithin: TypeAlias = Annotated[Duration, AfterValidator(_at_least_two_minutes)]
+
+
+class _Part(BaseModel):
+    """Part of the policy file; unknown keys are refused."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Pause(_Part):
+    """Pause of maintenance: its reason and start."""
+
+    reason: str = Field(min_length=1, description="why maintenance is paused, as text")
+    since: datetime.date | None = Field(None, description="day on which the pause began, like 2013-09-30")
+    retention: bool = Field(
+        default=False, description="true: the pause covers retention, too; false: it covers compactions only"
+    )
+
+    def text(self) -> str:
+        """Return the text for ticks, like ``storage move, since 2013-09-30``."""
+        return self.reason if self.since is None else f"{self.reason}, since {self.since}"
+
+
+class SnapshotRetention(_Part):
+    """Retention of snapshots or changelogs; each value overrides the table's option."""
+
+    retain_min: int | None = Field(None, ge=1, description="fewest snapshots to keep")
+    retain_max: int | None = Field(None, ge=1, description="most snapshots to keep")
+    older_than: _ExpiryAge | None = Field(
+        None, description="snapshots between both limits expire at this age, like '1 d' (at least 1 h)"
+    )
+
+    @model_validator(mode="after")
+    def _in_order(self) -> SnapshotRetention:
+        if self.retain_min is not None and self.retain_max is not None and self.retain_min > self.retain_max:
+            raise ValueError(f"retain_min ({self.retain_min}) is above retain_max ({self.retain_max})")
+        return self
+
+
+class TagRetention(_Part):
+    """Retention of tags, in addition to the expiry time of each tag."""
+
+    older_than: _TagAge | None = Field(
+        None, description="tags expire at this age, no matter who created them, like '90 d' (at least 24 h)"
+    )
+
+
+class PartitionRetention(_Part):
+    """Retention of partitions; it overrides the table's `partition.expiration-time`."""
+
+    older_than: _PartitionAge | None = Field(
+        None, description="partitions whose time is older than this are dropped, like '365 d' (at least 24 h)"
+    )
+
+
+class OrphanRetention(_Part):
+    """Removal of files that no snapshot, tag or branch references."""
+
+    older_than: _OrphanAge | None = Field(
+        None, description="least age of an orphan, by its last change, like '3 d' (at least 24 h)"
+    )
+    max_share: int | None = Field(
+        None,
+        ge=1,
+        le=MOST_PERCENT,
+        description="largest share (percent) of the table's files or bytes that one run removes (at most 20)",
+    )
+
+
+class Retention(_Part):
+    """Retention rules; the table's own options apply where a rule is missing."""
+
+    snapshots: SnapshotRetention | None = Field(None, description="retention of snapshots")
+    changelogs: SnapshotRetention | None = Field(
+        None, description="retention of changelogs that outlive their snapshots"
+    )
+    tags: TagRetention | None = Field(None, description="retention of tags")
+    partitions: PartitionRetention | None = Field(None, description="retention of partitions")
+    orphans: OrphanRetention | None = Field(None, description="removal of files that nothing references")
+
+
+class WatchRules(_Part):
+    """Alert limits of the sensor `watch`; each value inherits by itself."""
+
+    stalled_after: Duration | None = Field(
+        None, description="alert when work is due and nothing was compacted for this long, like '12 h'"
+    )
+    paused_at_most: Duration | None = Field(
+        None, description="alert when a pause with a start date is older than this, like '30 d'"
+    )
+    overdue_after: Duration | None = Field(
+        None, description="alert when snapshots or tags still exist this long after their expiry, like '1 d'"
+    )
+    tags: int | None = Field(None, ge=1, description="alert when a table has more tags than this")
+    small_manifests: int | None = Field(
+        None, ge=2, description="alert when this many manifests of the newest snapshot are small or hold deletions"
+    )
+    small_files: int | None = Field(
+        None, ge=2, description="small files in a partition of an append table that make small_files_backlog warn"
+    )
+    small_files_critical: int | None = Field(
+        None, ge=2, description="small files in a partition of an append table that make small_files_backlog fail"
+    )
+
+    @model_validator(mode="after")
+    def _in_order(self) -> WatchRules:
+        low, high = self.small_files, self.small_files_critical
+        if low is not None and high is not None and low > high:
+            raise ValueError(f"small_files ({low}) is above small_files_critical ({high})")
+        return self
+
+
+class Expectation(_Part):
+    """Expectation of great-expectations about the table's rows."""
+
+    type: str = Field(
+        pattern=r"^expect_[a-z0-9_]+$",
+        description="name of the expectation in great-expectations, like 'expect_column_values_to_be_between'",
+    )
+    kwargs: dict[str, Any] = Field(
+        default_factory=dict, description="arguments of the expectation, like {column: distance, min_value: 0}"
+    )
+    severity: Severity = Field("error", description="error: the check fails; warn: it warns")
+
+
+class SortRules(_Part):
+    """Sort compaction of an append table without buckets, so that filters can skip files."""
+
+    by: list[str] | None = Field(
+        None, min_length=1, description="columns to sort by (default: the table's clustering.columns)"
+    )
+    order: Literal["order", "zorder", "hilbert", "auto"] | None = Field(
+        None, description="sort order: order (column by column), zorder, hilbert, or auto (by the number of columns)"
+    )
+    every: Duration | None = Field(
+        None,
+        description="interval at which new rows are sorted, like '1 d' (default: once, when the partition is idle)",
+    )
+
+
+@dataclass(frozen=True)
+class SortRule:
+    """Sort compaction of a table's partitions.
+
+    Attributes:
+        by: columns to sort by; empty for the columns of the option `clustering.columns`.
+        order: strategy of `lsm_core.merge.curves`, or "auto".
+        every_ms: interval (ms) at which new rows are sorted, or None to sort once when the partition is idle.
+    """
+
+    by: tuple[str, ...] = ()
+    order: str = "auto"
+    every_ms: int | None = None
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """Arguments of the action `compact`."""
+        return {"strategy": self.order, **({"order_by": list(self.by)} if self.by else {})}
+
+
+class CompactionRules(_Part):
+    """Compaction rules that both a table and the partitions of an age can have."""
+
+    idle_after: Duration | None = Field(
+        None, description="a partition without appends for this long is idle, like '20 d'"
+    )
+    idle_min_runs: int | None = Field(
+        None, ge=2, description="idle primary-key partitions with this many sorted runs are merged"
+    )
+    idle_min_files: int | None = Field(
+        None, ge=2, description="idle append partitions with this many small files are merged"
+    )
+    paused: str | bool | Pause | None = Field(
+        None, description="reason of a pause (a text, or reason and since); false ends an inherited pause"
+    )
+    off_peak: OffPeak | Literal[False] | None = Field(
+        None,
+        description="windows in which sensors start compactions (a critical backlog ignores them); false: at any time",
+    )
+
+    sort: SortRules | Literal[False] | None = Field(
+        None,
+        description=(
+            "how append tables without buckets are sorted, when a partition is idle or at an interval; "
+            "{}: by the table's clustering.columns; false: never"
+        ),
+    )
+
+    @model_validator(mode="after")
+    def _has_reason(self) -> CompactionRules:
+        reason = self.paused.reason if isinstance(self.paused, Pause) else self.paused
+        if reason is True or (isinstance(reason, str) and not reason.strip()):
+            raise ValueError("paused needs a reason as text, like 'storage move, since 2013-09-30'")
+        return self
+
+
+class PartitionEntry(CompactionRules):
+    """Rules for partitions of an age."""
+
+    older_than: Duration = Field(
+        description="least age of the partitions, by the time of their values, or else by their newest file"
+    )
+
+
+class PolicyEntry(CompactionRules):
+    """Rules of a policy file for some tables; every value is optional and inherited."""
+
+    preset: PresetName | None = Field(
+        None, description="one of the seven usual designs; its values apply as if they were written here"
+    )
+    level0_warn: int | None = Field(None, ge=1, description="level-0 files in one bucket that make level0_backlog warn")
+    level0_critical: int | None = Field(
+        None, ge=1, description="level-0 files in one bucket that make level0_backlog fail"
+    )
+    level0_emergency: int | None = Field(
+        None, ge=1, description="level-0 files in one bucket that raise an emergency alert: recover them in passes"
+    )
+    level0_pass: int | None = Field(
+        None,
+        ge=1,
+        description="most level-0 files of a bucket that one sensor run merges, oldest first; the next run continues",
+    )
+    page_sample_bytes: int | None = Field(
+        None,
+        ge=1,
+        description="bytes of data files, as stored, that the check pages_readable reads each night, page by page",
+    )
+    watch: WatchRules | None = Field(None, description="alert limits of the sensor `watch`")
+    verification: Verification | None = Field(
+        None,
+        description=(
+            "how a run verifies the output of a compaction before the commit; overrides the table's dredge.verification"
+        ),
+    )
+    approval: dict[Annotated[str, _one_of(ACTIONS, "action")], Approval] | None = Field(
+        None,
+        description="by action (compact, orphans, ...); required: its plan is stored until a person approves it",
+        json_schema_extra={"propertyNames": {"enum": list(ACTIONS)}},
+    )
+    retention: Retention | None = Field(
+        None, description="retention of snapshots, changelogs, tags, partitions and orphans"
+    )
+    checks: (
+        dict[
+            Annotated[str, BeforeValidator(_current_name), _one_of(CHECKS, "check")],
+            Annotated[Literal["error", "warn", "off"], BeforeValidator(_off)],
+        ]
+        | None
+    ) = Field(
+        None,
+        description="by check: severity of a failure (error or warn); off: the check does not run",
+        json_schema_extra={"propertyNames": {"enum": list(CHECKS)}},
+    )
+    expectations: list[Expectation] | None = Field(
+        None, description="expectations of great-expectations about the rows, besides the table's keys"
+    )
+    expectations_on: Literal["sample", "spark"] | None = Field(
+        None,
+        description=(
+            "rows that great-expectations checks: a bounded sample in the run's process, or all rows in Spark "
+            "(the sample if DREDGE_RUNNER is not spark)"
+        ),
+    )
+    partitions: list[PartitionEntry] | None = Field(
+        None, description="further rules for partitions of an age; the oldest of several matching ages wins"
+    )
+
+    owners: list[Annotated[str, Field(pattern=r"^(team:[A-Za-z0-9_.-]+|[^@\s]+@[^@\s]+\.[^@\s]+)$")]] | None = Field(
+        None, description="owners of the table's assets: 'team:name' or e-mail addresses"
+    )
+    group: str | None = Field(None, pattern=r"^[A-Za-z0-9_]+$", description="Dagster's group of the table's assets")
+    tags: (
+        dict[
+            Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]{1,63}(/[A-Za-z0-9_.-]{1,63})?$")],
+            Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]{0,63}$")],
+        ]
+        | None
+    ) = Field(None, description="tags of the table's assets")
+    fresh_within: _FreshWithin | None = Field(
+        None,
+        description=(
+            "longest time between commits of the writers, like '6 h' (at least 2 min): "
+            "Dagster's freshness policy of the table's data"
+        ),
+    )
+    upstream: list[Annotated[str, Field(pattern=_ASSET)]] | None = Field(
+        None, description="keys of assets that the table's data come from, like 'raw/orders_csv'"
+    )
+    downstream: list[Annotated[str, Field(pattern=_ASSET)]] | None = Field(
+        None, description="keys of assets that read the table, like 'reports/revenue'"
+    )
+
+    @model_validator(mode="after")
+    def _in_order(self) -> PolicyEntry:
+        if (
+            self.level0_warn is not None
+            and self.level0_critical is not None
+            and self.level0_warn > self.level0_critical
+        ):
+            raise ValueError(f"level0_warn ({self.level0_warn}) is above level0_critical ({self.level0_critical})")
+        if (
+            self.level0_critical is not None
+            and self.level0_emergency is not None
+            and self.level0_critical > self.level0_emergency
+        ):
+            raise ValueError(
+                f"level0_critical ({self.level0_critical}) is above level0_emergency ({self.level0_emergency})"
+            )
+        ages = [duration(rule.older_than) for rule in self.partitions or ()]
+        if len(set(ages)) < len(ages):
+            raise ValueError("two rules under 'partitions' have the same older_than; merge them into one")
+        return self
+
+
+class Budget(_Part):
+    """Limits on the compactions that sensors start across the whole warehouse."""
+
+    bytes_an_hour: Size | None = Field(
+        None, description="most bytes that the compactions started within an hour may read, like '100 gb'"
+    )
+    concurrent_tables: int | None = Field(None, ge=1, description="most tables that are compacted at the same time")
+
+
+class PolicyFile(_Part):
+    """Policy file of a warehouse."""
+
+    defaults: PolicyEntry = Field(default_factory=PolicyEntry, description="rules for every table")
+    databases: dict[str, PolicyEntry] = Field(default_factory=dict, description="rules by database")
+    tables: dict[str, PolicyEntry] = Field(
+        default_factory=dict,
+        description="rules by 'db.table' or glob like 'db.*'; later globs win, exact names win over all",
+    )
+    budget: Budget = Field(default_factory=Budget, description="limits for all tables together")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _fill_empty_entries(cls, value: Any) -> Any:
+        """Treat an empty heading or a table name alone as an entry without rules."""
+        if not isinstance(value, dict):
+            return value
+        sections = {key: {} if part is None else part for key, part in value.items()}
+        for key in ("databases", "tables"):
+            if isinstance(entries := sections.get(key), dict):
+                sections[key] = {name: {} if entry is None else entry for name, entry in entries.items()}
+        return sections
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Place where a value was written.
+
+    Attributes:
+        file: name of the policy file.
+        line: line of the file, or 0 if it is unknown.
+        entry: name of the entry.
+        preset: preset that supplied the value, or "" for a value of the file's own.
+        why: reason of the preset for the value.
+        over: overridden places in the file, the nearest first.
+    """
+
+    file: str
+    line: int
+    entry: str
+    preset: str = ""
+    why: str = ""
+    over: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        """Return ``policies.yaml:7, shop.*``, or ``preset log, policies.yaml:7, shop.*``."""
+        written = f"{self.file}:{self.line}, {self.entry}" if self.line else f"{self.file}, {self.entry}"
+        return f"preset {self.preset}, {written}" if self.preset else written
+
+
+@dataclass(frozen=True)
+class AgeRule:
+    """Further rules for partitions of an age.
+
+    Attributes:
+        older_than_ms: least age of the partitions, in ms.
+        values: values of a `Policy` by name.
+        origins: origin of each value.
+    """
+
+    older_than_ms: int
+    values: Mapping[str, Any]
+    origins: Mapping[str, Origin]
+
+
+@dataclass(frozen=True)
+class WatchLimits:
+    """Alert limits of the sensor `watch`, see `WatchRules`; times in ms."""
+
+    stalled_after_ms: int = 12 * HOUR_MS
+    paused_at_most_ms: int = 30 * DAY_MS
+    overdue_after_ms: int = DAY_MS
+    tags: int = 100
+    small_manifests: int = 500
+    small_files: int = 1_000
+    small_files_critical: int = 10_000
+
+
+@dataclass(frozen=True)
+class Policy:
+    """Rules of one table.
+
+    Attributes:
+        idle_after_ms: time without appends after which a partition is idle, in ms.
+        idle_min_runs: fewest sorted runs of an idle partition that is compacted.
+        idle_min_files: fewest small files of an idle append partition that is compacted.
+        level0_warn: level-0 files in a bucket that raise a warning.
+        level0_critical: level-0 files in a bucket that raise an error.
+        level0_emergency: level-0 files in a bucket that raise an emergency.
+        level0_pass: most level-0 files of one pass.
+        page_sample_bytes: bytes that the check `pages_readable` reads each night.
+        watch: alert limits.
+        paused: reason of the pause, or None.
+        paused_since_ms: start of the pause (epoch ms), or None if the file does not give it.
+        rests: whether the pause covers retention, too.
+        off_peak: windows in which compactions may start, or None for any time.
+        sort: sort rule of append tables; None to follow `clustering.columns`, False to never sort.
+        preset: nearest preset, or "".
+        verification: verification mode, or "" for that of the table.
+        approval: approval by action; missing actions need none.
+        retention: by kind (snapshots, changelogs, tags, partitions, orphans), then by argument; ages in ms.
+        checks: severity by check; missing checks keep their default.
+        expectations: expectations of great-expectations.
+        expectations_on: rows that the expectations check, "sample" or "spark".
+        owners: owners of the table's assets; empty for the platform's default.
+        group: group of the table's assets, or "".
+        tags: tags of the table's assets.
+        fresh_within_ms: longest time between commits of the writers, in ms, or None.
+        upstream: keys of assets that the table's data come from, like 'raw/orders_csv'.
+        downstream: keys of assets that read the table.
+        ages: further rules for old partitions, the youngest first.
+        origins: origin of each value.
+    """
+
+    idle_after_ms: int = 20 * DAY_MS
+    idle_min_runs: int = 2
+    idle_min_files: int = 5
+    level0_warn: int = 1_000
+    level0_critical: int = 10_000
+    level0_emergency: int = 100_000
+    level0_pass: int = 10_000
+    page_sample_bytes: int = 64 << 20
+    watch: WatchLimits = field(default_factory=WatchLimits)
+    paused: str | None = None
+    paused_since_ms: int | None = None
+    rests: bool = False
+    off_peak: OffPeak | None = None
+    sort: SortRule | Literal[False] | None = None
+    preset: str = ""
+    verification: str = ""
+    approval: Mapping[str, str] = field(default_factory=dict)
+    retention: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    checks: Mapping[str, str] = field(default_factory=dict)
+    expectations: Sequence[Expectation] = ()
+    expectations_on: str = "sample"
+    owners: Sequence[str] = ()
+    group: str = ""
+    tags: Mapping[str, str] = field(default_factory=dict)
+    fresh_within_ms: int | None = None
+    upstream: Sequence[str] = ()
+    downstream: Sequence[str] = ()
+    ages: Sequence[AgeRule] = ()
+    origins: Mapping[str, Origin] = field(default_factory=lambda: MappingProxyType({}))
+
+    @property
+    def declares(self) -> bool:
+        """Whether the policy sets anything about the table's assets."""
+        return any(self.declared)
+
+    @property
+    def declared(self) -> tuple[Any, ...]:
+        """Values about the table's assets, which Dagster reads when definitions load."""
+        return (self.owners, self.group, self.tags, self.fresh_within_ms, self.upstream, self.downstream)
+
+    def origin(self, name: str) -> str:
+        """Return the origin of a value.
+
+        Args:
+            name: name of the value; nested values like ``retention.snapshots.retain_min``.
+        """
+        origin = self.origins.get(name.removesuffix("_ms"))
+        return BUILT_IN if origin is None else str(origin)
+
+    @property
+    def options(self) -> dict[str, str]:
+        """Table options that the policy overrides in runs."""
+        return {"dredge.verification": self.verification} if self.verification else {}
+
+    def needs_approval(self, action: str) -> bool:
+        """Return whether a plan of the action waits until a person approves it."""
+        return self.approval.get(self.approved_as(action)) == "required"
+
+    def approved_as(self, action: str) -> str:
+        """Return the action whose approval applies.
+
+        A recovery compacts, so it follows `compact` unless the file names it.
+        """
+        return "compact" if action == "recover" and action not in self.approval else action
+
+    def retention_arguments(self, action: str, now_ms: int) -> dict[str, int]:
+        """Return the arguments that the policy gives an action of retention; the table's options decide the rest.
+
+        Args:
+            action: name of the action.
+            now_ms: epoch ms.
+        """
+        rules = self.retention.get(_RETENTION.get(action, ""), {})
+        ages = {key: now_ms - age for key, age in rules.items() if key == "older_than_ms"}
+        arguments = {**rules, **ages}
+        if "retain_max" in arguments:  # both limits may come from different entries: keep more if they contradict
+            arguments["retain_max"] = max(arguments["retain_max"], arguments.get("retain_min", 0))
+        return arguments
+
+    def at_age(self, age_ms: int | None) -> Policy:
+        """Return the policy of a partition of an age.
+
+        Args:
+            age_ms: age of the partition in ms, or None if it is unknown: then no rule for old partitions applies.
+        """
+        matching = [rule for rule in self.ages if age_ms is not None and age_ms >= rule.older_than_ms]
+        if not matching:
+            return self
+        values: dict[str, Any] = {}
+        origins = dict(self.origins)
+        for rule in matching:
+            values |= rule.values
+            origins |= rule.origins
+        return replace(self, **values, origins=MappingProxyType(origins))
+
+
+@dataclass(frozen=True)
+class Policies:
+    """Policies in force.
+
+    Attributes:
+        content: content of the policy file.
+        source: name of the file, for messages.
+        lines: line of each value in the file.
+        trouble: why a newer state of the file does not apply, or "".
+    """
+
+    content: PolicyFile = field(default_factory=PolicyFile)
+    source: str = ""
+    lines: Mapping[Place, int] = field(default_factory=dict)
+    trouble: str = ""
+
+    @cached_property
+    def _by_table(self) -> dict[str, Policy]:
+        return {}
+
+    @cached_property
+    def _globs(self) -> dict[str, re.Pattern[str]]:
+        """Compiled patterns by name; most entries of a long file name one table and are no glob."""
+        return {name: re.compile(fnmatch.translate(name)) for name in self.content.tables if _GLOB.search(name)}
+
+    def of(self, table: str) -> Policy:
+        """Return the policy of a table.
+
+        The entries apply in this order: built-in values, defaults, its database, globs in the order of the file, the
+        exact name.
+
+        Args:
+            table: full name, ``db.table``.
+        """
+        if table not in self._by_table:
+            self._by_table[table] = self._resolve(table)
+        return self._by_table[table]
+
+    @property
+    def bytes_an_hour(self) -> int | None:
+        """Most bytes that the compactions which sensors start within an hour may read, or None for no limit."""
+        limit = self.content.budget.bytes_an_hour
+        return None if limit is None else memory_size(limit)
+
+    @property
+    def concurrent_tables(self) -> int | None:
+        """Most tables that are compacted at the same time, or None for no limit."""
+        return self.content.budget.concurrent_tables
+
+    @property
+    def limited(self) -> bool:
+        """Whether a budget limits the due work that may start."""
+        return self.bytes_an_hour is not None or self.concurrent_tables is not None
+
+    def entries(self, table: str) -> Iterator[tuple[Place, str, PolicyEntry]]:
+        """Yield the entries that apply to a table, general ones first: place in the file, name and entry."""
+        content, database = self.content, table.partition(".")[0]
+        yield ("defaults",), "defaults", content.defaults
+        if database in content.databases:
+            yield ("databases", database), f"database {database}", content.databases[database]
+        for name, glob in self._globs.items():
+            if name != table and glob.match(table):
+                yield ("tables", name), name, content.tables[name]
+        if table in content.tables:
+            yield ("tables", table), table, content.tables[table]
+
+    def _resolve(self, table: str) -> Policy:
+        values: dict[str, Any] = {}
+        origins: dict[str, Origin] = {}
+
+        def set_value(path: tuple[str, ...], value: Any, origin: Origin) -> None:
+            _set_value(values, path, value)
+            previous = origins.pop(".".join(path), None)  # so that the nearest come last
+            overridden: tuple[str, ...] = ()
+            if previous is not None:
+                globs = previous.entry != origin.entry and {previous.entry, origin.entry} <= set(self._globs)
+                overridden = (f"{previous}{' (of two globs the later one counts)' if globs else ''}", *previous.over)
+            origins[".".join(path)] = replace(origin, over=overridden)
+
+        for place, label, entry in self.entries(table):
+            if entry.preset is not None:
+                line = self.lines.get((*place, "preset"), 0)
+                for path, chosen in PRESETS[entry.preset].values.items():
+                    set_value(path, chosen.value, Origin(self.source, line, label, entry.preset, chosen.why))
+            for path, value in leaves(entry):
+                set_value(path, value, Origin(self.source, self.lines.get((*place, *path), 0), label))
+            if entry.partitions is not None:
+                values["ages"] = self._resolve_ages((*place, "partitions"), label, entry.partitions)
+        _put_in_order(values, origins)
+        return Policy(**values, origins=MappingProxyType(origins))
+
+    def _resolve_ages(self, place: Place, label: str, rules: Sequence[PartitionEntry]) -> tuple[AgeRule, ...]:
+        age_rules = []
+        for number, rule in enumerate(rules):
+            rule_values = dict(leaves(rule))
+            rule_values.pop(("older_than",))
+            origins = {
+                path[0]: Origin(
+                    self.source, self.lines.get((*place, number, *path), 0), f"{label}, older than {rule.older_than}"
+                )
+                for path in rule_values
+            }
+            values: dict[str, Any] = {}
+            for path, value in rule_values.items():
+                _set_value(values, path, value)
+            age_rules.append(AgeRule(duration(rule.older_than), values, origins))
+        return tuple(sorted(age_rules, key=lambda age_rule: age_rule.older_than_ms))
+
+    def unmatched(self, tables: Collection[str]) -> list[str]:
+        """Return a line for each name or glob of the file that matches none of the tables.
+
+        The name may be misspelt, or its table does not exist yet.
+
+        Args:
+            tables: full names of the tables of the warehouse.
+        """
+        databases, known = {table.partition(".")[0] for table in tables}, set(tables)
+        unknown: list[tuple[str, str, Collection[str]]] = [
+            (name, "database", databases) for name in self.content.databases if name not in databases
+        ]
+        unknown += [
+            (name, "table", tables)
+            for name in self.content.tables
+            if name not in known and not (name in self._globs and any(map(self._globs[name].match, tables)))
+        ]
+        return [
+            f"{self.source}: {name!r} fits no {kind} of the warehouse"
+            f"{_suggest(name, candidates) if number < _MOST_SUGGESTIONS else ''}"
+            for number, (name, kind, candidates) in enumerate(unknown)
+        ]
+
+
+_RESOLVED: Final = {"idle_after": "idle_after_ms", "fresh_within": "fresh_within_ms"}
+_BY_KEY: Final = frozenset({"approval", "checks", "tags"})
+"""Values that are inherited key by key, like retention.
+
+For all other values, including lists, the nearest entry wins.
+"""
+
+
+def leaves(entry: CompactionRules) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Yield the values of an entry, except `partitions`.
+
+    Yields:
+        The keys that lead to the value in the file, and the value as it was written.
+    """
+    for name in type(entry).model_fields:
+        value = getattr(entry, name)
+        if value is None or name == "partitions":
+            continue
+        if name in _BY_KEY:
+            yield from (((name, key), leaf) for key, leaf in value.items())
+        elif isinstance(value, Retention):
+            for kind in Retention.model_fields:
+                part = getattr(value, kind)
+                if part is not None:
+                    yield from (((name, kind, key), leaf) for key, leaf in part if leaf is not None)
+        elif isinstance(value, WatchRules):
+            yield from (((name, key), leaf) for key, leaf in value if leaf is not None)
+        else:
+            yield (name,), value
+
+
+def _set_value(values: dict[str, Any], path: tuple[str, ...], value: Any) -> None:
+    """Set one value in the form of `Policy`: ages in ms, a pause as text, None for a rule that was ended."""
+    name = _RESOLVED.get(path[0], path[0])
+    if path[0] == "paused":
+        values["rests"] = isinstance(value, Pause) and value.retention
+        since = value.since if isinstance(value, Pause) else None
+        values["paused_since_ms"] = None if since is None else _midnight_ms(since)
+        values[name] = value.text() if isinstance(value, Pause) else (value or None)
+    elif path[0] == "off_peak":
+        values[name] = value or None
+    elif path[0] == "sort":
+        values[name] = _sort_rule(value)
+    elif path[0] == "retention":
+        kinds = values.setdefault(name, {})
+        key, number = (f"{path[2]}_ms", duration(value)) if path[2] == "older_than" else (path[2], value)
+        kinds[path[1]] = {**kinds.get(path[1], {}), key: number}
+    elif path[0] == "watch":
+        key = path[1] if path[1] in _COUNTS else f"{path[1]}_ms"
+        limit = {key: value if path[1] in _COUNTS else duration(value)}
+        values[name] = replace(values.get(name, WatchLimits()), **limit)
+    elif path[0] in _BY_KEY:
+        values[name] = {**values.get(name, {}), path[1]: value}
+    else:
+        values[name] = duration(value) if path[0] in _RESOLVED else value
+
+
+def _sort_rule(value: SortRules | Literal[False]) -> SortRule | Literal[False]:
+    if value is False:
+        return False
+    every = None if value.every is None else duration(value.every)
+    return SortRule(tuple(value.by or ()), value.order or "auto", every)
+
+
+def _put_in_order(values: dict[str, Any], origins: dict[str, Origin]) -> None:
+    """Align the level-0 limits so that a warning never comes after the alarm.
+
+    Limits of farther entries, or of none, give way to those of the nearest entry.
+    """
+    nearest = [name for name in reversed(origins) if name in _LEVEL0_LIMITS]
+    done: list[str] = []
+    for name in [*nearest, *(name for name in _LEVEL0_LIMITS if name not in nearest)]:
+        place, limit = _LEVEL0_LIMITS.index(name), values.get(name, getattr(Policy, name))
+        for other in done:
+            settled_limit, is_below = values[other], _LEVEL0_LIMITS.index(other) < place
+            if limit < settled_limit if is_below else limit > settled_limit:
+                side = "below" if is_below else "above"
+                why = f"{other} is {settled_limit:,}, and {limit:,} would be {side} it"
+                limit = settled_limit
+                origins[name] = replace(origins[other], why=why)
+        values[name] = limit
+        done.append(name)
+
+
+def _midnight_ms(day: datetime.date) -> int:
+    """Return the start of a day in UTC, epoch ms."""
+    return int(datetime.datetime(day.year, day.month, day.day, tzinfo=datetime.UTC).timestamp() * 1000)
+
+
+def _suggest(name: str, known: Collection[str]) -> str:
+    similar = difflib.get_close_matches(name, known, n=1, cutoff=0.8)
+    return f" (did you mean {similar[0]!r}?)" if similar else ""

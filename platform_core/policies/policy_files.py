@@ -1,0 +1,252 @@
+"""Policy files: YAML parsing with line numbers, precise errors, and the last valid state of a changed file."""
+
+from __future__ import annotations
+
+import difflib
+import logging
+import os
+import types
+import typing
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from threading import Lock
+from typing import Any, Final
+
+import yaml
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+
+from lsm_core.errors import InvalidOption
+from platform_core.policies.policy import Pause, Place, Policies, PolicyEntry, PolicyFile
+
+POLICIES_VARIABLE: Final = "DREDGE_POLICIES"
+_LOG: Final = logging.getLogger(__name__)
+_MOST_BYTES: Final = 4 * 1024 * 1024
+_MOST_VALUES: Final = 200_000
+"""Most values of a file, aliases counted each time: a few lines of YAML can expand to more than fits in memory."""
+_DEEPEST: Final = 64
+_MERGE: Final = "tag:yaml.org,2002:merge"
+
+
+class _UniqueKeyLoader(yaml.SafeLoader):
+    """YAML loader that refuses a key that occurs twice.
+
+    YAML keeps the last one, which would silently drop a pause above it.
+    """
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen: set[str] = set()
+        for key, _ in node.value:
+            if key.tag != _MERGE and isinstance(key, yaml.ScalarNode):
+                if key.value in seen:
+                    raise yaml.constructor.ConstructorError(None, None, f"{key.value!r} occurs twice", key.start_mark)
+                seen.add(key.value)
+        mapping: dict[Any, Any] = super().construct_mapping(node, deep)
+        return mapping
+
+
+def read_policies(path: Path) -> Policies:
+    """Read one policy file.
+
+    Raises:
+        InvalidOption: the file is missing, is no YAML, or has an unknown or invalid value; names file, line and
+            place.
+    """
+    try:
+        size = path.stat().st_size
+        if not path.is_file():
+            raise InvalidOption(POLICIES_VARIABLE, str(path), "a YAML file")
+        if size > _MOST_BYTES:
+            raise InvalidOption(
+                POLICIES_VARIABLE, str(path), f"a file of at most {_MOST_BYTES // 1024**2} MiB ({size:,} bytes)"
+            )
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise InvalidOption(POLICIES_VARIABLE, str(path), f"a readable YAML file ({error.strerror})") from error
+    except UnicodeDecodeError as error:
+        raise InvalidOption(POLICIES_VARIABLE, str(path), f"YAML ({error})") from error
+    return parse_policies(text, path.name)
+
+
+def parse_policies(text: str, source: str) -> Policies:
+    """Parse the text of a policy file.
+
+    Args:
+        text: content of the file.
+        source: name of the file, for messages.
+
+    Raises:
+        InvalidOption: the text is no YAML, or has an unknown or invalid value; names file, line and place.
+    """
+    try:
+        loader = _UniqueKeyLoader(text)
+        node = loader.get_single_node()
+        _number_lines(node)  # refuses a document that expands to too many values before it is constructed
+        raw = loader.construct_document(node) if node is not None else None
+        lines = _number_lines(node)  # again, now with the values that `<<` merged into entries
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark
+        where = f"line {mark.line + 1}, column {mark.column + 1}: " if mark is not None else ""
+        tab = "; tabs are no indentation" if error.problem and "'\\t'" in error.problem else ""
+        raise InvalidOption(POLICIES_VARIABLE, source, f"YAML ({where}{error.problem}{tab})") from error
+    except (yaml.YAMLError, RecursionError, ValueError) as error:
+        raise InvalidOption(POLICIES_VARIABLE, source, f"YAML ({' '.join(str(error).split())})") from error
+    try:
+        return Policies(PolicyFile.model_validate({} if raw is None else raw), source, lines)
+    except ValidationError as error:
+        # Of several forms, report the closest one; report a misspelt key before the key that is missing because of it.
+        first = max(error.errors(), key=lambda item: (len(item["loc"]), item["type"] == "extra_forbidden"))
+        raise _describe_error(first, source, lines) from error
+
+
+def _number_lines(node: yaml.Node | None) -> dict[Place, int]:
+    """Return the line (from 1) of every value, by the keys and numbers that lead to it."""
+    lines: dict[Place, int] = {}
+    pending: list[tuple[Place, yaml.Node]] = [] if node is None else [((), node)]
+    visited = 0
+    while pending:
+        place, yaml_node = pending.pop()
+        visited += 1
+        if visited > _MOST_VALUES:
+            raise ValueError(f"it expands to more than {_MOST_VALUES:,} values")
+        if len(place) > _DEEPEST:
+            raise ValueError(f"it is nested deeper than {_DEEPEST} levels")
+        if isinstance(yaml_node, yaml.MappingNode):
+            for key, value in yaml_node.value:
+                if isinstance(key, yaml.ScalarNode) and key.tag != _MERGE:
+                    lines[*place, key.value] = key.start_mark.line + 1
+                    pending.append(((*place, key.value), value))
+        elif isinstance(yaml_node, yaml.SequenceNode):
+            for number, value in enumerate(yaml_node.value):
+                lines[*place, number] = value.start_mark.line + 1
+                pending.append(((*place, number), value))
+    return lines
+
+
+def _describe_error(error: ErrorDetails, source: str, lines: Mapping[Place, int]) -> InvalidOption:
+    """Return the error in one line: file, line, place, value and accepted values."""
+    location = tuple(error["loc"])
+    place: Place = ()
+    for step in location:
+        if (*place, step) in lines or (step == location[-1] and step not in _FORMS):
+            place = (*place, step)  # pydantic also names the alternatives that it tried
+    line = next((lines[place[:end]] for end in range(len(place), 0, -1) if place[:end] in lines), 0)
+    accepted = error["msg"].removeprefix("Value error, ")
+    if error["type"] == "extra_forbidden":
+        known = sorted(_known_at(location[:-1]))
+        near = difflib.get_close_matches(str(location[-1]), known, n=1)
+        accepted = f"did you mean {near[0]!r}?" if near else f"one of {', '.join(known)}"
+        accepted = f"unknown here; {accepted}"
+    where = f" (line {line})" if line else ""
+    return InvalidOption(f"{source}: {'.'.join(map(str, place)) or 'the file'}{where}", error.get("input"), accepted)
+
+
+def _known_at(place: Place) -> set[str]:
+    """Return the keys that the model at a place of the file accepts."""
+    kinds: list[Any] = [PolicyFile]
+    for step in place:
+        following: list[Any] = []
+        for kind in kinds:
+            if isinstance(kind, type) and issubclass(kind, BaseModel):
+                if kind.__name__ == step:  # pydantic names the alternative that it tried
+                    following.append(kind)
+                field = next((item for name, item in kind.model_fields.items() if (item.alias or name) == step), None)
+                following += [] if field is None else _kinds(field.annotation)
+            elif typing.get_origin(kind) in (dict, list):
+                following += _kinds(typing.get_args(kind)[-1])
+        kinds = following or kinds
+    models = [kind for kind in kinds if isinstance(kind, type) and issubclass(kind, BaseModel)]
+    return {item.alias or name for model in models for name, item in model.model_fields.items()}
+
+
+def _kinds(annotation: Any) -> Iterator[Any]:
+    """Yield the types that an annotation allows."""
+    if typing.get_origin(annotation) in (typing.Union, types.UnionType):
+        for member in typing.get_args(annotation):
+            yield from _kinds(member)
+    elif typing.get_origin(annotation) is typing.Annotated:
+        yield from _kinds(typing.get_args(annotation)[0])
+    else:
+        yield annotation
+
+
+_FORMS: Final = frozenset({"[key]", "str", "int", "bool", "literal[False]", "OffPeak", "Pause"})
+
+
+_BUILT_IN: Final = Policies()
+
+
+class PolicySource:
+    """Policies of a file, read again whenever the file changes.
+
+    While the file is broken, its last valid state applies and ``trouble`` holds the error. A process that never read
+    a valid state pauses all maintenance, because the restrictions of the file are unknown.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._lock = Lock()
+        self._state: tuple[int, ...] | None = None
+        self._policies: Policies | None = None
+        self._good: Policies | None = None
+
+    def current(self) -> Policies:
+        """Return the policies that apply now; without a file every table has the built-in values. Never raises."""
+        if not self._path:
+            return _BUILT_IN
+        with self._lock:
+            state = self._state_of_file()
+            if self._policies is None or state != self._state:
+                self._policies, self._state = self._read(), state
+            return self._policies
+
+    def _state_of_file(self) -> tuple[int, ...]:
+        try:
+            status = os.stat(self._path)
+        except OSError:
+            return ()
+        return (status.st_mtime_ns, status.st_size, status.st_ino, status.st_dev)
+
+    def _read(self) -> Policies:
+        path = Path(self._path)
+        try:
+            self._good = read_policies(path)
+        except InvalidOption as error:
+            _LOG.error("%s", error)
+            if self._good is None:
+                return _pause_everything(path.name, str(error))
+            return replace(self._good, trouble=f"{error}; the last valid state of the file still applies")
+        return self._good
+
+
+def _pause_everything(source: str, error: str) -> Policies:
+    """Return the policies for a file that this process never read: all maintenance is paused."""
+    pause = Pause(reason=f"the policy file cannot be read: {error}", retention=True)
+    trouble = f"{error}; all maintenance is paused until the file is repaired"
+    return Policies(PolicyFile(defaults=PolicyEntry(paused=pause)), source, trouble=trouble)
+
+
+_sources: Final[dict[str, PolicySource]] = {}
+
+
+def policy_source(path: str) -> PolicySource:
+    """Return the policies of a file, one object per process, so that its last valid state is shared.
+
+    Args:
+        path: path of the file, or "" for the built-in values.
+    """
+    return _sources.setdefault(path, PolicySource(path))
+
+
+def load_policies(environment: Mapping[str, str] | None = None) -> Policies:
+    """Return the policies of the file that ``DREDGE_POLICIES`` names; without it every table has the built-in values.
+
+    Never raises, see `PolicySource`.
+    """
+    return policy_source(policies_path(environment)).current()
+
+
+def policies_path(environment: Mapping[str, str] | None = None) -> str:
+    """Return the value of ``DREDGE_POLICIES``, or "" if it is not set."""
+    return (os.environ if environment is None else environment).get(POLICIES_VARIABLE, "").strip()

@@ -1,0 +1,330 @@
+"""Round over many tables: the plans that `maintain` makes, by the same decisions as the sensors.
+
+Nothing here imports Dagster, so the command line decides alike. `Round.known` supplies the facts that only Dagster
+has, such as failed checks and running runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from lsm_core.clock import SystemClock
+from lsm_core.format.partition_path import partition_values
+from lsm_core.maintenance import AssignItem, Declined, MaintenancePlan, plan_maintenance
+from lsm_core.maintenance.combined import Opening, Request
+from lsm_core.merge.order_free import order_free
+from lsm_core.metadata.store import TableStore
+from lsm_core.read.prune import expiry_of
+from platform_core.health import PartitionHealth, TableHealth, refusal_of, table_health
+from platform_core.policies.budgets import Budget
+from platform_core.policies.decisions import (
+    NOTHING_KNOWN,
+    Decision,
+    DecisionOutcome,
+    DecisionScope,
+    History,
+    Now,
+    Reason,
+    Subject,
+    TableFacts,
+    decide,
+    decide_upkeep,
+    settle_in_turn,
+    subjects,
+)
+from platform_core.policies.partition_age import partition_age_ms
+from platform_core.policies.policy import Policies, Policy
+
+COMPACT: Final = "compact"
+RECOVER: Final = "recover"
+_NOTHING_DUE: Final = frozenset(
+    {
+        Reason.TOO_FEW_RUNS,
+        Reason.TOO_FEW_FILES,
+        Reason.ONE_RUN,
+        Reason.NOT_IDLE,
+        Reason.EMPTY,
+        Reason.NOTHING_PICKED,
+        Reason.WATCHING,
+    }
+)
+_MOST_LINES: Final = 60
+"""Declined partitions that are listed per table; further ones are counted."""
+
+
+def facts_of(
+    store: TableStore, health: TableHealth, refusal: str | None, sorted_ms: Mapping[str, int] | None = None
+) -> TableFacts:
+    """Return the facts of a table for decisions.
+
+    Args:
+        store: the table.
+        health: health of the table.
+        refusal: why maintenance does not touch its files, or None.
+        sorted_ms: epoch ms of the last sort by partition, or None if nothing sorts the table.
+    """
+    return TableFacts(
+        store.name,
+        health,
+        store.options,
+        append_only=not store.has_primary_key,
+        partitioned=bool(store.schema.partition_keys),
+        refusal=refusal,
+        order=_explain_order(store, has_deletes=any(bucket.deletes for bucket in health.buckets)),
+        sorted_ms=sorted_ms,
+        writers_compact=health.writers_compact,
+    )
+
+
+def _explain_order(store: TableStore, *, has_deletes: bool) -> str:
+    """Return why compacting only some of the runs would change query results, or "" if it would not.
+
+    Only tables whose option asks for the units of Java Paimon are affected; closed units never are.
+    """
+    if not store.has_primary_key or store.options.order_sensitive != "as-paimon":
+        return ""
+    has_expiry = expiry_of(store) is not None
+    if store.options.needs_lookup and not has_expiry:  # a unit looks up the older values of its keys
+        return ""
+    freedom = order_free(store.schema, store.options.raw, has_deletes, store.name, has_expiry)
+    if freedom.ok:
+        return ""
+    return (
+        f"merging a part of its runs could change answers ({freedom.reasons[0]}): "
+        f"set 'dredge.compaction.order-sensitive' = 'closed', or run `dredge compact {store.name} --full`"
+    )
+
+
+def policy_for(policy: Policy, store: TableStore, state: PartitionHealth | None) -> Policy:
+    """Return the policy of a partition at its current age, or of the whole table if `state` is None."""
+    if state is None or not policy.ages or not store.schema.partition_keys:
+        return policy
+    values, now = state.buckets[0].partition, store.clock.now_ms()
+    return policy.at_age(partition_age_ms(values, store.options, state.newest_file_ms, now))
+
+
+def due_action(level0_files: int, level0_pass: int, trigger: int, *, full: bool) -> tuple[str, dict[str, Any]]:
+    """Return the action that compacts due work, with its arguments.
+
+    A bucket with more than `level0_pass` level-0 files gets one pass over its oldest files.
+
+    Args:
+        level0_files: level-0 files of the bucket.
+        level0_pass: most files of one pass.
+        trigger: compaction trigger of the table, the least files of one pass.
+        full: whether a full compaction is due.
+    """
+    if level0_files > level0_pass:
+        return RECOVER, {"files": max(level0_pass, trigger)}
+    return COMPACT, {"full": True} if full else {}
+
+
+def values_of(store: TableStore, health: TableHealth, paths: Iterable[str]) -> list[Mapping[str, Any]]:
+    """Return the partition values of paths, including partitions whose rows all wait for a bucket.
+
+    Args:
+        store: the table.
+        health: health of the table.
+        paths: paths of partitions.
+
+    Returns:
+        Values by column for each path; paths of partitions without files are left out.
+    """
+    selected = list(paths)
+    values: dict[str, Mapping[str, Any]] = {bucket.partition_text: bucket.partition for bucket in health.buckets}
+    if any(path in health.waiting and path not in values for path in selected):
+        for item in plan_maintenance(store, "assign_buckets").items_of(AssignItem):
+            values.setdefault(item.partition_text, partition_values(store.schema, item.partition))
+    return [values[path] for path in selected if path in values]
+
+
+@dataclass(frozen=True)
+class _Case:
+    """Partition with due work."""
+
+    store: TableStore
+    subject: Subject
+    policy: Policy
+    now: Now
+
+
+@dataclass(frozen=True)
+class Round:
+    """Rules of one round (`lsm_core.maintenance.combined.Rules`).
+
+    Attributes:
+        policies: policies in force.
+        unattended: whether no person started the round. Then hours, suspensions and `budget` apply as for sensors. A
+            round by hand ignores these three, but not pauses, failed checks, runs at work, order sensitivity and
+            expiring partitions.
+        approved: whether a person approves the plans, or they are stored for approval. Otherwise actions that need
+            approval are declined.
+        budget: remaining budget.
+        known: returns the history of a table's partition, or of any of its partitions for "".
+    """
+
+    policies: Policies = field(default_factory=Policies)
+    unattended: bool = False
+    approved: bool = False
+    budget: Budget = field(default_factory=Budget)
+    known: Callable[[str, str], History] = lambda _table, _partition: NOTHING_KNOWN
+
+    def requests(
+        self, names: Iterable[str], open_table: Opening, actions: Sequence[str]
+    ) -> tuple[list[Request], list[Declined]]:
+        """Return the plans to make, and a line for everything that is declined.
+
+        Compactions come in order of usefulness, for the partitions that the tables' own rules pick. A table that
+        cannot be opened is declined as "failed".
+
+        Args:
+            names: names of the tables.
+            open_table: opens a table by name.
+            actions: actions of the round.
+        """
+        upkeep: list[Request] = []
+        declined: list[Declined] = []
+        due: dict[str, tuple[Decision, _Case]] = {}
+        for name in names:
+            for action in actions:
+                try:
+                    store = open_table(name)
+                    if action == COMPACT:
+                        cases = self._decide_cases(store)
+                        due |= {
+                            decision.subject: (decision, case)
+                            for decision, case in cases
+                            if decision.outcome is DecisionOutcome.RUN
+                        }
+                        declined += _list_declined(
+                            store.name,
+                            [decision for decision, _ in cases if decision.outcome is not DecisionOutcome.RUN],
+                        )
+                        continue
+                    why = self.upkeep(store, action)
+                except Exception as error:  # noqa: BLE001  (one table stops no other)
+                    text = f"{action}: {type(error).__name__}: {error}"
+                    declined.append(Declined(name, "failed", text, {"action": action}))
+                    continue
+                if why is not None:
+                    declined.append(_as_declined(why, action))
+                else:
+                    arguments = self.policies.of(store.name).retention_arguments(action, store.clock.now_ms())
+                    upkeep.append(Request(store.name, action, arguments))
+        final = settle_in_turn(
+            (decision for decision, _ in due.values()),
+            self.budget,
+            lambda decision, remaining: self._settle(due[decision.subject][1], remaining),
+        )
+        held = [decision for decision in final if decision.outcome is not DecisionOutcome.RUN]
+        for table in dict.fromkeys(decision.table for decision in held):
+            declined += _list_declined(table, [decision for decision in held if decision.table == table])
+        chosen = [(decision, due[decision.subject][1]) for decision in final if decision.outcome is DecisionOutcome.RUN]
+        return [*_make_requests(chosen, declined), *upkeep], declined
+
+    def why_not(self, store: TableStore, plan: MaintenancePlan) -> Declined | None:
+        """Return why a plan of this round must not be applied now, or None.
+
+        The decision is made again from current state.
+        """
+        if plan.action not in {COMPACT, RECOVER}:
+            why = self.upkeep(store, plan.action)
+            return None if why is None else _as_declined(why, plan.action)
+        paths = {str(getattr(item, "partition_text", "")) for item in plan.items}
+        for decision, case in self._decide_cases(store):
+            if decision.partition in paths or not decision.partition:
+                final = self._settle(case, Budget()) if decision.outcome is DecisionOutcome.RUN else decision
+                if final.outcome is not DecisionOutcome.RUN:
+                    return _as_declined(final, plan.action)
+        return None
+
+    def upkeep(self, store: TableStore, action: str) -> Decision | None:
+        """Return why an action that compacts no data may not run on a table now, or None if it may."""
+        policy = self._with_hours(self.policies.of(store.name))
+        unapproved = self._decline_unapproved(store.name, policy, action)
+        if unapproved is not None:
+            return unapproved
+        known = self.known(store.name, "")
+        return decide_upkeep(store.name, action, refusal_of(store), policy, known, store.clock.now_ms())
+
+    def _decide_cases(self, store: TableStore) -> list[tuple[Decision, _Case]]:
+        """Return the decision for each partition from metadata alone."""
+        table, now = (
+            facts_of(store, table_health(store), refusal_of(store)),
+            Now(store.clock.now_ms(), SystemClock().now_ms()),
+        )
+        if not self.unattended:  # a person wants it compacted now
+            table = replace(table, writers_compact=False)
+        cases = []
+        for subject in subjects(table, DecisionScope.OWN_RULES):
+            policy = self._with_hours(policy_for(self.policies.of(store.name), store, subject.state))
+            decision = decide(subject, policy, NOTHING_KNOWN, now)
+            if decision.outcome is DecisionOutcome.RUN:
+                decision = self._decline_unapproved(store.name, policy, COMPACT) or decision
+            cases.append((decision, _Case(store, subject, policy, now)))
+        return cases
+
+    def _settle(self, case: _Case, budget: Budget) -> Decision:
+        known = replace(self.known(case.store.name, case.subject.partition), budget=budget)
+        return decide(case.subject, case.policy, known if self.unattended else replace(known, suspended=None), case.now)
+
+    def _with_hours(self, policy: Policy) -> Policy:
+        return policy if self.unattended else replace(policy, off_peak=None)
+
+    def _decline_unapproved(self, table: str, policy: Policy, action: str) -> Decision | None:
+        if self.approved or not policy.needs_approval(action):
+            return None
+        origin = policy.origin(f"approval.{policy.approved_as(action)}")
+        text = f"approval of {action} is required ({origin}): say who approves it with --approved-by"
+        return Decision(table, "", DecisionOutcome.DECLINE, Reason.APPROVAL, text)
+
+
+def _make_requests(chosen: Sequence[tuple[Decision, _Case]], declined: list[Declined]) -> list[Request]:
+    """Return the plans for compactions that may run, in their order.
+
+    Partitions of a table that its rules pick from share a plan, and so do partitions that are merged whole. Each pass
+    over level 0 is a plan of its own.
+    """
+    groups: dict[tuple[str, str, bool, str], list[tuple[int, Decision, _Case]]] = {}
+    for turn, (decision, case) in enumerate(chosen):
+        level0 = 0 if case.subject.state is None else case.subject.state.level0_files
+        action, _ = due_action(level0, case.policy.level0_pass, 0, full=decision.full)
+        place = (decision.table, action, decision.full, decision.partition if action == RECOVER else "")
+        groups.setdefault(place, []).append((turn, decision, case))
+    requests = []
+    for (table, action, full, _), group in groups.items():
+        turn, _, case = group[0]
+        facts, trigger = case.subject.table, case.store.options.compaction_trigger
+        level0 = case.policy.level0_pass + 1 if action == RECOVER else 0
+        arguments = due_action(level0, case.policy.level0_pass, trigger, full=full)[1]
+        if facts.partitioned:
+            try:
+                arguments["partitions"] = values_of(
+                    case.store, facts.health, (decision.partition for _, decision, _ in group)
+                )
+            except Exception as error:  # noqa: BLE001  (one table stops no other)
+                text = f"{COMPACT}: {type(error).__name__}: {error}"
+                declined.append(Declined(table, "failed", text, {"action": COMPACT}))
+                continue
+        score = max(decision.benefit for _, decision, _ in group)
+        requests.append(Request(table, action, arguments, turn, score))
+    return requests
+
+
+def _list_declined(table: str, declined: Sequence[Decision]) -> list[Declined]:
+    """Return lines for declined partitions: one per obstacle, or one for the table if nothing is due in it."""
+    blocked = [decision for decision in declined if decision.reason not in _NOTHING_DUE]
+    lines = [_as_declined(decision, COMPACT) for decision in blocked[:_MOST_LINES]]
+    if len(blocked) > _MOST_LINES:
+        text = f"{COMPACT}: {len(blocked) - _MOST_LINES:,} more partitions are left alone"
+        lines.append(Declined(table, "more", text, {"action": COMPACT}))
+    if not blocked and declined:
+        more = f" (and {len(declined) - 1:,} more partitions)" if len(declined) > 1 else ""
+        lines.append(Declined(table, "nothing", f"{COMPACT}: {declined[0].text}{more}", {"action": COMPACT}))
+    return lines
+
+
+def _as_declined(decision: Decision, action: str) -> Declined:
+    return Declined(decision.subject, decision.reason.value, f"{action}: {decision.text}", {"action": action})

@@ -1,0 +1,236 @@
+"""Spark for ops and checks: a dagster-pyspark resource with the engine's own session, created on first use."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import dagster as dg
+from pydantic import Field, PrivateAttr
+
+from lsm_core.errors import InvalidOption
+from lsm_core.json_reader import parse_json
+
+if TYPE_CHECKING:
+    from dagster_pyspark import LazyPySparkResource
+
+    from lsm_core.compact import BucketResult, BucketTask
+    from lsm_core.maintenance.action import TaskRunner
+    from lsm_core.metadata.store import TableStore
+
+RUNNER_VARIABLE: Final = "DREDGE_RUNNER"
+REMOTE_VARIABLE: Final = "DREDGE_SPARK_REMOTE"
+SUBMIT_VARIABLE: Final = "DREDGE_SPARK_SUBMIT"
+CONFIG_VARIABLE: Final = "DREDGE_SPARK_CONFIG"
+_RUNNERS: Final = ("spark", "local", "pipes")
+_MASTER: Final = "spark.master"
+_REMOTE: Final = "spark.remote"
+
+
+class SparkResource(dg.ConfigurableResource):  # type: ignore[type-arg]
+    """Runner of the work of plans.
+
+    ``runner="spark"`` runs bucket tasks on Spark and ``"local"`` in this process, for machines without Java.
+    ``"pipes"`` has a program apply whole plans, started by the words of ``submit``, a spark-submit command line
+    without its script.
+
+    The session is that of dagster-pyspark's `LazyPySparkResource`, whose ``spark_config`` has the engine's settings,
+    overridden by those of this resource. pyspark and dagster-pyspark are imported on first use.
+
+    Attributes:
+        runner: ``spark``, ``local`` or ``pipes``.
+        remote: address of a shared Spark Connect server (``sc://localhost:15002``), empty for a Spark of this
+            process.
+        submit: words of the command line that starts a program on a cluster.
+        spark_config: settings of Spark as dagster-pyspark takes them, flat (``{"spark.driver.memory": "4g"}``) or
+            nested; ``spark.master`` names a cluster, ``spark.remote`` a Connect server. The web page of the code
+            location shows them: no secrets.
+    """
+
+    runner: str = "spark"
+    remote: str = ""
+    submit: list[str] = Field(default_factory=list)
+    spark_config: dict[str, Any] = Field(default_factory=dict)
+    _pyspark: Any = PrivateAttr(default=None)
+
+    @classmethod
+    def from_environment(cls, environment: Mapping[str, str] | None = None) -> SparkResource:
+        """Read the resource from the environment.
+
+        The variables are ``DREDGE_RUNNER``, ``DREDGE_SPARK_REMOTE``, ``DREDGE_SPARK_SUBMIT`` and
+        ``DREDGE_SPARK_CONFIG``.
+
+        Raises:
+            InvalidOption: a value is invalid; names the variable.
+        """
+        values = os.environ if environment is None else environment
+        runner = values.get(RUNNER_VARIABLE, "").strip().lower() or "spark"
+        if runner not in _RUNNERS:
+            raise InvalidOption(RUNNER_VARIABLE, runner, " or ".join(_RUNNERS))
+        return cls(
+            runner=runner,
+            remote=values.get(REMOTE_VARIABLE, "").strip(),
+            submit=_submit_words(values, runner),
+            spark_config=_spark_config(values),
+        )
+
+    @property
+    def uses_pipes(self) -> bool:
+        """Whether a separate program applies the plans."""
+        return self.runner == "pipes"
+
+    def command(self) -> list[str]:
+        """Return the command line of the program that applies a plan, including its script."""
+        from platform_core import pipes_worker
+
+        return [*self.submit, str(pipes_worker.__file__)]
+
+    def driver_environment(self) -> dict[str, str]:
+        """Return variables for that command, so that spark-submit runs the script with this Python.
+
+        Another Python that is configured wins.
+
+        Its driver runs on this machine, and the ``python3`` of the PATH, Spark's default, may not have Dredge.
+        """
+        configured = {"PYSPARK_DRIVER_PYTHON", "PYSPARK_PYTHON"}.intersection(os.environ)
+        return {} if configured else {"PYSPARK_DRIVER_PYTHON": sys.executable}
+
+    @property
+    def uses_spark(self) -> bool:
+        """Whether work goes to Spark."""
+        return self.runner == "spark"
+
+    def pyspark(self) -> LazyPySparkResource:
+        """Return dagster-pyspark's resource, with a session prepared for the engine.
+
+        Raises:
+            InvalidOption: a setting in ``spark_config`` is not one of Spark's, or cannot be set in this kind of
+                session.
+            JavaNotFound: there is no Java to start Spark with.
+            SparkFailed: Spark does not start, or the Connect server does not answer.
+        """
+        if self._pyspark is None:
+            from dagster_pyspark import LazyPySparkResource
+
+            from lsm_core.spark import spark_session
+            from lsm_core.spark.session import LOCAL_MASTER
+
+            conf = flat_spark_config(self.spark_config)
+            remote = conf.pop(_REMOTE, "") or self.remote or os.environ.get(REMOTE_VARIABLE, "")
+            if self.remote not in ("", remote):
+                accepted = f"the same server as {REMOTE_VARIABLE}, {_without_token(self.remote)}"
+                raise InvalidOption(_REMOTE, _without_token(remote), accepted)
+            static_setting = next((key for key in conf if not key.startswith("spark.sql.")), None) if remote else None
+            if static_setting is not None:
+                accepted = "session settings (spark.sql.*): a Spark Connect server gets all others when it starts"
+                raise InvalidOption("spark_config", static_setting, accepted)
+            resources: list[LazyPySparkResource] = []
+
+            def create(settings: dict[str, str]) -> Any:
+                resources.append(LazyPySparkResource(spark_config=settings))
+                return resources[-1].spark_session
+
+            spark_session(remote or None, master=conf.pop(_MASTER, LOCAL_MASTER), conf=conf, create=create)
+            self._pyspark = resources[-1]
+        resource: LazyPySparkResource = self._pyspark
+        return resource
+
+    def session(self) -> Any:
+        """Return the Spark session (classic or Connect)."""
+        return self.pyspark().spark_session
+
+    def task_runner(self) -> TaskRunner | None:
+        """Return the runner for tasks on Spark, or None to run them in this process.
+
+        The session starts with the first task.
+        """
+        return _LazySparkRunner(self.session) if self.uses_spark else None
+
+
+@dataclass(frozen=True)
+class _LazySparkRunner:
+    """Runner on Spark that is created with its first task, so that a table with little work starts no Spark."""
+
+    session: Callable[[], Any]
+
+    def slots(self) -> int:
+        """See TaskRunner."""
+        return self._runner().slots()
+
+    def run_parts(self, title: str, work: Callable[[bytes], bytes], parts: Sequence[bytes]) -> list[bytes]:
+        """See TaskRunner."""
+        return self._runner().run_parts(title, work, parts)
+
+    def __call__(self, store: TableStore, tasks: Sequence[BucketTask], /) -> Iterable[BucketResult]:
+        """See Runner."""
+        return self._runner()(store, tasks)
+
+    def _runner(self) -> TaskRunner:
+        from lsm_core.spark import spark_runner
+
+        return spark_runner(self.session())
+
+
+def _submit_words(values: Mapping[str, str], runner: str) -> list[str]:
+    """Return the words of the command that starts a script on a cluster."""
+    text = values.get(SUBMIT_VARIABLE, "").strip()
+    try:
+        words = shlex.split(text)
+    except ValueError as error:
+        raise InvalidOption(SUBMIT_VARIABLE, text, f"a command line ({error})") from error
+    if runner == "pipes" and not words:
+        accepted = (
+            f"a command that runs a Python script, like 'spark-submit --master yarn', for {RUNNER_VARIABLE}=pipes"
+        )
+        raise InvalidOption(SUBMIT_VARIABLE, text, accepted)
+    return words
+
+
+def flat_spark_config(config: Mapping[str, Any]) -> dict[str, str]:
+    """Return Spark's settings by their full names, as text.
+
+    Args:
+        config: settings as dagster-pyspark takes them: flat or nested, in any mixture.
+
+    Raises:
+        InvalidOption: a name is not one of Spark's, or a value is neither text, nor a number, nor true or false.
+    """
+    settings: dict[str, str] = {}
+    pending = list(config.items())
+    while pending:
+        name, value = pending.pop(0)
+        if isinstance(value, Mapping):
+            pending += [(f"{name}.{key}", inner) for key, inner in value.items()]
+        elif not str(name).startswith("spark."):
+            raise InvalidOption("spark_config", name, "a setting of Spark (spark.executor.memory, spark.sql...)")
+        elif isinstance(value, bool):
+            settings[name] = str(value).lower()
+        elif isinstance(value, (str, int, float)):
+            settings[name] = str(value)
+        else:
+            raise InvalidOption(name, value, "text, a number, or true or false")
+    return settings
+
+
+def _without_token(remote: str) -> str:
+    """Return the address of a Connect server without its parameters, which may contain a secret."""
+    return remote.split("/;", maxsplit=1)[0]
+
+
+def _spark_config(values: Mapping[str, str]) -> dict[str, Any]:
+    """Return the Spark settings of the environment, by their full names."""
+    text = values.get(CONFIG_VARIABLE, "").strip()
+    if not text:
+        return {}
+    accepted = 'a JSON object of Spark settings, like {"spark.driver.memory": "4g"}'
+    try:
+        config = parse_json(text)
+    except ValueError as error:
+        raise InvalidOption(CONFIG_VARIABLE, text, f"{accepted} ({error})") from error
+    if not isinstance(config, dict):
+        raise InvalidOption(CONFIG_VARIABLE, text, accepted)
+    return dict(flat_spark_config(config))

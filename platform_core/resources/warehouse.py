@@ -1,0 +1,288 @@
+"""Warehouse resource: its location, its clock, and its tables, readable or not."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Final
+
+import dagster as dg
+from pydantic import Field
+
+from lsm_core import Catalog, Table
+from lsm_core.clock import Clock, clock_from, why_silent
+from lsm_core.errors import CorruptFile, InvalidOption
+from lsm_core.maintenance.action import action_names
+from lsm_core.maintenance.ledger import LedgerEntry, new_run_id, read_ledger, write_entry
+from lsm_core.metadata import TableStore
+from lsm_core.options import mask_secrets, parse_catalog_options
+from lsm_core.types import to_sql
+from platform_core.health import refusal_of
+from platform_core.table_card import ColumnCard, TableCard
+
+_LOG = logging.getLogger(__name__)
+WAREHOUSE_VARIABLE: Final = "DREDGE_WAREHOUSE"
+CATALOG_VARIABLE: Final = "DREDGE_CATALOG_OPTIONS"
+CLOCK_VARIABLE: Final = "DREDGE_CLOCK"
+REPLAY_VARIABLE: Final = "DREDGE_REPLAY_STATE"
+POLICIES_VARIABLE: Final = "DREDGE_POLICIES"
+DEMO_WAREHOUSE: Final = ".dredge/demo/warehouse"
+"""Location of the demo's tables, relative to the folder that Dagster runs in."""
+
+
+class WarehouseResource(dg.ConfigurableResource):  # type: ignore[type-arg]
+    """Catalog with the clock that measures all ages, and the state of a replay.
+
+    Attributes:
+        path: location of the warehouse.
+        clock: ``system`` or ``file:<path>`` (`lsm_core.clock`).
+        replay_state: file whose text names the running replay, or "".
+        policy_file: YAML file of policies, or "".
+        catalog_options: options of the catalog, such as JDBC settings; no secrets.
+    """
+
+    path: str
+    clock: str = "system"
+    replay_state: str = ""
+    policy_file: str = ""
+    catalog_options: dict[str, str] = Field(default_factory=dict)
+
+    @classmethod
+    def from_environment(cls, environment: Mapping[str, str] | None = None) -> WarehouseResource:
+        """Read the resource from the environment.
+
+        The variables are ``DREDGE_WAREHOUSE``, ``DREDGE_CATALOG_OPTIONS``, ``DREDGE_CLOCK``, ``DREDGE_REPLAY_STATE``
+        and ``DREDGE_POLICIES``.
+
+        Raises:
+            InvalidOption: a value is invalid, or the clock cannot be read.
+        """
+        values = os.environ if environment is None else environment
+        resource = cls(
+            path=warehouse_path(values),
+            clock=values.get(CLOCK_VARIABLE, "").strip() or "system",
+            replay_state=values.get(REPLAY_VARIABLE, "").strip(),
+            policy_file=values.get(POLICIES_VARIABLE, "").strip(),
+            catalog_options=parse_catalog_options(values.get(CATALOG_VARIABLE, ""), CATALOG_VARIABLE),
+        )
+        resource.time()
+        return resource
+
+    def time(self) -> Clock:
+        """Return the injected clock. Raises ``InvalidOption`` naming variable and file if it cannot be read now."""
+        try:
+            clock = clock_from(self.clock)
+        except ValueError as error:
+            raise InvalidOption(CLOCK_VARIABLE, self.clock, "'system', 'fixed:<epoch ms>' or 'file:<path>'") from error
+        problem = why_silent(clock)
+        if problem is not None:
+            raise InvalidOption(CLOCK_VARIABLE, self.clock, f"a file that holds epoch milliseconds ({problem})")
+        return clock
+
+    def catalog(self) -> Catalog:
+        """Return the catalog of the warehouse. Raises ``InvalidOption`` as :meth:`time`."""
+        return Catalog(self.path, self.catalog_options, clock=self.time())
+
+    def table(self, name: str) -> Table:
+        """Open a table by its full name.
+
+        Raises:
+            TableNotFound: the table does not exist.
+            CorruptFile: a metadata file is damaged.
+            InvalidOption: an option is invalid.
+        """
+        return self.catalog().table(name)
+
+    def store(self, name: str) -> TableStore:
+        """Open the current state of a table by its full name."""
+        return self.table(name).store
+
+    def card(self, name: str) -> TableCard:
+        """Return the current card of a table; if it cannot be opened, the card has the reason."""
+        return describe_table(self.catalog(), name)
+
+    def replaying(self) -> str | None:
+        """Return ``replay of batches 5-9 in progress`` while the state file is not empty, else None.
+
+        An unreadable state file counts as a running replay, so that nothing starts.
+        """
+        if not self.replay_state:
+            return None
+        try:
+            batches = Path(self.replay_state).read_text(encoding="utf-8").strip()
+        except FileNotFoundError:
+            return None
+        except (OSError, UnicodeDecodeError) as error:
+            return f"the state of the replay cannot be read, so nothing starts: {error}"
+        return f"replay of {batches} in progress" if batches else None
+
+
+class LedgerResource(dg.ConfigurableResource):  # type: ignore[type-arg]
+    """Ledgers of all tables of a warehouse, to read and to add entries.
+
+    Attributes:
+        path: location of the warehouse.
+        clock: clock of the warehouse.
+        catalog_options: options of the catalog.
+    """
+
+    path: str
+    clock: str = "system"
+    catalog_options: dict[str, str] = Field(default_factory=dict)
+
+    @classmethod
+    def of(cls, warehouse: WarehouseResource) -> LedgerResource:
+        """Return the ledger resource of a warehouse.
+
+        It copies plain values: nested resources do not support postponed annotations.
+        """
+        return cls(path=warehouse.path, clock=warehouse.clock, catalog_options=warehouse.catalog_options)
+
+    def _store(self, table: str) -> TableStore:
+        return WarehouseResource(path=self.path, clock=self.clock, catalog_options=self.catalog_options).store(table)
+
+    def entries(self, table: str, limit: int | None = None) -> list[LedgerEntry]:
+        """Return the ledger entries of a table, oldest first.
+
+        Args:
+            table: full name of the table.
+            limit: most entries to return, or None for all.
+
+        Raises:
+            CorruptFile: an entry is damaged.
+            TableNotFound: the table does not exist.
+        """
+        return read_ledger(self._store(table), limit)
+
+    def record_failure(self, table: str, run_id: str, plan_hash: str, error: str, action_text: str = "compact") -> str:
+        """Record a failed Dagster run.
+
+        Args:
+            table: full name of the table.
+            run_id: id of the run.
+            plan_hash: hash of its plan, or "".
+            error: error of the run.
+            action_text: action tag of the run, like "compact full". An unknown action is recorded as a compaction.
+
+        Returns:
+            The path of the entry.
+
+        Raises:
+            TableNotFound: the table does not exist.
+            StorageFull: the entry cannot be written.
+        """
+        store, words = self._store(table), action_text.split()
+        action = words[0] if words and words[0] in action_names() else "compact"
+        entry = LedgerEntry(
+            run_id=new_run_id(store, action),
+            action=action,
+            table=table,
+            time_ms=store.clock.now_ms(),
+            outcome="failed",
+            plan_hash=plan_hash,
+            approved_by=f"dagster run {run_id}",
+            error=error,
+        )
+        return write_entry(store, entry)
+
+
+def warehouse_path(environment: Mapping[str, str] | None = None) -> str:
+    """Return the location of the warehouse: ``DREDGE_WAREHOUSE``, else the demo's.
+
+    File system paths become absolute.
+    """
+    values = os.environ if environment is None else environment
+    path = values.get(WAREHOUSE_VARIABLE, "").strip() or DEMO_WAREHOUSE
+    return path if "://" in path else str(Path(path).expanduser().absolute())
+
+
+def list_tables(catalog: Catalog) -> tuple[list[str], list[str]]:
+    """Return all full table names, sorted, and a line for each database or table that cannot be listed.
+
+    A warehouse that does not exist has no tables.
+
+    Raises:
+        InvalidOption: the warehouse is not a readable folder.
+    """
+    try:
+        databases = catalog.list_databases()
+    except (OSError, CorruptFile) as error:
+        reason = error.strerror if isinstance(error, OSError) else error.reason
+        raise InvalidOption(WAREHOUSE_VARIABLE, catalog.root, f"a readable folder ({reason})") from error
+    tables: list[str] = []
+    troubles: list[str] = []
+    for database in databases:
+        try:
+            full_names = [f"{database}.{name}" for name in catalog.list_tables(database)]
+        except Exception as error:  # noqa: BLE001  (one database stops no other)
+            troubles.append(f"database {database!r} is left out: {error}")
+            continue
+        tables += [name for name in full_names if name.isprintable()]
+        troubles += [
+            f"table {name!r} is left out: its name cannot be shown" for name in full_names if not name.isprintable()
+        ]
+    return sorted(tables), troubles
+
+
+def describe_warehouse(
+    warehouse: WarehouseResource,
+    troubles: list[str] | None = None,
+    describe: Callable[[Catalog, str], TableCard] | None = None,
+) -> list[TableCard]:
+    """Return a card for each table; a table that cannot be opened gets a card with the reason.
+
+    Args:
+        warehouse: the warehouse.
+        troubles: collects a line for each table or database that cannot be listed; None to log them.
+        describe: describes one table; None for `describe_table`.
+
+    Raises:
+        InvalidOption: the warehouse is not a readable folder.
+    """
+    catalog = warehouse.catalog()
+    names, left_out = list_tables(catalog)
+    if troubles is not None:
+        troubles += left_out
+    else:
+        for line in left_out:
+            _LOG.warning("%s", line)
+    return [(describe or describe_table)(catalog, name) for name in names]
+
+
+def describe_table(catalog: Catalog, name: str) -> TableCard:
+    """Return the card of a table from its schema alone."""
+    try:
+        store = catalog.table(name).store
+        return card_of(name, store, refusal_of(store))
+    except Exception as error:  # noqa: BLE001  (one table stops no other)
+        return TableCard(name=name, refusal=str(error), unreadable=True)
+
+
+def card_of(name: str, store: TableStore, refusal: str | None) -> TableCard:
+    """Return the card of an open table.
+
+    Args:
+        name: full name of the table.
+        store: the open table.
+        refusal: why maintenance does not touch its files, or None.
+
+    Raises:
+        UnsupportedFeature: SQL has no name for a column's type.
+    """
+    schema = store.schema
+    columns = tuple(
+        ColumnCard(column.name, to_sql(column.type), column.type.nullable, column.description or "")
+        for column in schema.fields
+    )
+    return TableCard(
+        name=name,
+        primary_keys=schema.primary_keys,
+        partition_keys=schema.partition_keys,
+        columns=columns,
+        options=mask_secrets(schema.options),
+        comment=schema.comment or "",
+        root=store.root,
+        refusal=refusal,
+    )

@@ -1,0 +1,106 @@
+"""Picture of an LSM tree before and after a change: the levels of every changed bucket, as an SVG image.
+
+The image is embedded as a data URL, so the page neither executes nor loads anything of it. All text in it is escaped,
+because partition names are untrusted.
+"""
+
+from __future__ import annotations
+
+import base64
+from typing import Final
+from xml.sax.saxutils import escape
+
+from lsm_core.maintenance import BucketHealth
+from lsm_core.maintenance.action import bucket_name, size_text
+from platform_core.health import TableHealth, shape_of
+
+_SHOWN: Final = 8
+_WIDTH: Final = 760
+_COLUMN: Final = 360
+_ROW: Final = 18
+_TITLE: Final = 22
+_BAR: Final = 200
+_FILES: Final = 40
+"""Level-0 files that are drawn one by one; more would be thinner than two pixels."""
+_LONGEST: Final = 60
+_LEVEL0: Final = "#d9822b"
+_OTHERS: Final = "#2f7ed8"
+
+
+def changed_buckets(before: TableHealth, after: TableHealth) -> list[tuple[BucketHealth, BucketHealth | None]]:
+    """Return the buckets that changed, most sorted runs first.
+
+    Returns:
+        Each bucket before, and after or None if it has no files any more.
+    """
+    after_by_bucket = {(bucket.partition_text, bucket.bucket): bucket for bucket in after.buckets}
+    pairs = [(bucket, after_by_bucket.get((bucket.partition_text, bucket.bucket))) for bucket in before.buckets]
+    changed = [
+        (bucket, later_state)
+        for bucket, later_state in pairs
+        if later_state is None or shape_of(later_state) != shape_of(bucket)
+    ]
+    return sorted(changed, key=lambda pair: (-pair[0].sorted_runs, pair[0].partition_text, pair[0].bucket))
+
+
+def tree_picture(before: TableHealth, after: TableHealth) -> str:
+    """Draw the levels of the changed buckets before and after a change.
+
+    Returns:
+        Markdown with the picture, or "" if no bucket changed. With more than 8 buckets, it counts the others.
+    """
+    changed = changed_buckets(before, after)
+    if not changed:
+        return ""
+    shown = changed[:_SHOWN]
+    sizes = [size for pair in shown for item in pair if item is not None for size in item.bytes_per_level.values()]
+    largest, parts, top = max([*sizes, 1]), [], 4
+    for bucket, later_state in shown:
+        runs = f"{bucket.sorted_runs} → {later_state.sorted_runs if later_state else 0} sorted runs"
+        title = f"{_shorten(bucket_name(bucket.partition_text, bucket.bucket))}: {runs}"
+        parts.append(_text(4, top + 14, title, bold=True))
+        rows = 0
+        for left, state in ((4, bucket), (4 + _COLUMN + 20, later_state)):
+            lines = _draw_levels(state, left, top + _TITLE, largest) if state is not None else []
+            parts += [part for line in lines for part in line]
+            rows = max(rows, len(lines))
+        top += _TITLE + rows * _ROW + 10
+    header = (
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{_WIDTH}" height="{top}" '
+        'font-family="sans-serif" font-size="12">'
+    )
+    background = f'<rect width="{_WIDTH}" height="{top}" fill="#ffffff"/>'
+    image = base64.b64encode("".join([header, background, *parts, "</svg>"]).encode()).decode()
+    caption = f"Snapshot {before.snapshot} (left) and {after.snapshot} (right); orange: a box is a file of level 0."
+    more = f" {len(changed) - _SHOWN} more buckets changed." if len(changed) > _SHOWN else ""
+    return f"![the levels before and after](data:image/svg+xml;base64,{image})\n\n{caption}{more}"
+
+
+def _draw_levels(state: BucketHealth, left: int, top: int, largest: int) -> list[list[str]]:
+    """Return the rows of one bucket: one per level, with a bar for its share of the largest level."""
+    rows = []
+    for number, (level, size) in enumerate(sorted(state.bytes_per_level.items())):
+        y = top + number * _ROW
+        files = state.files_per_level.get(level, 0)
+        boxes = min(files, _FILES) if level == 0 else 1
+        width = max(size / largest * _BAR, 2.0 * boxes)
+        parts = [_text(left, y + 12, f"L{level}")]
+        each = width / max(boxes, 1)
+        for box in range(boxes):
+            shape = f'x="{left + 28 + box * each:.1f}" y="{y + 2}" width="{max(each - 0.8, 1):.1f}" height="{_ROW - 5}"'
+            parts.append(f'<rect {shape} fill="{_LEVEL0 if level == 0 else _OTHERS}"/>')
+        noun = "file" if files == 1 else "files"
+        parts.append(_text(left + 36 + round(width), y + 12, f"{size_text(size)}, {files:,} {noun}"))
+        rows.append(parts)
+    return rows
+
+
+def _text(x: int, y: int, text: str, *, bold: bool = False) -> str:
+    weight = ' font-weight="bold"' if bold else ""
+    return f'<text x="{x}" y="{y}"{weight} fill="#202020">{escape(text)}</text>'
+
+
+def _shorten(name: str) -> str:
+    """Return a name that XML accepts: no control characters, and no longer than the picture is wide."""
+    plain = "".join(char if char.isprintable() else "?" for char in name)
+    return plain if len(plain) <= _LONGEST else f"{plain[:_LONGEST]}..."

@@ -1,0 +1,1 @@
+"""Tests of the base of the platform: names, policies, resources and metadata."""
