@@ -243,7 +243,7 @@ def _rooms(part: Mapping[str, set[str]]) -> str:
     for room in sorted(part, key=_depth):
         about = (ast.get_docstring(ast.parse(known[room].read_text())) or "").split("\n\n", 1)[0].replace("\n", " ")
         rows.append((f"`{room}`", about.replace("|", "\\|")))
-    return _table(("Room", "What it is for"), rows)
+    return _table(("Room", "Purpose"), rows)
 
 
 def _depth(room: str) -> tuple[int, str]:
