@@ -16,7 +16,7 @@ from bench.table_life import scratch
 from bench.tables import compacted_with_new_versions, copied
 from lsm_core import Catalog, Table
 from lsm_core.files import KeyValueFileWriter, open_kv
-from lsm_core.format.file_meta import table_to_entries
+from lsm_core.format.manifest import table_to_entries
 from lsm_core.metadata import manifests, snapshots
 from lsm_core.metadata.tree_files import bucket_groups
 

@@ -19,7 +19,7 @@ from bench.harness import own_peak
 from lsm_core import Catalog
 from lsm_core.commit import CommitMessage, Committer, origin_of
 from lsm_core.format.binary_row import EMPTY_ROW
-from lsm_core.format.file_meta import EMPTY_STATS, DataFileMeta
+from lsm_core.format.manifest import EMPTY_STATS, DataFileMeta
 
 def file(name, key=EMPTY_ROW):
     return DataFileMeta(name, 4096, 100, key, key, EMPTY_STATS, EMPTY_STATS, 0, 99, 0, 0, creation_time_ms=1, delete_row_count=0, file_source=0)
@@ -51,7 +51,7 @@ _LARGE = (
     + """
 from pathlib import Path
 import pyarrow as pa
-from lsm_core.format.partition_path import partition_bytes
+from lsm_core.format.partitions import partition_bytes
 from lsm_core.storage import LocalFileIO
 
 class Counting(LocalFileIO):

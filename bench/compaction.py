@@ -28,7 +28,7 @@ from lsm_core import Catalog, Table
 from lsm_core.commit import CommitMessage, Committer
 from lsm_core.files import KeyValueFileWriter
 from lsm_core.format.binary_row import EMPTY_ROW
-from lsm_core.format.kv_layout import kv_arrow_schema
+from lsm_core.format.schema import kv_arrow_schema
 from tests.support.peers import java_environment, peer_module
 
 ROWS, COMMITS, BUCKETS = 2_000_000, 10, 4

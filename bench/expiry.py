@@ -13,16 +13,9 @@ import pyarrow as pa
 from bench.harness import Result, in_own_process
 from lsm_core.commit.manifest_merge import merge_manifests
 from lsm_core.format.binary_row import EMPTY_ROW
-from lsm_core.format.file_meta import (
-    ADD,
-    DELETE,
-    EMPTY_STATS,
-    DataFileMeta,
-    ManifestEntry,
-    entries_to_table,
-)
-from lsm_core.format.manifest import ManifestFileMeta
+from lsm_core.format.manifest import ADD, DELETE, DataFileMeta, ManifestEntry, ManifestFileMeta, entries_to_table
 from lsm_core.format.snapshot import CommitKind, Snapshot
+from lsm_core.format.stats import EMPTY_STATS
 from lsm_core.metadata import manifests
 from lsm_core.metadata.store import TableStore
 

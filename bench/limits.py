@@ -7,7 +7,7 @@ import pyarrow.parquet as pq
 
 from lsm_core import Table
 from lsm_core.files.formats import parquet as settings
-from lsm_core.format.file_meta import DataFileMeta, table_to_entries
+from lsm_core.format.manifest import DataFileMeta, table_to_entries
 from lsm_core.metadata import manifests, snapshots
 from lsm_core.storage import LocalFileIO
 

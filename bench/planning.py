@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from bench.harness import Result, in_own_process
 from lsm_core.format.binary_row import EMPTY_ROW, encode_rows
-from lsm_core.format.file_meta import ENTRY_SCHEMA
+from lsm_core.format.manifest import ENTRY_SCHEMA
 from lsm_core.format.snapshot import CommitKind, Snapshot
 from lsm_core.metadata import manifests
 from lsm_core.metadata.store import TableStore

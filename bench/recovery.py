@@ -14,8 +14,8 @@ import pyarrow as pa
 from bench.harness import Result, in_own_process
 from lsm_core.files import KeyValueFileWriter
 from lsm_core.format.binary_row import EMPTY_ROW, encode_rows
-from lsm_core.format.file_meta import ADD, ENTRY_SCHEMA, DataFileMeta, ManifestEntry, entries_to_table
-from lsm_core.format.kv_layout import kv_arrow_schema
+from lsm_core.format.manifest import ADD, ENTRY_SCHEMA, DataFileMeta, ManifestEntry, entries_to_table
+from lsm_core.format.schema import kv_arrow_schema
 from lsm_core.format.snapshot import CommitKind, Snapshot
 from lsm_core.maintenance.actions.recover.recovering import FILES_OF_A_PASS
 from lsm_core.metadata import manifests

@@ -17,7 +17,7 @@ from lsm_core import Catalog, Schema, Table
 from lsm_core.commit import abort
 from lsm_core.compact import run_bucket_task
 from lsm_core.compact.task import SortTask
-from lsm_core.format.file_meta import table_to_entries
+from lsm_core.format.manifest import table_to_entries
 from lsm_core.merge.curves import STRATEGIES
 from lsm_core.metadata import manifests, snapshots
 

@@ -18,7 +18,7 @@ from bench.data import SCHEMA, commits
 from bench.data import rows as made_rows
 from lsm_core import Catalog, Schema, Table
 from lsm_core.commit import CommitMessage, Committer
-from lsm_core.format.file_meta import DataFileMeta, table_to_entries
+from lsm_core.format.manifest import DataFileMeta, table_to_entries
 from lsm_core.metadata import manifests, snapshots
 
 SOURCE = "source"

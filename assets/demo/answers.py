@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lsm_core import Table
-from lsm_core.format.file_meta import table_to_entries
+from lsm_core.format.manifest import table_to_entries
 from lsm_core.metadata import manifests, snapshots
 from lsm_core.metadata.tree_files import bucket_groups
 from lsm_core.read import read_bucket_merged

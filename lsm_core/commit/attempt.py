@@ -28,9 +28,8 @@ from lsm_core.errors import (
     SnapshotNotFound,
     TableNotFound,
 )
-from lsm_core.format.file_meta import ADD, DELETE
 from lsm_core.format.json_text import parse_object
-from lsm_core.format.manifest import ManifestFileMeta
+from lsm_core.format.manifest import ADD, DELETE, ManifestFileMeta
 from lsm_core.format.snapshot import MAX_SEQUENCE, CommitKind, Snapshot
 from lsm_core.metadata import manifests, schemas, snapshots
 from lsm_core.metadata.manifests import NO_ENTRIES

@@ -13,8 +13,7 @@ from lsm_core.commit.changes import partitions_of
 from lsm_core.commit.conflicts import NEEDED_COLUMNS, adds_above_level0
 from lsm_core.commit.index_changes import IndexChange
 from lsm_core.errors import CorruptFile, SnapshotNotFound
-from lsm_core.format.file_meta import ADD, DELETE
-from lsm_core.format.manifest import ManifestFileMeta, merge_entries
+from lsm_core.format.manifest import ADD, DELETE, ManifestFileMeta, merge_entries
 from lsm_core.format.snapshot import Snapshot
 from lsm_core.metadata import manifests, snapshots
 from lsm_core.metadata.live_files import Search, find_live

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from lsm_core.commit.index_changes import NO_CHANGE, IndexChange
 from lsm_core.commit.message import CommitMessage
-from lsm_core.format.file_meta import ADD, DELETE, ENTRY_SCHEMA, DataFileMeta, ManifestEntry, entries_to_table
+from lsm_core.format.manifest import ADD, DELETE, ENTRY_SCHEMA, DataFileMeta, ManifestEntry, entries_to_table
 from lsm_core.format.snapshot import CommitKind
 from lsm_core.metadata.manifests import NO_ENTRIES
 

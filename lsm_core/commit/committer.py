@@ -30,9 +30,8 @@ from lsm_core.commit.overwrite import (
     upgraded,
 )
 from lsm_core.errors import CommitConflict, CommitUnknown, ConflictKind, CorruptFile, InvalidData
-from lsm_core.format.file_meta import ADD
 from lsm_core.format.json_text import require_whole
-from lsm_core.format.manifest import ManifestFileMeta
+from lsm_core.format.manifest import ADD, ManifestFileMeta
 from lsm_core.format.side_files import Statistics
 from lsm_core.format.snapshot import BATCH_COMMIT_IDENTIFIER, CommitKind, Snapshot
 from lsm_core.metadata import manifests, snapshots

@@ -15,8 +15,7 @@ import pyarrow.compute as pc
 
 from lsm_core.commit.changes import IDENTITY, identities, partitions_of
 from lsm_core.errors import CommitConflict, ConflictKind, CorruptFile, SnapshotNotFound
-from lsm_core.format.file_meta import ADD, DELETE
-from lsm_core.format.manifest import IndexManifestEntry
+from lsm_core.format.manifest import ADD, DELETE, IndexManifestEntry
 from lsm_core.format.snapshot import CommitKind, Snapshot
 from lsm_core.metadata import manifests, snapshots
 from lsm_core.metadata.manifests import NO_ENTRIES

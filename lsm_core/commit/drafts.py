@@ -16,7 +16,7 @@ import pyarrow as pa
 from lsm_core.commit.history import AddedFiles
 from lsm_core.commit.message import CommitMessage, Origin, WrittenFile
 from lsm_core.errors import CommitUnknown, DredgeError, InvalidData
-from lsm_core.format.file_meta import DataFileMeta
+from lsm_core.format.manifest import DataFileMeta
 from lsm_core.format.snapshot import Snapshot
 from lsm_core.metadata import snapshots
 from lsm_core.metadata.indexes import index_path

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from lsm_core.commit.changes import identities, rows_of
 from lsm_core.commit.message import CommitMessage
 from lsm_core.errors import CommitConflict, ConflictKind, SnapshotNotFound
-from lsm_core.format.file_meta import ADD, DELETE
+from lsm_core.format.manifest import ADD, DELETE
 from lsm_core.format.snapshot import BATCH_COMMIT_IDENTIFIER, CommitKind, Snapshot
 from lsm_core.metadata import changelogs, manifests, snapshots, tags
 from lsm_core.metadata.branches import all_stores

@@ -16,9 +16,8 @@ import pyarrow.compute as pc
 
 from lsm_core.commit.message import index_state_of
 from lsm_core.errors import CommitConflict, ConflictKind, SnapshotNotFound
-from lsm_core.format.file_meta import ADD, DELETE
-from lsm_core.format.manifest import HASH_INDEX, VECTORS_INDEX, IndexFileMeta, IndexManifestEntry
-from lsm_core.format.partition_path import partition_text
+from lsm_core.format.manifest import ADD, DELETE, HASH_INDEX, VECTORS_INDEX, IndexFileMeta, IndexManifestEntry
+from lsm_core.format.partitions import partition_text
 from lsm_core.format.snapshot import CommitKind, Snapshot
 from lsm_core.metadata import manifests, snapshots
 from lsm_core.metadata.store import TableStore

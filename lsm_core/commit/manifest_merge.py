@@ -12,8 +12,7 @@ import pyarrow.compute as pc
 
 from lsm_core.commit.changes import IDENTITY, partitions_of
 from lsm_core.errors import DredgeError
-from lsm_core.format.file_meta import DELETE
-from lsm_core.format.manifest import Cancelling, HashesMeet, ManifestFileMeta, has_unknown, merge_entries
+from lsm_core.format.manifest import DELETE, Cancelling, HashesMeet, ManifestFileMeta, has_unknown, merge_entries
 from lsm_core.metadata import manifests
 from lsm_core.metadata.manifests import NO_ENTRIES, prune
 from lsm_core.metadata.store import TableStore

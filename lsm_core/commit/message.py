@@ -10,8 +10,8 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any, Final
 
 from lsm_core.errors import CorruptFile
-from lsm_core.format.file_meta import DataFileMeta, SimpleStats
-from lsm_core.format.manifest import IndexFileMeta
+from lsm_core.format.manifest import DataFileMeta, IndexFileMeta
+from lsm_core.format.stats import SimpleStats
 from lsm_core.json_reader import parse_json
 
 _VERSION: Final = 3

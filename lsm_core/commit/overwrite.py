@@ -12,8 +12,8 @@ import pyarrow.compute as pc
 
 from lsm_core.commit.changes import deletions_of, partitions_of
 from lsm_core.errors import ColumnNotFound, InvalidData, InvalidOption
-from lsm_core.format.file_meta import ENTRY_SCHEMA
-from lsm_core.format.partition_path import partition_specs, partition_values
+from lsm_core.format.manifest import ENTRY_SCHEMA
+from lsm_core.format.partitions import partition_specs, partition_values
 from lsm_core.format.snapshot import Snapshot
 from lsm_core.metadata import manifests
 from lsm_core.metadata.manifests import NO_ENTRIES

@@ -14,8 +14,7 @@ import pyarrow.compute as pc
 from lsm_core.commit.changes import identities
 from lsm_core.commit.drafts import remove
 from lsm_core.errors import CommitUnknown, CorruptFile, DredgeError, LockLost, SnapshotNotFound
-from lsm_core.format.file_meta import ADD
-from lsm_core.format.manifest import merge_entries
+from lsm_core.format.manifest import ADD, merge_entries
 from lsm_core.format.snapshot import Snapshot
 from lsm_core.locks import Lease, held, lock_settings, table_lock
 from lsm_core.metadata import manifests, snapshots

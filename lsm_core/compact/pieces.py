@@ -30,8 +30,8 @@ from lsm_core.files import open_kv
 from lsm_core.files.formats import FileSource
 from lsm_core.format.binary_row import encode_rows
 from lsm_core.format.deletion_vector import DeletionVector
-from lsm_core.format.file_meta import DataFileMeta
-from lsm_core.format.kv_layout import key_names
+from lsm_core.format.manifest import DataFileMeta
+from lsm_core.format.schema import key_names
 from lsm_core.merge import key_bytes
 from lsm_core.metadata.store import TableStore
 from lsm_core.read.inputs import Shapes

@@ -22,8 +22,8 @@ from lsm_core.compact.task_vectors import TaskVectors
 from lsm_core.errors import VerificationFailed
 from lsm_core.files import AppendFileWriter, KeyValueFileWriter, changelog_files_of, kv_read_schema, open_append
 from lsm_core.format.deletion_vector import DeletionVector
-from lsm_core.format.file_meta import SOURCE_COMPACT, DataFileMeta
-from lsm_core.format.kv_layout import SEQUENCE_NUMBER, VALUE_KIND, key_name
+from lsm_core.format.manifest import SOURCE_COMPACT, DataFileMeta
+from lsm_core.format.schema import SEQUENCE_NUMBER, VALUE_KIND, key_name
 from lsm_core.merge import ChangelogRules, NormalisedKeys
 from lsm_core.merge.changelog import Against, LookUp
 from lsm_core.merge.comparable import Ints

@@ -21,8 +21,7 @@ import xxhash
 
 from lsm_core.compact.task import COUNTS, FULL, SAMPLED, BucketTask
 from lsm_core.files.formats import format_of
-from lsm_core.format.kv_layout import SEQUENCE_NUMBER, SEQUENCE_NUMBER_ID, VALUE_KIND, VALUE_KIND_ID
-from lsm_core.format.schema import TableSchema
+from lsm_core.format.schema import SEQUENCE_NUMBER, SEQUENCE_NUMBER_ID, VALUE_KIND, VALUE_KIND_ID, TableSchema
 from lsm_core.merge import Digest
 from lsm_core.merge.digest import digest
 from lsm_core.metadata.store import TableStore

@@ -15,7 +15,7 @@ import pyarrow as pa
 from lsm_core.compact.task import BucketTask
 from lsm_core.files.vector_writer import VectorChange, change_vectors
 from lsm_core.format.deletion_vector import DeletionVector
-from lsm_core.format.file_meta import DataFileMeta
+from lsm_core.format.manifest import DataFileMeta
 from lsm_core.merge import KeySpec
 from lsm_core.metadata.indexes import read_vector
 from lsm_core.metadata.store import TableStore

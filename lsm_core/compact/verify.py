@@ -18,8 +18,8 @@ from lsm_core.errors import CorruptFile, VerificationFailed
 from lsm_core.files.append_reader import open_source
 from lsm_core.files.formats import FileSource
 from lsm_core.format.binary_row import encode_rows
-from lsm_core.format.file_meta import DataFileMeta
-from lsm_core.format.kv_layout import KEY_PREFIX, SEQUENCE_NUMBER, VALUE_KIND
+from lsm_core.format.manifest import DataFileMeta
+from lsm_core.format.schema import KEY_PREFIX, SEQUENCE_NUMBER, VALUE_KIND
 from lsm_core.merge import normalise_keys
 from lsm_core.metadata.store import TableStore
 from lsm_core.read.inputs import Shapes

@@ -14,8 +14,8 @@ from lsm_core.files.evolution import Evolution
 from lsm_core.files.formats import FileSource
 from lsm_core.files.formats import open_source as open_file
 from lsm_core.files.positions import Deleted, RowPositions, deleted_mask, places_of
-from lsm_core.format.file_meta import DataFileMeta
-from lsm_core.format.kv_layout import append_arrow_schema
+from lsm_core.format.manifest import DataFileMeta
+from lsm_core.format.schema import append_arrow_schema
 from lsm_core.metadata import row_tracking
 from lsm_core.metadata.store import TableStore
 from lsm_core.storage import place_of

@@ -12,9 +12,9 @@ import pyarrow.compute as pc
 
 from lsm_core.files.rolling import RollingWriter
 from lsm_core.format.binary_row import EMPTY_ROW
-from lsm_core.format.file_meta import EMPTY_STATS, DataFileMeta
-from lsm_core.format.kv_layout import SEQUENCE_NUMBER, append_arrow_schema
-from lsm_core.format.stats import ColumnValues, value_stats
+from lsm_core.format.manifest import DataFileMeta
+from lsm_core.format.schema import SEQUENCE_NUMBER, append_arrow_schema
+from lsm_core.format.stats import EMPTY_STATS, ColumnValues, value_stats
 from lsm_core.metadata.row_tracking import stores_row_ids
 from lsm_core.metadata.store import TableStore
 

@@ -14,9 +14,8 @@ import pyarrow as pa
 
 from lsm_core.errors import CorruptFile, InvalidData, InvalidSchema
 from lsm_core.files.merged_nulls import merging_leaves_nulls
-from lsm_core.format.file_meta import DataFileMeta
-from lsm_core.format.kv_layout import KEY_PREFIX, SEQUENCE_NUMBER, VALUE_KIND
-from lsm_core.format.schema import DataField, TableSchema
+from lsm_core.format.manifest import DataFileMeta
+from lsm_core.format.schema import KEY_PREFIX, SEQUENCE_NUMBER, VALUE_KIND, DataField, TableSchema
 from lsm_core.metadata.row_tracking import COLUMNS
 from lsm_core.metadata.store import TableStore
 from lsm_core.types import DataType, to_arrow

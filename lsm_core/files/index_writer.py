@@ -33,7 +33,7 @@ from lsm_core.format.file_index import (
     map_key,
     numbers_of,
 )
-from lsm_core.format.file_meta import DataFileMeta
+from lsm_core.format.manifest import DataFileMeta
 from lsm_core.format.schema import TableSchema
 from lsm_core.metadata.store import TableStore
 from lsm_core.options import TableOptions, memory_size

@@ -8,8 +8,8 @@ import pyarrow as pa
 
 from lsm_core.files.append_reader import BATCH_ROWS, RowGroups, read_rows, value_columns
 from lsm_core.files.positions import Deleted
-from lsm_core.format.file_meta import DataFileMeta
-from lsm_core.format.kv_layout import KEY_PREFIX, SEQUENCE_NUMBER, VALUE_KIND, kv_arrow_schema
+from lsm_core.format.manifest import DataFileMeta
+from lsm_core.format.schema import KEY_PREFIX, SEQUENCE_NUMBER, VALUE_KIND, kv_arrow_schema
 from lsm_core.metadata.store import TableStore
 from lsm_core.types.dictionaries import as_dictionaries
 

@@ -15,8 +15,8 @@ from lsm_core.files.merged_nulls import with_merged_nulls
 from lsm_core.files.rolling import RollingWriter
 from lsm_core.format.binary_row import encode_rows
 from lsm_core.format.file_index import BLOOM
-from lsm_core.format.file_meta import SOURCE_APPEND, DataFileMeta
-from lsm_core.format.kv_layout import SEQUENCE_NUMBER, VALUE_KIND, key_name, key_names, kv_arrow_schema
+from lsm_core.format.manifest import SOURCE_APPEND, DataFileMeta
+from lsm_core.format.schema import SEQUENCE_NUMBER, VALUE_KIND, key_name, key_names, kv_arrow_schema
 from lsm_core.format.stats import ColumnValues, key_stats, value_stats
 from lsm_core.metadata.store import TableStore
 from lsm_core.options import TableOptions

@@ -12,7 +12,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from lsm_core.format.kv_layout import SEQUENCE_NUMBER, VALUE_KIND, key_names
+from lsm_core.format.schema import SEQUENCE_NUMBER, VALUE_KIND, key_names
 from lsm_core.metadata.store import TableStore
 
 _GROUP: Final = re.compile(r"fields\..+\.sequence-group")

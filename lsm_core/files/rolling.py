@@ -11,7 +11,7 @@ from lsm_core.files.formats import FileSink, extension_of, format_for, format_of
 from lsm_core.files.formats.parquet import EXTENSION as PARQUET
 from lsm_core.files.formats.parquet import ROW_GROUP_ROWS
 from lsm_core.files.index_writer import SUFFIX, IndexWriter
-from lsm_core.format.file_meta import DataFileMeta
+from lsm_core.format.manifest import DataFileMeta
 from lsm_core.format.stats import ColumnValues
 from lsm_core.metadata.store import TableStore
 from lsm_core.types.dictionaries import batch_of, decoded_bytes, is_dictionary_of, plain_table, table_of

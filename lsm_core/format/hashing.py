@@ -1,4 +1,7 @@
-"""Bucket hashes of whole columns: Murmur3 over BinaryRow words and the three bucket functions (format.md 7)."""
+"""Bucket hashes of whole columns (format.md 7): Murmur3 of BinaryRow words, the bucket functions, Hive's row hash.
+
+Source: ``MurmurHashUtils``, ``BucketFunction``, ``HiveBucketFunction``.
+"""
 
 from __future__ import annotations
 
@@ -9,10 +12,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from lsm_core.arrays import I64, U64, null_mask, one_array, values_of
+from lsm_core.arrays import I64, U64, decimal_limbs, null_mask, one_array, values_of
 from lsm_core.errors import InvalidOption
-from lsm_core.format.binary_row.layout import layouts_of
-from lsm_core.format.binary_row.row_encoder import Parts, assemble, header_words, parts_of
+from lsm_core.format.binary_row import Layout, Parts, assemble, byte_ranges, header_words, layouts_of, parts_of
 from lsm_core.types import DataType, TypeRoot, from_arrow
 
 I32 = npt.NDArray[np.int32]
@@ -236,7 +238,6 @@ def _mod_bucket(columns: Sequence[Any], types: Sequence[DataType], num_buckets: 
 
 
 def _hive_bucket(columns: Sequence[Any], types: Sequence[DataType], num_buckets: int) -> I32:
-    from lsm_core.format.hive_hash import hive_hash  # rarely used
 
     hashes = hive_hash(columns, types)
     buckets: I32 = np.mod(hashes & np.int32(0x7FFFFFFF), np.int32(num_buckets)).astype(np.int32)
@@ -248,3 +249,108 @@ _FUNCTIONS: dict[str, Callable[[Sequence[Any], Sequence[DataType], int], I32]] =
     "mod": _mod_bucket,
     "hive": _hive_bucket,
 }
+
+
+_U32 = npt.NDArray[np.uint32]
+
+_FACTOR = np.uint32(31)
+_INTEGERS = frozenset({TypeRoot.TINYINT, TypeRoot.SMALLINT, TypeRoot.INT})
+_BYTES = frozenset({TypeRoot.CHAR, TypeRoot.VARCHAR, TypeRoot.BINARY, TypeRoot.VARBINARY})
+
+
+def hive_hash(columns: Sequence[Any], types: Sequence[DataType]) -> npt.NDArray[np.int32]:
+    """Return ``h = 31 * h + hash(field)`` over the columns.
+
+    Returns:
+        The hashes as int32.
+
+    Raises:
+        InvalidOption: Hive's hash does not support a type.
+    """
+    layouts = layouts_of(types)
+    arrays = [one_array(column, layout.arrow) for column, layout in zip(columns, layouts, strict=True)]
+    total: _U32 = np.zeros(len(arrays[0]) if arrays else 0, np.uint32)
+    for array, kind, layout in zip(arrays, types, layouts, strict=True):
+        field = _field_hash(array, kind, layout)
+        nulls = null_mask(array)
+        if nulls is not None:
+            field = np.where(nulls, np.uint32(0), field)
+        total = total * _FACTOR + field
+    return total.view(np.int32)
+
+
+def _field_hash(array: pa.Array, kind: DataType, layout: Layout) -> _U32:
+    if kind.root is TypeRoot.BOOLEAN:
+        filled = array.fill_null(fill_value=False)
+        booleans: _U32 = filled.to_numpy(zero_copy_only=False).astype(np.uint32)
+        return booleans
+    if kind.root in _INTEGERS:
+        integers: _U32 = values_of(array, f"<i{layout.width}").astype(np.int32).view(np.uint32)
+        return integers
+    if kind.root is TypeRoot.BIGINT:
+        return _fold_long(values_of(array, "<u8"))
+    if kind.root is TypeRoot.FLOAT:
+        singles = values_of(array, "<f4")
+        return np.where(singles == 0, np.float32(0), _canonical(singles)).view(np.uint32)
+    if kind.root is TypeRoot.DOUBLE:
+        doubles = values_of(array, "<f8")
+        return _fold_long(np.where(doubles == 0, np.float64(0), _canonical(doubles)).view(np.uint64))
+    if kind.root in _BYTES:
+        return _polynomial(array)
+    if kind.root is TypeRoot.DECIMAL:
+        return _decimals(array, kind)
+    raise InvalidOption("bucket-function.type", "hive", f"for bucket key types that Hive hashes, not {kind}")
+
+
+def _canonical(values: Any) -> Any:
+    """Return the values with a single NaN pattern, as in Java's floatToIntBits."""
+    return np.where(np.isnan(values), values.dtype.type(np.nan), values)
+
+
+def _fold_long(values: npt.NDArray[np.uint64]) -> _U32:
+    folded: _U32 = (values ^ (values >> np.uint64(32))).astype(np.uint32)
+    return folded
+
+
+def _polynomial(array: pa.Array) -> _U32:
+    """Return polynomial hashes (factor 31) of signed bytes.
+
+    They are computed position by position over the rows that are long enough.
+    """
+    if len(array) == 0:
+        return np.zeros(0, np.uint32)
+    data, starts, lengths = byte_ranges(array)
+    signed = data.view(np.int8).astype(np.int32).view(np.uint32)
+    hashes = np.zeros(len(array), np.uint32)
+    # With the longest rows first, the rows that have a j-th byte form a prefix.
+    order = np.argsort(-lengths, kind="stable")
+    starts, lengths = starts[order], lengths[order]
+    remaining_rows = len(lengths) - np.searchsorted(lengths[::-1], np.arange(int(lengths[0])), side="right")
+    for position, count in enumerate(remaining_rows.tolist()):
+        hashes[:count] = hashes[:count] * _FACTOR + signed[starts[:count] + position]
+    result = np.empty_like(hashes)
+    result[order] = hashes
+    return result
+
+
+def _decimals(array: pa.Array, kind: DataType) -> _U32:
+    """Return ``31 * sign * (31 * high + low) + scale`` of the magnitude without trailing zeros (scale >= 0)."""
+    if len(array) == 0:
+        return np.zeros(0, np.uint32)
+    high, low = decimal_limbs(array)
+    unscaled = low.view(np.int64)
+    nulls = null_mask(array)
+    wide = (high != unscaled >> 63) if nulls is None else (high != unscaled >> 63) & ~nulls
+    if wide.any():
+        raise InvalidOption("bucket-function.type", "hive", "for decimals of at most 63 bits")
+    magnitude = np.abs(unscaled)
+    scale = np.full(len(array), kind.scale or 0, np.int64)
+    for _ in range(kind.scale or 0):
+        strip = (scale > 0) & (magnitude % 10 == 0)
+        magnitude = np.where(strip, magnitude // 10, magnitude)
+        scale -= strip
+    bits = magnitude.view(np.uint64)
+    inner = (bits >> np.uint64(32)).astype(np.uint32) * _FACTOR + bits.astype(np.uint32)
+    sign = np.sign(unscaled).astype(np.int32).view(np.uint32)
+    hashed: _U32 = inner * sign * _FACTOR + scale.astype(np.uint32)
+    return np.where(unscaled == 0, np.uint32(0), hashed)

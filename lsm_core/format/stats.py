@@ -17,9 +17,7 @@ import pyarrow.compute as pc
 from lsm_core.arrays import arrow_array, numpy_array
 from lsm_core.errors import InvalidOption
 from lsm_core.format.binary_row import EMPTY_ROW, encode_rows
-from lsm_core.format.file_meta import SimpleStats
-from lsm_core.format.kv_layout import key_name
-from lsm_core.format.schema import TableSchema
+from lsm_core.format.schema import TableSchema, key_name
 from lsm_core.options import TableOptions
 from lsm_core.types import NESTED, DataType, TypeRoot, to_arrow
 
@@ -40,6 +38,24 @@ _UNORDERED = NESTED | {
     TypeRoot.UNKNOWN,
 }
 _MAX_ALWAYS_EXACT = 128
+
+
+@dataclass(frozen=True)
+class SimpleStats:
+    """Statistics of some columns (Java `SimpleStats`).
+
+    Attributes:
+        min_values: minimum of each column, as a serialised BinaryRow.
+        max_values: maximum of each column, as a serialised BinaryRow of the same arity.
+        null_counts: number of nulls of each column, None if unknown.
+    """
+
+    min_values: bytes
+    max_values: bytes
+    null_counts: tuple[int | None, ...] | None = ()
+
+
+EMPTY_STATS: Final = SimpleStats(EMPTY_ROW, EMPTY_ROW, ())
 
 
 @dataclass(frozen=True)

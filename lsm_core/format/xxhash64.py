@@ -13,7 +13,7 @@ import pyarrow as pa
 import xxhash
 
 from lsm_core.arrays import I64, U8, U64
-from lsm_core.format.binary_row.row_encoder import byte_ranges, word_view
+from lsm_core.format.binary_row import byte_ranges, word_view
 
 _P1, _P2, _P3, _P4, _P5 = (
     0x9E3779B185EBCA87,

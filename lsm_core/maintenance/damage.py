@@ -23,9 +23,7 @@ import pyarrow.compute as pc
 
 from lsm_core.arrays import numpy_array
 from lsm_core.errors import CorruptFile, SnapshotNotFound, UnsupportedFeature
-from lsm_core.format.file_meta import ADD
-from lsm_core.format.manifest import ManifestFileMeta
-from lsm_core.format.manifest.merge_entries import identity_rows
+from lsm_core.format.manifest import ADD, ManifestFileMeta, identity_rows
 from lsm_core.format.side_files import Tag
 from lsm_core.format.snapshot import Snapshot
 from lsm_core.format.xxhash64 import xxhash64

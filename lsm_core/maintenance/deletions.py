@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from lsm_core.clock import utc_text
 from lsm_core.errors import CorruptFile, UnsupportedFeature
-from lsm_core.format.file_meta import DELETE
+from lsm_core.format.manifest import DELETE
 from lsm_core.format.snapshot import Snapshot
 from lsm_core.locks import held, lock_settings, table_lock
 from lsm_core.maintenance.action import Declined, MaintenancePlan, Report, Runner

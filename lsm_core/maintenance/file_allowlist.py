@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from lsm_core.errors import CorruptFile
-from lsm_core.format.partition_path import escape
+from lsm_core.format.partitions import escape
 from lsm_core.format.schema import TableSchema
 from lsm_core.maintenance.file_kinds import DELETABLE, FORMATS, KINDS, FileKind, Names, Place
 from lsm_core.metadata import branches, schemas

@@ -23,8 +23,8 @@ import pyarrow.compute as pc
 from lsm_core.arrays import arrow_scalar
 from lsm_core.commit import BATCH
 from lsm_core.errors import CommitConflict, DredgeError, PlanStale, UnsupportedFeature
-from lsm_core.format.file_meta import ADD
-from lsm_core.format.partition_path import partition_values
+from lsm_core.format.manifest import ADD
+from lsm_core.format.partitions import partition_values
 from lsm_core.format.snapshot import CommitKind, Snapshot
 from lsm_core.maintenance.ledger import BY_WRITER, record_failure
 from lsm_core.metadata import manifests, snapshots

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from lsm_core.arrays import arrow_array, arrow_scalar, numpy_array, one_array
 from lsm_core.errors import UnsupportedFeature
-from lsm_core.format.partition_path import partition_bytes, partition_names, partition_values
+from lsm_core.format.partitions import partition_bytes, partition_names, partition_values
 from lsm_core.maintenance import score as scoring
 from lsm_core.maintenance.actions.compact.delta_commits import FullCompactionsByCommits
 from lsm_core.maintenance.overlap import overlaps

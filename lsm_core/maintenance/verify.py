@@ -23,11 +23,10 @@ from lsm_core.compact.task import SAMPLED
 from lsm_core.errors import InvalidOption, VerificationFailed
 from lsm_core.format.binary_row import encode_rows
 from lsm_core.format.deletion_vector import DeletionVector
-from lsm_core.format.file_meta import DataFileMeta, table_to_entries
 from lsm_core.format.hashing import bucket_of
-from lsm_core.format.kv_layout import KEY_PREFIX, SEQUENCE_NUMBER, VALUE_KIND
-from lsm_core.format.partition_path import partition_text
-from lsm_core.format.schema import TableSchema
+from lsm_core.format.manifest import DataFileMeta, table_to_entries
+from lsm_core.format.partitions import partition_text
+from lsm_core.format.schema import KEY_PREFIX, SEQUENCE_NUMBER, VALUE_KIND, TableSchema
 from lsm_core.maintenance.action import bucket_name
 from lsm_core.maintenance.actions.compact.compaction import expiry_clock
 from lsm_core.maintenance.reference import Row, builds_rows, key_order, merge_by_key

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from lsm_core.format.partition_path import partition_text
+from lsm_core.format.partitions import partition_text
 from lsm_core.maintenance.action import bucket_name
 from lsm_core.maintenance.ledger import DONE, WRITE_STALL, LedgerEntry, new_run_id, this_process, write_or_warn
 from lsm_core.metadata.store import TableStore

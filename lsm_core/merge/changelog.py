@@ -19,8 +19,7 @@ import numpy as np
 import pyarrow as pa
 
 from lsm_core.errors import InvalidOption
-from lsm_core.format.kv_layout import KEY_PREFIX, VALUE_KIND
-from lsm_core.format.schema import TableSchema
+from lsm_core.format.schema import KEY_PREFIX, VALUE_KIND, TableSchema
 from lsm_core.merge.comparable import Ints, Mask
 from lsm_core.merge.counters import DELETE_AT_BOTTOM, IGNORED_DELETE, KNOWN_ABOVE, OLDER_VERSION, MergeCounters
 from lsm_core.merge.engines.first_row import FirstRow

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lsm_core.arrays import values_of
-from lsm_core.format.kv_layout import SEQUENCE_NUMBER, VALUE_KIND
+from lsm_core.format.schema import SEQUENCE_NUMBER, VALUE_KIND
 from lsm_core.merge.comparable import (
     Ints,
     Mask,

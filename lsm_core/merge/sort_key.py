@@ -11,8 +11,7 @@ import pyarrow.compute as pc
 
 from lsm_core.arrays import arrow_scalar, text_parts, valid_mask
 from lsm_core.errors import InvalidData, InvalidOption
-from lsm_core.format.kv_layout import KEY_PREFIX
-from lsm_core.format.schema import TableSchema
+from lsm_core.format.schema import KEY_PREFIX, TableSchema
 from lsm_core.merge.comparable import (
     Bytes,
     any_null,

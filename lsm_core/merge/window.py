@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from lsm_core.arrays import arrow_array, numpy_array
 from lsm_core.errors import CorruptFile
-from lsm_core.format.kv_layout import VALUE_KIND
+from lsm_core.format.schema import VALUE_KIND
 from lsm_core.merge.counters import DELETE_AT_BOTTOM, IGNORED_DELETE, OLDER_VERSION, MergeCounters
 from lsm_core.merge.engines.fold import FoldInput, OpenState
 from lsm_core.merge.function import FoldFunction, MergeFunction

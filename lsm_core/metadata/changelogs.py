@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from lsm_core.arrays import arrow_scalar, empty_table
 from lsm_core.errors import CorruptFile, SnapshotNotFound
-from lsm_core.format.file_meta import ENTRY_SCHEMA, SOURCE_APPEND
+from lsm_core.format.manifest import ENTRY_SCHEMA, SOURCE_APPEND
 from lsm_core.format.side_files import decode_changelog, encode_changelog
 from lsm_core.format.snapshot import Snapshot
 from lsm_core.metadata import hints, manifests

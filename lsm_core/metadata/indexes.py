@@ -15,9 +15,8 @@ import pyarrow.compute as pc
 
 from lsm_core.arrays import arrow_array
 from lsm_core.errors import CorruptFile, DredgeError
-from lsm_core.format.file_meta import DataFileMeta
-from lsm_core.format.manifest import VECTORS_INDEX, IndexFileMeta, IndexManifestEntry
-from lsm_core.format.partition_path import partition_text
+from lsm_core.format.manifest import VECTORS_INDEX, DataFileMeta, IndexFileMeta, IndexManifestEntry
+from lsm_core.format.partitions import partition_text
 from lsm_core.format.side_files import decode_hash_index
 from lsm_core.format.snapshot import Snapshot
 from lsm_core.metadata import manifests

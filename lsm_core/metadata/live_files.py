@@ -11,8 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lsm_core.arrays import arrow_array, one_array
-from lsm_core.format.file_meta import ADD, DELETE, ENTRY_SCHEMA
-from lsm_core.format.manifest import ManifestFileMeta, merge_entries
+from lsm_core.format.manifest import ADD, DELETE, ENTRY_SCHEMA, ManifestFileMeta, merge_entries
 from lsm_core.format.snapshot import Snapshot
 from lsm_core.metadata import manifests
 from lsm_core.metadata.store import TableStore

@@ -15,10 +15,12 @@ import pyarrow.compute as pc
 
 from lsm_core.arrays import arrow_array, arrow_scalar, empty_table, numpy_array
 from lsm_core.errors import CorruptFile, DredgeError
-from lsm_core.format.avro.metadata_file import with_record_root
+from lsm_core.format.avro import with_record_root
 from lsm_core.format.binary_row import decode_row
-from lsm_core.format.file_meta import ADD, DELETE, ENTRY_SCHEMA
 from lsm_core.format.manifest import (
+    ADD,
+    DELETE,
+    ENTRY_SCHEMA,
     Cancelling,
     HashesMeet,
     IndexManifestEntry,

@@ -17,9 +17,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lsm_core.errors import CorruptFile
-from lsm_core.format.file_meta import ADD, SOURCE_APPEND, DataFileMeta
-from lsm_core.format.kv_layout import ROW_ID, ROW_ID_ID, SEQUENCE_NUMBER, SEQUENCE_NUMBER_ID
-from lsm_core.format.schema import DataField, TableSchema
+from lsm_core.format.manifest import ADD, SOURCE_APPEND, DataFileMeta
+from lsm_core.format.schema import ROW_ID, ROW_ID_ID, SEQUENCE_NUMBER, SEQUENCE_NUMBER_ID, DataField, TableSchema
 from lsm_core.metadata.store import TableStore
 from lsm_core.types import parse
 

@@ -12,8 +12,8 @@ from typing import Any, Final
 
 from lsm_core.clock import Clock, clock_from
 from lsm_core.errors import CorruptFile, StorageRefused, TableNotFound, UnsupportedFeature
-from lsm_core.format.file_meta import DataFileMeta
-from lsm_core.format.partition_path import newer_partition_dir, partition_dir
+from lsm_core.format.manifest import DataFileMeta
+from lsm_core.format.partitions import newer_partition_dir, partition_dir
 from lsm_core.format.schema import TableSchema
 from lsm_core.json_reader import parse_json
 from lsm_core.metadata import paimon_version, schemas

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from lsm_core.arrays import arrow_array, arrow_scalar, numpy_array
 from lsm_core.format.binary_row import decode_rows
-from lsm_core.format.file_meta import table_to_entries
+from lsm_core.format.manifest import table_to_entries
 from lsm_core.merge import key_bytes
 from lsm_core.metadata.indexes import DeletionFile
 from lsm_core.metadata.store import TableStore

@@ -19,8 +19,8 @@ from lsm_core.errors import CorruptFile, UnsupportedFeature
 from lsm_core.files import open_kv
 from lsm_core.files.formats import FileSource
 from lsm_core.format.binary_row import decode_rows
-from lsm_core.format.file_meta import DataFileMeta
-from lsm_core.format.kv_layout import KEY_PREFIX
+from lsm_core.format.manifest import DataFileMeta
+from lsm_core.format.schema import KEY_PREFIX
 from lsm_core.merge import KeySpec, key_bytes, normalise_keys
 from lsm_core.metadata.store import TableStore
 from lsm_core.tree import DataFile

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 
 from lsm_core.files import SpilledRun, SpillSpace, kv_read_schema, open_kv
-from lsm_core.format.file_meta import DataFileMeta
-from lsm_core.format.kv_layout import key_name
+from lsm_core.format.manifest import DataFileMeta
+from lsm_core.format.schema import key_name
 from lsm_core.merge import (
     EXPIRED,
     FoldFunction,

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lsm_core.errors import InvalidFilter, InvalidOption
-from lsm_core.format.partition_path import partition_value, partition_values
+from lsm_core.format.partitions import partition_value, partition_values
 from lsm_core.format.snapshot import Snapshot
 from lsm_core.metadata import snapshots
 from lsm_core.metadata.store import TableStore

@@ -11,7 +11,7 @@ import pyarrow as pa
 from lsm_core.files import open_append
 from lsm_core.files.append_reader import open_source
 from lsm_core.files.evolution import Evolution
-from lsm_core.format.file_meta import DataFileMeta
+from lsm_core.format.manifest import DataFileMeta
 from lsm_core.metadata.store import TableStore
 from lsm_core.types.dictionaries import as_dictionaries
 

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from lsm_core.arrays import arrow_scalar
 from lsm_core.errors import ColumnNotFound, InvalidFilter
-from lsm_core.format.partition_path import partition_bytes
+from lsm_core.format.partitions import partition_bytes
 from lsm_core.format.schema import TableSchema
 from lsm_core.format.snapshot import Snapshot
 from lsm_core.metadata import row_tracking

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from lsm_core.commit import CommitMessage
 from lsm_core.errors import CorruptFile
-from lsm_core.format.file_meta import DataFileMeta
+from lsm_core.format.manifest import DataFileMeta
 from lsm_core.json_reader import parse_json
 from lsm_core.metadata.indexes import DeletionFile
 from lsm_core.read.inputs import Section

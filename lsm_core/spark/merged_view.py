@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 
 from lsm_core.errors import UnsupportedFeature
-from lsm_core.format.file_meta import ManifestEntry
-from lsm_core.format.kv_layout import SEQUENCE_NUMBER, VALUE_KIND
-from lsm_core.format.schema import DataField, TableSchema
+from lsm_core.format.manifest import ManifestEntry
+from lsm_core.format.schema import SEQUENCE_NUMBER, VALUE_KIND, DataField, TableSchema
 from lsm_core.metadata.store import TableStore
 from lsm_core.options import PaimonVersion, version_written_by
 from lsm_core.options.paimon_version import KEY as PAIMON_VERSION

@@ -11,7 +11,7 @@ import pyarrow as pa
 from lsm_core.commit.changes import partitions_of
 from lsm_core.errors import InvalidData, InvalidFilter, InvalidOption
 from lsm_core.format.binary_row import decode_rows
-from lsm_core.format.partition_path import partition_specs, partition_values
+from lsm_core.format.partitions import partition_specs, partition_values
 from lsm_core.metadata import manifests, snapshots
 from lsm_core.metadata.store import TableStore
 from lsm_core.read import Predicate, parse_filter

@@ -16,8 +16,7 @@ import pyarrow as pa
 
 from lsm_core.errors import InvalidOption, SnapshotNotFound
 from lsm_core.files.formats import open_source
-from lsm_core.format.kv_layout import append_arrow_schema, kv_arrow_schema
-from lsm_core.format.schema import TableSchema
+from lsm_core.format.schema import TableSchema, append_arrow_schema, kv_arrow_schema
 from lsm_core.metadata import tags
 from lsm_core.metadata.row_tracking import stores_row_ids, with_row_ids
 from lsm_core.metadata.store import TableStore

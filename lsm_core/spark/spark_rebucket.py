@@ -25,9 +25,9 @@ from lsm_core.compact.pieces import pieces_wanted
 from lsm_core.compact.row_digests import Content, content_of
 from lsm_core.compact.task_vectors import TaskVectors
 from lsm_core.errors import VerificationFailed
-from lsm_core.format.file_meta import DataFileMeta
-from lsm_core.format.kv_layout import VALUE_KIND
-from lsm_core.format.partition_path import partition_text
+from lsm_core.format.manifest import DataFileMeta
+from lsm_core.format.partitions import partition_text
+from lsm_core.format.schema import VALUE_KIND
 from lsm_core.maintenance.action import size_text
 from lsm_core.maintenance.actions.assign_buckets import AssignTask, replayed_rows
 from lsm_core.maintenance.actions.rescale import (

@@ -28,8 +28,8 @@ from lsm_core.compact.unit import discard
 from lsm_core.compact.verify import check_content, check_counters
 from lsm_core.errors import VerificationFailed
 from lsm_core.files import SpillSpace, open_append
-from lsm_core.format.file_meta import DataFileMeta
-from lsm_core.format.kv_layout import append_arrow_schema
+from lsm_core.format.manifest import DataFileMeta
+from lsm_core.format.schema import append_arrow_schema
 from lsm_core.merge import Digest
 from lsm_core.metadata.row_tracking import tracks_rows, with_row_ids
 from lsm_core.metadata.store import TableStore

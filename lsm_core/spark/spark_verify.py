@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lsm_core.format.file_meta import ManifestEntry, table_to_entries
-from lsm_core.format.partition_path import partition_text
+from lsm_core.format.manifest import ManifestEntry, table_to_entries
+from lsm_core.format.partitions import partition_text
 from lsm_core.maintenance.actions.compact.compaction import expiry_clock
 from lsm_core.maintenance.reports import BucketDifference, VerifyReport
 from lsm_core.maintenance.verification_scope import entries_to_compare

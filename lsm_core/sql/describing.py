@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from lsm_core.commit.overwrite import partition_matcher
 from lsm_core.errors import ColumnNotFound, DatabaseNotFound, InvalidOption
-from lsm_core.format.partition_path import partition_specs
+from lsm_core.format.partitions import partition_specs
 from lsm_core.format.schema import DataField, TableSchema
 from lsm_core.metadata import snapshots
 from lsm_core.metadata.statistics import read_statistics

@@ -13,7 +13,7 @@ import pyarrow as pa
 from sqlglot import exp
 
 from lsm_core.errors import DredgeError, InvalidData, InvalidOption, UnsupportedFeature
-from lsm_core.format.partition_path import partition_value
+from lsm_core.format.partitions import partition_value
 from lsm_core.format.schema import DataField
 from lsm_core.sql.acting import (
     Session,

@@ -21,7 +21,7 @@ from sqlglot.tokens import TokenType
 
 from lsm_core.commit.changes import partitions_of
 from lsm_core.errors import DatabaseNotFound, InvalidOption, TableNotFound, UnsupportedFeature
-from lsm_core.format.partition_path import partition_values
+from lsm_core.format.partitions import partition_values
 from lsm_core.format.schema import TableSchema
 from lsm_core.metadata import manifests, snapshots
 from lsm_core.metadata.row_tracking import COLUMNS as ROW_TRACKING

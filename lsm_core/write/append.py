@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from lsm_core.commit import CommitMessage
 from lsm_core.files import AppendFileWriter, KeyValueFileWriter, SpilledRun
-from lsm_core.format.file_meta import SOURCE_APPEND, DataFileMeta
+from lsm_core.format.manifest import SOURCE_APPEND, DataFileMeta
 from lsm_core.metadata.store import TableStore
 from lsm_core.write.buffer import BufferPool
 

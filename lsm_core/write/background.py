@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING, Final
 from lsm_core.commit import CommitMessage
 from lsm_core.errors import DredgeError
 from lsm_core.files.vector_writer import discard_index_files
-from lsm_core.format.file_meta import DataFileMeta
-from lsm_core.format.manifest import IndexFileMeta
+from lsm_core.format.manifest import DataFileMeta, IndexFileMeta
 from lsm_core.metadata.store import TableStore
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from lsm_core.errors import DredgeError
 from lsm_core.files import KeyValueFileWriter, open_kv
-from lsm_core.format.file_meta import SOURCE_APPEND, DataFileMeta
+from lsm_core.format.manifest import SOURCE_APPEND, DataFileMeta
 from lsm_core.merge import FoldFunction, MergeFunction, RunInput, merge_streams
 from lsm_core.merge.order_free import order_free
 from lsm_core.metadata.store import TableStore

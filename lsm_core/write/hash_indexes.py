@@ -17,9 +17,8 @@ import numpy as np
 
 from lsm_core.commit import CommitMessage, index_state_of
 from lsm_core.errors import CorruptFile
-from lsm_core.format.file_meta import ADD
-from lsm_core.format.manifest import HASH_INDEX, IndexFileMeta, IndexManifestEntry
-from lsm_core.format.partition_path import partition_text
+from lsm_core.format.manifest import ADD, HASH_INDEX, IndexFileMeta, IndexManifestEntry
+from lsm_core.format.partitions import partition_text
 from lsm_core.format.side_files import encode_hash_index
 from lsm_core.format.snapshot import Snapshot
 from lsm_core.metadata import manifests

@@ -16,8 +16,8 @@ import pyarrow as pa
 from lsm_core.commit import CommitMessage
 from lsm_core.commit.overwrite import can_be_raised
 from lsm_core.files import KeyValueFileWriter
-from lsm_core.format.file_meta import SOURCE_APPEND, DataFileMeta
-from lsm_core.format.kv_layout import kv_arrow_schema
+from lsm_core.format.manifest import SOURCE_APPEND, DataFileMeta
+from lsm_core.format.schema import kv_arrow_schema
 from lsm_core.merge import RunInput, merge_function, merge_streams
 from lsm_core.metadata.store import BucketMode, TableStore
 from lsm_core.read.inputs import Shapes

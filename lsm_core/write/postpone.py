@@ -16,8 +16,8 @@ import pyarrow as pa
 
 from lsm_core.commit import CommitMessage
 from lsm_core.files import AppendFileWriter, KeyValueFileWriter
-from lsm_core.format.file_meta import SOURCE_APPEND, DataFileMeta
-from lsm_core.format.kv_layout import kv_arrow_schema
+from lsm_core.format.manifest import SOURCE_APPEND, DataFileMeta
+from lsm_core.format.schema import kv_arrow_schema
 from lsm_core.format.stats import key_stats
 from lsm_core.metadata.store import POSTPONE_BUCKET, TableStore
 from lsm_core.types import DataType, TypeRoot

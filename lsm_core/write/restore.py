@@ -9,9 +9,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lsm_core.errors import CorruptFile, WriterStale
-from lsm_core.format.file_meta import DataFileMeta, table_to_entries
-from lsm_core.format.manifest import HASH_INDEX, IndexFileMeta, IndexManifestEntry
-from lsm_core.format.partition_path import partition_text
+from lsm_core.format.manifest import HASH_INDEX, DataFileMeta, IndexFileMeta, IndexManifestEntry, table_to_entries
+from lsm_core.format.partitions import partition_text
 from lsm_core.format.snapshot import MAX_SEQUENCE, Snapshot
 from lsm_core.metadata import manifests, snapshots
 from lsm_core.metadata.indexes import require_in_place, vector_files

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from lsm_core.commit import CommitMessage
 from lsm_core.errors import CorruptFile, InvalidData, SnapshotNotFound
-from lsm_core.format.file_meta import ADD, DataFileMeta, ManifestEntry, entries_to_table, table_to_entries
+from lsm_core.format.manifest import ADD, DataFileMeta, ManifestEntry, entries_to_table, table_to_entries
 from lsm_core.format.snapshot import CommitKind, Snapshot
 from lsm_core.metadata import manifests, snapshots
 from lsm_core.metadata.store import TableStore

@@ -14,9 +14,8 @@ import pyarrow.compute as pc
 
 from lsm_core.commit import CommitMessage, origin_at, origin_of
 from lsm_core.errors import DredgeError, InvalidData, InvalidOption, UnsupportedFeature, ValueTooLarge
-from lsm_core.format.file_meta import DataFileMeta
-from lsm_core.format.partition_path import java_texts, partition_text
-from lsm_core.format.partition_time import NoTime, strict_times
+from lsm_core.format.manifest import DataFileMeta
+from lsm_core.format.partitions import NoTime, java_texts, partition_text, strict_times
 from lsm_core.merge import Refusals, merge_function
 from lsm_core.metadata import snapshots
 from lsm_core.metadata.store import BucketMode, TableStore

@@ -12,7 +12,7 @@ from checks.definition import evaluation_of, is_off, rename_result, show_verdict
 from checks.merged_view import compare, judge
 from checks.undo_protection import keep_for_undo
 from lsm_core.errors import CorruptFile, SnapshotNotFound, UnsupportedFeature
-from lsm_core.format.partition_path import partition_text
+from lsm_core.format.partitions import partition_text
 from lsm_core.maintenance import VerifyReport, newest_compaction, verify_snapshots
 from lsm_core.metadata import manifests, snapshots
 from lsm_core.metadata.store import TableStore

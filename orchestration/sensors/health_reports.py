@@ -18,7 +18,7 @@ from checks.backlog import LEVEL0_FILES, SMALL_FILES, THRESHOLD
 from checks.definition import evaluation_of, is_off
 from checks.layout_checks import condition_checks, condition_result
 from lsm_core.clock import SystemClock
-from lsm_core.format.partition_path import partition_names
+from lsm_core.format.partitions import partition_names
 from lsm_core.maintenance.checks.tree_validity import inspect_tree
 from lsm_core.maintenance.writers_compact import WATCHING
 from lsm_core.metadata import manifests, snapshots

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from lsm_core.errors import InvalidOption
-from lsm_core.format.partition_time import NoTime, PartitionTimeExtractor
+from lsm_core.format.partitions import NoTime, PartitionTimeExtractor
 from lsm_core.options import TableOptions
 
 _NANOS_PER_MS: Final = 1_000_000

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from lsm_core.clock import SystemClock
-from lsm_core.format.partition_path import partition_values
+from lsm_core.format.partitions import partition_values
 from lsm_core.maintenance import AssignItem, Declined, MaintenancePlan, plan_maintenance
 from lsm_core.maintenance.combined import Opening, Request
 from lsm_core.merge.order_free import order_free

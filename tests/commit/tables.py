@@ -11,10 +11,9 @@ import pyarrow as pa
 from lsm_core.clock import Clock, FixedClock
 from lsm_core.commit import CommitMessage
 from lsm_core.files import AppendFileWriter, KeyValueFileWriter, open_append, open_kv
-from lsm_core.format.file_meta import DataFileMeta, table_to_entries
-from lsm_core.format.kv_layout import KEY_PREFIX, SEQUENCE_NUMBER, VALUE_KIND, kv_arrow_schema
-from lsm_core.format.partition_path import partition_bytes
-from lsm_core.format.schema import DataField, TableSchema
+from lsm_core.format.manifest import DataFileMeta, table_to_entries
+from lsm_core.format.partitions import partition_bytes
+from lsm_core.format.schema import KEY_PREFIX, SEQUENCE_NUMBER, VALUE_KIND, DataField, TableSchema, kv_arrow_schema
 from lsm_core.metadata import manifests, snapshots
 from lsm_core.metadata.schemas import write_schema
 from lsm_core.metadata.store import TableStore

@@ -8,7 +8,7 @@ import pytest
 
 from lsm_core.commit import CommitMessage, Committer, origin_of
 from lsm_core.errors import CommitConflict, ConflictKind
-from lsm_core.format.file_meta import DataFileMeta
+from lsm_core.format.manifest import DataFileMeta
 from lsm_core.metadata import manifests, snapshots
 from lsm_core.metadata.store import TableStore
 from lsm_core.storage import LocalFileIO

@@ -15,8 +15,9 @@ from lsm_core.clock import FixedClock
 from lsm_core.commit import BATCH, CommitMessage, Committer, Origin, abort
 from lsm_core.errors import ColumnNotFound, CommitConflict, CorruptFile, InvalidData, UnsupportedFeature
 from lsm_core.files import KeyValueFileWriter
-from lsm_core.format.file_meta import DataFileMeta, SimpleStats
+from lsm_core.format.manifest import DataFileMeta
 from lsm_core.format.snapshot import CommitKind
+from lsm_core.format.stats import SimpleStats
 from lsm_core.metadata import manifests, snapshots
 from lsm_core.metadata.store import TableStore
 from tests.commit.tables import (

@@ -10,7 +10,7 @@ import pytest
 
 from lsm_core.commit import CommitHooks, CommitMessage, Committer, Phase
 from lsm_core.errors import ColumnNotFound, CommitConflict, InvalidData, InvalidOption
-from lsm_core.format.partition_path import partition_bytes
+from lsm_core.format.partitions import partition_bytes
 from lsm_core.format.snapshot import CommitKind
 from lsm_core.metadata import snapshots
 from lsm_core.metadata.store import TableStore

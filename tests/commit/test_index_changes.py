@@ -16,17 +16,17 @@ import pytest
 from lsm_core.commit import BATCH, CommitMessage, Committer, abort, attempt, committer
 from lsm_core.commit.attempt import CommitHooks, Phase
 from lsm_core.errors import CommitConflict, ConflictKind, UnsupportedFeature
-from lsm_core.format.avro.metadata_file import write_records
+from lsm_core.format.avro import write_records
 from lsm_core.format.deletion_vector import DeletionVector, index_file
-from lsm_core.format.file_meta import DataFileMeta
 from lsm_core.format.manifest import (
+    INDEX_MANIFEST,
+    DataFileMeta,
     DeletionVectorRange,
     IndexFileMeta,
     IndexManifestEntry,
     change_index_manifest,
     decode_index_manifest,
 )
-from lsm_core.format.manifest.manifest_schemas import INDEX_MANIFEST
 from lsm_core.format.snapshot import CommitKind
 from lsm_core.metadata import manifests, snapshots
 from lsm_core.metadata.store import TableStore

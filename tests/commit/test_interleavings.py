@@ -11,7 +11,7 @@ import pytest
 
 from lsm_core.commit import CommitHooks, CommitMessage, Committer, Phase, abort
 from lsm_core.errors import CommitConflict, ConflictKind, CorruptFile, TableNotFound
-from lsm_core.format.file_meta import DataFileMeta
+from lsm_core.format.manifest import DataFileMeta
 from lsm_core.format.snapshot import CommitKind
 from lsm_core.metadata import manifests, snapshots
 from lsm_core.metadata.store import TableStore

@@ -14,16 +14,17 @@ from hypothesis import strategies as st
 
 from lsm_core.commit import Committer
 from lsm_core.commit.manifest_merge import full_merge, merge_manifests, minor_merge
-from lsm_core.format.file_meta import (
+from lsm_core.format.manifest import (
     ADD,
     DELETE,
-    EMPTY_STATS,
     DataFileMeta,
     ManifestEntry,
+    ManifestFileMeta,
     entries_to_table,
+    merge_entries,
     table_to_entries,
 )
-from lsm_core.format.manifest import ManifestFileMeta, merge_entries
+from lsm_core.format.stats import EMPTY_STATS
 from lsm_core.metadata import manifests, snapshots
 from lsm_core.metadata.store import TableStore
 from tests.commit.tables import content, make_store, message, part, write_kv

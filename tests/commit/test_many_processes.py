@@ -16,7 +16,7 @@ import pytest
 
 from lsm_core.commit import Committer
 from lsm_core.errors import SnapshotNotFound
-from lsm_core.format.file_meta import table_to_entries
+from lsm_core.format.manifest import table_to_entries
 from lsm_core.metadata import manifests, snapshots
 from lsm_core.metadata.store import TableStore
 from lsm_core.options import ALLOWED_PLACES

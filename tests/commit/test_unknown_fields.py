@@ -14,7 +14,7 @@ import pytest
 from lsm_core.commit import CommitMessage, Committer
 from lsm_core.compact import run_bucket_task
 from lsm_core.errors import UnsupportedFeature
-from lsm_core.format.file_meta import table_to_entries
+from lsm_core.format.manifest import table_to_entries
 from lsm_core.format.side_files import Tag
 from lsm_core.format.snapshot import Snapshot
 from lsm_core.metadata import manifests, snapshots

@@ -21,7 +21,7 @@ from lsm_core.compact.clustering.sorting import Spread, batch_rows, sorted_batch
 from lsm_core.compact.task import SortTask, task_from_bytes
 from lsm_core.errors import CorruptFile
 from lsm_core.files import SpillSpace
-from lsm_core.format.file_meta import DataFileMeta, table_to_entries
+from lsm_core.format.manifest import DataFileMeta, table_to_entries
 from lsm_core.merge.curves import Curve
 from lsm_core.metadata import manifests, snapshots
 from tests.support.samples import examples

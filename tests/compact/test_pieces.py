@@ -27,7 +27,7 @@ from lsm_core.errors import CorruptFile, VerificationFailed
 from lsm_core.files import open_kv
 from lsm_core.files.formats import parquet
 from lsm_core.format.binary_row import EMPTY_ROW, encode_row
-from lsm_core.format.file_meta import DataFileMeta
+from lsm_core.format.manifest import DataFileMeta
 from lsm_core.maintenance.verify import ReferenceJudge
 from lsm_core.metadata.store import TableStore
 from lsm_core.read import merge_read

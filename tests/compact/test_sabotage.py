@@ -16,7 +16,7 @@ from lsm_core import Table
 from lsm_core.compact import run_bucket_task
 from lsm_core.errors import VerificationFailed
 from lsm_core.files import KeyValueFileWriter
-from lsm_core.format.file_meta import EMPTY_ROW
+from lsm_core.format.manifest import EMPTY_ROW
 from lsm_core.maintenance.verify import ReferenceJudge
 from lsm_core.metadata.store import TableStore
 from lsm_core.read import merge_read

@@ -13,7 +13,7 @@ from lsm_core.compact import BucketResult, BucketTask, run_bucket_task, run_task
 from lsm_core.errors import CorruptFile, PlanStale, StorageFull
 from lsm_core.files import KeyValueFileWriter
 from lsm_core.files.formats.parquet import ParquetSource
-from lsm_core.format.file_meta import EMPTY_ROW
+from lsm_core.format.manifest import EMPTY_ROW
 from lsm_core.maintenance.verify import ReferenceJudge
 from lsm_core.metadata.store import TableStore
 from lsm_core.read.inputs import as_tree

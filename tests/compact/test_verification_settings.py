@@ -17,7 +17,7 @@ from lsm_core.compact import BucketReport, BucketTask, run_bucket_task
 from lsm_core.compact import verify as v1
 from lsm_core.errors import CorruptFile, InvalidOption, VerificationFailed
 from lsm_core.files import KeyValueFileWriter, rolling
-from lsm_core.format.file_meta import EMPTY_ROW
+from lsm_core.format.manifest import EMPTY_ROW
 from lsm_core.maintenance.verify import ReferenceJudge
 from lsm_core.metadata.store import TableStore
 from lsm_core.read import merge_read

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from lsm_core import Table
-from lsm_core.format.file_meta import table_to_entries
+from lsm_core.format.manifest import table_to_entries
 from lsm_core.maintenance import read_trash
 from lsm_core.metadata import branches, changelogs, manifests, snapshots, tags
 from lsm_core.metadata.store import TableStore

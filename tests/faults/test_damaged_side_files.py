@@ -14,7 +14,7 @@ from lsm_core import Table
 from lsm_core.errors import CommitConflict, ConflictKind, CorruptFile, DredgeError, InvalidOption
 from lsm_core.format.deletion_vector import DeletionVector, index_file
 from lsm_core.format.manifest import DeletionVectorRange, IndexManifestEntry
-from lsm_core.format.partition_path import partition_bytes
+from lsm_core.format.partitions import partition_bytes
 from lsm_core.metadata import manifests
 from lsm_core.metadata.indexes import index_file_path
 from lsm_core.metadata.store import TableStore

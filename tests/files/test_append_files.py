@@ -11,7 +11,7 @@ import pytest
 
 from lsm_core.errors import ColumnNotFound, CorruptFile
 from lsm_core.files import AppendFileWriter, open_append
-from lsm_core.format.file_meta import EMPTY_STATS
+from lsm_core.format.stats import EMPTY_STATS
 from tests.commit.tables import EMPTY, make_store, write_append
 
 FIELDS = {"a": "INT", "b": "STRING"}

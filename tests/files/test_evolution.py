@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from lsm_core.errors import CorruptFile, InvalidData, InvalidSchema
 from lsm_core.files import AppendFileWriter, open_append, open_kv
 from lsm_core.files.formats.parquet import ParquetSource
-from lsm_core.format.file_meta import DataFileMeta
+from lsm_core.format.manifest import DataFileMeta
 from lsm_core.format.schema import DataField
 from lsm_core.metadata.schemas import write_schema
 from lsm_core.metadata.store import TableStore

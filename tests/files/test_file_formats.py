@@ -24,10 +24,9 @@ from lsm_core.files.formats.orc import unwritable
 from lsm_core.files.formats.parquet_footer import parse_footer, stored_footer
 from lsm_core.files.formats.parquet_schema import schema_elements
 from lsm_core.format import DataField, ManifestEntry, TableSchema
-from lsm_core.format.avro.avro_schema import avro_schema
-from lsm_core.format.avro.container import Container
+from lsm_core.format.avro import Container, avro_schema
 from lsm_core.format.binary_row import decode_row
-from lsm_core.format.kv_layout import append_arrow_schema, kv_arrow_schema
+from lsm_core.format.schema import append_arrow_schema, kv_arrow_schema
 from lsm_core.format.stats import ColumnValues, key_stats, value_stats
 from lsm_core.options import TableOptions
 from lsm_core.storage import LocalFileIO

@@ -14,8 +14,8 @@ import pytest
 from lsm_core.errors import InvalidOption, UnsupportedFeature
 from lsm_core.files import AppendFileWriter, KeyValueFileWriter
 from lsm_core.files.formats import open_source
-from lsm_core.format.file_meta import DataFileMeta
-from lsm_core.format.kv_layout import append_arrow_schema
+from lsm_core.format.manifest import DataFileMeta
+from lsm_core.format.schema import append_arrow_schema
 from lsm_core.metadata.store import TableStore
 from tests.commit.tables import EMPTY, kv_batch, make_store, write_kv
 

@@ -24,7 +24,7 @@ from pyarrow import orc
 from lsm_core.errors import CorruptFile, DredgeError, ValueTooLarge
 from lsm_core.files.formats import open_sink, open_source
 from lsm_core.files.formats.orc_footer import _lz4_size
-from lsm_core.format.avro.container import header, varint
+from lsm_core.format.avro import header, varint
 from lsm_core.options import TableOptions
 from lsm_core.storage import LocalFileIO
 

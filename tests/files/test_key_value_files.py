@@ -19,8 +19,8 @@ from lsm_core.errors import ColumnNotFound, CorruptFile, DredgeError, InvalidOpt
 from lsm_core.files import KeyValueFileWriter, kv_read_schema, open_kv
 from lsm_core.files.formats.parquet import ParquetSource
 from lsm_core.format.binary_row import decode_row
-from lsm_core.format.file_meta import DataFileMeta
-from lsm_core.format.kv_layout import kv_arrow_schema
+from lsm_core.format.manifest import DataFileMeta
+from lsm_core.format.schema import kv_arrow_schema
 from lsm_core.metadata.store import TableStore
 from lsm_core.storage import FaultyFileIO, InjectedFault, LocalFileIO
 from tests.commit.tables import EMPTY, NOON, kv_batch, make_store, reopen, write_kv

@@ -19,8 +19,8 @@ from lsm_core.files import KeyValueFileWriter, open_append
 from lsm_core.files.formats import open_source
 from lsm_core.files.formats.parquet import ParquetSink
 from lsm_core.format.binary_row import EMPTY_ROW
-from lsm_core.format.file_meta import DataFileMeta
-from lsm_core.format.kv_layout import kv_arrow_schema
+from lsm_core.format.manifest import DataFileMeta
+from lsm_core.format.schema import kv_arrow_schema
 from lsm_core.metadata.store import TableStore
 from lsm_core.read import plan_scan, read_bucket_merged, to_arrow, to_batches
 from lsm_core.read.answers import answer_table

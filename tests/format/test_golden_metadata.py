@@ -25,10 +25,9 @@ from lsm_core.format import (
     entries_to_table,
     table_to_entries,
 )
-from lsm_core.format.avro.metadata_file import read_records
-from lsm_core.format.file_meta import ManifestEntry
-from lsm_core.format.kv_layout import append_arrow_schema, kv_arrow_schema
+from lsm_core.format.avro import read_records
 from lsm_core.format.manifest import (
+    ManifestEntry,
     ManifestFileMeta,
     decode_index_manifest,
     decode_manifest,
@@ -37,7 +36,8 @@ from lsm_core.format.manifest import (
     encode_manifest_list,
     manifest_meta,
 )
-from lsm_core.format.partition_path import partition_bytes, partition_dirs, partition_values
+from lsm_core.format.partitions import partition_bytes, partition_dirs, partition_values
+from lsm_core.format.schema import append_arrow_schema, kv_arrow_schema
 from lsm_core.format.side_files import Tag
 from lsm_core.format.stats import ColumnStats, key_stats, value_stats
 from lsm_core.options import TableOptions

@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 import lsm_core.format
 from lsm_core.errors import InvalidOption
 from lsm_core.format.binary_row import encode_row, encode_rows
-from lsm_core.format.hashing import bucket_of, hash_rows
-from lsm_core.format.hive_hash import hive_hash
+from lsm_core.format.hashing import bucket_of, hash_rows, hive_hash
 from lsm_core.format.schema import DataField, TableSchema
 from lsm_core.types import parse, to_arrow
 from tests.format import reference

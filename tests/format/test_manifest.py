@@ -12,13 +12,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lsm_core.errors import CorruptFile, DredgeError, UnsupportedFeature
-from lsm_core.format import EMPTY_ROW, EMPTY_STATS, ENTRY_SCHEMA, encode_row, entries_to_table, table_to_entries
-from lsm_core.format.avro.codecs import compress
-from lsm_core.format.avro.container import header
-from lsm_core.format.avro.metadata_file import read_records, records_piece, write_records
-from lsm_core.format.file_meta import DataFileMeta, ManifestEntry, SimpleStats
+from lsm_core.format import (
+    EMPTY_ROW,
+    EMPTY_STATS,
+    ENTRY_SCHEMA,
+    encode_row,
+    entries_to_table,
+    table_to_entries,
+)
+from lsm_core.format.avro import compress, header, read_records, records_piece, write_records
 from lsm_core.format.manifest import (
+    MANIFEST_ENTRY,
+    DataFileMeta,
+    ManifestEntry,
     ManifestFileMeta,
+    _encode_slice,
+    _record,
     decode_index_manifest,
     decode_manifest,
     decode_manifest_list,
@@ -28,8 +37,7 @@ from lsm_core.format.manifest import (
     manifest_meta,
     merge_entries,
 )
-from lsm_core.format.manifest.manifest_entries import _encode_slice, _record
-from lsm_core.format.manifest.manifest_schemas import MANIFEST_ENTRY
+from lsm_core.format.stats import SimpleStats
 from lsm_core.types import parse
 from tests.support.samples import examples
 

@@ -8,7 +8,7 @@ import pytest
 
 from lsm_core.errors import InvalidOption
 from lsm_core.format.java_text import date_text
-from lsm_core.format.partition_time import NANOS_PER_DAY, NoTime, PartitionTimeExtractor, epoch_day
+from lsm_core.format.partitions import NANOS_PER_DAY, NoTime, PartitionTimeExtractor, epoch_day
 
 
 def told(text: str | None, formatter: str | None = None) -> str:

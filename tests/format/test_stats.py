@@ -17,7 +17,7 @@ from lsm_core.errors import InvalidOption
 from lsm_core.files.formats.gather import ValueGatherer
 from lsm_core.files.formats.parquet_footer import footer_values
 from lsm_core.format import EMPTY_STATS, DataField, TableSchema, decode_row, decode_rows
-from lsm_core.format.kv_layout import append_arrow_schema, kv_arrow_schema
+from lsm_core.format.schema import append_arrow_schema, kv_arrow_schema
 from lsm_core.format.stats import (
     ColumnStats,
     StatsMode,

@@ -14,7 +14,7 @@ from lsm_core import Catalog
 from lsm_core.clock import FixedClock
 from lsm_core.files.formats import open_source
 from lsm_core.format.file_index import FileIndex
-from lsm_core.format.file_meta import table_to_entries
+from lsm_core.format.manifest import table_to_entries
 from lsm_core.maintenance import apply_plan, health, plan_compaction, plan_expiry, plan_sweep
 from lsm_core.metadata import branches, consumers, manifests, schemas, snapshots, tags
 from lsm_core.metadata.indexes import deletion_vectors, hash_index, read_vector

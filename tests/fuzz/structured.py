@@ -14,7 +14,7 @@ from typing import Any
 
 import fastavro
 
-from lsm_core.format.avro.metadata_file import read_records
+from lsm_core.format.avro import read_records
 from tests.fuzz import hostile
 
 _NUMBER = re.compile(r"(?<=: )-?[0-9]+(?=[,}])")

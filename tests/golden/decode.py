@@ -6,7 +6,7 @@ import pyarrow as pa
 
 from lsm_core.files import open_append, open_kv
 from lsm_core.format.file_index import FileIndex
-from lsm_core.format.file_meta import DataFileMeta, ManifestEntry, table_to_entries
+from lsm_core.format.manifest import DataFileMeta, ManifestEntry, table_to_entries
 from lsm_core.format.snapshot import Snapshot
 from lsm_core.metadata import manifests, schemas, snapshots, tags
 from lsm_core.metadata.branches import all_stores

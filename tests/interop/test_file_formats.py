@@ -13,7 +13,7 @@ import pytest
 from lsm_core import Catalog
 from lsm_core.commit import CommitMessage, Committer
 from lsm_core.files import AppendFileWriter, open_append
-from lsm_core.format.file_meta import DataFileMeta, ManifestEntry, table_to_entries
+from lsm_core.format.manifest import DataFileMeta, ManifestEntry, table_to_entries
 from lsm_core.metadata import manifests, snapshots, support
 from lsm_core.metadata.store import TableStore
 from lsm_core.storage import LocalFileIO

@@ -17,7 +17,7 @@ import pytest
 from lsm_core.commit import Committer
 from lsm_core.compact import run_bucket_task
 from lsm_core.format.file_index import BLOOM, BloomFilter, FileIndex, encode, read_head
-from lsm_core.format.file_meta import ManifestEntry, table_to_entries
+from lsm_core.format.manifest import ManifestEntry, table_to_entries
 from lsm_core.metadata import manifests, snapshots
 from lsm_core.metadata.indexes import file_index
 from lsm_core.metadata.store import TableStore

@@ -14,7 +14,7 @@ import pytest
 from lsm_core.commit import CommitMessage, Committer
 from lsm_core.errors import CommitConflict
 from lsm_core.files import AppendFileWriter, KeyValueFileWriter, open_append, open_kv
-from lsm_core.format.file_meta import ManifestEntry, table_to_entries
+from lsm_core.format.manifest import ManifestEntry, table_to_entries
 from lsm_core.metadata import manifests, snapshots
 from lsm_core.metadata.store import TableStore
 from lsm_core.storage import LocalFileIO

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from lsm_core import Catalog, Schema, Table
-from lsm_core.format.partition_path import java_texts
+from lsm_core.format.partitions import java_texts
 from lsm_core.maintenance import plan_partition_expiry
 from tests.interop.rows import both_read
 

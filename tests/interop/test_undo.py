@@ -12,7 +12,7 @@ import pytest
 from lsm_core import Catalog, Schema, Table
 from lsm_core.commit import CommitMessage, Committer
 from lsm_core.errors import CorruptFile
-from lsm_core.format.file_meta import ADD, DELETE, DataFileMeta, table_to_entries
+from lsm_core.format.manifest import ADD, DELETE, DataFileMeta, table_to_entries
 from lsm_core.metadata import manifests
 from tests.interop.rows import ALL_TYPES, KEYS, canonical, canonical_java, java_rows, rows_of
 

@@ -11,10 +11,17 @@ from lsm_core import Table
 from lsm_core.clock import FixedClock
 from lsm_core.errors import CorruptFile, PlanRefused
 from lsm_core.format.binary_row import EMPTY_ROW, encode_row
-from lsm_core.format.file_meta import EMPTY_STATS, DataFileMeta, ManifestEntry, entries_to_table
-from lsm_core.format.manifest import IndexFileMeta, IndexManifestEntry, ManifestFileMeta
+from lsm_core.format.manifest import (
+    DataFileMeta,
+    IndexFileMeta,
+    IndexManifestEntry,
+    ManifestEntry,
+    ManifestFileMeta,
+    entries_to_table,
+)
 from lsm_core.format.schema import DataField, TableSchema
 from lsm_core.format.snapshot import CommitKind, Snapshot
+from lsm_core.format.stats import EMPTY_STATS
 from lsm_core.metadata import manifests
 from lsm_core.metadata.schemas import write_schema
 from lsm_core.metadata.store import TableStore

@@ -14,7 +14,7 @@ from lsm_core.clock import FixedClock
 from lsm_core.commit import Committer
 from lsm_core.compact import run_bucket_task
 from lsm_core.files import KeyValueFileWriter, open_kv
-from lsm_core.format.file_meta import SOURCE_COMPACT
+from lsm_core.format.manifest import SOURCE_COMPACT
 from lsm_core.maintenance.actions.compact.execution import tasks_of_plan
 from lsm_core.metadata import manifests, snapshots
 from lsm_core.metadata.store import TableStore

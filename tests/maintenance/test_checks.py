@@ -16,7 +16,7 @@ from lsm_core import Table
 from lsm_core.clock import FixedClock
 from lsm_core.commit import Committer
 from lsm_core.errors import InvalidOption
-from lsm_core.format.file_meta import ENTRY_SCHEMA
+from lsm_core.format.manifest import ENTRY_SCHEMA
 from lsm_core.format.snapshot import CommitKind
 from lsm_core.maintenance import BucketHealth, CheckLimits, CheckReport, check_table, run_check
 from lsm_core.maintenance.checks.layout_condition import JUDGES, Condition, ConditionVerdict

@@ -14,8 +14,16 @@ from lsm_core.commit import Committer
 from lsm_core.commit.changes import deletions_of
 from lsm_core.commit.manifest_merge import full_merge
 from lsm_core.errors import PlanStale
-from lsm_core.format.file_meta import ADD, EMPTY_STATS, ENTRY_SCHEMA, DataFileMeta, ManifestEntry, entries_to_table
-from lsm_core.format.manifest import Cancelling, merge_entries
+from lsm_core.format.manifest import (
+    ADD,
+    ENTRY_SCHEMA,
+    Cancelling,
+    DataFileMeta,
+    ManifestEntry,
+    entries_to_table,
+    merge_entries,
+)
+from lsm_core.format.stats import EMPTY_STATS
 from lsm_core.metadata import manifests, snapshots
 from tests.commit.tables import make_store, part
 from tests.commit.test_unknown_fields import with_new_fields

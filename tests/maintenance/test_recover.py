@@ -22,7 +22,7 @@ from lsm_core import Catalog, Schema, Table
 from lsm_core.cli.app import run
 from lsm_core.clock import FixedClock
 from lsm_core.errors import InvalidOption
-from lsm_core.format.file_meta import ENTRY_SCHEMA, DataFileMeta
+from lsm_core.format.manifest import ENTRY_SCHEMA, DataFileMeta
 from lsm_core.maintenance import (
     CompactItem,
     Proof,

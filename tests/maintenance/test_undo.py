@@ -13,7 +13,7 @@ import pytest
 from lsm_core import Catalog, Schema, Table
 from lsm_core.commit import Committer
 from lsm_core.errors import CommitConflict, InvalidOption, PlanRefused, PlanStale, VerificationFailed
-from lsm_core.format.file_meta import ENTRY_SCHEMA
+from lsm_core.format.manifest import ENTRY_SCHEMA
 from lsm_core.format.snapshot import CommitKind
 from lsm_core.maintenance import MaintenancePlan, UndoReport
 from lsm_core.maintenance.actions.undo import undoing

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from lsm_core.compact import BucketTask, run_bucket_task
 from lsm_core.errors import SnapshotNotFound, VerificationFailed
 from lsm_core.files import KeyValueFileWriter, open_kv
-from lsm_core.format.file_meta import SOURCE_COMPACT, DataFileMeta
+from lsm_core.format.manifest import SOURCE_COMPACT, DataFileMeta
 from lsm_core.format.schema import DataField, TableSchema
 from lsm_core.maintenance import verify
 from lsm_core.maintenance.actions.compact.execution import tasks_of_plan

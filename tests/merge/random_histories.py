@@ -10,8 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from lsm_core.errors import DredgeError
-from lsm_core.format.kv_layout import KEY_PREFIX, SEQUENCE_NUMBER, VALUE_KIND
-from lsm_core.format.schema import TableSchema
+from lsm_core.format.schema import KEY_PREFIX, SEQUENCE_NUMBER, VALUE_KIND, TableSchema
 from lsm_core.maintenance.reference import Row, key_order, merge_by_key
 from lsm_core.maintenance.reference.comparison import Answers
 from lsm_core.maintenance.reference.values import plain_values

@@ -9,8 +9,7 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lsm_core.format.kv_layout import SEQUENCE_NUMBER, VALUE_KIND
-from lsm_core.format.schema import DataField, TableSchema
+from lsm_core.format.schema import SEQUENCE_NUMBER, VALUE_KIND, DataField, TableSchema
 from lsm_core.merge.keys import ByteKeys
 from lsm_core.merge.order import merge_order, newest_versions
 from lsm_core.merge.rows import Piece, Rows

@@ -9,9 +9,10 @@ import pyarrow as pa
 
 from lsm_core.clock import FixedClock
 from lsm_core.format.binary_row import EMPTY_ROW, encode_row
-from lsm_core.format.file_meta import EMPTY_STATS, DataFileMeta, ManifestEntry, entries_to_table
+from lsm_core.format.manifest import DataFileMeta, ManifestEntry, entries_to_table
 from lsm_core.format.schema import DataField, TableSchema
 from lsm_core.format.snapshot import CommitKind, Snapshot
+from lsm_core.format.stats import EMPTY_STATS
 from lsm_core.metadata import TableStore, manifests, schemas
 from lsm_core.storage import FileIO, LocalFileIO
 from lsm_core.types import parse

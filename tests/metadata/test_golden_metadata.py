@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from lsm_core.format.file_meta import table_to_entries
+from lsm_core.format.manifest import table_to_entries
 from lsm_core.metadata import TableStore, branches, bucket_groups, manifests, snapshots, tags
 from lsm_core.metadata.manifests import fast_decode
 from lsm_core.storage import LocalFileIO

@@ -12,10 +12,9 @@ import fastavro
 import pytest
 
 from lsm_core.errors import CorruptFile, DredgeError, UnsupportedFeature
-from lsm_core.format.avro.metadata_file import write_records
+from lsm_core.format.avro import write_records
 from lsm_core.format.binary_row import EMPTY_ROW
-from lsm_core.format.manifest import IndexManifestEntry, decode_index_manifest, encode_index_manifest
-from lsm_core.format.manifest.manifest_schemas import INDEX_MANIFEST
+from lsm_core.format.manifest import INDEX_MANIFEST, IndexManifestEntry, decode_index_manifest, encode_index_manifest
 from lsm_core.metadata import manifests, snapshots
 from lsm_core.metadata.indexes import DeletionFile, deletion_vectors, hash_index, index_file_path, read_vector
 from lsm_core.metadata.store import TableStore

@@ -15,13 +15,15 @@ from hypothesis import strategies as st
 
 from lsm_core.errors import CorruptFile, InvalidData, StorageFull
 from lsm_core.format.binary_row import EMPTY_ROW, encode_row
-from lsm_core.format.file_meta import ENTRY_SCHEMA, ManifestEntry, table_to_entries
 from lsm_core.format.manifest import (
+    ENTRY_SCHEMA,
     IndexManifestEntry,
+    ManifestEntry,
     decode_index_manifest,
     decode_manifest,
     encode_index_manifest,
     encode_manifest_list,
+    table_to_entries,
 )
 from lsm_core.metadata import TableStore, bucket_groups, manifests, snapshots, tree_files
 from lsm_core.metadata.manifests import fast_decode

@@ -13,7 +13,7 @@ import pytest
 
 from lsm_core.errors import CorruptFile
 from lsm_core.files import KeyValueFileWriter, open_kv
-from lsm_core.format.file_meta import EMPTY_ROW, DataFileMeta
+from lsm_core.format.manifest import EMPTY_ROW, DataFileMeta
 from lsm_core.metadata.store import TableStore
 from lsm_core.read import merge_read, read_bucket_merged
 from lsm_core.read.inputs import sections_of

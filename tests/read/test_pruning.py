@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from lsm_core.commit import Committer
 from lsm_core.compact import run_bucket_task
-from lsm_core.format.file_meta import table_to_entries
+from lsm_core.format.manifest import table_to_entries
 from lsm_core.format.schema import DataField
 from lsm_core.metadata import manifests, snapshots
 from lsm_core.metadata.schemas import write_schema

@@ -16,7 +16,7 @@ from lsm_core.errors import CorruptFile
 from lsm_core.files import KeyValueFileWriter, kv_read_schema
 from lsm_core.files.formats import parquet
 from lsm_core.format.binary_row import EMPTY_ROW
-from lsm_core.format.file_meta import SOURCE_COMPACT, DataFileMeta
+from lsm_core.format.manifest import SOURCE_COMPACT, DataFileMeta
 from lsm_core.merge import normalise_keys
 from lsm_core.metadata.store import TableStore
 from lsm_core.read.lookup import RowsAbove, SortedKeys

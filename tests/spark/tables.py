@@ -160,7 +160,7 @@ def data_files(root: Path) -> set[Path]:
 
 def live_paths(table: Table, level_at_least: int = 0) -> list[Path]:
     """Files of the latest snapshot."""
-    from lsm_core.format.file_meta import table_to_entries
+    from lsm_core.format.manifest import table_to_entries
     from lsm_core.metadata import manifests, snapshots
 
     store = table.store

@@ -16,7 +16,7 @@ import pytest
 
 from lsm_core import Catalog, Table
 from lsm_core.errors import UnsupportedFeature
-from lsm_core.format.file_meta import table_to_entries
+from lsm_core.format.manifest import table_to_entries
 from lsm_core.metadata import manifests, snapshots
 from lsm_core.spark import spark_verify as verify_module
 from lsm_core.spark import verify_table

@@ -10,7 +10,7 @@ import pyarrow as pa
 from lsm_core.clock import FixedClock
 from lsm_core.commit import Committer
 from lsm_core.compact import BucketTask
-from lsm_core.format.file_meta import DataFileMeta, table_to_entries
+from lsm_core.format.manifest import DataFileMeta, table_to_entries
 from lsm_core.format.schema import DataField, TableSchema
 from lsm_core.metadata import indexes, snapshots
 from lsm_core.metadata.indexes import vector_files

@@ -13,7 +13,7 @@ import pytest
 from lsm_core import Catalog, Schema, Table
 from lsm_core.commit import CommitMessage, abort
 from lsm_core.errors import CorruptFile, InvalidData, InvalidOption, UnsupportedFeature, WriterStale
-from lsm_core.format.file_meta import SOURCE_COMPACT
+from lsm_core.format.manifest import SOURCE_COMPACT
 from lsm_core.format.snapshot import CommitKind
 from tests.support.samples import one_in
 from tests.support.stores import committed_files, data_files_on_disk, live_files

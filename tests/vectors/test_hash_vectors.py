@@ -12,8 +12,7 @@ import pytest
 from lsm_core import Catalog, Schema
 from lsm_core.errors import InvalidOption
 from lsm_core.format.binary_row import EMPTY_ROW, encode_rows, header_bytes
-from lsm_core.format.hashing import EMPTY_HASH, bucket_of, hash_rows
-from lsm_core.format.hive_hash import hive_hash
+from lsm_core.format.hashing import EMPTY_HASH, bucket_of, hash_rows, hive_hash
 from lsm_core.format.schema import DataField, TableSchema
 from lsm_core.options import TableOptions, duration, memory_size
 from lsm_core.read.predicate import parse_filter

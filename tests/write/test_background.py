@@ -13,8 +13,7 @@ import pytest
 from lsm_core import compact
 from lsm_core.compact import BucketResult, BucketTask, Judge, run_bucket_task
 from lsm_core.errors import CorruptFile, InvalidData
-from lsm_core.format.file_meta import DataFileMeta
-from lsm_core.format.manifest import IndexFileMeta
+from lsm_core.format.manifest import DataFileMeta, IndexFileMeta
 from lsm_core.maintenance.actions.compact.unit_choice import bucket_task
 from lsm_core.metadata.store import TableStore
 from lsm_core.write import Compactor, StreamTableWrite

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from lsm_core.errors import DredgeError, InvalidOption, StorageFull
 from lsm_core.files import SpillSpace
-from lsm_core.format.kv_layout import kv_arrow_schema
+from lsm_core.format.schema import kv_arrow_schema
 from lsm_core.merge import merge_function, merge_unsorted
 from lsm_core.metadata.store import TableStore
 from lsm_core.write import TableWrite

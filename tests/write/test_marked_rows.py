@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from lsm_core import Catalog, Schema, Table
 from lsm_core.errors import CommitConflict, ConflictKind, CorruptFile, UnsupportedFeature
-from lsm_core.format.file_meta import DataFileMeta
+from lsm_core.format.manifest import DataFileMeta
 from lsm_core.format.snapshot import CommitKind
 from lsm_core.maintenance.apply import apply_plan
 from lsm_core.metadata import snapshots

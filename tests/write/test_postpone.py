@@ -13,7 +13,7 @@ import pytest
 from lsm_core import Catalog, Schema, Table
 from lsm_core.commit import Committer
 from lsm_core.errors import PlanStale, UnsupportedFeature
-from lsm_core.format.file_meta import SOURCE_APPEND, DataFileMeta
+from lsm_core.format.manifest import SOURCE_APPEND, DataFileMeta
 from lsm_core.format.snapshot import CommitKind
 from lsm_core.metadata import snapshots
 from lsm_core.metadata.store import POSTPONE_BUCKET

@@ -13,7 +13,7 @@ from lsm_core import Catalog, Schema, Table
 from lsm_core.commit import CommitHooks, Committer, Phase
 from lsm_core.compact import run_bucket_task
 from lsm_core.errors import ColumnNotFound, InvalidOption, UnsupportedFeature
-from lsm_core.format.file_meta import SOURCE_COMPACT
+from lsm_core.format.manifest import SOURCE_COMPACT
 from lsm_core.metadata import snapshots
 from lsm_core.read import plan_scan
 from lsm_core.table.system import SYSTEM_TABLES

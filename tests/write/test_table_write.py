@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from lsm_core.commit import CommitMessage, Committer
 from lsm_core.errors import InvalidData, StorageFull, UnsupportedFeature, WriterStale
 from lsm_core.files import open_kv
-from lsm_core.format.file_meta import EMPTY_ROW
+from lsm_core.format.manifest import EMPTY_ROW
 from lsm_core.metadata import snapshots
 from lsm_core.metadata.store import TableStore
 from lsm_core.write import TableWrite

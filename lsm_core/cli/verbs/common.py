@@ -234,7 +234,7 @@ def partition_specs(table: Table, texts: Sequence[str] | None) -> list[dict[str,
         return None
     import pyarrow as pa
 
-    from lsm_core.format.partition_path import unescape
+    from lsm_core.format.partitions import unescape
 
     partitions, keys = [], table.schema.partition_keys
     null = ("", table.store.options.partition_default_name)

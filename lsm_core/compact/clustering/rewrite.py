@@ -16,8 +16,8 @@ from lsm_core.compact.row_digests import Content, content_of
 from lsm_core.compact.task import SortTask
 from lsm_core.compact.task_vectors import TaskVectors
 from lsm_core.files import AppendFileWriter, SpillSpace, open_append
-from lsm_core.format.file_meta import SOURCE_COMPACT, DataFileMeta
-from lsm_core.format.kv_layout import append_arrow_schema
+from lsm_core.format.manifest import SOURCE_COMPACT, DataFileMeta
+from lsm_core.format.schema import append_arrow_schema
 from lsm_core.metadata.store import TableStore
 from lsm_core.read.row_size import decoded_row_bytes
 

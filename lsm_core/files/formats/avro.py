@@ -20,10 +20,8 @@ from lsm_core.files.formats.guard import (
     quietly_close,
 )
 from lsm_core.files.formats.protocol import FileFormat, WholeFileSource
-from lsm_core.format.avro import container
-from lsm_core.format.avro.avro_schema import avro_schema, fields_of, record_of
-from lsm_core.format.avro.record_decoder import RecordDecoder
-from lsm_core.format.avro.record_encoder import encode_rows
+from lsm_core.format import avro
+from lsm_core.format.avro import RecordDecoder, avro_schema, encode_rows, fields_of, record_of
 from lsm_core.format.stats import ColumnValues
 from lsm_core.options import TableOptions
 from lsm_core.storage import FileIO, Kept
@@ -68,8 +66,8 @@ class AvroSink:
         self.rows = 0
         self._codec, self._level = codec, level
         self._gathered = ValueGatherer(sample.column_names)
-        self._sync = os.urandom(container.SYNC_BYTES)
-        start = container.header(avro_schema(sample.schema, table), codec, self._sync)
+        self._sync = os.urandom(avro.SYNC_BYTES)
+        start = avro.header(avro_schema(sample.schema, table), codec, self._sync)
         with create_output(file_io, path) as self._output:
             self._output.write(start)
 
@@ -87,7 +85,7 @@ class AvroSink:
         for start in range(0, rows.num_rows, _ENCODE_ROWS):
             part = rows.slice(start, _ENCODE_ROWS).combine_chunks()
             for batch in part.to_batches():
-                for block in container.blocks(encode_rows(batch), self._codec, self._level, self._sync, _BLOCK_BYTES):
+                for block in avro.blocks(encode_rows(batch), self._codec, self._level, self._sync, _BLOCK_BYTES):
                     self._output.write(block)
         self._gathered.add(rows)
         self.rows += rows.num_rows
@@ -158,7 +156,7 @@ class AvroSource(WholeFileSource):
         del table, kept  # every stored value can be read, and no footer needs caching
         self.path = path
         with open_checked(file_io, path, "Avro", size) as self._input:
-            self._container = container.Container(self._input, path)
+            self._container = avro.Container(self._input, path)
             self.rows = self._container.rows
             check_rows(path, self.rows, rows)
             self.group_rows = [self.rows]

@@ -22,9 +22,9 @@ from lsm_core.commit.overwrite import partition_matcher
 from lsm_core.compact.task import BucketReport, BucketResult, BucketTask
 from lsm_core.errors import PlanStale, UnsupportedFeature, VerificationFailed
 from lsm_core.files import open_kv
-from lsm_core.format.file_meta import DELETE, DataFileMeta, table_to_entries
-from lsm_core.format.kv_layout import VALUE_KIND
-from lsm_core.format.partition_path import partition_text
+from lsm_core.format.manifest import DELETE, DataFileMeta, table_to_entries
+from lsm_core.format.partitions import partition_text
+from lsm_core.format.schema import VALUE_KIND
 from lsm_core.format.snapshot import CommitKind
 from lsm_core.maintenance.action import (
     PLAN_PROPERTY,

@@ -11,7 +11,7 @@ import pyarrow as pa
 from lsm_core.commit import Committer
 from lsm_core.commit.overwrite import partition_matcher
 from lsm_core.errors import CommitConflict, ConflictKind, InvalidOption, PlanStale, UnsupportedFeature
-from lsm_core.format.partition_path import partition_names
+from lsm_core.format.partitions import partition_names
 from lsm_core.maintenance.action import (
     PLAN_PROPERTY,
     ActionWork,

@@ -18,8 +18,7 @@ import pyarrow.compute as pc
 from lsm_core.commit import BATCH, Committer
 from lsm_core.errors import CommitConflict, ConflictKind, InvalidOption, UnsupportedFeature
 from lsm_core.format.java_text import local_date_time_text
-from lsm_core.format.partition_path import java_texts, partition_names
-from lsm_core.format.partition_time import NoTime, PartitionTimeExtractor
+from lsm_core.format.partitions import NoTime, PartitionTimeExtractor, java_texts, partition_names
 from lsm_core.maintenance.action import (
     PLAN_PROPERTY,
     ActionWork,

@@ -16,7 +16,7 @@ from lsm_core.commit import Committer
 from lsm_core.commit.overwrite import partition_matcher
 from lsm_core.errors import PlanRefused, RefusalRule
 from lsm_core.format.manifest import VECTORS_INDEX
-from lsm_core.format.partition_path import partition_names
+from lsm_core.format.partitions import partition_names
 from lsm_core.maintenance.action import (
     PLAN_PROPERTY,
     ActionWork,

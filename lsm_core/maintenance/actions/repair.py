@@ -26,8 +26,7 @@ from typing import Any, ClassVar, Final
 import pyarrow.compute as pc
 
 from lsm_core.commit.drafts import RecordingFileIO, remove
-from lsm_core.format.file_meta import DELETE
-from lsm_core.format.manifest import VECTORS_INDEX
+from lsm_core.format.manifest import DELETE, VECTORS_INDEX
 from lsm_core.format.snapshot import BATCH_COMMIT_IDENTIFIER, CommitKind, Snapshot
 from lsm_core.maintenance.action import ActionWork, ApplyOutcome, Declined, Fact, MaintenancePlan, PlanItem, Report
 from lsm_core.maintenance.damage import Damage, Examination, examine

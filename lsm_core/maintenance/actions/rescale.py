@@ -24,9 +24,8 @@ from lsm_core.compact import BucketReport, BucketResult, BucketTask
 from lsm_core.compact.row_digests import Content, content_of
 from lsm_core.compact.task import V1
 from lsm_core.errors import InvalidOption, PlanStale, UnsupportedFeature, VerificationFailed
-from lsm_core.format.file_meta import DataFileMeta, table_to_entries
-from lsm_core.format.manifest import IndexFileMeta
-from lsm_core.format.partition_path import partition_text
+from lsm_core.format.manifest import DataFileMeta, IndexFileMeta, table_to_entries
+from lsm_core.format.partitions import partition_text
 from lsm_core.maintenance.action import (
     PLAN_PROPERTY,
     ActionWork,

@@ -25,8 +25,8 @@ from lsm_core.errors import (
     SnapshotNotFound,
     UnsupportedFeature,
 )
-from lsm_core.format.file_meta import ADD, DELETE, table_to_entries
-from lsm_core.format.partition_path import partition_bytes
+from lsm_core.format.manifest import ADD, DELETE, table_to_entries
+from lsm_core.format.partitions import partition_bytes
 from lsm_core.format.snapshot import CommitKind, Snapshot
 from lsm_core.maintenance.action import (
     PLAN_PROPERTY,

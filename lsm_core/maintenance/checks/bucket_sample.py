@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from lsm_core.format.file_meta import DataFileMeta, table_to_entries
-from lsm_core.format.partition_path import partition_text
+from lsm_core.format.manifest import DataFileMeta, table_to_entries
+from lsm_core.format.partitions import partition_text
 from lsm_core.maintenance.action import bucket_name
 from lsm_core.maintenance.checks.outcome import Question
 from lsm_core.maintenance.reference.sampling import Place, Sample

@@ -16,9 +16,9 @@ import pyarrow as pa
 from lsm_core.arrays import arrow_array
 from lsm_core.errors import SnapshotNotFound
 from lsm_core.files import open_kv
-from lsm_core.format.file_meta import DataFileMeta, table_to_entries
-from lsm_core.format.kv_layout import VALUE_KIND
-from lsm_core.format.partition_path import partition_text
+from lsm_core.format.manifest import DataFileMeta, table_to_entries
+from lsm_core.format.partitions import partition_text
+from lsm_core.format.schema import VALUE_KIND
 from lsm_core.format.snapshot import CommitKind, Snapshot
 from lsm_core.maintenance.action import bucket_name
 from lsm_core.maintenance.checks.bucket_sample import draw_buckets

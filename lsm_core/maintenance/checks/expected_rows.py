@@ -16,9 +16,9 @@ import pyarrow as pa
 from lsm_core.arrays import arrow_array
 from lsm_core.errors import InvalidOption, SnapshotNotFound
 from lsm_core.files import open_kv
-from lsm_core.format.file_meta import DataFileMeta, table_to_entries
-from lsm_core.format.kv_layout import KEY_PREFIX, SEQUENCE_NUMBER, VALUE_KIND
-from lsm_core.format.partition_path import partition_values
+from lsm_core.format.manifest import DataFileMeta, table_to_entries
+from lsm_core.format.partitions import partition_values
+from lsm_core.format.schema import KEY_PREFIX, SEQUENCE_NUMBER, VALUE_KIND
 from lsm_core.format.snapshot import CommitKind
 from lsm_core.maintenance.checks.bucket_sample import SampledBucket, draw_units, open_bucket, sample_of
 from lsm_core.maintenance.checks.changelog_replay import (

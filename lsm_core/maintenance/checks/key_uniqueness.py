@@ -13,10 +13,10 @@ import pyarrow.compute as pc
 
 from lsm_core.arrays import arrow_array
 from lsm_core.files import open_kv
-from lsm_core.format.file_meta import DataFileMeta
 from lsm_core.format.hashing import bucket_of, hash_rows
-from lsm_core.format.kv_layout import SEQUENCE_NUMBER
-from lsm_core.format.partition_path import partition_text, partition_values
+from lsm_core.format.manifest import DataFileMeta
+from lsm_core.format.partitions import partition_text, partition_values
+from lsm_core.format.schema import SEQUENCE_NUMBER
 from lsm_core.maintenance.action import bucket_name
 from lsm_core.maintenance.checks.bucket_sample import SampledBucket, draw_buckets, open_bucket
 from lsm_core.maintenance.checks.outcome import CheckReport, Question

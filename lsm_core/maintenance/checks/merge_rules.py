@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from lsm_core.errors import SnapshotNotFound, VerificationFailed
 from lsm_core.files import open_kv
-from lsm_core.format.file_meta import DataFileMeta, table_to_entries
+from lsm_core.format.manifest import DataFileMeta, table_to_entries
 from lsm_core.format.snapshot import CommitKind, Snapshot
 from lsm_core.maintenance.checks.bucket_sample import SampledBucket, draw_buckets, open_bucket
 from lsm_core.maintenance.checks.outcome import CheckReport, Question

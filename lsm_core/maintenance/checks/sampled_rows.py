@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from lsm_core.arrays import chosen_rows
 from lsm_core.errors import SnapshotNotFound
-from lsm_core.format.partition_path import partition_values
+from lsm_core.format.partitions import partition_values
 from lsm_core.maintenance.checks.bucket_sample import SampledBucket, draw_units, open_bucket
 from lsm_core.maintenance.checks.outcome import CheckLimits, Question
 from lsm_core.metadata import snapshots

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lsm_core.format.partition_path import partition_text
+from lsm_core.format.partitions import partition_text
 from lsm_core.maintenance.action import bucket_name
 from lsm_core.maintenance.checks.outcome import CheckReport, Question
 from lsm_core.metadata import manifests, snapshots

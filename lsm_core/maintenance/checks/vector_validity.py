@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lsm_core.errors import CorruptFile
-from lsm_core.format.partition_path import partition_text
+from lsm_core.format.partitions import partition_text
 from lsm_core.maintenance.action import bucket_name
 from lsm_core.maintenance.checks.outcome import CheckReport, Question
 from lsm_core.metadata import manifests

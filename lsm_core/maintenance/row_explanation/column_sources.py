@@ -12,7 +12,7 @@ from functools import cached_property
 import numpy as np
 import pyarrow as pa
 
-from lsm_core.format.kv_layout import VALUE_KIND
+from lsm_core.format.schema import VALUE_KIND
 from lsm_core.merge import MergeFunction
 from lsm_core.merge.engines.aggregation import Aggregation
 from lsm_core.merge.engines.deduplicate import Deduplicate

@@ -8,9 +8,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from lsm_core.format.file_meta import SOURCE_COMPACT
-from lsm_core.format.kv_layout import SEQUENCE_NUMBER, VALUE_KIND
-from lsm_core.format.partition_path import partition_text
+from lsm_core.format.manifest import SOURCE_COMPACT
+from lsm_core.format.partitions import partition_text
+from lsm_core.format.schema import SEQUENCE_NUMBER, VALUE_KIND
 from lsm_core.maintenance.row_explanation.column_sources import Versions, supplies
 from lsm_core.maintenance.row_explanation.stored_versions import (
     HIDDEN_BY_LOOKUP,

@@ -11,9 +11,9 @@ import pyarrow as pa
 
 from lsm_core.errors import ColumnNotFound, InvalidFilter, UnsupportedFeature
 from lsm_core.files import open_kv
-from lsm_core.format.file_meta import DataFileMeta, ManifestEntry, table_to_entries
-from lsm_core.format.kv_layout import key_name
-from lsm_core.format.partition_path import partition_bytes
+from lsm_core.format.manifest import DataFileMeta, ManifestEntry, table_to_entries
+from lsm_core.format.partitions import partition_bytes
+from lsm_core.format.schema import key_name
 from lsm_core.format.snapshot import Snapshot
 from lsm_core.merge import KeySpec
 from lsm_core.metadata.indexes import DeletionFile, deletion_vectors, read_vector, require_in_place

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lsm_core.arrays import arrow_array, numpy_array, offsets_from, slice_places, valid_mask, values_of
-from lsm_core.format.kv_layout import VALUE_KIND
+from lsm_core.format.schema import VALUE_KIND
 from lsm_core.merge.comparable import (
     Ints,
     Mask,

@@ -12,7 +12,7 @@ from typing import ClassVar
 import numpy as np
 
 from lsm_core.arrays import arrow_array
-from lsm_core.format.kv_layout import KEY_PREFIX, LEVEL, SEQUENCE_NUMBER, VALUE_KIND
+from lsm_core.format.schema import KEY_PREFIX, LEVEL, SEQUENCE_NUMBER, VALUE_KIND
 from lsm_core.merge.engines.fold import FoldInput, FoldOutput, OpenState
 from lsm_core.merge.rows import Piece, emit
 from lsm_core.merge.sort_key import KeySpec

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lsm_core.errors import InvalidData, RetractNotSupported
-from lsm_core.format.kv_layout import KEY_PREFIX, LEVEL, SEQUENCE_NUMBER, VALUE_KIND
+from lsm_core.format.schema import KEY_PREFIX, LEVEL, SEQUENCE_NUMBER, VALUE_KIND
 from lsm_core.merge.comparable import Mask
 from lsm_core.merge.engines.errors import key_of, named_error
 from lsm_core.merge.engines.fold import (

@@ -19,8 +19,8 @@ import pyarrow.compute as pc
 from lsm_core.arrays import arrow_array, arrow_scalar, numpy_array, one_array
 from lsm_core.errors import UnsupportedFeature
 from lsm_core.files import open_append, open_kv
-from lsm_core.format.file_meta import DataFileMeta, table_to_entries
-from lsm_core.format.kv_layout import VALUE_KIND
+from lsm_core.format.manifest import DataFileMeta, table_to_entries
+from lsm_core.format.schema import VALUE_KIND
 from lsm_core.merge.digest import value_hashes
 from lsm_core.metadata.indexes import DeletionFile, read_vector
 from lsm_core.metadata.store import BucketMode, TableStore

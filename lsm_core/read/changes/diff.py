@@ -20,8 +20,8 @@ import pyarrow.compute as pc
 from lsm_core.arrays import arrow_array, arrow_scalar
 from lsm_core.errors import UnsupportedFeature
 from lsm_core.files import SpilledRun, SpillSpace
-from lsm_core.format.file_meta import DataFileMeta, table_to_entries
-from lsm_core.format.kv_layout import SEQUENCE_NUMBER, VALUE_KIND
+from lsm_core.format.manifest import DataFileMeta, table_to_entries
+from lsm_core.format.schema import SEQUENCE_NUMBER, VALUE_KIND
 from lsm_core.format.snapshot import Snapshot
 from lsm_core.merge import KeySpec, RunInput, merge_streams
 from lsm_core.merge.engines.internal import Differences

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lsm_core.errors import CorruptFile, InvalidOption, InvalidSchema
-from lsm_core.format.kv_layout import VALUE_KIND
+from lsm_core.format.schema import VALUE_KIND
 from lsm_core.format.snapshot import CommitKind, Snapshot
 from lsm_core.metadata import consumers, snapshots
 from lsm_core.metadata.indexes import DeletionFile, deletion_vectors, require_in_place

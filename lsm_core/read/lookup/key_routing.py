@@ -14,8 +14,8 @@ import pyarrow.compute as pc
 from lsm_core.arrays import arrow_array, empty_table, numpy_array, one_array, slice_places
 from lsm_core.errors import ColumnNotFound, InvalidFilter, UnsupportedFeature
 from lsm_core.format.binary_row import EMPTY_ROW, decode_rows, encode_rows
-from lsm_core.format.file_meta import ENTRY_SCHEMA, DataFileMeta, table_to_entries
 from lsm_core.format.hashing import bucket_of
+from lsm_core.format.manifest import ENTRY_SCHEMA, DataFileMeta, table_to_entries
 from lsm_core.format.snapshot import Snapshot
 from lsm_core.merge import ByteKeys, IntKeys, NormalisedKeys, normalise_keys
 from lsm_core.merge.comparable import Ints, Mask, flat

@@ -22,8 +22,8 @@ from lsm_core.files import kv_read_schema
 from lsm_core.files.append_reader import BATCH_ROWS, open_source
 from lsm_core.files.evolution import Evolution
 from lsm_core.format.binary_row import decode_rows
-from lsm_core.format.file_meta import DataFileMeta
-from lsm_core.format.kv_layout import key_names
+from lsm_core.format.manifest import DataFileMeta
+from lsm_core.format.schema import key_names
 from lsm_core.merge import KeySpec, NormalisedKeys, normalise_keys
 from lsm_core.merge.comparable import Ints
 from lsm_core.metadata.indexes import DeletionFile, read_vector

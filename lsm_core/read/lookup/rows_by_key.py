@@ -17,8 +17,8 @@ from lsm_core.files.append_reader import BATCH_ROWS, open_source
 from lsm_core.files.evolution import Evolution
 from lsm_core.files.formats import FileSource
 from lsm_core.files.positions import Deleted
-from lsm_core.format.file_meta import DataFileMeta
-from lsm_core.format.kv_layout import key_name
+from lsm_core.format.manifest import DataFileMeta
+from lsm_core.format.schema import key_name
 from lsm_core.format.snapshot import Snapshot
 from lsm_core.merge import KeySpec, NormalisedKeys, normalise_keys
 from lsm_core.merge.comparable import Ints

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from lsm_core.arrays import arrow_array, numpy_array
-from lsm_core.format.file_meta import DataFileMeta, ManifestEntry, entries_to_table
+from lsm_core.format.manifest import DataFileMeta, ManifestEntry, entries_to_table
 from lsm_core.merge import RowExpiry
 from lsm_core.merge.engines.expire_rows import Living
 from lsm_core.metadata.store import TableStore

@@ -11,9 +11,8 @@ import pyarrow.compute as pc
 
 from lsm_core.arrays import arrow_array, arrow_scalar, numpy_array, one_array
 from lsm_core.errors import DredgeError
-from lsm_core.format.file_meta import DataFileMeta
-from lsm_core.format.kv_layout import ROW_ID_ID, SEQUENCE_NUMBER_ID
-from lsm_core.format.schema import DataField, TableSchema
+from lsm_core.format.manifest import DataFileMeta
+from lsm_core.format.schema import ROW_ID_ID, SEQUENCE_NUMBER_ID, DataField, TableSchema
 from lsm_core.metadata.indexes import file_index
 from lsm_core.metadata.store import TableStore
 from lsm_core.read.predicate import Conjunct, Predicate

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from lsm_core.format.partition_path import partition_specs
+from lsm_core.format.partitions import partition_specs
 from lsm_core.format.schema import TableSchema
 from lsm_core.metadata import snapshots
 from lsm_core.metadata.store import TableStore

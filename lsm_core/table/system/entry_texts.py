@@ -13,8 +13,7 @@ import pyarrow.compute as pc
 from lsm_core.arrays import arrow_scalar, one_array
 from lsm_core.errors import DredgeError, UnsupportedFeature
 from lsm_core.format.binary_row import decode_rows
-from lsm_core.format.kv_layout import ROW_ID, SEQUENCE_NUMBER
-from lsm_core.format.schema import DataField
+from lsm_core.format.schema import ROW_ID, SEQUENCE_NUMBER, DataField
 from lsm_core.metadata.store import TableStore
 from lsm_core.read.prune.partition_pruning import decoded_rows
 from lsm_core.types import DataType, TypeRoot, parse

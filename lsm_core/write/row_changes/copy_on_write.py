@@ -18,8 +18,8 @@ import pyarrow.compute as pc
 
 from lsm_core.commit import CommitMessage, Committer, discard_on_failure
 from lsm_core.files import AppendFileWriter, open_append
-from lsm_core.format.file_meta import SOURCE_APPEND, DataFileMeta
-from lsm_core.format.kv_layout import ROW_ID, SEQUENCE_NUMBER
+from lsm_core.format.manifest import SOURCE_APPEND, DataFileMeta
+from lsm_core.format.schema import ROW_ID, SEQUENCE_NUMBER
 from lsm_core.metadata import manifests, support
 from lsm_core.metadata.row_tracking import tracks_rows, with_row_ids
 from lsm_core.metadata.store import TableStore

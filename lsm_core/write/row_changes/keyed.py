@@ -19,7 +19,7 @@ import pyarrow as pa
 from lsm_core.arrays import one_array
 from lsm_core.commit import Committer, discard_on_failure
 from lsm_core.errors import InvalidData
-from lsm_core.format.kv_layout import VALUE_KIND, kv_arrow_schema
+from lsm_core.format.schema import VALUE_KIND, kv_arrow_schema
 from lsm_core.merge import KeySpec, merge_function, merge_unsorted
 from lsm_core.merge.digest import digest
 from lsm_core.metadata.store import TableStore

@@ -23,8 +23,8 @@ from lsm_core.errors import CommitConflict, ConflictKind
 from lsm_core.files import AppendFileWriter, open_append
 from lsm_core.files.vector_writer import change_vectors
 from lsm_core.format.deletion_vector import DeletionVector
-from lsm_core.format.file_meta import SOURCE_APPEND, DataFileMeta
-from lsm_core.format.kv_layout import ROW_ID, SEQUENCE_NUMBER
+from lsm_core.format.manifest import SOURCE_APPEND, DataFileMeta
+from lsm_core.format.schema import ROW_ID, SEQUENCE_NUMBER
 from lsm_core.metadata import manifests, support
 from lsm_core.metadata.indexes import DeletionFile, read_vector, vector_files
 from lsm_core.metadata.row_tracking import tracks_rows, with_row_ids

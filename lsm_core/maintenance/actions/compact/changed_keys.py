@@ -14,8 +14,8 @@ from typing import Any, Final
 import pyarrow as pa
 
 from lsm_core.commit import CommitMessage
-from lsm_core.format.file_meta import DataFileMeta, table_to_entries
-from lsm_core.format.kv_layout import KEY_PREFIX
+from lsm_core.format.manifest import DataFileMeta, table_to_entries
+from lsm_core.format.schema import KEY_PREFIX
 from lsm_core.merge import KeySpec, RunInput, merge_streams
 from lsm_core.merge.engines.expire_rows import Living
 from lsm_core.merge.engines.internal import Differences

@@ -7,7 +7,7 @@ import pyarrow.compute as pc
 
 from lsm_core.arrays import arrow_scalar
 from lsm_core.errors import InvalidOption
-from lsm_core.format.file_meta import ADD
+from lsm_core.format.manifest import ADD
 from lsm_core.format.snapshot import CommitKind, Snapshot
 from lsm_core.metadata import manifests, snapshots
 from lsm_core.metadata.store import TableStore

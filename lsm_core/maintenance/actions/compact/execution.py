@@ -12,7 +12,7 @@ from lsm_core.commit import CommitMessage, Committer, abort, discard_on_failure
 from lsm_core.commit.message import WrittenFile
 from lsm_core.compact import BucketResult, BucketTask, Judge
 from lsm_core.errors import CommitConflict, DredgeError, PlanStale
-from lsm_core.format.file_meta import table_to_entries
+from lsm_core.format.manifest import table_to_entries
 from lsm_core.format.snapshot import Snapshot
 from lsm_core.maintenance.action import (
     PLAN_PROPERTY,

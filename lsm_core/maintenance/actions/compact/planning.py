@@ -13,8 +13,8 @@ import pyarrow.compute as pc
 from lsm_core.clock import written_span
 from lsm_core.commit.overwrite import moves_hidden_keys
 from lsm_core.errors import InvalidOption
-from lsm_core.format.file_meta import ENTRY_SCHEMA
-from lsm_core.format.partition_path import partition_bytes, partition_text
+from lsm_core.format.manifest import ENTRY_SCHEMA
+from lsm_core.format.partitions import partition_bytes, partition_text
 from lsm_core.format.snapshot import Snapshot
 from lsm_core.maintenance.action import Declined, MaintenancePlan, PlanEstimate, bucket_name
 from lsm_core.maintenance.actions.assign_buckets import AssignItem, seconds_of, waiting_items

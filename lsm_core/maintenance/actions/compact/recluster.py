@@ -25,8 +25,8 @@ from lsm_core.compact.clustering.sorting import Spread, sorted_batches
 from lsm_core.compact.row_digests import Content, content_of
 from lsm_core.errors import PlanStale, VerificationFailed
 from lsm_core.files import SpillSpace
-from lsm_core.format.file_meta import table_to_entries
-from lsm_core.format.partition_path import partition_text
+from lsm_core.format.manifest import table_to_entries
+from lsm_core.format.partitions import partition_text
 from lsm_core.maintenance.action import PLAN_PROPERTY, ApplyOutcome, Declined, MaintenancePlan, PlannedFile, RewriteItem
 from lsm_core.maintenance.actions.compact.compaction import CompactionReport, Verification
 from lsm_core.maintenance.actions.compact.sort_order import SortOrder

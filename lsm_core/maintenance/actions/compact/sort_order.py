@@ -10,7 +10,7 @@ from typing import Final
 from lsm_core.compact import BucketTask
 from lsm_core.compact.task import SortTask
 from lsm_core.errors import ColumnNotFound, InvalidOption, UnsupportedFeature
-from lsm_core.format.file_meta import DataFileMeta
+from lsm_core.format.manifest import DataFileMeta
 from lsm_core.maintenance.action import PlannedFile, facts_of
 from lsm_core.maintenance.actions.compact.compaction import CompactItem
 from lsm_core.merge.curves import HILBERT, ORDER, STRATEGIES, ZORDER, sortable

@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 
 from lsm_core.clock import local_offset_ms
-from lsm_core.format.file_meta import ADD, DataFileMeta, ManifestEntry, entries_to_table
-from lsm_core.format.manifest import IndexFileMeta
-from lsm_core.format.partition_path import partition_text
+from lsm_core.format.manifest import ADD, DataFileMeta, IndexFileMeta, ManifestEntry, entries_to_table
+from lsm_core.format.partitions import partition_text
 from lsm_core.maintenance.action import Declined, PlannedFile, bucket_name, facts_of
 from lsm_core.maintenance.actions.compact.compaction import CompactItem
 from lsm_core.maintenance.actions.compact.reasons import why_declined, why_not_packed, why_packed, why_picked

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from lsm_core.arrays import arrow_array, empty_table
 from lsm_core.errors import DredgeError
-from lsm_core.format.partition_path import escape
+from lsm_core.format.partitions import escape
 from lsm_core.maintenance.file_allowlist import BUCKET, EXTERNAL, HISTORY, METADATA, OwnFiles
 from lsm_core.maintenance.file_kinds import Place
 from lsm_core.metadata import schemas

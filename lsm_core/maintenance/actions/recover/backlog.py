@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lsm_core.arrays import arrow_array, arrow_scalar, numpy_array, one_array
-from lsm_core.format.file_meta import ENTRY_SCHEMA
+from lsm_core.format.manifest import ENTRY_SCHEMA
 from lsm_core.format.snapshot import Snapshot
 from lsm_core.metadata.live_files import live_parts
 from lsm_core.metadata.store import TableStore

@@ -18,8 +18,8 @@ import pyarrow as pa
 
 from lsm_core.commit.overwrite import partition_matcher
 from lsm_core.errors import CorruptFile, InvalidOption
-from lsm_core.format.file_meta import ENTRY_SCHEMA
-from lsm_core.format.partition_path import partition_text
+from lsm_core.format.manifest import ENTRY_SCHEMA
+from lsm_core.format.partitions import partition_text
 from lsm_core.format.snapshot import Snapshot
 from lsm_core.maintenance.action import (
     ActionWork,

@@ -11,9 +11,8 @@ import pyarrow.compute as pc
 
 from lsm_core.commit.conflicts import Rescan, blame
 from lsm_core.errors import CommitConflict, ConflictKind, CorruptFile, InvalidOption, PlanRefused, RefusalRule
-from lsm_core.format.file_meta import ADD, DELETE, DataFileMeta, table_to_entries
-from lsm_core.format.manifest import IndexFileMeta
-from lsm_core.format.partition_path import partition_text
+from lsm_core.format.manifest import ADD, DELETE, DataFileMeta, IndexFileMeta, table_to_entries
+from lsm_core.format.partitions import partition_text
 from lsm_core.format.snapshot import CommitKind, Snapshot
 from lsm_core.maintenance.action import PLAN_PROPERTY, bucket_name
 from lsm_core.maintenance.actions.compact.compaction import expiry_clock

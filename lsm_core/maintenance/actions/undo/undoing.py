@@ -23,8 +23,8 @@ from lsm_core.errors import (
     VerificationFailed,
 )
 from lsm_core.files.vector_writer import change_vectors
-from lsm_core.format.file_meta import SOURCE_COMPACT, DataFileMeta
-from lsm_core.format.partition_path import partition_text
+from lsm_core.format.manifest import SOURCE_COMPACT, DataFileMeta
+from lsm_core.format.partitions import partition_text
 from lsm_core.maintenance.action import (
     PLAN_PROPERTY,
     ActionWork,

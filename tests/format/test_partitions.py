@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from lsm_core.errors import CorruptFile, InvalidFilter, UnsupportedFeature
 from lsm_core.format import EMPTY_ROW, DataField, TableSchema, encode_row
 from lsm_core.format.java_text import date_text, float_text, local_date_time_text, time_text, timestamp_text
-from lsm_core.format.partition_path import (
+from lsm_core.format.partitions import (
     escape,
     partition_bytes,
     partition_dir,
