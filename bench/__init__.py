@@ -1,4 +1,8 @@
-"""Benchmarks; each compares Dredge with a limit measured in the same alternating run, never with a recorded number."""
+"""Benchmarks; each compares Dredge with a limit measured in the same alternating run, never with a recorded number.
+
+No package imports this one. Begin with `python -m bench --help`, or with
+`harness`, which runs the rounds.
+"""
 
 from __future__ import annotations
 

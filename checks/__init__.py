@@ -1,4 +1,8 @@
-"""Asset checks: conditions that block maintenance, the state of the file layout, and the rules of the data."""
+"""Asset checks: conditions that block maintenance, the state of the file layout, and the rules of the data.
+
+The checks of the engine are in `lsm_core.maintenance.checks`. This package only turns their reports into Dagster's
+results, and adds the checks that need Spark or great-expectations. Begin with `definition`.
+"""
 
 from __future__ import annotations
 

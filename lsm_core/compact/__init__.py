@@ -1,6 +1,7 @@
 """Compaction of one bucket: rewrite or upgrade a unit, verify the result, return a commit message.
 
-Nothing is published here.
+The choice of the files is in `lsm_core.tree`, and plans are in `lsm_core.maintenance`. Nothing is published here:
+`lsm_core.commit` turns the message into a snapshot. Begin with `unit`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Binary and text encodings of the table format: rows, hashes, schemas, snapshots, manifests, statistics, paths.
 
-No I/O, no clock.
+No I/O, no clock: functions convert bytes and texts to values and back, and never open a file. `lsm_core.metadata` reads
+and writes the files. Begin with `snapshot` and `manifest`, beside docs/format.md.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Merge of the versions of keys, on columns: one order, bounded windows, merge functions, digests.
 
-No I/O, clock or random.
+No I/O, clock or random: inputs and outputs are Arrow columns. The choice of files is in `lsm_core.tree`, and the
+row-at-a-time reference in `lsm_core.maintenance.reference`. Begin with `function`, the factory of merge engines.
 """
 
 from __future__ import annotations

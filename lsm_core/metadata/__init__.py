@@ -1,6 +1,8 @@
 """Reading and writing of a table's metadata.
 
-Store, schemas, snapshots, hints, manifests, tags, branches, consumers, support checks.
+It has the store (the state of one table), schemas, snapshots, hints, manifests, tags, branches and consumers, and the
+check of unsupported features. Data files are not opened here, and snapshots are published by `lsm_core.commit` only.
+Begin with `store` and `snapshots`.
 """
 
 from __future__ import annotations

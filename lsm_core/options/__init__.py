@@ -1,4 +1,8 @@
-"""Options of tables and catalogs: one registry of all keys with types and defaults, and typed views of them."""
+"""Options of tables and catalogs: one registry of all keys with types and defaults, and typed views of them.
+
+An option is declared once, in `keys`; its effect belongs to the package that uses it. Nothing here reads a table. Begin
+with `table_options`.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """Reading of tables: plan a scan of one snapshot, prune it, and stream merged rows.
 
-Compactions use the same merging streams.
+Compactions use the same merging streams. Nothing is written here; the order and folding of versions is in
+`lsm_core.merge`. Begin with `scan`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,8 @@
-"""File access: the FileIO protocol, local disks, object stores, fault injection, tracing and path checks."""
+"""File access: the FileIO protocol, local disks, object stores, fault injection, tracing and path checks.
+
+It knows no table format: paths and bytes only. All other packages access files through `FileIO`, so that tests can fail
+each step. Begin with `file_io`.
+"""
 
 from __future__ import annotations
 

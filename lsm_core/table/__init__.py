@@ -1,6 +1,8 @@
-"""The outermost names of the engine: catalogs, tables, their definitions, and the verbs to look after them.
+"""The facade of the engine: catalogs, tables, their definitions, and methods for every operation.
 
-Fetched on first use: who only looks over a warehouse need not wait for what writes, reads and alters tables.
+Names are imported on first use, so that listing a warehouse does not load the modules that write and alter tables. The
+packages below must not import this one; they take a `metadata.store.TableStore`. A method here only checks arguments
+and delegates. Begin with `table` and `catalog`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,8 @@
-"""The LSM tree as values: levels, the choice of files to compact, and the changes of each file. No I/O, no clock."""
+"""The LSM tree as values: levels, the choice of files to compact, and the changes of each file.
+
+No I/O, no clock, and no knowledge of merge engines: sizes, levels and key ranges decide. The execution is in
+`lsm_core.compact`. Begin with `model` and `universal`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Logical types: parsing, printing, mapping to Arrow, and row kinds."""
+"""Logical types: parsing, printing, mapping to Arrow, and row kinds.
+
+Values are converted here, never read from files. The casts follow Java's rules. Begin with `data_type` and `arrow`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Writing: rows to buckets, a bounded buffer, sorted and merged level-0 files (or append files), commit messages."""
+"""Writing: rows to buckets, a bounded buffer, sorted and merged level-0 files (or append files), commit messages.
+
+A writer publishes nothing: its messages go through `lsm_core.commit`. Merging is in `lsm_core.merge`, and the encoding
+of data files in `lsm_core.files`. Begin with `table_write`.
+"""
 
 from __future__ import annotations
 
