@@ -53,7 +53,6 @@ from lsm_core.spark.spark_tasks import (
     translated,
     use_this_python,
 )
-from lsm_core.spark.store_assignment import assigned, require_assignable
 from lsm_core.spark.write_folder import WriteFolder, new_family
 from lsm_core.storage.allocator import keep_small_arrays
 from lsm_core.table.schema_merging import merging_changes
@@ -67,6 +66,7 @@ from lsm_core.write.cross_partition import KeyMoves, Known
 from lsm_core.write.hash_indexes import HashIndexes, owner_of
 from lsm_core.write.hash_indexes import join_index_files as joined_indexes
 from lsm_core.write.incoming_rows import RowNumbering, Rows, as_rows, require_columns
+from lsm_core.write.store_assignment import assign_rows, require_assignable
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -332,7 +332,7 @@ class WriteJob:
                 rows = rows.drop_columns([kind_column])
             rows = rows.rename_columns(names_in_table(rows.column_names, self.store.schema))
             if self.assigns:
-                rows = assigned(rows, self.store.schema, zone, self.store.name, numbering)
+                rows = assign_rows(rows, self.store.schema, zone, self.store.name, numbering)
             rows = in_session_zone(rows, self.store.schema, zone, self.store.name)
             yield (task << _TASK_SHIFT) + seen, numbering, rows, kinds
             seen += piece.num_rows

@@ -4,23 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from sqlglot import exp
 
+from lsm_core.arrays import one_array
 from lsm_core.errors import ColumnNotFound, InvalidOption, UnsupportedFeature
+from lsm_core.format.schema import TableSchema
 from lsm_core.read import Predicate, parse_filter
 from lsm_core.read.predicate import ComputedPredicate
 from lsm_core.sql.acting import Session, StatementResult, committed_result, same_name, table_to_change
-from lsm_core.sql.column_types import type_text
 from lsm_core.sql.evaluating import RowEvaluator, Target, pushed_tests, row_evaluator
 from lsm_core.sql.local_dialect import parsed
+from lsm_core.sql.local_engine import SESSION_ZONE
 from lsm_core.table.writing import committed
 from lsm_core.types import DataType
 from lsm_core.write import row_changes
+from lsm_core.write.incoming_rows import RowNumbering, default_value, fit_column, require_castable
 from lsm_core.write.row_changes import ComputedValues
+from lsm_core.write.store_assignment import assign_rows, require_assignable
 
 if TYPE_CHECKING:
     from lsm_core.sql.inserting import QueryEngine
@@ -54,21 +59,87 @@ class Truth:
         return self.evaluator.matching(batch)
 
 
+NewValue: TypeAlias = "exp.Expr | pa.Scalar"
+"""New value of a column: an expression over the row, or the column's default."""
+
+
 @dataclass(frozen=True)
 class NewValues:
-    """New column values over batches of rows.
+    """New column values over batches of rows, in the columns' types by the rules of Spark's INSERT.
 
     Attributes:
         evaluator: evaluator of the expressions.
-        names: column of the table for each output name of the evaluator.
+        schema: schema of the table.
+        clauses: new values of each clause by column: the name of an evaluator's output, or a constant.
+        action: output that holds the number of each row's clause; "" if the only clause applies to all rows.
     """
 
     evaluator: RowEvaluator
-    names: Mapping[str, str]
+    schema: TableSchema
+    clauses: tuple[Mapping[str, str | pa.Scalar], ...]
+    action: str = ""
 
     def __call__(self, batch: pa.RecordBatch) -> Mapping[str, pa.Array]:
-        """Return the new values by column."""
-        return {column: self.evaluator.column(batch, name) for name, column in self.names.items()}
+        """Return the new values by column. Raises InvalidData for a value that its column cannot store."""
+        answer = self.evaluator.evaluate(batch)
+        if not self.action:
+            return stored_values(answer, self.clauses[0], self.schema, self.evaluator.table)
+        numbers = one_array(answer.column(self.action))
+        columns = {name: batch.column(name) for clause in self.clauses for name in clause}
+        for number, clause in enumerate(self.clauses):
+            places = np.arange(batch.num_rows)
+            mine = np.asarray(pc.equal(numbers, number).fill_null(False))  # noqa: FBT003
+            places[mine] += batch.num_rows
+            for name, values in stored_values(answer, clause, self.schema, self.evaluator.table).items():
+                columns[name] = pa.concat_arrays([columns[name], values]).take(pa.array(places))
+        return columns
+
+    def require_types(self) -> None:
+        """Raise InvalidData for a value whose type its column cannot store, before any row is read."""
+        kinds = self.schema.arrow_schema
+        fields = [
+            kinds.field(name) if self.schema.has_field(name) else pa.field(name, pa.int64())  # ids of tracked rows
+            for name in dict.fromkeys((*self.evaluator.needed, *self.schema.field_names))
+        ]
+        self(pa.RecordBatch.from_pylist([], schema=pa.schema(fields)))
+
+
+def stored_values(
+    answer: pa.Table, values: Mapping[str, str | pa.Scalar], schema: TableSchema, table: str
+) -> dict[str, pa.Array]:
+    """Return values of a query in the types of the columns that receive them, by the rules of Spark's INSERT.
+
+    Args:
+        answer: result of the query.
+        values: output of the query, or constant, by column of the table.
+        schema: schema of the table.
+        table: name of the table, for errors.
+
+    Raises:
+        InvalidData: a value or its type does not fit the column.
+    """
+    rows = pa.table(
+        {
+            name: pa.repeat(value, answer.num_rows) if isinstance(value, pa.Scalar) else answer.column(value)
+            for name, value in values.items()
+        }
+    )
+    numbering = RowNumbering(source="the new values")
+    require_assignable(rows.schema, schema, table)
+    require_castable(rows.schema, schema, table)
+    rows = assign_rows(rows, schema, SESSION_ZONE, table, numbering)
+    return {name: one_array(fit_column(rows.column(name), schema.field(name), table, numbering)) for name in values}
+
+
+def name_outputs(values: Mapping[str, NewValue], prefix: str) -> tuple[dict[str, exp.Expr], dict[str, str | pa.Scalar]]:
+    """Return the expressions among new values by output name, and the output or constant of each column."""
+    outputs: dict[str, exp.Expr] = {}
+    sources: dict[str, str | pa.Scalar] = {}
+    for place, (column, value) in enumerate(values.items()):
+        if isinstance(value, exp.Expr):
+            outputs[f"{prefix}{place}"] = value
+        sources[column] = f"{prefix}{place}" if isinstance(value, exp.Expr) else value
+    return outputs, sources
 
 
 def require_known(node: exp.Expr, *known: str) -> None:
@@ -131,9 +202,11 @@ def update(session: Session, text: str, engine: QueryEngine) -> StatementResult:
     table = table_to_change(session, target.name, "UPDATE")
     new = assignments_of(table, target, tree.expressions)
     row_filter = _make_filter(session, target, _where(tree), text)
-    outputs = {f"dredge_value_{place}": node for place, node in enumerate(new.values())}
+    outputs, sources = name_outputs(new, "dredge_value_")
     evaluator = row_evaluator(session.catalog, target, outputs, text)
-    values = ComputedValues(tuple(new), NewValues(evaluator, dict(zip(outputs, new, strict=True))))
+    new_values = NewValues(evaluator, table.schema, (sources,))
+    new_values.require_types()
+    values = ComputedValues(tuple(new), new_values)
     runs = _select_runs(engine, row_filter, evaluator)
     snapshot_id = row_changes.update_rows(table.store, row_filter, values, *runs)
     return committed_result(target.name, committed(table.store, snapshot_id))
@@ -180,7 +253,7 @@ def runs_of(engine: QueryEngine, evaluators: Sequence[RowEvaluator]) -> tuple[An
     return () if runs is None or sum(evaluator.size for evaluator in evaluators) > _SHIPPED else runs
 
 
-def assignments_of(table: Table, target: Target, items: list[exp.Expr]) -> dict[str, exp.Expr]:
+def assignments_of(table: Table, target: Target, items: list[exp.Expr]) -> dict[str, NewValue]:
     """Return the new values of SET by column.
 
     Args:
@@ -189,14 +262,14 @@ def assignments_of(table: Table, target: Target, items: list[exp.Expr]) -> dict[
         items: one `column = expression` each.
 
     Returns:
-        Expressions by column name; assignments to nested fields are joined into one value of the whole column.
+        New values by column name; assignments to nested fields are joined into one value of the whole column.
 
     Raises:
         ColumnNotFound: a column does not exist.
         InvalidOption: a column is set twice.
         UnsupportedFeature: the left side is neither a column nor a field of a column.
     """
-    assignments: dict[str, exp.Expr] = {}
+    assignments: dict[str, NewValue] = {}
     inside: dict[str, list[tuple[tuple[str, ...], exp.Expr]]] = {}
     for item in items:
         if not isinstance(item, exp.EQ) or not isinstance(item.this, exp.Column | exp.Dot):
@@ -251,12 +324,11 @@ def _set_fields(
     return exp.Struct(expressions=parts)
 
 
-def default_of(table: Table, name: str, value: exp.Expr) -> exp.Expr:
-    """Return the expression, or the column's default if the expression is the word DEFAULT."""
-    if not isinstance(value, exp.Column | exp.Var) or value.name.upper() != "DEFAULT" or value.args.get("table"):
+def default_of(table: Table, name: str, value: exp.Expr | None) -> NewValue:
+    """Return a new value of a column: its default or null for the word DEFAULT and for None, else the expression."""
+    if value is not None and (
+        not isinstance(value, exp.Column | exp.Var) or value.name.upper() != "DEFAULT" or value.args.get("table")
+    ):
         return value
     field = table.schema.field(name)
-    if field.default is None:
-        return exp.null()
-    kind = exp.DataType.build(type_text(field.type), dialect="spark")
-    return exp.cast(exp.Literal.string(field.default), kind)
+    return exp.null() if field.default is None else default_value(field, table.name)

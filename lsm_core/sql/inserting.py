@@ -14,7 +14,6 @@ from sqlglot import exp
 
 from lsm_core.errors import DredgeError, InvalidData, InvalidOption, UnsupportedFeature
 from lsm_core.format.partitions import partition_value
-from lsm_core.format.schema import DataField
 from lsm_core.sql.acting import (
     Session,
     StatementResult,
@@ -25,11 +24,13 @@ from lsm_core.sql.acting import (
     table_to_change,
 )
 from lsm_core.sql.local_dialect import parsed
+from lsm_core.sql.local_engine import SESSION_ZONE
 from lsm_core.sql.reading import StatementReader, all_rows_of, require_unique
 from lsm_core.sql.statements import CreateTable
 from lsm_core.table import Catalog
-from lsm_core.types import MAX_LENGTH, DataType, TypeRoot
-from lsm_core.types.casts import cast_values
+from lsm_core.types import to_sql
+from lsm_core.write.incoming_rows import RowNumbering, default_value, require_columns
+from lsm_core.write.store_assignment import assign_rows, require_assignable
 
 if TYPE_CHECKING:
     from lsm_core.table import Table
@@ -242,14 +243,24 @@ def write_stream(rows: pa.RecordBatchReader, plan: InsertPlan) -> int | None:
     constants = _constant_arrays(plan)
     fields = [field.with_name(name) for field, name in zip(rows.schema, names, strict=True)]
     schema = pa.schema([*fields, *((name, scalar.type) for name, scalar in constants.items())])
+    table_schema, name = plan.table.schema, plan.table.name
+    require_columns(schema, table_schema, name)
+    require_assignable(schema, table_schema, name)
+
+    def assign(batch: pa.RecordBatch, numbering: RowNumbering) -> pa.Table:
+        more = [pa.repeat(scalar, batch.num_rows) for scalar in constants.values()]
+        table = pa.Table.from_arrays([*batch.columns, *more], schema=schema)
+        return assign_rows(table, table_schema, SESSION_ZONE, name, numbering)
 
     def batches() -> Iterator[pa.RecordBatch]:
+        numbering = RowNumbering(source="the query's rows")
         for batch in rows:
-            more = [pa.repeat(scalar, batch.num_rows) for scalar in constants.values()]
-            yield pa.RecordBatch.from_arrays([*batch.columns, *more], schema=schema)
+            yield from assign(batch, numbering).to_batches()
+            numbering = numbering.after(batch.num_rows)
 
+    assigned_schema = assign(pa.RecordBatch.from_pylist([], schema=rows.schema), RowNumbering()).schema
     with closing(batches()) as stream:  # type: ignore[type-var]
-        return plan.table.write(pa.RecordBatchReader.from_batches(schema, stream), overwrite=plan.overwrite)
+        return plan.table.write(pa.RecordBatchReader.from_batches(assigned_schema, stream), overwrite=plan.overwrite)
 
 
 def _constant_arrays(plan: InsertPlan) -> dict[str, pa.Scalar]:
@@ -304,23 +315,38 @@ def literal_rows(statement: Insert, plan: InsertPlan) -> pa.Table | None:
 
 
 def _column(values: list[Any], table: Table, name: str) -> pa.Array:
+    """Return literals as values of a column, by the rules of Spark's INSERT.
+
+    Raises:
+        InvalidData: a literal does not fit, or has a fraction that a whole-number column would lose; Spark cuts it off.
+    """
     field = table.schema.field(name)
     if any(value is _DEFAULT for value in values):
-        default_value = None if field.default is None else _default(field)
-        values = [default_value if value is _DEFAULT else value for value in values]
+        default = None if field.default is None else default_value(field, table.name).as_py()
+        values = [default if value is _DEFAULT else value for value in values]
     kind = table.schema.arrow_schema.field(name).type
     values = [_name_fields(value, kind, table.name, name) for value in values]
     values = _unify_numbers(values, pa.types.is_floating(kind))
+    if pa.types.is_integer(kind):
+        lost = next((value for value in values if isinstance(value, Decimal | float) and value % 1), None)
+        if lost is not None:
+            advice = f"its fraction would be lost; write CAST({lost} AS {to_sql(field.type)}) to cut it off"
+            raise InvalidData(table.name, name, f"{lost} does not fit {to_sql(field.type)}: {advice}")
     try:
-        # Arrow would cut the fraction of a Decimal without an error.
-        if not pa.types.is_integer(kind) or not any(isinstance(value, Decimal) for value in values):
-            return pa.array(values, kind)
-    except (pa.ArrowException, TypeError, ValueError, OverflowError):
-        pass  # the values do not have the type, but may be cast to it
-    try:
-        return pa.array(values)
+        # Not in the column's type: Arrow would store true as 1, and 5 as a date.
+        array = pa.array(values, kind if _holds_map(kind) else None)
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
-        raise InvalidData(table.name, name, f"values of several types: {str(error).splitlines()[0]}") from error
+        reason = f"values of several types, or none of type {to_sql(field.type)}: {str(error).splitlines()[0]}"
+        raise InvalidData(table.name, name, reason) from error
+    rows = pa.table({name: array})
+    require_assignable(rows.schema, table.schema, table.name)
+    rows = assign_rows(rows, table.schema, SESSION_ZONE, table.name, RowNumbering(source="VALUES"))
+    return rows.column(name)
+
+
+def _holds_map(kind: pa.DataType) -> bool:
+    """Return whether values of a type have maps, whose literals Arrow reads only with their type."""
+    return pa.types.is_map(kind) or any(_holds_map(kind.field(place).type) for place in range(kind.num_fields))
 
 
 def _name_fields(value: Any, kind: pa.DataType, table: str, column: str) -> Any:
@@ -349,12 +375,6 @@ def _name_fields(value: Any, kind: pa.DataType, table: str, column: str) -> Any:
     if isinstance(value, list) and pa.types.is_list(kind):
         return [_name_fields(inner, kind.value_type, table, column) for inner in value]
     return value
-
-
-def _default(field: DataField) -> Any:
-    """Return the default of a column as a value of its type."""
-    text = DataType(TypeRoot.VARCHAR, length=MAX_LENGTH)
-    return cast_values(pa.array([field.default], pa.string()), text, field.type.with_nullable(nullable=True))[0].as_py()
 
 
 def _unify_numbers(values: list[Any], floating: bool) -> list[Any]:
@@ -406,10 +426,12 @@ def _is_pair(node: exp.Expr) -> bool:
 
 def _number(text: str) -> int | float | Decimal:
     if text.isdigit():
-        return int(text)
+        return int(text) if len(text) < _LONG_DIGITS else Decimal(text)
     return float(text) if "e" in text.lower() else Decimal(text)
 
 
+_LONG_DIGITS: Final = 19
+"""Digits from which a whole number may be too large for a BIGINT."""
 _NO_NUMBERS: Final = ("NaN", "Infinity", "-Infinity")
 _WHOLE: Final = ("tinyint", "smallint", "int", "bigint")
 

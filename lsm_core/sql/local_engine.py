@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
     from lsm_core.sql.inserting import InsertPlan
 
+SESSION_ZONE: Final = "UTC"
+"""Time zone in which DataFusion evaluates queries."""
 _UNLIMITED: Final = (1 << 63) - 1
 _OPENED: Final = 5
 """Maximum attempts to open the tables of a query such that all mentions of a table share one snapshot."""
@@ -129,7 +131,7 @@ def new_context(partitions: int = 0) -> datafusion.SessionContext:
 
     settings = {
         "datafusion.sql_parser.parse_float_as_decimal": "true",
-        "datafusion.execution.time_zone": "UTC",
+        "datafusion.execution.time_zone": SESSION_ZONE,
         "datafusion.catalog.information_schema": "false",
     }
     config = SessionConfig()

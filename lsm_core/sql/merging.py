@@ -21,12 +21,22 @@ from lsm_core.read import Predicate, parse_filter
 from lsm_core.read.predicate import ComputedPredicate
 from lsm_core.read.sql_text import EXACT_TYPES
 from lsm_core.sql.acting import Session, StatementResult, committed_result, same_name, table_to_change
-from lsm_core.sql.changing import NewValues, assignments_of, default_of, require_known, runs_of
+from lsm_core.sql.changing import (
+    NewValue,
+    NewValues,
+    assignments_of,
+    default_of,
+    name_outputs,
+    require_known,
+    runs_of,
+    stored_values,
+)
 from lsm_core.sql.evaluating import RowEvaluator, Target, row_evaluator, several_matches, source_query
 from lsm_core.sql.local_dialect import parsed
 from lsm_core.sql.reading import all_rows_of
 from lsm_core.table.writing import committed
 from lsm_core.write import row_changes
+from lsm_core.write.incoming_rows import conform
 from lsm_core.write.row_changes import ComputedValues
 
 if TYPE_CHECKING:
@@ -52,7 +62,7 @@ class Clause:
 
     kind: str
     condition: exp.Expr | None
-    values: Mapping[str, exp.Expr] | None
+    values: Mapping[str, NewValue] | None
 
 
 @dataclass(frozen=True)
@@ -117,7 +127,10 @@ def merge(session: Session, text: str, engine: QueryEngine) -> StatementResult:
             None if clause.condition is None else _rename_aliases(clause.condition, names),
             None
             if clause.values is None
-            else {name: _rename_aliases(value, names) for name, value in clause.values.items()},
+            else {
+                name: _rename_aliases(value, names) if isinstance(value, exp.Expr) else value
+                for name, value in clause.values.items()
+            },
         )
         for clause in clauses
     ]
@@ -147,19 +160,7 @@ class _Merge:
             return row_changes.merge_rows(self.table.store, None, ComputedValues((), _nothing), additions)
         changing = [self._without_keys(clause) for clause in changing]
         columns = tuple(dict.fromkeys(name for clause in changing for name in clause.values or ()))
-        names = {f"dredge_value_{place}": column for place, column in enumerate(columns)}
-        tests = [self._test(clause) for clause in changing]
-        outputs: dict[str, exp.Expr] = {
-            _ACTION: _case(zip(tests, map(exp.Literal.number, range(len(tests))), strict=True))
-        }
-        for name, column in names.items():
-            old = exp.column(
-                exp.to_identifier(column, quoted=True), table=exp.to_identifier(self.target.alias, quoted=True)
-            )
-            choices = (
-                (test, (clause.values or {}).get(column, old)) for test, clause in zip(tests, changing, strict=True)
-            )
-            outputs[name] = _case(choices, old)
+        outputs, sources = self._outputs(changing)
         evaluator = row_evaluator(
             self.session.catalog,
             self.target,
@@ -173,9 +174,9 @@ class _Merge:
         if matched and not (len(matched) == 1 and matched[0].values is None and matched[0].condition is None):
             evaluator.single = several_matches(self.table.name)
         deleting = tuple(place for place, clause in enumerate(changing) if clause.values is None)
-        values = ComputedValues(
-            columns, NewValues(evaluator, names), _Deletes(evaluator, deleting) if deleting else None
-        )
+        new_values = NewValues(evaluator, self.table.schema, sources, _ACTION)
+        new_values.require_types()
+        values = ComputedValues(columns, new_values, _Deletes(evaluator, deleting) if deleting else None)
         necessary = self._range() if len(matched) == len(changing) else None
         predicate = ComputedPredicate.of(_Acts(evaluator), evaluator.needed, necessary)
         return row_changes.merge_rows(
@@ -190,21 +191,35 @@ class _Merge:
         parts = [part.copy() for part in (own, clause.condition) if part is not None]
         return exp.and_(*parts) if parts else exp.true()
 
+    def _outputs(
+        self, clauses: Sequence[Clause]
+    ) -> tuple[dict[str, exp.Expr], tuple[Mapping[str, str | pa.Scalar], ...]]:
+        """Return the outputs of a query for clauses: the number of each row's clause, and the values of each clause.
+
+        Each value is an output of its own, null in the rows of other clauses. One output for several clauses would give
+        their values a common type, which loses digits.
+        """
+        tests = [self._test(clause) for clause in clauses]
+        action = exp.paren(_case(zip(tests, map(exp.Literal.number, range(len(tests))), strict=True)))
+        outputs: dict[str, exp.Expr] = {_ACTION: action}
+        sources = []
+        for number, clause in enumerate(clauses):
+            computed, chosen = name_outputs(clause.values or {}, f"dredge_value_{number}_")
+            applies = exp.EQ(this=action, expression=exp.Literal.number(number))
+            outputs |= {name: _case([(applies, value)]) for name, value in computed.items()}
+            sources.append(chosen)
+        return outputs, tuple(sources)
+
     def _added(self, clauses: Sequence[Clause], snapshot_id: int | None) -> pa.Table | None:
         """Return the rows to add: unmatched source rows at the snapshot, by the first clause that applies to each."""
-        columns = list(dict.fromkeys(name for clause in clauses for name in clause.values or ()))
-        tests = [self._test(clause) for clause in clauses]
-        names = {f"dredge_value_{place}": column for place, column in enumerate(columns)}
-        outputs = {_ACTION: _case(zip(tests, map(exp.Literal.number, range(len(tests))), strict=True))}
-        for name, column in names.items():
-            choices = (
-                (test, (clause.values or {}).get(column, exp.null()))
-                for test, clause in zip(tests, clauses, strict=True)
-            )
-            outputs[name] = _case(choices)
+        outputs, sources = self._outputs(clauses)
         rows = source_query(self.session.catalog, self.target, outputs, self.on, self.source, self.alias, snapshot_id)
-        rows = rows.filter(pc.is_valid(rows.column(_ACTION))).drop_columns([_ACTION])
-        return rows.rename_columns(columns)
+        added = []
+        for number, values in enumerate(sources):
+            mine = rows.filter(pc.equal(rows.column(_ACTION), number))
+            columns = stored_values(mine, values, self.table.schema, self.table.name)
+            added.append(conform(pa.table(columns), self.table.schema, self.table.name))
+        return pa.concat_tables(added)
 
     def _without_keys(self, clause: Clause) -> Clause:
         """Remove assignments that set a key column to its value in ON; other key changes are refused later."""
@@ -280,9 +295,9 @@ def _nothing(batch: pa.RecordBatch) -> Mapping[str, pa.Array]:
     return {}
 
 
-def _case(pairs: Any, default: exp.Expr | None = None) -> exp.Expr:
+def _case(pairs: Any) -> exp.Expr:
     ifs = [exp.If(this=test.copy(), true=value.copy()) for test, value in pairs]
-    return exp.Case(ifs=ifs, default=None if default is None else default.copy())
+    return exp.Case(ifs=ifs)
 
 
 def _clause(node: exp.Expr, table: Table, target: Target, alias: str, source: pa.Table) -> Clause:
@@ -309,9 +324,9 @@ def _clause(node: exp.Expr, table: Table, target: Target, alias: str, source: pa
     raise UnsupportedFeature(f"WHEN {kind.upper()} THEN {then.sql(dialect='spark')}; it takes {takes}", table.name)
 
 
-def _of_source(table: Table, alias: str, source: pa.Table) -> dict[str, exp.Expr]:
+def _of_source(table: Table, alias: str, source: pa.Table) -> dict[str, NewValue]:
     """Return the source column for each column of the table, by name. Raises ColumnNotFound."""
-    values_by_column: dict[str, exp.Expr] = {}
+    values_by_column: dict[str, NewValue] = {}
     for name in table.schema.field_names:
         try:
             other = same_name("of the source", name, source.column_names)
@@ -326,7 +341,7 @@ def _of_source(table: Table, alias: str, source: pa.Table) -> dict[str, exp.Expr
 
 def _read_update(
     then: exp.Update, kind: str, table: Table, target: Target, alias: str, source: pa.Table
-) -> dict[str, exp.Expr]:
+) -> dict[str, NewValue]:
     items = then.args.get("expressions")
     everything = isinstance(items, exp.Star) or (items and isinstance(items[0], exp.Star))
     if not everything:
@@ -336,7 +351,7 @@ def _read_update(
     return _of_source(table, alias, source)
 
 
-def _read_insert(then: exp.Insert, table: Table, alias: str, source: pa.Table) -> dict[str, exp.Expr]:
+def _read_insert(then: exp.Insert, table: Table, alias: str, source: pa.Table) -> dict[str, NewValue]:
     if isinstance(then.this, exp.Star):
         return _of_source(table, alias, source)
     values = then.expression.expressions if isinstance(then.expression, exp.Tuple) else [then.expression]

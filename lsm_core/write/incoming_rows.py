@@ -207,19 +207,24 @@ def require_columns(incoming: pa.Schema, schema: TableSchema, table: str) -> Non
     """
     _require_names(incoming.names, schema, table)
     for field in schema.fields:
-        place = incoming.get_field_index(field.name)
-        if place < 0:
-            if field.default is None and not field.type.nullable:
-                raise InvalidData(table, field.name, _MISSING)
+        if field.name not in incoming.names and field.default is None and not field.type.nullable:
+            raise InvalidData(table, field.name, _MISSING)
+    require_castable(incoming, schema, table)
+
+
+def require_castable(incoming: pa.Schema, schema: TableSchema, table: str) -> None:
+    """Raise InvalidData for an incoming column of the table whose type never fits."""
+    for column in incoming:
+        if not schema.has_field(column.name):
             continue
-        kind = incoming.field(place).type
+        own, kind = schema.field(column.name).type, column.type
         try:
-            if _nesting(kind) != _nesting(to_arrow(field.type)) and not pa.types.is_null(kind):
+            if _nesting(kind) != _nesting(to_arrow(own)) and not pa.types.is_null(kind):
                 raise pa.ArrowNotImplementedError("one of them is nested in another way")
-            _shaped(pa.nulls(0, kind), field.type)
+            _shaped(pa.nulls(0, kind), own)
         except pa.ArrowException as error:
-            reason = f"values of type {kind} do not fit {to_sql(field.type)}: {str(error).splitlines()[0]}"
-            raise InvalidData(table, field.name, reason) from error
+            reason = f"values of type {kind} do not fit {to_sql(own)}: {str(error).splitlines()[0]}"
+            raise InvalidData(table, column.name, reason) from error
 
 
 def _nesting(kind: pa.DataType) -> str:
@@ -319,18 +324,18 @@ def _column(
 ) -> pa.ChunkedArray:
     target = to_arrow(field.type)
     if field.name in names:
-        column = _fitted(data.column(field.name), field, table, numbering)
+        column = fit_column(data.column(field.name), field, table, numbering)
         if field.default is None or not field.type.nullable or not column.null_count:
             return column
-        return pc.if_else(pc.is_null(column), _default(field, table), column)
+        return pc.if_else(pc.is_null(column), default_value(field, table), column)
     if field.default is not None:
-        return pa.chunked_array([pa.repeat(_default(field, table), data.num_rows)])
+        return pa.chunked_array([pa.repeat(default_value(field, table), data.num_rows)])
     if not field.type.nullable:
         raise InvalidData(table, field.name, _MISSING)
     return pa.chunked_array([pa.nulls(data.num_rows, target)])
 
 
-def _default(field: DataField, table: str) -> pa.Scalar:
+def default_value(field: DataField, table: str) -> pa.Scalar:
     """Return a column's default, which schemas hold as text, as a value of the column's type."""
     try:
         return cast_values(pa.array([field.default], pa.string()), _TEXT, field.type)[0]
@@ -338,7 +343,11 @@ def _default(field: DataField, table: str) -> pa.Scalar:
         raise InvalidData(table, field.name, f"the column's default cannot be used: {error}") from error
 
 
-def _fitted(column: pa.ChunkedArray, field: DataField, table: str, numbering: RowNumbering) -> pa.ChunkedArray:
+def fit_column(column: pa.ChunkedArray, field: DataField, table: str, numbering: RowNumbering) -> pa.ChunkedArray:
+    """Return the values of a column cast to the table's type without loss; nulls stay.
+
+    Raises InvalidData, which names the column and the first row that does not fit.
+    """
     kind, chunks = to_arrow(field.type), []
     for chunk in column.chunks:
         try:

@@ -14,8 +14,8 @@ import pytest
 
 from lsm_core.errors import InvalidData
 from lsm_core.spark import register, write_table
-from lsm_core.spark.store_assignment import assigned, require_assignable
 from lsm_core.write.incoming_rows import ALL
+from lsm_core.write.store_assignment import assign_rows, require_assignable
 from tests.spark.tables import make_table
 from tests.support.samples import one_in
 
@@ -93,14 +93,14 @@ def test_a_number_that_would_become_null_is_refused(tmp_path: Path, column: str,
     with pytest.raises(
         InvalidData, match=r"db\.t, column 'm': row 1 \(from 0\) of the rows given: .* does not fit DECIMAL\(6, 2\)"
     ):
-        assigned(pa.table({column: values}), table.schema, None, table.name, ALL)
+        assign_rows(pa.table({column: values}), table.schema, None, table.name, ALL)
 
 
 def test_values_that_arrow_casts_alike_are_left_alone(tmp_path: Path) -> None:
     table = make_table(tmp_path, fields=FIELDS)
     rows = pa.table({"k": pa.array([1], pa.int64()), "x": pa.array([1.5], pa.float32()), "s": ["a"], "z": [1]})
-    assert assigned(rows, table.schema, None, table.name, ALL).equals(rows)
-    cut = assigned(
+    assert assign_rows(rows, table.schema, None, table.name, ALL).equals(rows)
+    cut = assign_rows(
         pa.table({"whole": [Decimal("-0.9")], "d": [dt.datetime(1969, 12, 31, 1, tzinfo=ZoneInfo("UTC"))]}),
         table.schema,
         "UTC",

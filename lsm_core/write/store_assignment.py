@@ -1,11 +1,11 @@
-"""Casts of written rows to the table's types as Spark's INSERT makes them (its ANSI store assignment).
+"""Casts of values to the types of a table's columns as Spark's INSERT makes them (its ANSI store assignment).
 
-`save()` and SQL thus agree. Values that INSERT silently makes null or infinite (NaN as DECIMAL, 1e300 as FLOAT) are
-refused.
+All doors that Spark's users know apply these rules: `save()`, `write_table`, streams, and INSERT, UPDATE, MERGE and
+CREATE TABLE ... AS SELECT of both SQL engines. Spark casts the rows of its own INSERT before the format receives them.
+Values that Spark would silently make null or infinite (NaN as DECIMAL, 1e300 as FLOAT) are refused.
 
-Spark casts the rows of INSERT before the format receives them. Rows of `save()`, `write_table` and streams arrive in
-their own types. This module decides which types are accepted and how their values are converted. Values inside arrays,
-maps and structs are cast as `Table.write` does.
+This module decides which types are accepted and converts the values that `Table.write` would cast in another way.
+Values inside arrays, maps and structs are cast as `Table.write` does, from the types that Spark accepts.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from lsm_core.arrays import one_array
 from lsm_core.errors import InvalidData
 from lsm_core.format.schema import TableSchema
-from lsm_core.types import DataType, TypeRoot, to_sql
+from lsm_core.types import DataType, TypeRoot, to_arrow, to_sql
 from lsm_core.types.casts.java_floats import float_column
 from lsm_core.types.casts.numbers import decimal_of_text
 from lsm_core.types.casts.to_text import printed
@@ -29,7 +29,8 @@ _WHOLE: Final = frozenset({TypeRoot.TINYINT, TypeRoot.SMALLINT, TypeRoot.INT, Ty
 _FLOATS: Final = {TypeRoot.FLOAT: pa.float32(), TypeRoot.DOUBLE: pa.float64()}
 _NUMBERS: Final = _WHOLE | _FLOATS.keys() | {TypeRoot.DECIMAL}
 _TEXTS: Final = frozenset({TypeRoot.CHAR, TypeRoot.VARCHAR})
-_TIMES: Final = frozenset({TypeRoot.DATE, TypeRoot.TIMESTAMP, TypeRoot.TIMESTAMP_LTZ})
+_INSTANTS: Final = frozenset({TypeRoot.TIMESTAMP, TypeRoot.TIMESTAMP_LTZ})
+_TIMES: Final = _INSTANTS | {TypeRoot.DATE}
 _BINARIES: Final = frozenset({TypeRoot.BINARY, TypeRoot.VARBINARY})
 _WIDE: Final = 76
 _WIDEST: Final = 38
@@ -56,8 +57,12 @@ def require_assignable(incoming: pa.Schema, schema: TableSchema, table: str) -> 
 
 
 def _is_assignable(source: pa.DataType, kind: DataType) -> bool:
-    if pa.types.is_null(source) or pa.types.is_nested(source):
+    if pa.types.is_dictionary(source):
+        source = source.value_type
+    if pa.types.is_null(source) or source.equals(to_arrow(kind)):
         return True
+    if pa.types.is_nested(source):
+        return all(_is_assignable(inner, own) for inner, own in _inner_types(source, kind))
     if pa.types.is_integer(source) or pa.types.is_floating(source) or pa.types.is_decimal(source):
         return kind.root in _NUMBERS or kind.root in _TEXTS
     if pa.types.is_boolean(source):
@@ -69,7 +74,19 @@ def _is_assignable(source: pa.DataType, kind: DataType) -> bool:
     return kind.root not in _NUMBERS | _TIMES | _BINARIES | {TypeRoot.BOOLEAN}
 
 
-def assigned(rows: pa.Table, schema: TableSchema, zone: str | None, table: str, numbering: RowNumbering) -> pa.Table:
+def _inner_types(source: pa.DataType, kind: DataType) -> list[tuple[pa.DataType, DataType]]:
+    """Return the incoming and the own type of each part that a nested type and its column share."""
+    if pa.types.is_struct(source):
+        own = {field.name: field.type for field in kind.fields}
+        return [(field.type, own[field.name]) for field in source if field.name in own]
+    if pa.types.is_map(source) and kind.key is not None and kind.value is not None:
+        return [(source.key_type, kind.key), (source.item_type, kind.value)]
+    if not pa.types.is_map(source) and kind.element is not None:
+        return [(source.value_type, kind.element)]
+    return []
+
+
+def assign_rows(rows: pa.Table, schema: TableSchema, zone: str | None, table: str, numbering: RowNumbering) -> pa.Table:
     """Return rows with values cast to the table's types as by Spark's INSERT.
 
     Only casts that differ from those of `Table.write` are made here.
@@ -128,6 +145,8 @@ def _cast(column: pa.Array, kind: DataType, zone: str | None) -> pa.Array:
         return rounded.cast(pa.decimal256(_WIDE, kind.scale or 0))
     if kind.root in _TEXTS:
         return _as_text(column, zone)
+    if kind.root in _INSTANTS and pa.types.is_timestamp(source) and source.unit == "ns" and (kind.precision or 0) <= 6:
+        return pc.floor_temporal(column, unit="microsecond").cast(pa.timestamp("us", source.tz))  # Spark has no others
     if kind.root is TypeRoot.DATE and pa.types.is_timestamp(source):
         return pc.floor_temporal(_shown(column, zone), unit="day").cast(pa.date32())
     return column
