@@ -27,6 +27,7 @@ from lsm_core import Catalog, Table
 from lsm_core.clock import clock_from
 from lsm_core.errors import InvalidData
 from lsm_core.maintenance import checks_of
+from lsm_core.maintenance.checks.bucket_sample import question_at
 from lsm_core.maintenance.checks.expected_rows import ExpectedRows, merged_by_rules, replayed_changelog, rows_before
 from lsm_core.maintenance.checks.outcome import Question
 from lsm_core.maintenance.checks.row_comparison import (
@@ -38,7 +39,6 @@ from lsm_core.maintenance.checks.row_comparison import (
     compare_keys,
     compare_rows,
 )
-from lsm_core.maintenance.checks.sampled_rows import question_at
 from lsm_core.metadata.store import TableStore
 
 SNAPSHOT_ATTRIBUTE: Final = "dredge.snapshot"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dagster as dg
 
 from checks.definition import failed_result
-from lsm_core.maintenance.checks.tree_validity import inspect_tree
+from lsm_core.maintenance.checks.metadata_validity import inspect_tree
 from lsm_core.metadata.store import TableStore
 from platform_core.metadata import plain_cell
 

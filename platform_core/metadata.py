@@ -13,7 +13,7 @@ import yaml
 from lsm_core.cli.render import visible
 from lsm_core.maintenance import BucketHealth, Declined, MaintenancePlan
 from lsm_core.maintenance.action import PlanEstimate, bucket_name, size_text
-from lsm_core.maintenance.cost import Calibration
+from lsm_core.maintenance.actions.compact.planning import Calibration
 from lsm_core.maintenance.score import Part
 from lsm_core.maintenance.table_ranking import score_of
 from lsm_core.options import misnamed, not_acted_on

@@ -25,6 +25,9 @@ from lsm_core.maintenance.actions.assign_buckets import waiting_items as waiting
 from lsm_core.maintenance.actions.compact.compaction import CompactionReport as CompactionReport
 from lsm_core.maintenance.actions.compact.compaction import CompactItem as CompactItem
 from lsm_core.maintenance.actions.compact.compaction import Verification as Verification
+from lsm_core.maintenance.actions.compact.planning import Calibration as Calibration
+from lsm_core.maintenance.actions.compact.planning import calibrate as calibrate
+from lsm_core.maintenance.actions.compact.planning import calibration_of as calibration_of
 from lsm_core.maintenance.actions.compact.planning import plan_compaction as plan_compaction
 from lsm_core.maintenance.actions.compact_manifests import (
     ManifestCompactionReport as ManifestCompactionReport,
@@ -99,9 +102,6 @@ from lsm_core.maintenance.checks.outcome import CheckLimits as CheckLimits
 from lsm_core.maintenance.checks.outcome import CheckReport as CheckReport
 from lsm_core.maintenance.checks.outcome import DeepRead as DeepRead
 from lsm_core.maintenance.checks.outcome import PageProblem as PageProblem
-from lsm_core.maintenance.cost import Calibration as Calibration
-from lsm_core.maintenance.cost import calibrate as calibrate
-from lsm_core.maintenance.cost import calibration_of as calibration_of
 from lsm_core.maintenance.file_holders import Holder as Holder
 from lsm_core.maintenance.file_holders import HolderKind as HolderKind
 from lsm_core.maintenance.holder_sizes import holds as holds
@@ -112,8 +112,6 @@ from lsm_core.maintenance.ledger import iterate_ledger as iterate_ledger
 from lsm_core.maintenance.ledger import read_ledger as read_ledger
 from lsm_core.maintenance.observe import BucketHealth as BucketHealth
 from lsm_core.maintenance.observe import health as health
-from lsm_core.maintenance.reports import BucketDifference as BucketDifference
-from lsm_core.maintenance.reports import VerifyReport as VerifyReport
 from lsm_core.maintenance.row_explanation.explain_row import ColumnStory as ColumnStory
 from lsm_core.maintenance.row_explanation.explain_row import RowStory as RowStory
 from lsm_core.maintenance.row_explanation.explain_row import RowVersion as RowVersion
@@ -137,5 +135,7 @@ from lsm_core.maintenance.unplanned_actions import rename_tag as rename_tag
 from lsm_core.maintenance.unplanned_actions import reset_consumer as reset_consumer
 from lsm_core.maintenance.verification_scope import Proof as Proof
 from lsm_core.maintenance.verification_scope import proof_of as proof_of
+from lsm_core.maintenance.verify import BucketDifference as BucketDifference
 from lsm_core.maintenance.verify import ReferenceJudge as ReferenceJudge
+from lsm_core.maintenance.verify import VerifyReport as VerifyReport
 from lsm_core.maintenance.verify import verify_snapshots as verify_snapshots

@@ -1,7 +1,8 @@
 """Ledger of a table's maintenance runs: one JSON-lines file per run, created once and never changed.
 
 Writers do not conflict, because every run has its own file, whose name sorts by time. Readers skip members that they do
-not know: an entry that is damaged or of a newer version is reported by name and hides no other.
+not know: an entry that is damaged or of a newer version is reported by name and hides no other. Waits of writers for
+their compactions have entries too.
 """
 
 from __future__ import annotations
@@ -16,18 +17,22 @@ import socket
 import sys
 import uuid
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
 from lsm_core.errors import CorruptFile, DredgeError, InvalidData, InvalidOption, StorageFull, StorageRefused
+from lsm_core.format.partitions import partition_text
 from lsm_core.json_reader import parse_json
-from lsm_core.maintenance.action import PLAN_PROPERTY, Applied, MaintenancePlan, find_action
+from lsm_core.maintenance.action import PLAN_PROPERTY, Applied, MaintenancePlan, bucket_name, find_action
 from lsm_core.metadata import snapshots
 from lsm_core.metadata.store import TableStore
 from lsm_core.storage import check_name
+
+if TYPE_CHECKING:
+    from lsm_core.write.background import WriteStall
 
 _LOG: Final = logging.getLogger(__name__)
 _SUFFIX: Final = ".jsonl"
@@ -361,3 +366,48 @@ def _is_whole(value: object) -> bool:
 
 def _is_span(value: object) -> bool:
     return isinstance(value, float) or (isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**53)
+
+
+def record_stalls(store: TableStore, stalls: Sequence[WriteStall], commit_user: str) -> None:
+    """Add one ledger entry for all waits of a writer; a ledger that cannot be written is logged.
+
+    Args:
+        store: the table.
+        stalls: at least one wait.
+        commit_user: commit user of the writer.
+    """
+    seconds: dict[tuple[bytes, int], float] = {}
+    runs: dict[tuple[bytes, int], int] = {}
+    for stall in stalls:
+        place = stall.partition, stall.bucket
+        seconds[place] = seconds.get(place, 0.0) + stall.seconds
+        runs[place] = max(runs.get(place, 0), stall.sorted_runs)
+    lines = tuple(
+        {
+            "event": "stalled",
+            "bucket": bucket_name(partition_text(store.schema, partition, store.options), bucket),
+            "seconds": round(waited, 3),
+            "sorted_runs": runs[partition, bucket],
+        }
+        for (partition, bucket), waited in sorted(seconds.items(), key=lambda entry: -entry[1])
+    )
+    run_id, total = new_run_id(store, WRITE_STALL), round(sum(seconds.values()), 3)
+    report = {
+        "stalls": len(stalls),
+        "stalled_seconds": total,
+        "sorted_runs": max(runs.values()),
+        "stop_trigger": store.options.stop_trigger,
+        "commit_user": commit_user,
+    }
+    entry = LedgerEntry(
+        run_id,
+        WRITE_STALL,
+        store.name,
+        store.clock.now_ms(),
+        DONE,
+        who=this_process(),
+        seconds=total,
+        report=report,
+        lines=lines,
+    )
+    write_or_warn(store, entry)

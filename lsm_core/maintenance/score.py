@@ -15,8 +15,13 @@ from lsm_core.arrays import arrow_array, numpy_array
 from lsm_core.errors import DredgeError, UnsupportedFeature
 from lsm_core.format.snapshot import Snapshot
 from lsm_core.maintenance.action import size_text
-from lsm_core.maintenance.actions.compact.delta_commits import FullCompactionsByCommits, commits_between_full
-from lsm_core.maintenance.actions.compact.unit_choice import NOTHING_DELETED, choose_bins, decide
+from lsm_core.maintenance.actions.compact.unit_choice import (
+    NOTHING_DELETED,
+    FullCompactionsByCommits,
+    choose_bins,
+    commits_between_full,
+    decide,
+)
 from lsm_core.maintenance.history_health import GRACE_MS, HistoryDebt, history_debt
 from lsm_core.metadata.store import TableStore
 from lsm_core.metadata.tree_files import tree_files

@@ -20,8 +20,8 @@ import pyarrow.compute as pc
 from lsm_core.arrays import arrow_array, numpy_array
 from lsm_core.errors import InvalidOption
 from lsm_core.format.snapshot import CommitKind, Snapshot
+from lsm_core.maintenance.actions.compact.planning import Calibration, calibration_of, compaction_seconds
 from lsm_core.maintenance.actions.compact.unit_choice import NOTHING_EXPIRED, choose_bins, decide, levels_of, task_of
-from lsm_core.maintenance.cost import Calibration, calibration_of, compaction_seconds
 from lsm_core.metadata import manifests, snapshots
 from lsm_core.metadata.store import TableStore
 from lsm_core.metadata.support import require_compactable

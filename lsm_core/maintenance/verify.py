@@ -32,10 +32,9 @@ from lsm_core.maintenance.actions.compact.compaction import expiry_clock
 from lsm_core.maintenance.reference import Row, builds_rows, key_order, merge_by_key
 from lsm_core.maintenance.reference.changes import LOOKED_UP, Comparison, merge_with_changes
 from lsm_core.maintenance.reference.comparison import Answers
-from lsm_core.maintenance.reference.expiry import living
+from lsm_core.maintenance.reference.merging import living
 from lsm_core.maintenance.reference.sampling import KEYS, Catch, Place, draw
 from lsm_core.maintenance.reference.values import plain_values
-from lsm_core.maintenance.reports import BucketDifference, VerifyReport
 from lsm_core.maintenance.verification_scope import entries_to_compare
 from lsm_core.merge.changelog import Against, ChangelogRules
 from lsm_core.merge.engines.expire_rows import Living
@@ -49,6 +48,61 @@ from lsm_core.read import Split, read_bucket_merged
 from lsm_core.read.key_range import KeyBounds
 from lsm_core.read.prune import expiry_of, living_at
 from lsm_core.read.raw_read import read_raw
+
+
+@dataclass(frozen=True)
+class BucketDifference:
+    """Bucket whose content view differs between two snapshots.
+
+    Attributes:
+        bucket: "dt=1/bucket-0", or "dt=1, 1 and 3 buckets" for a partition that was rescaled between the snapshots.
+        rows_a: merged rows in the first snapshot.
+        rows_b: merged rows in the second snapshot.
+        digest_a: hex digest of the first snapshot's rows.
+        digest_b: hex digest of the second snapshot's rows.
+    """
+
+    bucket: str
+    rows_a: int
+    rows_b: int
+    digest_a: str
+    digest_b: str
+
+
+@dataclass(frozen=True)
+class VerifyReport:
+    """Comparison of the content views of two snapshots: by reference where a bucket has the same files, else by digest.
+
+    Attributes:
+        table: name of the table.
+        snapshot_a: number of the first snapshot.
+        snapshot_b: number of the second snapshot.
+        ok: whether every bucket is equal.
+        buckets: number of compared buckets.
+        by_reference: buckets with the same files.
+        by_digest: buckets compared by digest.
+        rows_a: merged rows of the first snapshot in buckets compared by digest.
+        rows_b: merged rows of the second snapshot in buckets compared by digest.
+        differences: buckets that differ.
+        level: level of the verification.
+        seconds: wall-clock time.
+        by_part: buckets of which only the replaced files were compared.
+    """
+
+    table: str
+    snapshot_a: int
+    snapshot_b: int
+    ok: bool
+    buckets: int = 0
+    by_reference: int = 0
+    by_digest: int = 0
+    rows_a: int = 0
+    rows_b: int = 0
+    differences: tuple[BucketDifference, ...] = ()
+    level: str = "V1"
+    seconds: float = 0.0
+    by_part: int = 0
+
 
 _SHOWN: Final = 5
 _COMPARED_BYTES: Final = 32 << 20

@@ -17,8 +17,8 @@ import pyarrow.compute as pc
 from lsm_core.format.manifest import ManifestEntry, table_to_entries
 from lsm_core.format.partitions import partition_text
 from lsm_core.maintenance.actions.compact.compaction import expiry_clock
-from lsm_core.maintenance.reports import BucketDifference, VerifyReport
 from lsm_core.maintenance.verification_scope import entries_to_compare
+from lsm_core.maintenance.verify import BucketDifference, VerifyReport
 from lsm_core.metadata import snapshots
 from lsm_core.metadata.store import BucketMode, TableStore
 from lsm_core.metadata.support import require_plain_files, require_readable

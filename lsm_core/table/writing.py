@@ -169,7 +169,7 @@ class StreamWrite:
         now = time.monotonic()
         if not self._stalls or not (at_once or now - self._stalls_since >= _STALLS_EVERY_SECONDS):
             return
-        from lsm_core.maintenance.write_stalls import record_stalls
+        from lsm_core.maintenance.ledger import record_stalls
 
         record_stalls(self._store, self._stalls, self.commit_user)
         self._stalls, self._stalls_since = [], now

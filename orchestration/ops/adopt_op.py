@@ -11,7 +11,7 @@ from typing import Final
 import dagster as dg
 
 from checks.definition import evaluation_of, is_off, under_policy
-from lsm_core.maintenance.checks.tree_validity import inspect_tree
+from lsm_core.maintenance.checks.metadata_validity import inspect_tree
 from lsm_core.maintenance.table_ranking import need_of
 from orchestration.ops.each_table import TableFailed, each_table
 from platform_core import names

@@ -19,7 +19,7 @@ from checks.definition import evaluation_of, is_off
 from checks.layout_checks import condition_checks, condition_result
 from lsm_core.clock import SystemClock
 from lsm_core.format.partitions import partition_names
-from lsm_core.maintenance.checks.tree_validity import inspect_tree
+from lsm_core.maintenance.checks.metadata_validity import inspect_tree
 from lsm_core.maintenance.writers_compact import WATCHING
 from lsm_core.metadata import manifests, snapshots
 from orchestration.sensors.looks import OpenTable

@@ -15,7 +15,7 @@ from typing import Final
 from lsm_core import Catalog
 from lsm_core.clock import SystemClock
 from lsm_core.format.snapshot import Snapshot
-from lsm_core.maintenance.sorted_partitions import sorted_times
+from lsm_core.maintenance.actions.compact.sort_order import sorted_times
 from lsm_core.metadata import schemas, snapshots
 from lsm_core.metadata.store import TableStore
 from lsm_core.storage import FileStatus, Kept

@@ -13,7 +13,7 @@ import pytest
 from checks import merged_view
 from lsm_core.errors import UnsupportedFeature
 from lsm_core.maintenance import apply_plan
-from lsm_core.maintenance.checks import tree_validity
+from lsm_core.maintenance.checks import metadata_validity
 from orchestration.ops import layout_ops
 from orchestration.ops.layout_ops import VerifyVerdict
 from platform_core import names
@@ -322,13 +322,13 @@ def test_no_number_of_other_partitions_makes_a_failed_one_forgotten(tmp_path: Pa
 
 def test_overlapping_files_of_one_level_break_the_tree_check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with house_with_backlog(tmp_path) as house:
-        real = tree_validity.tree_files
+        real = metadata_validity.tree_files
 
         def doubled(store: Any, entries: Any) -> Any:
             files = real(store, entries)
             return [*files, *files]
 
-        monkeypatch.setattr(tree_validity, "tree_files", doubled)
+        monkeypatch.setattr(metadata_validity, "tree_files", doubled)
         result = house.execute("both")
         assert not result.success
         passed, text = evaluations(result)["tree_is_valid"]

@@ -15,7 +15,7 @@ import pytest
 
 from lsm_core import Catalog, Schema, SchemaChange, Table
 from lsm_core.errors import ColumnNotFound, CommitUnknown, DredgeError, UnsupportedFeature
-from lsm_core.maintenance.actions.column_values import DistinctValues
+from lsm_core.maintenance.actions.analyze import DistinctValues
 from lsm_core.merge.digest import value_hashes
 from lsm_core.metadata import statistics
 from lsm_core.storage import FaultyFileIO, LocalFileIO

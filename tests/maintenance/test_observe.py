@@ -8,8 +8,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from lsm_core.maintenance.actions.compact.planning import Calibration, calibrate
 from lsm_core.maintenance.actions.compact.unit_choice import decide
-from lsm_core.maintenance.cost import Calibration, calibrate
 from lsm_core.maintenance.history_health import HistoryDebt
 from lsm_core.maintenance.ledger import LedgerEntry
 from lsm_core.maintenance.score import Part, Signs, history_parts, score, score_parts

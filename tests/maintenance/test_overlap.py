@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from lsm_core.format.binary_row import encode_rows
 from lsm_core.format.schema import DataField, TableSchema
-from lsm_core.maintenance.overlap import overlaps
+from lsm_core.maintenance.observe import overlaps
 from lsm_core.types import parse
 from tests.maintenance.tables import keyed, rows
 

@@ -16,6 +16,7 @@ import pytest
 from lsm_core import Schema, Table
 from lsm_core.errors import ArithmeticOverflow, InvalidData, InvalidOption
 from lsm_core.maintenance import CheckLimits, newest_compaction
+from lsm_core.maintenance.checks.bucket_sample import read_sampled_rows
 from lsm_core.maintenance.checks.expected_rows import (
     ExpectedRows,
     merged_by_rules,
@@ -24,7 +25,6 @@ from lsm_core.maintenance.checks.expected_rows import (
 )
 from lsm_core.maintenance.checks.outcome import Question
 from lsm_core.maintenance.checks.row_comparison import ArrowRows, RowComparison, compare_keys, compare_rows
-from lsm_core.maintenance.checks.sampled_rows import read_sampled_rows
 from lsm_core.metadata import snapshots
 from tests.maintenance.tables import catalog, keyed, rows
 from tests.maintenance.test_any_engine import Life, compact
@@ -213,7 +213,7 @@ def test_a_sample_has_every_row_of_its_keys_and_wide_rows_make_it_smaller(
     found = compared(asked, "rules", read)
     assert found.ok
     assert 80 <= found.compared <= read.num_rows < 200
-    monkeypatch.setattr("lsm_core.maintenance.checks.sampled_rows._MAX_BYTES", read.nbytes // 3)
+    monkeypatch.setattr("lsm_core.maintenance.checks.bucket_sample._MAX_BYTES", read.nbytes // 3)
     fewer, keys = read_sampled_rows(asked)
     assert (keys < 50, fewer.num_rows < read.num_rows, fewer.num_rows > 0) == (True, True, True)
     assert compared(question(table, keys=keys), "rules", fewer).ok

@@ -13,7 +13,7 @@ from datasketches import hll_sketch, tgt_hll_type, update_theta_sketch
 from pyroaring import BitMap
 
 from lsm_core.format.schema import DataField, TableSchema
-from lsm_core.maintenance.reference.equality import Entries
+from lsm_core.maintenance.reference.versions import Entries
 from lsm_core.merge.functions import roaring64
 from lsm_core.types import parse
 

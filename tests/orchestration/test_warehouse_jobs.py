@@ -12,7 +12,7 @@ import dagster as dg
 import pytest
 
 from lsm_core.maintenance import apply_plan, read_ledger, waiting_plans
-from lsm_core.maintenance.checks.tree_validity import BrokenInvariant
+from lsm_core.maintenance.checks.metadata_validity import BrokenInvariant
 from lsm_core.maintenance.history_health import history_debt
 from lsm_core.maintenance.score import history_parts
 from lsm_core.metadata import snapshots

@@ -10,7 +10,7 @@ import pytest
 from lsm_core import Catalog, Schema, Table
 from lsm_core.clock import FileClock
 from lsm_core.errors import InvalidOption
-from lsm_core.maintenance.sorted_partitions import sorted_times
+from lsm_core.maintenance.actions.compact.sort_order import sorted_times
 from lsm_core.options import TableOptions
 from platform_core import names
 from platform_core.health import PartitionHealth, TableHealth

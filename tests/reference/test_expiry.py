@@ -7,7 +7,7 @@ import pytest
 
 from lsm_core.format.schema import DataField, TableSchema
 from lsm_core.maintenance.reference import Row
-from lsm_core.maintenance.reference.expiry import living
+from lsm_core.maintenance.reference.merging import living
 from lsm_core.merge.engines.expire_rows import RowExpiry
 from lsm_core.types import parse, to_arrow
 

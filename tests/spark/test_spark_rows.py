@@ -12,9 +12,9 @@ import pytest
 
 from lsm_core import Schema
 from lsm_core.errors import InvalidData
+from lsm_core.maintenance.checks.bucket_sample import question_at
 from lsm_core.maintenance.checks.expected_rows import merged_by_rules
 from lsm_core.maintenance.checks.row_comparison import compare_keys, compare_rows
-from lsm_core.maintenance.checks.sampled_rows import question_at
 from lsm_core.spark.spark_rows import SparkRows
 from tests.maintenance.tables import catalog
 

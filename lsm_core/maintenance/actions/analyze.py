@@ -1,20 +1,28 @@
 """ANALYZE: choice of columns, one pass over the merged rows, the commit of the statistics, and its report.
 
-Source class: `PaimonAnalyzeTableColumnCommand` of Paimon's Spark connector, whose conventions are kept.
+A column's statistics are counts, minimum and maximum, lengths, and the number of distinct values.
+
+Source: `PaimonAnalyzeTableColumnCommand` of Paimon's Spark connector, whose conventions are kept.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Final, Self
 
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
 import pyarrow.compute as pc
 
+from lsm_core.arrays import arrow_scalar
 from lsm_core.commit import Committer
 from lsm_core.errors import ColumnNotFound, PlanStale, SnapshotNotFound, UnsupportedFeature
+from lsm_core.format.java_text import decimal_text, float_text, timestamp_text
 from lsm_core.format.schema import DataField
-from lsm_core.format.side_files import Statistics
+from lsm_core.format.side_files import ColumnStatistics, Statistics
 from lsm_core.maintenance.action import (
     PLAN_PROPERTY,
     ActionWork,
@@ -26,12 +34,178 @@ from lsm_core.maintenance.action import (
     Report,
     size_text,
 )
-from lsm_core.maintenance.actions.column_values import ColumnValues, can_be_analyzed
+from lsm_core.merge.comparable import flat
+from lsm_core.merge.digest import value_hashes
 from lsm_core.metadata import manifests, snapshots
 from lsm_core.metadata.store import TableStore
 from lsm_core.metadata.support import require_readable, require_writable
 from lsm_core.read import Version, to_batches
 from lsm_core.read.scan import plan_version
+from lsm_core.types import DataType, TypeRoot
+
+_FLOATS: Final = frozenset({TypeRoot.FLOAT, TypeRoot.DOUBLE})
+_TIMESTAMPS: Final = frozenset({TypeRoot.TIMESTAMP, TypeRoot.TIMESTAMP_LTZ})
+_TEXTS: Final = frozenset({TypeRoot.CHAR, TypeRoot.VARCHAR})
+_BYTES: Final = frozenset({TypeRoot.BINARY, TypeRoot.VARBINARY})
+# Bytes that Spark assumes for a value: both lengths for fixed-width types, the default without values for others.
+_WIDTHS: Final = {
+    TypeRoot.BOOLEAN: 1,
+    TypeRoot.TINYINT: 1,
+    TypeRoot.SMALLINT: 2,
+    TypeRoot.INT: 4,
+    TypeRoot.BIGINT: 8,
+    TypeRoot.FLOAT: 4,
+    TypeRoot.DOUBLE: 8,
+    TypeRoot.DATE: 4,
+    TypeRoot.TIME: 4,
+    TypeRoot.TIMESTAMP: 8,
+    TypeRoot.TIMESTAMP_LTZ: 8,
+    TypeRoot.CHAR: 20,
+    TypeRoot.VARCHAR: 20,
+    TypeRoot.BINARY: 100,
+    TypeRoot.VARBINARY: 100,
+}
+_UNITS: Final = {"s": 1_000_000_000, "ms": 1_000_000, "us": 1_000, "ns": 1}
+_NANOS_PER_MILLI: Final = 1_000_000
+_LONGEST_COMPACT_DECIMAL: Final = 18
+_KEPT_HASHES: Final = 1 << 16
+_HASHES: Final = float(1 << 64)
+
+
+def can_be_analyzed(kind: DataType) -> bool:
+    """Return whether columns of a type have statistics.
+
+    Args:
+        kind: type of the column.
+    """
+    return kind.root in _WIDTHS or kind.root is TypeRoot.DECIMAL
+
+
+class ColumnValues:
+    """Statistics of a column of type ``kind``, in memory that does not grow with the rows.
+
+    As in Spark, texts and bytes have no minimum and maximum, and their lengths are characters and bytes; NaN is the
+    greatest number.
+    """
+
+    def __init__(self, kind: DataType) -> None:
+        self._kind, self._root = kind, kind.root
+        self._valid = self._nulls = self._lengths = self._longest = 0
+        self._least: Any = None
+        self._greatest: Any = None
+        self._distinct = DistinctValues()
+        self._unit = 1
+
+    def add(self, column: pa.Array) -> None:
+        """Add values.
+
+        Args:
+            column: the values.
+        """
+        column = flat(column)
+        self._nulls += column.null_count
+        column = column.drop_null()
+        if not len(column):
+            return
+        self._valid += len(column)
+        if self._root in _FLOATS:
+            column = pc.add(column, arrow_scalar(0.0, column.type))  # no two zeros
+        self._distinct.add(value_hashes(column))
+        if self._root in _TEXTS or self._root in _BYTES:
+            lengths = pc.utf8_length(column) if self._root in _TEXTS else pc.binary_length(column)
+            self._lengths += pc.sum(lengths).as_py()
+            self._longest = max(self._longest, pc.max(lengths).as_py())
+            return
+        bounds = pc.min_max(self._to_ordered_numbers(column)).as_py()
+        low, high = bounds["min"], bounds["max"]
+        if self._root in _FLOATS:
+            odd = pc.any(pc.is_nan(column)).as_py()
+            low, high = (math.nan if low is None else low), (math.nan if odd else high)
+            known = [value for value in (self._least, low) if value is not None and not math.isnan(value)]
+            self._least = min(known, default=math.nan)
+            self._greatest = high if self._greatest is None else _greater(self._greatest, high)
+            return
+        self._least = low if self._least is None else min(self._least, low)
+        self._greatest = high if self._greatest is None else max(self._greatest, high)
+
+    def _to_ordered_numbers(self, column: pa.Array) -> pa.Array:
+        """Return numbers in the order of the values; dates and times as days, milliseconds or the type's unit."""
+        if self._root in (TypeRoot.DATE, TypeRoot.TIME):
+            return column.cast(pa.int32())
+        if self._root in _TIMESTAMPS:
+            self._unit = _UNITS[column.type.unit]
+            return column.cast(pa.int64())
+        if self._root in _FLOATS:
+            return column.filter(pc.invert(pc.is_nan(column)))
+        return column
+
+    def statistics(self, column_id: int) -> ColumnStatistics:
+        """Return the statistics of the values added so far.
+
+        Args:
+            column_id: id of the column's field.
+        """
+        width = _WIDTHS.get(self._root, 8 if (self._kind.precision or 0) <= _LONGEST_COMPACT_DECIMAL else 16)
+        average = longest = width
+        if self._valid and (self._root in _TEXTS or self._root in _BYTES):
+            average, longest = -(-self._lengths // self._valid), self._longest
+        return ColumnStatistics(
+            column_id,
+            min(self._distinct.count(), self._valid),
+            None if self._least is None else self._text(self._least),
+            None if self._greatest is None else self._text(self._greatest),
+            self._nulls,
+            average,
+            longest,
+        )
+
+    def _text(self, value: Any) -> str:
+        """Return a value as text like Java's serialisers of statistics."""
+        if self._root is TypeRoot.BOOLEAN:
+            return "true" if value else "false"
+        if self._root in _FLOATS:
+            return float_text(value, single=self._root is TypeRoot.FLOAT)
+        if self._root is TypeRoot.DECIMAL:
+            return decimal_text(value)
+        if self._root in _TIMESTAMPS:
+            millis, nanos = divmod(value * self._unit, _NANOS_PER_MILLI)
+            return timestamp_text(millis, nanos, self._kind.precision or 0)
+        return str(value)
+
+
+def _greater(left: float, right: float) -> float:
+    return math.nan if math.isnan(left) or math.isnan(right) else max(left, right)
+
+
+class DistinctValues:
+    """Number of distinct values, from the smallest of their 64-bit hashes ("k minimum values").
+
+    Exact up to 65,536 distinct values, except for hash collisions; beyond, an estimate with a standard error of 0.4
+    percent.
+    """
+
+    def __init__(self) -> None:
+        self._least: npt.NDArray[np.uint64] = np.empty(0, np.uint64)
+        self._more = False
+
+    def add(self, hashes: npt.NDArray[np.uint64]) -> None:
+        """Add values.
+
+        Args:
+            hashes: hashes of the values.
+        """
+        if self._more:
+            hashes = hashes[hashes < self._least[-1]]
+        together = np.union1d(self._least, hashes)
+        self._more = self._more or len(together) > _KEPT_HASHES
+        self._least = together[:_KEPT_HASHES]
+
+    def count(self) -> int:
+        """Return the number of distinct values."""
+        if not self._more:
+            return len(self._least)
+        return round((_KEPT_HASHES - 1) * _HASHES / (float(self._least[-1]) + 1))
+
 
 _NESTED: Final = "a nested type, which statistics do not cover"
 

@@ -24,9 +24,9 @@ from lsm_core.maintenance.action import bucket_name
 from lsm_core.maintenance.checks.bucket_sample import draw_buckets
 from lsm_core.maintenance.checks.outcome import CheckReport, Question
 from lsm_core.maintenance.reference import key_order
-from lsm_core.maintenance.reference.equality import same
 from lsm_core.maintenance.reference.sampling import Place, Sample
 from lsm_core.maintenance.reference.values import plain_values
+from lsm_core.maintenance.reference.versions import same
 from lsm_core.maintenance.used_files import added
 from lsm_core.metadata import manifests, snapshots
 from lsm_core.metadata.indexes import deletion_vectors

@@ -104,7 +104,7 @@ CHECKS: Final[Mapping[str, Check]] = {
         Check(
             "tree_is_valid",
             "Files of one level above 0 never overlap in key range, and each file's key and sequence ranges are valid.",
-            "tree_validity",
+            "metadata_validity",
             blocking=True,
         ),
         Check(
@@ -163,7 +163,7 @@ CHECKS: Final[Mapping[str, Check]] = {
         Check(
             "deletion_vectors_valid",
             "Each deletion vector is in its file's bucket and marks existing rows, as many as the manifest records.",
-            "vector_validity",
+            "metadata_validity",
             lambda kind: kind.vectors,
             reads_rows=True,
         ),

@@ -32,7 +32,7 @@ from lsm_core.maintenance.checks.merge_rules import history_of, written_files
 from lsm_core.maintenance.checks.outcome import Question
 from lsm_core.maintenance.reference import Row, key_order, merge_by_key
 from lsm_core.maintenance.reference.changes import Comparison, merge_with_changes
-from lsm_core.maintenance.reference.expiry import living
+from lsm_core.maintenance.reference.merging import living
 from lsm_core.maintenance.reference.sampling import Catch, Place, Sample
 from lsm_core.maintenance.reference.values import plain_values
 from lsm_core.maintenance.verify import files_by_age

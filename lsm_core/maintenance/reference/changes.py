@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from lsm_core.format.schema import TableSchema
-from lsm_core.maintenance.reference.equality import same
 from lsm_core.maintenance.reference.merging import Engine, is_descending
 from lsm_core.maintenance.reference.versions import (
     DELETE,
@@ -17,6 +16,7 @@ from lsm_core.maintenance.reference.versions import (
     Row,
     in_merge_order,
     key_order,
+    same,
 )
 
 LOOKED_UP: Final = 1 << 20

@@ -17,9 +17,8 @@ from datasketches import compact_theta_sketch, hll_sketch
 from pyroaring import BitMap
 
 from lsm_core.format.schema import DataField, TableSchema
-from lsm_core.maintenance.reference.equality import same
-from lsm_core.maintenance.reference.functions.java_bitmap import numbers64
-from lsm_core.maintenance.reference.versions import Row
+from lsm_core.maintenance.reference.functions.binary import numbers64
+from lsm_core.maintenance.reference.versions import Row, same
 from lsm_core.types import TypeRoot
 
 _EPSILON: Final = {TypeRoot.FLOAT: 2.0**-23, TypeRoot.DOUBLE: sys.float_info.epsilon}

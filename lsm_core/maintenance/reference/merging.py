@@ -1,16 +1,54 @@
-"""Reference merge of all keys: the table's merge engine applies the sorted versions of each key."""
+"""Reference merge of all keys: the table's merge engine applies the sorted versions of each key.
+
+The result of `deduplicate` and `first-row` is one of the versions (semantics.md 3.1, 3.2). Expired rows take no part
+(record-level expiry, semantics.md 4.4).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from lsm_core.errors import UnsupportedFeature
+from lsm_core.errors import RetractNotSupported, UnsupportedFeature
 from lsm_core.format.schema import TableSchema
 from lsm_core.maintenance.reference.aggregation import AggregationMerge
-from lsm_core.maintenance.reference.deduplicate import first_row, last_row
 from lsm_core.maintenance.reference.partial_update import PartialUpdateMerge
 from lsm_core.maintenance.reference.versions import Row, in_merge_order, key_order
+from lsm_core.options import TableOptions
+from lsm_core.types import TypeRoot
+
+
+def last_row(versions: Sequence[Row], ignore_delete: bool) -> Row | None:
+    """Return the last version, which may be a delete (`deduplicate`).
+
+    Args:
+        versions: versions of one key in merge order.
+        ignore_delete: skip retracts, so that the last version that is not a retract wins.
+    """
+    left = [row for row in versions if not (ignore_delete and row.retracts)]
+    return left[-1] if left else None
+
+
+def first_row(versions: Sequence[Row], ignore_delete: bool) -> Row | None:
+    """Return the first version (`first-row`).
+
+    Args:
+        versions: versions of one key in merge order.
+        ignore_delete: skip retracts.
+
+    Raises:
+        RetractNotSupported: a version is a retract and ``ignore_delete`` is False.
+    """
+    first = None
+    for row in versions:
+        if row.retracts:
+            if ignore_delete:
+                continue
+            raise RetractNotSupported(f"first-row: key {row.key} has a retract; set `ignore-delete` to skip retracts")
+        if first is None:
+            first = row
+    return first
+
 
 _IGNORE_DELETE = (
     "ignore-delete",
@@ -148,3 +186,34 @@ class Engine:
         last, (sequence, kind, values) = versions[-1], merge.result()
         order = tuple(values[i] for i in self._ordering) if last.sequence_fields else ()
         return Row(last.key, order, sequence, kind, tuple(values), last.level, last.age)
+
+
+_MILLISECONDS_FROM = 10**12
+
+
+def living(rows: Iterable[Row], schema: TableSchema, options: Mapping[str, str], now_ms: int) -> list[Row]:
+    """Return the rows that have not expired.
+
+    Args:
+        rows: versions whose ``values`` hold all columns of ``schema``, timestamps as their number of units.
+        schema: schema of the table.
+        options: table options; without `record-level.expire-time` no row expires.
+        now_ms: time of the check (epoch ms). A row whose time is null never expires.
+    """
+    table_options = TableOptions(options, stored=True)
+    duration = table_options.get("record-level.expire-time")
+    if duration is None:
+        return list(rows)
+    name = str(table_options.get("record-level.time-field"))
+    place, kind = schema.field_names.index(name), schema.field(name).type
+    lifetime, now = int(duration) // 1000, now_ms // 1000
+
+    def seconds(value: int) -> int:
+        if kind.root is TypeRoot.INT:
+            return value
+        if kind.root is TypeRoot.BIGINT:
+            return value // 1000 if value >= _MILLISECONDS_FROM else value
+        precision = kind.precision or 0
+        return value // (10**3 if precision <= 3 else 10**6 if precision <= 6 else 10**9)
+
+    return [row for row in rows if row.values[place] is None or now <= seconds(row.values[place]) + lifetime]

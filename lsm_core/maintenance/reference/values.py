@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from lsm_core.maintenance.reference.equality import Entries
+from lsm_core.maintenance.reference.versions import Entries
 
 
 def plain_values(column: pa.Array | pa.ChunkedArray) -> list[Any]:

@@ -7,7 +7,7 @@ import struct
 from decimal import Decimal
 from typing import Any
 
-from lsm_core.maintenance.reference.equality import Entries
+from lsm_core.maintenance.reference.versions import Entries
 from lsm_core.types import DataType, TypeRoot
 
 _EPOCH = datetime.datetime(1970, 1, 1)

@@ -1,10 +1,14 @@
-"""Plan of a compaction: every requested bucket is an item, or declined with its reason and figures."""
+"""Plan of a compaction: every requested bucket is an item, or declined with its reason and figures.
+
+The cost in seconds is one forecast for plans, decisions and simulations, calibrated by the table's own runs.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
+from statistics import median
 from typing import Any, Final
 
 import pyarrow as pa
@@ -12,18 +16,17 @@ import pyarrow.compute as pc
 
 from lsm_core.clock import written_span
 from lsm_core.commit.overwrite import moves_hidden_keys
-from lsm_core.errors import InvalidOption
+from lsm_core.errors import DredgeError, InvalidOption
 from lsm_core.format.manifest import ENTRY_SCHEMA
 from lsm_core.format.partitions import partition_bytes, partition_text
 from lsm_core.format.snapshot import Snapshot
 from lsm_core.maintenance.action import Declined, MaintenancePlan, PlanEstimate, bucket_name
 from lsm_core.maintenance.actions.assign_buckets import AssignItem, seconds_of, waiting_items
 from lsm_core.maintenance.actions.compact.compaction import CompactItem
-from lsm_core.maintenance.actions.compact.delta_commits import FullCompactionsByCommits
 from lsm_core.maintenance.actions.compact.recluster import ReclusterItem, recluster_items
 from lsm_core.maintenance.actions.compact.sort_order import SortOrder, checked_order, sort_item
-from lsm_core.maintenance.actions.compact.unit_choice import Place, plan_bins, plan_tree
-from lsm_core.maintenance.cost import compaction_seconds
+from lsm_core.maintenance.actions.compact.unit_choice import FullCompactionsByCommits, Place, plan_bins, plan_tree
+from lsm_core.maintenance.ledger import DONE, LedgerEntry, iterate_ledger
 from lsm_core.metadata import manifests, paimon_version, snapshots
 from lsm_core.metadata.indexes import deleted_rows, vector_files
 from lsm_core.metadata.store import POSTPONE_BUCKET, BucketMode, TableStore
@@ -31,6 +34,89 @@ from lsm_core.metadata.support import require_compactable, require_declared_plac
 from lsm_core.metadata.tree_files import BucketGroup, bucket_groups, tree_files
 from lsm_core.options import PaimonVersion, duration, whole_number
 from lsm_core.read.partition_choice import chosen_partitions, idle_partitions
+
+# File bytes that one core decodes, merges and encodes a second (kernels.md, zstd level 1).
+_BYTES_PER_SECOND: Final = 25_000_000
+_SECONDS_PER_TASK: Final = 0.1
+_RUNS: Final = 20
+"""Number of newest ledger entries that calibrate the forecast; few, as hardware, runners and data change."""
+_COMPACT: Final = "compact"
+
+
+def compaction_seconds(size: int, tasks: int) -> float:
+    """Return the forecast time of one core in seconds, before any calibration.
+
+    Args:
+        size: file bytes to read.
+        tasks: number of buckets.
+    """
+    return size / _BYTES_PER_SECOND + _SECONDS_PER_TASK * tasks
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """Comparison of a table's own compactions with their forecasts.
+
+    Attributes:
+        runs: number of compared runs; with 0 the forecast is used unchanged.
+        seconds: median of measured over forecast seconds.
+        bytes_out: median of file bytes written over those read; a plan forecasts 1.
+    """
+
+    runs: int = 0
+    seconds: float = 1.0
+    bytes_out: float = 1.0
+
+    def predicted_seconds(self, forecast: float) -> float:
+        """Return the calibrated seconds for a plan that forecasts ``forecast``."""
+        return forecast * self.seconds
+
+    def text(self) -> str:
+        """Return a sentence for people."""
+        if not self.runs:
+            return "the ledger has no run to calibrate with: the forecast for one core is used unchanged"
+        noun = "run" if self.runs == 1 else "runs"
+        return (
+            f"{self.runs} {noun} took {self.seconds:.2f} times the forecast for one core, "
+            f"and wrote {self.bytes_out:.0%} of the bytes read"
+        )
+
+
+def calibrate(entries: Iterable[LedgerEntry]) -> Calibration:
+    """Compute the medians over the successful compactions that rewrote files and have forecast and measurement.
+
+    Args:
+        entries: ledger entries; those of other actions are skipped.
+    """
+    seconds: list[float] = []
+    sizes: list[float] = []
+    for entry in entries:
+        read, written = entry.report.get("bytes_in"), entry.report.get("bytes_out")
+        if entry.action != _COMPACT or entry.outcome != DONE or not _is_amount(read) or not read:
+            continue  # upgrades alone take too little time to compare
+        if entry.predicted_seconds and entry.seconds is not None:
+            seconds.append(entry.seconds / entry.predicted_seconds)
+            sizes.append(written / read if _is_amount(written) else 1.0)
+    return Calibration(len(seconds), median(seconds), median(sizes)) if seconds else Calibration()
+
+
+def _is_amount(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+def calibration_of(store: TableStore, but_for: str = "") -> Calibration:
+    """Return the calibration from the newest 20 entries of the table's ledger; unreadable entries are skipped.
+
+    Args:
+        store: the table.
+        but_for: hash of a plan whose own runs are left out, so that its forecast can be judged.
+    """
+    entries = iterate_ledger(store, _RUNS, heads=True)
+    try:
+        return calibrate(entry for entry in entries if not but_for or entry.plan_hash != but_for)
+    except (DredgeError, OSError):  # without a ledger the forecast is used unchanged
+        return Calibration()
+
 
 _PLACE_COLUMNS: Final = ("partition", "bucket", "total_buckets")
 

@@ -1,4 +1,7 @@
-"""Sort compaction: allowed tables and columns, and one partition's item (Java `CompactProcedure` with `order_by`)."""
+"""Sort compaction: allowed tables and columns, one partition's item, and the time of its last sort from the ledger.
+
+Source: Java `CompactProcedure` with `order_by`.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +16,7 @@ from lsm_core.errors import ColumnNotFound, InvalidOption, UnsupportedFeature
 from lsm_core.format.manifest import DataFileMeta
 from lsm_core.maintenance.action import PlannedFile, facts_of
 from lsm_core.maintenance.actions.compact.compaction import CompactItem
+from lsm_core.maintenance.ledger import DONE, iterate_ledger
 from lsm_core.merge.curves import HILBERT, ORDER, STRATEGIES, ZORDER, sortable
 from lsm_core.metadata.store import BucketMode, TableStore
 from lsm_core.tree import DataFile, Trigger
@@ -196,3 +200,28 @@ def sort_task(item: CompactItem, total_buckets: int, files: tuple[DataFileMeta, 
         order_by=item.order_by,
         strategy=item.strategy,
     )
+
+
+_RUNS: Final = 500
+"""Number of newest runs that are read: a partition that was sorted earlier counts as unsorted."""
+_BUCKET: Final = "bucket-"
+
+
+def sorted_times(store: TableStore) -> dict[str, int]:
+    """Return the end time (epoch ms) of the newest sort compaction of each partition, by the partition's text.
+
+    Only the heads of the ledger's newest runs are read. An unreadable entry is skipped.
+
+    Args:
+        store: the table.
+    """
+    ended: dict[str, int] = {}
+    for entry in iterate_ledger(store, _RUNS, heads=True):
+        if entry.action != "compact" or entry.outcome != DONE or not entry.report.get("sorted_by"):
+            continue
+        verification = entry.report.get("verification")
+        digests = verification.get("digests") if isinstance(verification, dict) else None
+        for bucket in digests if isinstance(digests, dict) else ():
+            partition = str(bucket).rpartition(_BUCKET)[0].removesuffix("/")
+            ended[partition] = entry.time_ms + round(1000 * (entry.seconds or 0.0))
+    return ended

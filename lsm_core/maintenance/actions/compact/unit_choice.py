@@ -1,6 +1,8 @@
 """Choice of the files to compact in one bucket: the unit of the tree's strategies, or the bins of an append table.
 
-It is used by plans, by health, and by writers that compact, so that all three follow the same rules.
+It is used by plans, by health, and by writers that compact, so that all three follow the same rules. The choice is
+explained in a sentence with figures, for plans, ticks and ledgers. `full-compaction.delta-commits` is counted from the
+table's history alone.
 """
 
 from __future__ import annotations
@@ -11,18 +13,22 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from lsm_core.arrays import arrow_scalar
 from lsm_core.clock import local_offset_ms
+from lsm_core.errors import InvalidOption
 from lsm_core.format.manifest import ADD, DataFileMeta, IndexFileMeta, ManifestEntry, entries_to_table
 from lsm_core.format.partitions import partition_text
-from lsm_core.maintenance.action import Declined, PlannedFile, bucket_name, facts_of
+from lsm_core.format.snapshot import CommitKind, Snapshot
+from lsm_core.maintenance.action import Declined, PlannedFile, bucket_name, facts_of, size_text
 from lsm_core.maintenance.actions.compact.compaction import CompactItem
-from lsm_core.maintenance.actions.compact.reasons import why_declined, why_not_packed, why_packed, why_picked
 from lsm_core.merge.order_free import order_free
-from lsm_core.metadata import support
+from lsm_core.metadata import manifests, snapshots, support
 from lsm_core.metadata.indexes import deleted_rows
 from lsm_core.metadata.store import TableStore
 from lsm_core.metadata.tree_files import tree_files
+from lsm_core.options import TableOptions
 from lsm_core.read.compacted import has_unmarked_levels
 from lsm_core.read.prune import ExpiredFiles, expired_files, expiry_of
 from lsm_core.tree import (
@@ -30,6 +36,7 @@ from lsm_core.tree import (
     DataFile,
     Decision,
     Decline,
+    DeclineReason,
     Levels,
     Pick,
     TaskPlan,
@@ -46,6 +53,115 @@ from lsm_core.tree.upgrades import upgrade_of
 
 if TYPE_CHECKING:
     from lsm_core.compact import BucketTask
+
+_RULES: Final = {
+    Trigger.OPTIMIZATION_INTERVAL: "the last full compaction is older than compaction.optimization-interval",
+    Trigger.TOTAL_SIZE: "total size below compaction.total-size-threshold",
+    Trigger.INCREMENTAL_SIZE: "bytes outside the last level above compaction.incremental-size-threshold",
+    Trigger.SIZE_AMPLIFICATION: "size amplification",
+    Trigger.SIZE_RATIO: "runs of similar size",
+    Trigger.FILE_COUNT: "too many runs",
+    Trigger.FORCE_LEVEL0: "level 0 is forced up",
+    Trigger.FULL: "full compaction asked for",
+    Trigger.DELTA_COMMITS: "as many commits since the last full compaction as full-compaction.delta-commits allows",
+    Trigger.SMALL_FILES: "small files",
+}
+
+
+def why_picked(pick: Pick, levels: Levels, options: TableOptions, dropped: int | None) -> str:
+    """Return, for example, "15 sorted runs >= 5; size amplification: all to level 5; 195 tombstones dropped".
+
+    Args:
+        pick: the decision.
+        levels: tree of the bucket.
+        options: options of the table.
+        dropped: number of dropped tombstones, None for unknown.
+    """
+    runs, trigger = len(levels.runs()), options.compaction_trigger
+    parts = [f"{runs} sorted run{'s' if runs != 1 else ''}{_against(runs, trigger)}"]
+    target = f"to level {pick.unit.output_level}"
+    some = f"{len(pick.unit.files)} of {len(levels.files)} files"
+    scope = f"all {target}" if pick.unit.full else f"{some} {target}"
+    if pick.unit.by_file:
+        why = "as compaction.force-rewrite-all-files asks" if options.force_rewrite_all else "as they hold expired rows"
+        scope = f"{some} rewritten one by one, {why}"
+    parts.append(f"{_RULES[pick.trigger]}: {scope}")
+    if dropped is None:
+        parts.append("an unknown number of tombstones dropped")
+    elif dropped:
+        parts.append(f"up to {dropped:,} tombstone{'s' if dropped != 1 else ''} dropped")
+    return "; ".join(parts)
+
+
+def _against(runs: int, trigger: int) -> str:
+    return f" >= {trigger}" if runs >= trigger else f" < {trigger}"
+
+
+def why_declined(decline: Decline, levels: Levels, options: TableOptions) -> str:
+    """Return, for example, "4 sorted runs < 5; 52 KiB; a full compaction would ... save one merge of 4,155 rows".
+
+    Args:
+        decline: the decision.
+        levels: tree of the bucket.
+        options: options of the table.
+    """
+    files, runs = levels.files, len(levels.runs())
+    if decline.reason is DeclineReason.EMPTY:
+        return "the bucket is empty"
+    if runs == 1:
+        return "one sorted run: nothing to merge"
+    rows, deletes = sum(file.row_count for file in files), sum(file.delete_row_count or 0 for file in files)
+    parts = [f"{runs} sorted runs{_against(runs, options.compaction_trigger)}"]
+    if decline.reason is DeclineReason.WITHIN_LIMITS:
+        # Enough runs, yet no rule picks any: show the two ratios that decided it.
+        percent, limit = decline.facts.get("amplification_percent"), decline.facts.get("max_amplification_percent")
+        ratios = (
+            f"newer runs hold {percent} % of the oldest run's bytes (limit {limit} %) "
+            "and the newest are of unlike sizes: none picked"
+        )
+        parts.append(decline.text() if percent is None or limit is None else ratios)
+    elif decline.reason is DeclineReason.WAITING:
+        number, every = decline.facts.get("skipped_calls"), decline.facts.get("every_calls")
+        parts.append(f"level 0 is forced up once in {every} decisions, this is number {number}")
+    elif decline.reason is not DeclineReason.TOO_FEW_RUNS:
+        parts.append(decline.text())
+    parts.append(size_text(levels.total_size))
+    dropping = f"drop up to {deletes:,} delete{'s' if deletes != 1 else ''} and " if deletes else ""
+    parts.append(f"a full compaction would {dropping}save one merge of {rows:,} rows")
+    return "; ".join(parts)
+
+
+def why_not_packed(files: Sequence[DataFile], small: int, least: int) -> str:
+    """Return, for example, "3 small files < 5".
+
+    Args:
+        files: files of the bucket.
+        small: number of small files.
+        least: smallest number to compact.
+    """
+    if not files:
+        return "no files"
+    if small >= least:
+        return f"{small} small files, not more than the large ones behind the first of them ({len(files)} in all)"
+    return f"{small} small file{'s' if small != 1 else ''} < {least} ({len(files)} in all)"
+
+
+def why_packed(files: int, bins: int, least: int, full: bool, deleted: int = 0) -> str:
+    """Return, for example, "18 small files >= 5 -> 1 file".
+
+    Args:
+        files: number of files to compact.
+        bins: number of bins.
+        least: smallest number to compact.
+        full: whether a full compaction is requested.
+        deleted: number of their rows that deletion vectors mark.
+    """
+    if deleted:
+        counted = f"{files} file{'s' if files != 1 else ''} with {deleted} deleted rows"
+        return f"{counted} -> {bins} bin{'s' if bins != 1 else ''}"
+    rule = "full compaction asked for" if full else f">= {least}"
+    return f"{files} small files {rule} -> {bins} bin{'s' if bins != 1 else ''}"
+
 
 NOTHING_EXPIRED: Final = ExpiredFiles()
 NOTHING_DELETED: Final[Mapping[str, int]] = MappingProxyType({})
@@ -404,3 +520,98 @@ def bucket_task(
         now_ms=item.expire_at_ms,
         index_files=tuple(index_files),
     )
+
+
+_WRITES = (CommitKind.APPEND, CommitKind.OVERWRITE)
+_LONGEST_WALK = 4
+"""Number of snapshots read per counted commit, as compactions and statistics are in between."""
+
+
+def commits_between_full(options: TableOptions, *, has_primary_key: bool) -> int | None:
+    """Return how many commits may be between two full compactions.
+
+    Args:
+        options: options of the table.
+        has_primary_key: whether the table has levels at all.
+
+    Returns:
+        `full-compaction.delta-commits`; 1 if only the changelog producer full-compaction asks for them; None if neither
+            is set.
+
+    Source:
+        Java `StoreSinkWrite` and `GlobalFullCompactionSinkWrite`.
+    """
+    if not has_primary_key:
+        return None
+    try:
+        commits = options.get("full-compaction.delta-commits")
+    except InvalidOption:  # stored by another engine, to which 0 means that commits ask for no full compaction
+        commits = None
+    if commits is None and options.changelog_producer != "full-compaction":
+        return None
+    return max(1, int(commits or 1))
+
+
+class FullCompactionsByCommits:
+    """Buckets whose last full compaction is as many commits ago as the table's options allow.
+
+    Java counts checkpoints of one running job. Here the history decides, so all writers and dedicated jobs share the
+    count.
+    """
+
+    def __init__(self, store: TableStore, snapshot: Snapshot | None) -> None:
+        """Read the history back to the commits that count.
+
+        Args:
+            store: the table.
+            snapshot: the newest snapshot, None for a table without one.
+
+        Raises:
+            CorruptFile: a snapshot or manifest cannot be read.
+        """
+        self._most = commits_between_full(store.options, has_primary_key=bool(store.schema.primary_keys))
+        self._commits: dict[tuple[bytes, int], int] = {}
+        self._whole = 0
+        if self._most is None or snapshot is None:
+            return
+        first = snapshots.earliest_id(store) or snapshot.id
+        for snapshot_id in range(snapshot.id, max(first, snapshot.id - self._most * _LONGEST_WALK) - 1, -1):
+            earlier = snapshot if snapshot_id == snapshot.id else snapshots.try_read(store, snapshot_id)
+            if earlier is None:  # it expired meanwhile
+                break
+            if earlier.commit_kind in _WRITES:
+                self._whole += 1
+                if self._whole >= self._most:
+                    return
+            elif earlier.commit_kind is CommitKind.COMPACT:
+                self._record_full(manifests.delta_entries(store, earlier), store.options.num_levels - 1)
+        else:
+            if first == 1:
+                return
+        self._whole = self._most  # older commits are expired: a full compaction too early is better than none
+
+    @property
+    def counts(self) -> bool:
+        """Whether the options of the table ask for full compactions by commits at all."""
+        return self._most is not None
+
+    def is_due(self, partition: bytes, bucket: int) -> bool:
+        """Return whether a bucket, if anything of it is not in the last level, must be compacted as a whole.
+
+        Args:
+            partition: serialised BinaryRow.
+            bucket: number of the bucket.
+        """
+        return self._most is not None and self._commits.get((partition, bucket), self._whole) >= self._most
+
+    def _record_full(self, entries: pa.Table, last_level: int) -> None:
+        """Record the number of commits after a compaction for the buckets that it wrote to the last level."""
+        full = entries.filter(
+            pc.and_(
+                pc.equal(entries.column("kind"), arrow_scalar(ADD)),
+                pc.equal(entries.column("level"), arrow_scalar(last_level)),
+            )
+        )
+        places = full.select(["partition", "bucket"]).group_by(["partition", "bucket"]).aggregate([])
+        for place in places.to_pylist():  # one a bucket
+            self._commits.setdefault((place["partition"], place["bucket"]), self._whole)

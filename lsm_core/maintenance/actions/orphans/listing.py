@@ -13,8 +13,7 @@ import pyarrow as pa
 from lsm_core.arrays import arrow_array, empty_table
 from lsm_core.errors import DredgeError
 from lsm_core.format.partitions import escape
-from lsm_core.maintenance.file_allowlist import BUCKET, EXTERNAL, HISTORY, METADATA, OwnFiles
-from lsm_core.maintenance.file_kinds import Place
+from lsm_core.maintenance.file_allowlist import BUCKET, EXTERNAL, HISTORY, METADATA, OwnFiles, Place
 from lsm_core.metadata import schemas
 from lsm_core.metadata.store import TableStore
 from lsm_core.options import ALLOWED_PLACES

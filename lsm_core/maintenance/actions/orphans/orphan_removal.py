@@ -32,9 +32,8 @@ from lsm_core.maintenance.actions.orphans.listing import list_in_parts, list_tab
 from lsm_core.maintenance.actions.orphans.survey import MOST_NAMED, Survey, survey_in_parts, survey_of
 from lsm_core.maintenance.actions.sweep_trash import plan_sweep, sweep_files
 from lsm_core.maintenance.deletions import deletable_path
-from lsm_core.maintenance.file_allowlist import OwnFiles, is_absolute
+from lsm_core.maintenance.file_allowlist import KINDS, OwnFiles, is_absolute
 from lsm_core.maintenance.file_holders import Held, History, HolderKind, find_holders, history_of
-from lsm_core.maintenance.file_kinds import KINDS
 from lsm_core.maintenance.trash import ORPHANS, DeleteItem, TrashRecord, held_line, read_trash, write_record
 from lsm_core.metadata import branches, hints, snapshots
 from lsm_core.metadata.store import TableStore

@@ -22,9 +22,8 @@ from lsm_core.errors import CorruptFile, PlanRefused, RefusalRule
 from lsm_core.json_reader import parse_json
 from lsm_core.maintenance.action import TaskRunner
 from lsm_core.maintenance.actions.orphans.listing import Folder, Listing, list_folders
-from lsm_core.maintenance.file_allowlist import OwnFiles
+from lsm_core.maintenance.file_allowlist import DELETABLE, KINDS, FileKind, OwnFiles, Place
 from lsm_core.maintenance.file_holders import Held, Holder, HolderKind, find_holders
-from lsm_core.maintenance.file_kinds import DELETABLE, KINDS, FileKind, Place
 from lsm_core.maintenance.trash import read_trash
 from lsm_core.metadata.store import TableStore
 

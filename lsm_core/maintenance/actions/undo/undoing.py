@@ -48,8 +48,7 @@ from lsm_core.maintenance.actions.undo.replaced_files import (
     still_on_top,
     vectors_of,
 )
-from lsm_core.maintenance.reports import BucketDifference
-from lsm_core.maintenance.verify import bucket_content
+from lsm_core.maintenance.verify import BucketDifference, bucket_content
 from lsm_core.metadata import snapshots
 from lsm_core.metadata.indexes import deletion_files, read_vector
 from lsm_core.metadata.store import TableStore

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from lsm_core.maintenance.reference.equality import Entries, distinct, same
 from lsm_core.maintenance.reference.functions.base import Function, NullsChangeNothing
+from lsm_core.maintenance.reference.versions import Entries, distinct, same
 
 
 class Collect(Function):

@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Any, Final
 
 from lsm_core.errors import InvalidData
-from lsm_core.maintenance.reference.equality import same
 from lsm_core.maintenance.reference.functions.base import Field, Function
-from lsm_core.maintenance.reference.versions import compare_values
+from lsm_core.maintenance.reference.versions import compare_values, same
 
 Nested = tuple[Any, ...]
 _NO_LIMIT: Final = 2**31 - 1
