@@ -1,4 +1,4 @@
-"""Public names of a package that are imported on first use (PEP 562), so that importing the package is cheap."""
+"""Import of a package's public names on first use (PEP 562), so that importing the package is cheap."""
 
 from __future__ import annotations
 

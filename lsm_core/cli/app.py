@@ -16,7 +16,7 @@ from typer.core import TyperCommand
 
 from lsm_core.cli import completion
 from lsm_core.cli.render import visible, visible_lines
-from lsm_core.cli.verbs.common import taking_catalog_options
+from lsm_core.cli.verbs.common import add_catalog_options
 from lsm_core.errors import DredgeError, is_panic, typed_failure
 
 if TYPE_CHECKING:
@@ -25,17 +25,17 @@ if TYPE_CHECKING:
 _PLUGINS: Final = "dredge.verbs"
 _OURS: Final = ("lsm_core", "platform_core", "assets", "checks", "orchestration")
 _VERBS: Final = {
-    "status": "look",
-    "tables": "look",
-    "health": "look",
-    "snapshots": "look",
-    "files": "look",
+    "status": "inspection",
+    "tables": "inspection",
+    "health": "inspection",
+    "snapshots": "inspection",
+    "files": "inspection",
     "show": "show",
     "explain": "explain",
-    "holds": "look",
+    "holds": "inspection",
     "trash": "trash",
     "ledger": "ledger",
-    "maintain": "whole_database",
+    "maintain": "many_tables",
     "branch": "branch",
     "consumers": "branch",
     "tag": "tag",
@@ -46,37 +46,40 @@ _VERBS: Final = {
     "check": "check",
     "verify": "verify",
 }
-"""Verbs, and the modules of `verbs` that hold them: one that runs waits for no other."""
-_AT_LENGTH: Final = frozenset({"maintain", "sql", "recover", "check", "verify"})
-"""Those that may run for long."""
+"""Module of each verb in `verbs`. Only the module of the running verb is imported."""
+_LONG_VERBS: Final = frozenset({"maintain", "sql", "recover", "check", "verify"})
+"""Verbs that may run for minutes."""
 FAILED: Final = 1
 MISUSED: Final = 2
 _INTERRUPTED: Final = 130
 _STOPPED: Final = "interrupted; what was committed before stays"
-_OF_THE_SYSTEM: Final = (OSError, MemoryError)
+_SYSTEM_ERRORS: Final = (OSError, MemoryError)
 _OBJECTS_A_COLLECTION: Final = 100_000
-"""Objects between collections; imports create half a million, and the default of 700 costs a tenth of the time."""
+"""Threshold of the garbage collector.
+
+Imports create half a million objects. With Python's default of 700, the collector takes a tenth of the time.
+"""
 
 
-def _built_in(name: str) -> Callable[..., None]:
+def _load_verb(name: str) -> Callable[..., None]:
     """Return the verb for a name of `_VERBS`."""
     verb: Callable[..., None] = getattr(import_module(f"lsm_core.cli.verbs.{_VERBS[name]}"), name)
     return verb
 
 
-def _of_actions() -> dict[str, Callable[..., None]]:
+def _load_action_verbs() -> dict[str, Callable[..., None]]:
     """Return the verbs of all registered actions."""
     from lsm_core.cli.verbs import maintain
 
     return maintain.verbs()
 
 
-def _verb(name: str) -> Callable[..., None] | None:
-    """Return a built-in verb by its name, those of actions included, or None."""
-    return _built_in(name) if name in _VERBS else _of_actions().get(name)
+def _find_verb(name: str) -> Callable[..., None] | None:
+    """Return the built-in verb of this name, or None. Actions of maintenance have verbs too."""
+    return _load_verb(name) if name in _VERBS else _load_action_verbs().get(name)
 
 
-def _plugins(verbs: Mapping[str, Callable[..., None]]) -> dict[str, EntryPoint]:
+def _list_plugins(verbs: Mapping[str, Callable[..., None]]) -> dict[str, EntryPoint]:
     """Return the verbs of installed packages (`demo`) by name; built-in verbs take precedence.
 
     The search takes 30 ms; nothing is imported.
@@ -87,9 +90,9 @@ def _plugins(verbs: Mapping[str, Callable[..., None]]) -> dict[str, EntryPoint]:
 
 
 class _Verb(TyperCommand):
-    """Command that takes texts as they are.
+    """Command that does not convert text arguments.
 
-    For conversions of texts Typer imports pydantic, which takes a tenth of a short command's time.
+    To convert text, Typer imports pydantic, which takes a tenth of the time of a short command.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -98,7 +101,7 @@ class _Verb(TyperCommand):
             _take_texts(parameter)
 
     def get_help_option(self, ctx: Any) -> Any:
-        """See Typer."""
+        """Return Typer's option `--help`, without conversion of text."""
         option = super().get_help_option(ctx)
         if option is not None:
             _take_texts(option)
@@ -106,7 +109,7 @@ class _Verb(TyperCommand):
 
 
 def _take_texts(parameter: Any) -> None:
-    """Let Typer check only missing values and values that are not text; import lists only where a parameter is one."""
+    """Skip Typer's conversion of a parameter if its value is text, or an absent list."""
     if parameter.multiple and not parameter.required and parameter.default is None:
         judge_list = parameter.process_value
         parameter.process_value = lambda context, value: judge_list(context, value) if value else None
@@ -123,13 +126,13 @@ def _take_texts(parameter: Any) -> None:
     parameter.process_value = process_value
 
 
-def _app(verbs: Mapping[str, Callable[..., None]], epilog: str | None, *, completes: bool = False) -> typer.Typer:
+def _build_app(verbs: Mapping[str, Callable[..., None]], epilog: str | None, *, completes: bool = False) -> typer.Typer:
     """Return the command with some verbs.
 
     Args:
         verbs: functions by verb.
         epilog: text below the help, or None.
-        completes: add the flags that install completion in a shell, and answer a shell.
+        completes: whether to add the flags that install completion, and to answer requests of a shell.
     """
     app = typer.Typer(
         name="dredge",
@@ -140,7 +143,7 @@ def _app(verbs: Mapping[str, Callable[..., None]], epilog: str | None, *, comple
         rich_markup_mode=None,
     )
     for name, verb in verbs.items():
-        app.command(name, cls=_Verb)(taking_catalog_options(verb))
+        app.command(name, cls=_Verb)(add_catalog_options(verb))
     return app
 
 
@@ -166,21 +169,23 @@ def run(arguments: Sequence[str]) -> int:
         logging.lastResort.setFormatter(_VisibleLines())
     try:
         if completion.VARIABLE in os.environ:
-            return _code(_complete())
+            return _read_exit_code(_complete())
         name, *verb_arguments = words
-        verb = _verb(name)
+        verb = _find_verb(name)
         if verb is not None:  # alone: what all verbs take is longer to work out than most of them run
-            return _code(
-                _app({name: verb}, None)(args=verb_arguments, prog_name=f"dredge {name}", standalone_mode=False)
+            return _read_exit_code(
+                _build_app({name: verb}, None)(args=verb_arguments, prog_name=f"dredge {name}", standalone_mode=False)
             )
-        verbs = {**{name: _built_in(name) for name in _VERBS}, **_of_actions()}
-        plugins = _plugins(verbs)
+        verbs = {**{name: _load_verb(name) for name in _VERBS}, **_load_action_verbs()}
+        plugins = _list_plugins(verbs)
         if name in plugins:
-            return _code(_call(plugins[name], verb_arguments))
+            return _read_exit_code(_call(plugins[name], verb_arguments))
         if not name.startswith("-") and name not in verbs:
-            return _fail(_unknown(name, [*verbs, *plugins]), MISUSED)
+            return _fail(_unknown_verb_message(name, [*verbs, *plugins]), MISUSED)
         epilog = f"Also: {', '.join(sorted(plugins))} (dredge VERB --help)." if plugins else None
-        return _code(_app(verbs, epilog, completes=True)(args=words, prog_name="dredge", standalone_mode=False))
+        return _read_exit_code(
+            _build_app(verbs, epilog, completes=True)(args=words, prog_name="dredge", standalone_mode=False)
+        )
     except (typer.Abort, KeyboardInterrupt):
         return _fail(_STOPPED, _INTERRUPTED)
     except DredgeError as error:
@@ -190,7 +195,7 @@ def run(arguments: Sequence[str]) -> int:
     except BaseException as error:  # noqa: BLE001  (people get no tracebacks; panics are no Exception)
         own = (
             typed_failure(error, " ".join(["dredge", *words[:2]]))
-            if isinstance(error, _OF_THE_SYSTEM) or is_panic(error)
+            if isinstance(error, _SYSTEM_ERRORS) or is_panic(error)
             else None
         )
         if own is not None:
@@ -201,7 +206,7 @@ def run(arguments: Sequence[str]) -> int:
         return _fail(f"unexpected {type(error).__name__}: {error} (DREDGE_DEBUG=1 shows where)", FAILED)
 
 
-def _unknown(name: str, verbs: Collection[str]) -> str:
+def _unknown_verb_message(name: str, verbs: Collection[str]) -> str:
     import difflib  # for those who mistype alone
 
     near = difflib.get_close_matches(name, verbs, n=2)
@@ -210,36 +215,40 @@ def _unknown(name: str, verbs: Collection[str]) -> str:
 
 
 def _complete() -> Any:
-    """Answer a shell's request for completion; only the verb that it already names is loaded."""
-    typed_verb = completion.verb_typed(os.environ)
-    verb = None if typed_verb is None else _verb(typed_verb)
+    """Answer a shell's request for completion.
+
+    If the command line already names a verb, only this verb is loaded.
+    """
+    typed_verb = completion.read_verb(os.environ)
+    verb = None if typed_verb is None else _find_verb(typed_verb)
     if typed_verb is not None and verb is not None:
-        app = _app({typed_verb: verb}, None, completes=True)
+        app = _build_app({typed_verb: verb}, None, completes=True)
     else:
-        verbs = {**{name: _built_in(name) for name in _VERBS}, **_of_actions()}
-        plugins = _plugins(verbs)
-        app = _app(verbs, None, completes=True)
+        verbs = {**{name: _load_verb(name) for name in _VERBS}, **_load_action_verbs()}
+        plugins = _list_plugins(verbs)
+        app = _build_app(verbs, None, completes=True)
         for name, entry in plugins.items():
-            command = entry.load() if name == typed_verb else _nothing
+            command = entry.load() if name == typed_verb else _do_nothing
             if isinstance(command, typer.Typer):
                 app.add_typer(command, name=name)
             else:
                 app.command(name)(command)
-    app.callback()(_nothing)  # else a lone verb is no verb
+    app.callback()(_do_nothing)  # else a lone verb is no verb
     try:
         return app(args=[], prog_name="dredge", standalone_mode=False)
     except SystemExit as over:  # how Typer ends an answer
         return over.code
 
 
-def _nothing() -> None:
-    """Placeholder for another package's verb while verbs are completed."""
+def _do_nothing() -> None:
+    """Stand in for a verb of another package, whose name alone is needed to complete verbs."""
 
 
 def _call(entry: EntryPoint, arguments: list[str]) -> Any:
-    """Run a verb of another package: a Typer app, or a function that becomes one.
+    """Run a verb of another package: a Typer app or a function.
 
-    Raises DredgeError, which names the package to install, where one is missing.
+    Raises:
+        DredgeError: a package is missing; the message names it.
     """
     try:
         loaded = entry.load()
@@ -268,7 +277,7 @@ class _NoPandas:
             raise ModuleNotFoundError("the built-in verbs run without pandas", name="pandas")
 
 
-def _code(result: Any) -> int:
+def _read_exit_code(result: Any) -> int:
     """Return the exit code of a command's result.
 
     Typer turns an interrupt into the number 130 without a message, so the message is printed here.
@@ -284,10 +293,10 @@ def _fail(message: str, code: int) -> int:
     return code
 
 
-def _on_spark(arguments: Sequence[str]) -> bool:
+def _may_use_spark(arguments: Sequence[str]) -> bool:
     """Return whether a verb may start Spark, which needs pandas.
 
-    A table called spark only costs the time to load pandas.
+    A table named ``spark`` also counts; then pandas is loaded without need.
     """
     return arguments[0] == "sql" or not {"spark", "--runner=spark"}.isdisjoint(arguments)
 
@@ -302,10 +311,10 @@ def main() -> None:
 
 def _run_process() -> None:
     """Prepare this process for the verb of its command line, run it, and exit."""
-    if sys.argv[1:2] and sys.argv[1] in _VERBS and sys.argv[1] not in _AT_LENGTH:
+    if sys.argv[1:2] and sys.argv[1] in _VERBS and sys.argv[1] not in _LONG_VERBS:
         gc.disable()  # what only looks is over before there is much to collect
     gc.set_threshold(_OBJECTS_A_COLLECTION)
-    if sys.argv[1:2] and not _on_spark(sys.argv[1:]) and _verb(sys.argv[1]) is not None:
+    if sys.argv[1:2] and not _may_use_spark(sys.argv[1:]) and _find_verb(sys.argv[1]) is not None:
         # pyarrow loads pandas (a quarter of a second) at its first array, if it is there; without Spark no
         # built-in verb needs it.
         sys.meta_path.insert(0, _NoPandas())

@@ -15,13 +15,13 @@ from typing import Final
 import typer
 
 VARIABLE: Final = "_DREDGE_COMPLETE"
-"""Set by the shells' scripts."""
+"""Environment variable that the completion scripts of the shells set."""
 _MOST: Final = 500
 _HARMLESS: Final = re.compile(r"[\w-]+")
-"""Names from the warehouse go into a shell's own code: others are not offered."""
+"""Names that completion offers. The shell evaluates them as code, so other names are left out."""
 
 
-def verb_typed(environment: Mapping[str, str]) -> str | None:
+def read_verb(environment: Mapping[str, str]) -> str | None:
     """Return the verb of the command line under completion, or None before its first blank."""
     line = environment.get("COMP_WORDS") or environment.get("_TYPER_COMPLETE_ARGS") or ""
     try:
@@ -36,14 +36,14 @@ def verb_typed(environment: Mapping[str, str]) -> str | None:
 def table_names(ctx: typer.Context, incomplete: str) -> list[str]:
     """Return up to 500 table names that begin with a text, from the command's own warehouse.
 
-    The list is empty where the warehouse cannot be listed.
+    The list is empty if the warehouse cannot be listed.
     """
     warehouse = str(ctx.params.get("warehouse") or os.environ.get("DREDGE_WAREHOUSE", ""))
     if not warehouse:
         return []
     names: list[str] = []
     try:
-        for database, table in _names(warehouse, list(ctx.params.get("catalog_option") or ()), incomplete):
+        for database, table in _list_names(warehouse, list(ctx.params.get("catalog_option") or ()), incomplete):
             name = f"{database}.{table}"
             if name.startswith(incomplete) and _HARMLESS.fullmatch(database) and _HARMLESS.fullmatch(table):
                 names.append(name)
@@ -54,7 +54,7 @@ def table_names(ctx: typer.Context, incomplete: str) -> list[str]:
     return names
 
 
-def _names(warehouse: str, options: list[str], incomplete: str) -> Iterator[tuple[str, str]]:
+def _list_names(warehouse: str, options: list[str], incomplete: str) -> Iterator[tuple[str, str]]:
     """Yield databases and tables that may begin with a text.
 
     A local folder is listed without the engine, whose import alone takes longer.

@@ -23,7 +23,7 @@ _UNSEEN = {
         *range(0xE0000, 0xE0080),
     )
 }
-"""Characters that would steer the terminal, turn its text around or hide in it, by what is shown instead of them."""
+"""Escape sequence by character, for control, bidi and invisible characters."""
 _UNSEEN_IN_LINES = {code: text for code, text in _UNSEEN.items() if chr(code) != "\n"}
 _UNSEEN_IN_JSON = re.compile("[" + "".join(re.escape(chr(code)) for code in _UNSEEN if code >= 127) + "]")
 

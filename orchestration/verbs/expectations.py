@@ -15,9 +15,9 @@ from lsm_core.cli.verbs.common import (
     RunnerOption,
     TableArgument,
     Warehouse,
-    given_catalog_options,
+    add_catalog_options,
     open_table,
-    taking_catalog_options,
+    read_catalog_options,
 )
 from lsm_core.errors import DredgeError, InvalidOption
 from orchestration.verbs.policies import PolicyFileOption
@@ -27,7 +27,7 @@ from platform_core.resources.spark_resource import SparkResource
 from platform_core.resources.warehouse import WarehouseResource
 
 
-@taking_catalog_options
+@add_catalog_options
 def expectations(
     warehouse: Warehouse,
     table: TableArgument,
@@ -48,7 +48,7 @@ def expectations(
 
     opened = open_table(warehouse, table, clock)
     declared = (read_policies(policies) if policies is not None else Policies()).of(opened.name).expectations
-    options = {key: value for key, (value, _) in given_catalog_options().items()}
+    options = {key: value for key, (value, _) in read_catalog_options().items()}
     warehouse_resource = WarehouseResource(path=warehouse, clock=clock or "system", catalog_options=options)
     card = warehouse_resource.card(opened.name)
     if card.refusal is not None:

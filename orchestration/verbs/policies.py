@@ -17,8 +17,8 @@ from lsm_core.cli.verbs.common import (
     ClockOption,
     TableArgument,
     Warehouse,
+    add_catalog_options,
     open_table,
-    taking_catalog_options,
 )
 from lsm_core.errors import InvalidOption
 from lsm_core.maintenance import health
@@ -87,7 +87,7 @@ def schema() -> None:
     say(schema_text().rstrip("\n"))
 
 
-@taking_catalog_options
+@add_catalog_options
 def advise(warehouse: Warehouse, table: TableArgument, as_json: AsJson = False, clock: ClockOption = None) -> None:
     """Propose a preset for a table from its options, health and newest commits: reasons, the policy, and the DDL."""
     store = open_table(warehouse, table, clock).store

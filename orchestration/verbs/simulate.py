@@ -13,8 +13,8 @@ from lsm_core.cli.verbs.common import (
     ClockOption,
     TableArgument,
     Warehouse,
+    add_catalog_options,
     open_table,
-    taking_catalog_options,
 )
 from lsm_core.errors import InvalidOption
 from lsm_core.maintenance.action import size_text
@@ -23,7 +23,7 @@ from platform_core.policies.what_if import simulated_policy
 _BARS: Final = "▁▂▃▄▅▆▇█"
 
 
-@taking_catalog_options
+@add_catalog_options
 def simulate(
     warehouse: Warehouse,
     table: TableArgument,

@@ -65,7 +65,7 @@ def test_every_term_of_where_md_points_to_a_file() -> None:
 _OWN_JSON = {  # text that this process has just written itself, or that the repository holds
     "lsm_core/cli/render.py",
     "lsm_core/cli/verbs/maintain.py",
-    "lsm_core/cli/verbs/whole_database.py",
+    "lsm_core/cli/verbs/many_tables.py",
     "lsm_core/cli/verbs/sql.py",
     "lsm_core/cli/verbs/tag.py",
     "platform_core/pipes_worker.py",

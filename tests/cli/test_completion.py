@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from lsm_core.cli.app import run
-from lsm_core.cli.completion import verb_typed
+from lsm_core.cli.completion import read_verb
 from tests.cli.shell import Shell
 
 
@@ -59,7 +59,7 @@ def test_verbs_flags_and_a_catalog_with_options(
     ],
 )
 def test_the_verb_of_an_unfinished_line(environment: dict[str, str], verb: str | None) -> None:
-    assert verb_typed(environment) == verb
+    assert read_verb(environment) == verb
 
 
 def test_the_script_of_a_shell_is_printed(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""Verbs of branches and consumers, which hold snapshots and files besides the table's own history."""
+"""Verbs of branches and consumers, both of which keep snapshots and files from expiring."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def branch(
 ) -> None:
     """List, create, delete, rename or fast-forward to branches; all other verbs take `db.t$branch_NAME` as a table."""
     opened = open_table(warehouse, table, clock)
-    _known(act, _BRANCH_ACTS, opened)
+    _require_known(act, _BRANCH_ACTS, opened)
     if act == "list":
         _list_branches(opened, as_json)
         return
@@ -56,8 +56,8 @@ def branch(
     if dry_run:
         raise InvalidOption("--dry-run", act, "delete or fast-forward, which have a plan", opened.name)
     if act == "create":
-        made = opened.create_branch(name, from_tag, from_snapshot)
-        print_json({"branch": name, "table": made.name}) if as_json else say(f"{made.name} is there")
+        created = opened.create_branch(name, from_tag, from_snapshot)
+        print_json({"branch": name, "table": created.name}) if as_json else say(f"{created.name} is there")
         return
     if to is None:
         raise InvalidOption("--to", None, "the new name", opened.name)
@@ -90,7 +90,7 @@ def consumers(
 ) -> None:
     """List consumers with their positions, set the position of a consumer, or delete it."""
     opened = open_table(warehouse, table, clock)
-    _known(act, _CONSUMER_ACTS, opened)
+    _require_known(act, _CONSUMER_ACTS, opened)
     if act == "list":
         _list_consumers(opened, as_json)
         return
@@ -132,6 +132,6 @@ def _list_consumers(opened: Table, as_json: bool) -> None:
     print_table(f"{opened.name}: consumers", ["consumer", "next snapshot", "unread snapshots", "last seen (UTC)"], rows)
 
 
-def _known(act: str, acts: tuple[str, ...], opened: Table) -> None:
+def _require_known(act: str, acts: tuple[str, ...], opened: Table) -> None:
     if act not in acts:
         raise InvalidOption("act", act, ", ".join(acts), opened.name)

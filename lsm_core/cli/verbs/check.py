@@ -54,7 +54,7 @@ def check(
     as_json: AsJson = False,
     clock: ClockOption = None,
 ) -> None:
-    """Check a table: tree, snapshots, pages, deletion vectors, keys, merge engine, changelog; exits 1 on a failure.
+    """Check a table: tree, snapshots, pages, deletion vectors, keys, merge engine, changelog; exits 1 if a check fails.
 
     No data is changed.
     """

@@ -80,14 +80,14 @@ RunnerOption = Annotated[
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the plan and change nothing.")]
 
 
-def taking_catalog_options(verb: Callable[..., None]) -> Callable[..., None]:
-    """Return a verb with the flag `CATALOG_FLAG`, which `open_catalog` reads, if the verb takes a warehouse."""
+def add_catalog_options(verb: Callable[..., None]) -> Callable[..., None]:
+    """Add the flag `CATALOG_FLAG`, which `open_catalog` reads, to a verb that takes a warehouse."""
     seen = signature(verb, eval_str=True)
     if "warehouse" not in seen.parameters:
         return verb
 
     @wraps(verb)
-    def taking(*, catalog_option: list[str] | None = None, **arguments: Any) -> None:
+    def run_verb(*, catalog_option: list[str] | None = None, **arguments: Any) -> None:
         before = _given_options.set(tuple(catalog_option or ()))
         try:
             verb(**arguments)
@@ -96,9 +96,9 @@ def taking_catalog_options(verb: Callable[..., None]) -> Callable[..., None]:
 
     own = Parameter("catalog_option", Parameter.KEYWORD_ONLY, default=None, annotation=CatalogOption)
     parameters = [*seen.parameters.values(), own]
-    taking.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
-    taking.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
-    return taking
+    run_verb.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    run_verb.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
+    return run_verb
 
 
 def open_catalog(warehouse: str, clock: str | None = None) -> Catalog:
@@ -112,13 +112,13 @@ def open_catalog(warehouse: str, clock: str | None = None) -> Catalog:
         The catalog of an existing warehouse.
 
     Raises:
-        DatabaseNotFound: there is no such warehouse; a typing error must not look like an empty one.
+        DatabaseNotFound: the warehouse does not exist; a mistyped path must not look like an empty warehouse.
         InvalidOption: a catalog option or the clock is wrong.
         DredgeError: the storage cannot be reached.
     """
     from lsm_core.table import Catalog
 
-    catalog = Catalog(warehouse, _catalog_options(), clock=_time(clock))
+    catalog = Catalog(warehouse, _catalog_options(), clock=_read_clock(clock))
     try:
         exists = catalog.file_io.exists(catalog.root)
     except BaseException as error:
@@ -133,22 +133,22 @@ def open_catalog(warehouse: str, clock: str | None = None) -> Catalog:
 
 def _catalog_options() -> dict[str, str]:
     """Return the catalog options of the environment, overridden by those of the command. Raises InvalidOption."""
-    return {key: value for key, (value, _) in given_catalog_options().items()}
+    return {key: value for key, (value, _) in read_catalog_options().items()}
 
 
-def given_catalog_options() -> dict[str, tuple[str, str]]:
+def read_catalog_options() -> dict[str, tuple[str, str]]:
     """Return the catalog options with their source, `CATALOG_VARIABLE` or `CATALOG_FLAG`. Raises InvalidOption."""
     from lsm_core.options import parse_catalog_options
 
     named = parse_catalog_options(os.environ.get(CATALOG_VARIABLE, ""), CATALOG_VARIABLE)
-    flags = dict(_pair(text, CATALOG_FLAG) for text in _given_options.get())
+    flags = dict(_split_pair(text, CATALOG_FLAG) for text in _given_options.get())
     return {
         **{key: (value, CATALOG_VARIABLE) for key, value in named.items()},
         **{key: (value, CATALOG_FLAG) for key, value in flags.items()},
     }
 
 
-def _time(spec: str | None) -> Clock:
+def _read_clock(spec: str | None) -> Clock:
     """Return the clock of a specification. Raises InvalidOption, which names the source and the file."""
     source = _CLOCK_VARIABLE if spec is not None and spec == os.environ.get(_CLOCK_VARIABLE) else "--clock"
     try:
@@ -183,13 +183,13 @@ def runner_of(name: RunnerName, plan: MaintenancePlan | None = None) -> Runner |
 
     printed_s = 0.0
 
-    def tell(progress: JobProgress) -> None:
+    def print_progress(progress: JobProgress) -> None:
         nonlocal printed_s
         if progress.seconds - printed_s >= _TELL_SECONDS:
             printed_s = progress.seconds
             typer.echo(visible_lines(progress.text()), err=True)
 
-    return spark_runner(spark_session(app_name="dredge"), progress=tell, plan=plan)
+    return spark_runner(spark_session(app_name="dredge"), progress=print_progress, plan=plan)
 
 
 def open_table(warehouse: str, name: str, clock: str | None, settings: Sequence[str] | None = None) -> Table:
@@ -201,11 +201,11 @@ def open_table(warehouse: str, name: str, clock: str | None, settings: Sequence[
     if system:  # it has rows but no life to look after
         raise UnsupportedFeature(f"this verb on the system table ${system}; name the table alone", name)
     table = catalog.table(name)
-    options = dict(_pair(text, "--set") for text in settings or ())
+    options = dict(_split_pair(text, "--set") for text in settings or ())
     return table.copy(options) if options else table
 
 
-def _pair(text: str, option: str) -> tuple[str, str]:
+def _split_pair(text: str, option: str) -> tuple[str, str]:
     key, sign, value = text.partition("=")
     if not sign or not key.strip():
         raise InvalidOption(option, text, "KEY=VALUE")
@@ -213,15 +213,15 @@ def _pair(text: str, option: str) -> tuple[str, str]:
 
 
 _PARTITION_PART: Final = re.compile(r'\s*([^=,/"]+)=\s*("[^"]*"|(?!").*?)\s*(?:$|[,/](?=\s*[^=,/"]+=))', re.DOTALL)
-"""A column and its value, in quotes or up to a comma (or slash) behind which the next column is named."""
+"""A column and its value: the value is in quotes, or ends at the comma or slash before the next column name."""
 
 
-def partition_specs(table: Table, texts: Sequence[str] | None) -> list[dict[str, Any]] | None:
+def parse_partitions(table: Table, texts: Sequence[str] | None) -> list[dict[str, Any]] | None:
     """Return typed partitions from texts such as "dt=2024-01-01,h=3" or "dt=2024-01-01/h=3".
 
-    A value ends before the next column name, so it may hold commas; a quoted value ends with its quotes. % and two hex
-    digits are a character, as in paths. An empty value and `partition.default-name` mean null; in quotes they are
-    texts.
+    A value ends before the next column name, so it may contain commas. A quoted value ends at its closing quote. ``%``
+    with two hex digits is one character, as in paths. An empty value and `partition.default-name` mean null; in quotes
+    they are text.
 
     Args:
         table: the table.

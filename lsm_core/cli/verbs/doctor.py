@@ -23,10 +23,10 @@ from lsm_core.cli.render import print_json, print_table
 from lsm_core.cli.verbs.common import (
     AsJson,
     Warehouse,
-    given_catalog_options,
     open_catalog,
+    read_catalog_options,
 )
-from lsm_core.cli.verbs.look import table_names
+from lsm_core.cli.verbs.inspection import table_names
 from lsm_core.clock import SystemClock
 from lsm_core.errors import DredgeError
 
@@ -74,8 +74,8 @@ class Finding:
 
 
 @dataclass(frozen=True)
-class OptionInForce:
-    """An option that is set.
+class EffectiveOption:
+    """Option that is set, with its source.
 
     Attributes:
         option: key of the option.
@@ -101,15 +101,20 @@ def doctor(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Check the environment, and show where each option comes from; exits 1 on a failure.
+    """Check the environment, and show the source of each option; exits 1 if a check fails.
 
-    The check writes a small file into the warehouse and deletes it.
+    The command writes a small file into the warehouse and deletes it.
     """
     catalog = open_catalog(warehouse)
     store = None if table is None else catalog.store(table)
     root = catalog.root if store is None else store.root
-    findings = [*_programs(), *_disks(root), *_store(catalog.file_io, root), *_guarantees(catalog, store)]
-    options = [*_options_of_table(store), *_options_of_catalog(), *_environment()]
+    findings = [
+        *_check_programs(),
+        *_check_disks(root),
+        *_check_storage(catalog.file_io, root),
+        *_check_guarantees(catalog, store),
+    ]
+    options = [*_list_table_options(store), *_list_catalog_options(), *_list_environment()]
     if as_json:
         print_json(
             {"findings": [asdict(finding) for finding in findings], "options": [asdict(finding) for finding in options]}
@@ -135,7 +140,7 @@ def doctor(
 # -- programs ----------------------------------------------------------------------------------------------------------
 
 
-def _programs() -> Iterator[Finding]:
+def _check_programs() -> Iterator[Finding]:
     from lsm_core.spark.java import find_java
 
     try:
@@ -153,7 +158,7 @@ def _programs() -> Iterator[Finding]:
         yield Finding("spark", FindingVerdict.WARN, "pyspark is not installed: pip install 'dredge[spark]'")
     remote = os.environ.get("DREDGE_SPARK_REMOTE", "").strip()
     if remote:
-        yield _spark_server(remote)
+        yield _check_spark_server(remote)
     for package, part in _PACKAGES.items():
         try:
             yield Finding(package, FindingVerdict.OK, version(package))
@@ -163,7 +168,7 @@ def _programs() -> Iterator[Finding]:
             )
 
 
-def _spark_server(address: str) -> Finding:
+def _check_spark_server(address: str) -> Finding:
     shown = address.split("/;", maxsplit=1)[0]  # what follows may hold a token
     try:
         parts = urlsplit(shown)
@@ -181,7 +186,7 @@ def _spark_server(address: str) -> Finding:
 # -- where tables lie --------------------------------------------------------------------------------------------------
 
 
-def _disks(root: str) -> Iterator[Finding]:
+def _check_disks(root: str) -> Iterator[Finding]:
     from lsm_core.maintenance.action import size_text
 
     places = {"disk of the warehouse": root} if "://" not in root else {}
@@ -202,8 +207,8 @@ def _disks(root: str) -> Iterator[Finding]:
         )
 
 
-def _store(file_io: FileIO, root: str) -> Iterator[Finding]:
-    """Do with a small file the steps of a commit: create it exclusively, list it with its time, read it, delete it."""
+def _check_storage(file_io: FileIO, root: str) -> Iterator[Finding]:
+    """Check the storage by the steps of a commit on a small file: create it exclusively, list, read and delete it."""
     place, clock = f"{root}/.dredge-doctor-{uuid.uuid4().hex[:8]}", SystemClock()
     step, created = "create", False
     try:
@@ -260,7 +265,7 @@ def _store(file_io: FileIO, root: str) -> Iterator[Finding]:
         yield Finding("clock", verdict, text)
 
 
-def _guarantees(catalog: Catalog, store: TableStore | None) -> Iterator[Finding]:
+def _check_guarantees(catalog: Catalog, store: TableStore | None) -> Iterator[Finding]:
     from lsm_core.locks import guarantee_text, lock_given_way
 
     names, broken = ([store.name], {}) if store is not None else table_names(catalog)
@@ -288,7 +293,7 @@ def _guarantees(catalog: Catalog, store: TableStore | None) -> Iterator[Finding]
 # -- options -----------------------------------------------------------------------------------------------------------
 
 
-def _options_of_table(store: TableStore | None) -> Iterator[OptionInForce]:
+def _list_table_options(store: TableStore | None) -> Iterator[EffectiveOption]:
     if store is None:
         return
     from lsm_core.options import REGISTRY, mask_secrets
@@ -296,26 +301,26 @@ def _options_of_table(store: TableStore | None) -> Iterator[OptionInForce]:
     stored, shown = store.schema.options, mask_secrets(store.options.raw)
     for key, value in sorted(store.options.raw.items()):
         own = stored.get(key) == value
-        yield OptionInForce(
+        yield EffectiveOption(
             key, shown[key], f"the table (schema {store.schema.id})" if own else "the catalog's options"
         )
     for key in sorted(name for name in REGISTRY if name.startswith("dredge.") and not store.options.is_set(name)):
-        yield OptionInForce(key, str(REGISTRY[key].default or "-"), "default")
+        yield EffectiveOption(key, str(REGISTRY[key].default or "-"), "default")
 
 
-def _options_of_catalog() -> Iterator[OptionInForce]:
-    for key, (value, source) in sorted(given_catalog_options().items()):
-        yield OptionInForce(key, _masked(key, value), source)
+def _list_catalog_options() -> Iterator[EffectiveOption]:
+    for key, (value, source) in sorted(read_catalog_options().items()):
+        yield EffectiveOption(key, _mask_secrets(key, value), source)
 
 
-def _environment() -> Iterator[OptionInForce]:
+def _list_environment() -> Iterator[EffectiveOption]:
     for name, value in sorted(os.environ.items()):
         if _VARIABLES.fullmatch(name) and value:
-            yield OptionInForce(name, _masked(name, value), "environment")
+            yield EffectiveOption(name, _mask_secrets(name, value), "environment")
 
 
-def _masked(name: str, value: str) -> str:
-    """Return a value with secrets masked: by the option's name, and users with passwords in addresses."""
+def _mask_secrets(name: str, value: str) -> str:
+    """Return the value of an option with secrets masked: passwords, tokens, and users in addresses."""
     if any(word in name.upper() for word in _SECRETS):
         return "(set)"
     return re.sub(r"//[^/@\s]+@", "//***@", value.split("/;", maxsplit=1)[0])

@@ -37,9 +37,9 @@ def explain(
     as_json: AsJson = False,
     clock: ClockOption = None,
 ) -> None:
-    """Explain one row: its versions, newest first, and which of them supplied each column, and why."""
+    """Explain one row: its versions, newest first, and the version that supplied each column, with the reason."""
     opened = open_table(warehouse, table, clock)
-    story = _story(opened, key, snapshot)
+    story = _explain_row(opened, key, snapshot)
     if column is not None and column not in opened.schema.field_names:
         raise InvalidFilter(
             f"table {opened.name} has no column '{column}'; it has {', '.join(opened.schema.field_names)}"
@@ -77,8 +77,8 @@ def explain(
         print_table("", ["column", "value", "from version", "why"], rows)
 
 
-def _story(table: Table, key: str, snapshot: int | None) -> RowStory:
-    """Return the story of a row; an error about a single value also shows how to write a key."""
+def _explain_row(table: Table, key: str, snapshot: int | None) -> RowStory:
+    """Return the history of a row; an error about a single value also shows how to write a key."""
     try:
         return table.explain_row(key_of(table, key), snapshot)
     except InvalidFilter as error:
@@ -88,7 +88,7 @@ def _story(table: Table, key: str, snapshot: int | None) -> RowStory:
 
 
 def key_of(table: Table, text: str) -> dict[str, Any]:
-    """Return the key of the command line as texts by column. Raises InvalidFilter."""
+    """Parse the key of the command line into texts by column. Raises InvalidFilter."""
     names = table.primary_keys
     column, sign, _ = text.partition("=")
     if len(names) == 1 and column.strip() not in table.schema.field_names:

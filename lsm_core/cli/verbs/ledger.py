@@ -28,7 +28,7 @@ def ledger(
     as_json: AsJson = False,
     clock: ClockOption = None,
 ) -> None:
-    """Show the maintenance runs of a table: who, when and with which result; or one run with all details."""
+    """Show the maintenance runs of a table with author, time and result, or one run with all details."""
     from lsm_core.maintenance import find_entry, read_ledger
 
     opened = open_table(warehouse, table, clock)
@@ -83,7 +83,7 @@ def _summary(entry: LedgerEntry) -> str:
 
 
 def _show(entry: LedgerEntry) -> None:
-    """Print one run: its members, the members of its report, and its lines."""
+    """Print one run: its fields, the fields of its report, and the report's text."""
     head = {
         name: value
         for name, value in entry.head().items()

@@ -29,7 +29,7 @@ from lsm_core.cli.verbs.common import (
     Warehouse,
     open_catalog,
     open_table,
-    partition_specs,
+    parse_partitions,
     runner_of,
 )
 from lsm_core.clock import utc_text
@@ -83,7 +83,7 @@ _TYPES: Final[Mapping[ArgumentKind, Any]] = {
     ArgumentKind.PARTITIONS: list[str] | None,
     ArgumentKind.AGE: str | None,
 }
-"""How the command line takes an argument; what is not here is not offered."""
+"""Type of an argument on the command line. Arguments of other kinds are not offered."""
 _MOST_SHOWN: Final = 1_000
 _SHAPES: Final[Mapping[ArgumentKind, str]] = {
     ArgumentKind.COLUMNS: "A,B",
@@ -94,85 +94,85 @@ _SHAPES: Final[Mapping[ArgumentKind, str]] = {
 
 def verbs() -> dict[str, Callable[..., None]]:
     """Return `plan`, `plans`, `apply` and the verbs of all registered actions, as functions for Typer."""
-    own = {action.verb: _verb(action) for action in all_actions() if action.verb}
-    return {"plan": _plan_verb(), "plans": plans, "apply": apply, **own}
+    own = {action.verb: _build_verb(action) for action in all_actions() if action.verb}
+    return {"plan": _build_plan_verb(), "plans": plans, "apply": apply, **own}
 
 
 # -- plan --------------------------------------------------------------------------------------------------------------
 
 
-def _plan_verb() -> Callable[..., None]:
+def _build_plan_verb() -> Callable[..., None]:
     """Return `dredge plan`, which offers the flags of all actions.
 
     Flags that the chosen action does not take are refused.
     """
     offered: dict[str, tuple[Argument, list[str]]] = {}
     for action in all_actions():
-        for argument in _flags(action):
+        for argument in _list_flags(action):
             offered.setdefault(argument.option, (argument, []))[1].append(action.name)
 
     def plan(warehouse: str, table: str, action: str, save: bool, as_json: bool, **values: Any) -> None:
-        """Show what maintenance would do and why, and keep that plan for `apply`."""
+        """Show the work that maintenance would do and the reasons, and save the plan for `apply`."""
         try:
             chosen = find_action(action)
         except InvalidOption as error:
             raise typer.BadParameter(f"{action!r} is no action; actions: {error.accepted}") from error
-        own_options = [argument.option for argument in _flags(chosen)]
+        own_options = [argument.option for argument in _list_flags(chosen)]
         for option, (argument, takers) in offered.items():
             if values.get(argument.name) and option not in own_options:
                 accepted = f"{chosen.name} takes {', '.join(own_options) or 'no flags'}"
                 raise typer.BadParameter(f"{option} is for {', '.join(takers)}; {accepted}")
 
-        def keep(opened: Table) -> Any:
+        def plan_table(opened: Table) -> Any:
             with progress_bar(f"plan {opened.name}: {chosen.name}", hidden=as_json):
-                made = opened.plan_maintenance(chosen.name, **_arguments(chosen, opened, values))
-            unsaved = _unsaved(opened, made) if save and made.items else ""
+                plan = opened.plan_maintenance(chosen.name, **_parse_arguments(chosen, opened, values))
+            save_error = _try_save(opened, plan) if save and plan.items else ""
             if not as_json:
-                show_plan(made)
-            if unsaved:
-                typer.echo(visible_lines(f"dredge: {unsaved}"), err=True)
-            return json.loads(made.to_json())
+                show_plan(plan)
+            if save_error:
+                typer.echo(visible_lines(f"dredge: {save_error}"), err=True)
+            return json.loads(plan.to_json())
 
         _require_one_of(chosen, values)
-        _for_tables(warehouse, table, values, as_json, keep)
+        _run_on_tables(warehouse, table, values, as_json, plan_table)
 
     names = ", ".join(action_names())
-    keep = typer.Option(help="Keep the plan in the table, so that apply finds it by hash.")
+    save_option = typer.Option(help="Save the plan in the table, so that apply finds it by hash.")
     parameters = [
         ("warehouse", Warehouse, Parameter.empty),
         ("table", Tables, Parameter.empty),
-        ("action", Annotated[str, typer.Option("--action", help=f"What to plan: {names}.")], "compact"),
-        *(_parameter(argument, f" ({', '.join(takers)})") for argument, takers in offered.values()),
-        ("save", Annotated[bool, keep], True),
+        ("action", Annotated[str, typer.Option("--action", help=f"Action to plan: {names}.")], "compact"),
+        *(_make_parameter(argument, f" ({', '.join(takers)})") for argument, takers in offered.values()),
+        ("save", Annotated[bool, save_option], True),
         *_SHARED,
     ]
-    return _with_signature(plan, parameters)
+    return _set_signature(plan, parameters)
 
 
-def _unsaved(opened: Table, made: MaintenancePlan) -> str:
-    """Save a plan; return the reason where it could not be saved, else ""."""
+def _try_save(opened: Table, plan: MaintenancePlan) -> str:
+    """Save a plan; return "", or the reason if it could not be saved."""
     try:
-        opened.save_plan(made)
+        opened.save_plan(plan)
     except (StorageFull, StorageRefused, OSError) as error:
         how = "`dredge plan --json` prints it, and `dredge apply --file` takes that once the table can be written"
         return f"the plan of {opened.name} cannot be saved: {error}; {how}"
     return ""
 
 
-def show_plan(made: MaintenancePlan) -> None:
+def show_plan(plan: MaintenancePlan) -> None:
     """Print a plan: its work, the work that it leaves out, and its hash."""
-    say(f"plan {made.hash}: {made.action} {made.table}, base snapshot {made.base_snapshot or '-'}")
-    action = find_action(made.action, made.table)
+    say(f"plan {plan.hash}: {plan.action} {plan.table}, base snapshot {plan.base_snapshot or '-'}")
+    action = find_action(plan.action, plan.table)
     for kind in action.item_types():
-        items = made.items_of(kind)
+        items = plan.items_of(kind)
         if items:
             print_table(kind.title, kind.columns, [item.cells() for item in items[:_MOST_SHOWN]])
         if len(items) > _MOST_SHOWN:
             say(f"... and {len(items) - _MOST_SHOWN:,} more; --json has them all")
-    for line in action.remarks(made):
+    for line in action.remarks(plan):
         say(line)
-    _show_declined("leaves alone", made.declined)
-    cost = made.estimate
+    _show_declined("leaves alone", plan.declined)
+    cost = plan.estimate
     say(f"estimate: {cost.bytes_in:,} bytes in, {cost.bytes_freed:,} bytes freed, about {cost.seconds:.1f} s")
 
 
@@ -186,7 +186,7 @@ def plans(
     """List the plans that wait for approval, the oldest first; `apply` takes their hashes."""
     from lsm_core.maintenance import waiting_plans
 
-    def listed(opened: Table) -> Any:
+    def list_plans(opened: Table) -> Any:
         waiting = waiting_plans(opened.store)
         if not as_json:
             columns = ["hash", "action", "items", "bytes in", "bytes freed", "since (UTC)", "why it waits"]
@@ -217,7 +217,7 @@ def plans(
         ]
         return {"table": opened.name, "waiting": documents}
 
-    _for_tables(warehouse, table, {"settings": settings, "clock": clock}, as_json, listed)
+    _run_on_tables(warehouse, table, {"settings": settings, "clock": clock}, as_json, list_plans)
 
 
 # -- apply -------------------------------------------------------------------------------------------------------------
@@ -272,11 +272,15 @@ def apply(
         show_report(report, opened.name)
     else:
         say(f"plan {chosen.hash} is {before.text()}, at {utc_text(before.time_ms)} UTC; nothing was changed now")
-    require_done(report)
+    require_success(report)
 
 
 def _table_of_plan(warehouse: str, plan_hash: str, clock: str | None) -> str:
-    """Return the table that keeps a plan. Raises DredgeError where none does; it names tables that cannot be read."""
+    """Return the table with a saved plan of this hash.
+
+    Raises:
+        DredgeError: no table has one; the message names tables that cannot be read.
+    """
     from lsm_core.maintenance import saved_plan_hashes
 
     catalog, unread = open_catalog(warehouse, clock), []
@@ -300,8 +304,8 @@ def show_report(report: Report, table: str) -> None:
         _show_declined(title, declined)
 
 
-def require_done(report: Report) -> None:
-    """Raise DredgeError, after all other output, where planned work could not be done."""
+def require_success(report: Report) -> None:
+    """Raise DredgeError if planned work failed. Call it after all other output."""
     failed = report.failures
     if failed:
         raise DredgeError(f"{len(failed)} {report.undone}, {failed[0].subject} for one: {failed[0].text}")
@@ -315,45 +319,50 @@ def _show_declined(title: str, declined: Sequence[Declined]) -> None:
 # -- the actions' own verbs --------------------------------------------------------------------------------------------
 
 
-def _verb(action: Action) -> Callable[..., None]:
-    """Return the verb that plans and applies an action at once, for one table or for all that match a pattern."""
+def _build_verb(action: Action) -> Callable[..., None]:
+    """Return the verb that plans an action and applies the plan, for one table or for all that match a pattern."""
 
     def verb(warehouse: str, table: str, dry_run: bool, as_json: bool, **values: Any) -> None:
-        def carry_out(opened: Table) -> Any:
+        def maintain_table(opened: Table) -> Any:
             workers = runner_of(values["runner"]) if action.plans_with_tasks else None
-            hidden = as_json or (action.runs_tasks and values["runner"] is not RunnerName.PROCESS)  # Spark tells itself
+            hidden = as_json or (
+                action.runs_tasks and values["runner"] is not RunnerName.PROCESS
+            )  # Spark prints its own
             with progress_bar(f"{action.verb} {opened.name}: planning", hidden=hidden):
-                made = plan_maintenance(opened.store, action.name, workers, **_arguments(action, opened, values))
+                plan = plan_maintenance(opened.store, action.name, workers, **_parse_arguments(action, opened, values))
             if dry_run:
                 if not as_json:
-                    show_plan(made)
-                return json.loads(made.to_json())
-            runner = runner_of(values["runner"], made) if action.runs_tasks else None
+                    show_plan(plan)
+                return json.loads(plan.to_json())
+            runner = runner_of(values["runner"], plan) if action.runs_tasks else None
             with progress_bar(f"{action.verb} {opened.name}", hidden=hidden):
-                report = opened.apply(made, runner=runner)
+                report = opened.apply(plan, runner=runner)
             if not as_json:
                 show_report(report, opened.name)
             elif report.failures:
                 print_json(report.to_object())
-            require_done(report)
+            require_success(report)
             return report.to_object()
 
         _require_one_of(action, values)
-        _for_tables(warehouse, table, values, as_json, carry_out)
+        _run_on_tables(warehouse, table, values, as_json, maintain_table)
 
     verb.__doc__ = action.help
     parameters = [
         ("warehouse", Warehouse, Parameter.empty),
         ("table", Tables, Parameter.empty),
-        *(_parameter(argument) for argument in sorted(_flags(action), key=lambda argument: not argument.required)),
+        *(
+            _make_parameter(argument)
+            for argument in sorted(_list_flags(action), key=lambda argument: not argument.required)
+        ),
         *([("runner", RunnerOption, RunnerName.PROCESS)] if action.runs_tasks else []),
         ("dry_run", DryRun, False),
         *_SHARED,
     ]
-    return _with_signature(verb, parameters)
+    return _set_signature(verb, parameters)
 
 
-def _for_tables(
+def _run_on_tables(
     warehouse: str, pattern: str, values: Mapping[str, Any], as_json: bool, work: Callable[[Table], Any]
 ) -> None:
     """Run ``work`` on one table, or on all that match a pattern; one table's error does not stop the others.
@@ -386,7 +395,8 @@ def _for_tables(
 def matching_tables(catalog: Catalog, pattern: str) -> list[str] | None:
     """Return the tables that match a pattern ("db.*", "*.orders", "db.log_?"), or None for a plain name.
 
-    Raises DredgeError where none matches, and for the name of a database alone, with the pattern for all of its tables.
+    Raises:
+        DredgeError: no table matches, or the text names a database; the message has the pattern of all its tables.
     """
     if not any(sign in pattern for sign in "*?["):
         if "." not in pattern and pattern in catalog.list_databases():
@@ -402,13 +412,13 @@ def matching_tables(catalog: Catalog, pattern: str) -> list[str] | None:
 # -- arguments ---------------------------------------------------------------------------------------------------------
 
 
-def _flags(action: Action) -> list[Argument]:
+def _list_flags(action: Action) -> list[Argument]:
     return [argument for argument in action.arguments if argument.kind in _TYPES]
 
 
 def _require_one_of(action: Action, values: Mapping[str, Any]) -> None:
     """Raise BadParameter unless the command line has exactly one of the flags that exclude each other."""
-    flags = [argument for argument in _flags(action) if argument.name in action.one_of]
+    flags = [argument for argument in _list_flags(action) if argument.name in action.one_of]
     chosen = [argument.option for argument in flags if values.get(argument.name) is not None]
     if flags and len(chosen) != 1:
         options = ", ".join(argument.option for argument in flags)
@@ -417,8 +427,8 @@ def _require_one_of(action: Action, values: Mapping[str, Any]) -> None:
         )
 
 
-def _parameter(argument: Argument, note: str | None = None) -> tuple[str, Any, Any]:
-    """Return name, annotation and default of a flag or of a positional argument; ``note`` is added to its help."""
+def _make_parameter(argument: Argument, note: str | None = None) -> tuple[str, Any, Any]:
+    """Return name, annotation and default of an argument for Typer; ``note`` is added to its help."""
     shape = _SHAPES.get(argument.kind)
     if argument.required and note is None:
         metavar = argument.name.upper()
@@ -428,28 +438,28 @@ def _parameter(argument: Argument, note: str | None = None) -> tuple[str, Any, A
     return argument.name, Annotated[_TYPES[argument.kind], option], None
 
 
-def _with_signature(body: Callable[..., None], parameters: Iterable[tuple[str, Any, Any]]) -> Callable[..., None]:
-    """Return a function with these parameters (name, annotation, default) in its signature, for Typer."""
-    made = [
+def _set_signature(body: Callable[..., None], parameters: Iterable[tuple[str, Any, Any]]) -> Callable[..., None]:
+    """Set the signature of a function, from which Typer reads the parameters (name, annotation, default)."""
+    signature = [
         Parameter(name, Parameter.KEYWORD_ONLY, annotation=annotation, default=default)
         for name, annotation, default in parameters
     ]
-    body.__annotations__ = {parameter.name: parameter.annotation for parameter in made}
-    body.__signature__ = Signature(made)  # type: ignore[attr-defined]
+    body.__annotations__ = {parameter.name: parameter.annotation for parameter in signature}
+    body.__signature__ = Signature(signature)  # type: ignore[attr-defined]
     return body
 
 
-def _arguments(action: Action, table: Table, values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the flags' values as arguments of the action's plan. Raises InvalidOption, which names the flag."""
+def _parse_arguments(action: Action, table: Table, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Convert the flags of the command line to arguments of the action's plan. Raises InvalidOption."""
     arguments: dict[str, Any] = {}
-    for argument in _flags(action):
+    for argument in _list_flags(action):
         value = values.get(argument.name)
         if value is None or value == []:
             continue
         if argument.kind is ArgumentKind.COLUMNS:
             value = [name.strip() for name in value.split(",")]
         elif argument.kind is ArgumentKind.PARTITIONS:
-            value = partition_specs(table, value)
+            value = parse_partitions(table, value)
         elif argument.kind is ArgumentKind.AGE:
             from lsm_core.options import duration
 

@@ -12,7 +12,7 @@ import typer
 
 from lsm_core.cli.render import print_json, visible_lines
 from lsm_core.cli.verbs.common import AsJson, ClockOption, Warehouse, open_catalog
-from lsm_core.cli.verbs.look import table_names
+from lsm_core.cli.verbs.inspection import table_names
 from lsm_core.errors import DredgeError
 
 

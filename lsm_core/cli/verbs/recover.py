@@ -17,7 +17,7 @@ from lsm_core.cli.verbs.common import (
     TableArgument,
     Warehouse,
     open_table,
-    partition_specs,
+    parse_partitions,
 )
 from lsm_core.cli.verbs.maintain import show_plan, show_report
 from lsm_core.maintenance.action import find_action
@@ -30,7 +30,8 @@ def recover(
     warehouse: Warehouse,
     table: TableArgument,
     passes: Annotated[
-        int | None, typer.Option("--passes", help="So many passes, then stop (all that are left).", show_default=False)
+        int | None,
+        typer.Option("--passes", help="Most passes to run (default: until no pass remains).", show_default=False),
     ] = None,
     files: Annotated[
         int | None, typer.Option("--files", help=find_action("recover").arguments[0].help, show_default=False)
@@ -48,28 +49,27 @@ def recover(
     from lsm_core import maintenance
 
     opened = open_table(warehouse, table, clock, settings)
-    chosen = partition_specs(opened, partition)
+    chosen = parse_partitions(opened, partition)
     if dry_run:
         plan = opened.plan_maintenance("recover", files=files, partitions=chosen)
         print_json_text(plan.to_json()) if as_json else show_plan(plan)
         return
 
-    made: list[RecoveryPass] = []
+    finished_passes: list[RecoveryPass] = []
 
-    def show_pass(done: RecoveryPass) -> None:
-        made.append(done)
+    def show_pass(recovery_pass: RecoveryPass) -> None:
+        finished_passes.append(recovery_pass)
         if not as_json:
-            say(f"pass of plan {done.plan_hash}:")
-            show_report(done, opened.name)
+            say(f"pass of plan {recovery_pass.plan_hash}:")
+            show_report(recovery_pass, opened.name)
 
     try:
         with progress_bar(f"recover {opened.name}", hidden=as_json):
             report = maintenance.recover(opened.store, passes, files, show_pass, chosen)
     except KeyboardInterrupt:
-        done = (
-            f"{len(made)} pass{'' if len(made) == 1 else 'es'} done; the running one is committed whole or not at all"
-        )
-        typer.echo(visible(f"stopped: {done}; the same command goes on from here"), err=True)
+        count = f"{len(finished_passes)} pass{'' if len(finished_passes) == 1 else 'es'} done"
+        text = f"stopped: {count}; the running one is committed whole or not at all; the same command goes on from here"
+        typer.echo(visible(text), err=True)
         raise
     if as_json:
         print_json(report.to_object())

@@ -1,4 +1,4 @@
-"""The verb for SQL: statements, queries answered by Spark or in this process, procedures planned or applied."""
+"""The verb for SQL: statements, queries by Spark or in this process, and procedures (plan or apply)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import typer
 
 from lsm_core.cli.render import print_json, print_table, say
 from lsm_core.cli.verbs.common import AsJson, ClockOption, RunnerName, RunnerOption, Warehouse, open_catalog, runner_of
-from lsm_core.cli.verbs.maintain import require_done, show_plan, show_report
+from lsm_core.cli.verbs.maintain import require_success, show_plan, show_report
 from lsm_core.errors import InvalidOption
 
 if TYPE_CHECKING:
@@ -97,10 +97,10 @@ def sql(
     from lsm_core.sql.running import StatementRunner
 
     session = Session(catalog, dynamic_overwrite=dynamic_overwrite)
-    _show_result(StatementRunner(session, _ChosenEngine(engine)).run(parsed), as_json=as_json)
+    _show_result(StatementRunner(session, _LazyEngine(engine)).run(parsed), as_json=as_json)
 
 
-class _ChosenEngine:
+class _LazyEngine:
     """Engine of `--engine`, started only for a statement with a query."""
 
     def __init__(self, name: EngineName) -> None:
@@ -115,7 +115,7 @@ class _ChosenEngine:
         return self._engine().insert(catalog, text, plan)
 
     def change_runs(self) -> None:
-        """Return None: this process changes rows, whatever answers queries."""
+        """Return None: this process changes rows, whichever engine answers queries."""
 
     def _engine(self) -> QueryEngine:
         if uses_local_engine(self._name):
@@ -194,12 +194,12 @@ def _show_call(result: CallResult, *, as_json: bool) -> None:
         ]
         print_json({"procedure": result.procedure, "applied": result.applied, "steps": steps})
     else:
-        _tell_people(result)
+        _print_call(result)
     for report in result.reports:
-        require_done(report)
+        require_success(report)
 
 
-def _tell_people(result: CallResult) -> None:
+def _print_call(result: CallResult) -> None:
     for step in result.steps:
         if step.report is not None:
             show_report(step.report, step.table)

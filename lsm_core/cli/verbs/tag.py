@@ -46,7 +46,7 @@ def tag(
     as_json: AsJson = False,
     clock: ClockOption = None,
 ) -> None:
-    """List the tags of a table; create, delete or rename one; or expire those whose retention is over."""
+    """List, create, delete, rename or expire the tags of a table."""
     opened = open_table(warehouse, table, clock, settings)
     if act not in _TAKES:
         raise InvalidOption("WHAT", act, ", ".join(_TAKES), opened.name)
@@ -76,11 +76,11 @@ def tag(
 
 
 def _carry_out(opened: Table, action: str, arguments: dict[str, Any], *, dry_run: bool, as_json: bool) -> None:
-    made = opened.plan_maintenance(action, **arguments)
+    plan = opened.plan_maintenance(action, **arguments)
     if dry_run:
-        print_json(json.loads(made.to_json())) if as_json else show_plan(made)
+        print_json(json.loads(plan.to_json())) if as_json else show_plan(plan)
         return
-    report = opened.apply(made)
+    report = opened.apply(plan)
     print_json(report.to_object()) if as_json else show_report(report, opened.name)
 
 

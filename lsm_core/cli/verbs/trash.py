@@ -9,7 +9,7 @@ import typer
 
 from lsm_core.cli.render import print_json, print_table
 from lsm_core.cli.verbs.common import AsJson, ClockOption, DryRun, TableArgument, Warehouse, open_table
-from lsm_core.cli.verbs.maintain import require_done, show_report
+from lsm_core.cli.verbs.maintain import require_success, show_report
 from lsm_core.clock import utc_text
 from lsm_core.errors import DredgeError
 
@@ -25,14 +25,14 @@ def trash(
     as_json: AsJson = False,
     clock: ClockOption = None,
 ) -> None:
-    """List the deletion records of a table, or sweep those that are due; exits 1 when one of them cannot be read."""
+    """List the deletion records of a table, or delete the files that are due; exits 1 if a record is unreadable."""
     from lsm_core.maintenance import read_trash
 
     opened = open_table(warehouse, table, clock)
     if sweep:
         report = opened.sweep_trash(dry_run=dry_run)
         print_json(report.to_object()) if as_json else show_report(report, opened.name)
-        require_done(report)
+        require_success(report)
         _require_readable([item.text for item in report.unreadable])
         return
     records = read_trash(opened.store)
@@ -58,7 +58,7 @@ def trash(
         rows = [
             [
                 record.trash_id,
-                _which(record),
+                _describe_content(record),
                 len(record.files),
                 record.size,
                 utc_text(record.created_ms),
@@ -70,8 +70,8 @@ def trash(
     _require_readable([str(error) for error in records.unreadable])
 
 
-def _which(record: TrashRecord) -> str:
-    """Return the content of a record: ids of snapshots or changelogs, tags, or a whole branch."""
+def _describe_content(record: TrashRecord) -> str:
+    """Describe the content of a record: ids of snapshots or changelogs, tags, or a whole branch."""
     if record.action == "delete_branch":
         return f"branch {record.branch}"
     tags = [f"tag {path.removeprefix('tag/tag-')}" for path in sorted(record.metadata) if path.startswith("tag/tag-")]
@@ -84,6 +84,6 @@ def _which(record: TrashRecord) -> str:
 
 
 def _require_readable(troubles: Sequence[str]) -> None:
-    """Raise one error about unreadable records, after all other work, so that a script notices."""
+    """Raise DredgeError if records are unreadable, so that the exit code is 1. Call it after all other work."""
     if troubles:
         raise DredgeError(f"not looked at: {'; '.join(troubles)}")

@@ -46,7 +46,7 @@ def verify(
     as_json: AsJson = False,
     clock: ClockOption = None,
 ) -> None:
-    """Prove that two snapshots hold the same rows, as before and after a compaction; exits 1 where they differ."""
+    """Verify that two snapshots, as before and after a compaction, have the same rows; exits 1 if they differ."""
     from lsm_core.maintenance import newest_compaction, verify_snapshots
 
     opened = open_table(warehouse, table, clock)

@@ -60,7 +60,7 @@ Unattended = Annotated[
 
 
 class Mode(StrEnum):
-    """How tables are planned, in Paimon's words."""
+    """Mode of planning, as in Paimon's procedure `compact_database`."""
 
     COMBINED = "combined"
     DIVIDED = "divided"
@@ -96,7 +96,7 @@ def maintain(
     catalog = open_catalog(warehouse, clock)
     if (pattern is None) == (resume is None):
         raise typer.BadParameter("name a database or a pattern, or --resume a plan, and not both")
-    rules = _rules(unattended=unattended, approved=approved_by is not None)
+    rules = _load_rules(unattended=unattended, approved=approved_by is not None)
     if mode is Mode.DIVIDED:
         if resume is not None:
             raise typer.BadParameter("--resume goes on with a plan of all tables; --mode divided makes none")
@@ -106,15 +106,15 @@ def maintain(
             limits = limits_of(max_bytes, max_tables, max_time)
             with progress_bar(f"maintain {pattern}", hidden=as_json):
                 report, declined = maintain_divided(
-                    catalog, str(pattern), action, limits, approved_by, None if as_json else _tell, rules
+                    catalog, str(pattern), action, limits, approved_by, None if as_json else _print_line, rules
                 )
             _finish(report, declined, as_json=as_json)
             return
     if resume is not None:
-        made = catalog.load_maintenance(resume)
+        plan = catalog.load_maintenance(resume)
     else:
         with progress_bar(f"maintain {pattern}: planning", hidden=as_json):
-            made = catalog.plan_maintenance(
+            plan = catalog.plan_maintenance(
                 str(pattern),
                 action,
                 max_bytes=max_bytes,
@@ -124,20 +124,20 @@ def maintain(
                 rules=rules,
             )
     if dry_run:
-        print_json(json.loads(made.to_json())) if as_json else _show_plan(made)
+        print_json(json.loads(plan.to_json())) if as_json else _show_plan(plan)
         return
     if not as_json:
         say(
-            f"plan {made.hash}: {len(made.items)} plans of {len(made.tables)} tables; --resume {made.hash} goes on "
+            f"plan {plan.hash}: {len(plan.items)} plans of {len(plan.tables)} tables; --resume {plan.hash} goes on "
             "with it"
         )
-    with progress_bar(f"maintain {made.pattern}", hidden=as_json):
-        report = catalog.maintain(made, approved_by=approved_by, tell=None if as_json else _tell, rules=rules)
-    _finish(report, made.declined, as_json=as_json)
+    with progress_bar(f"maintain {plan.pattern}", hidden=as_json):
+        report = catalog.maintain(plan, approved_by=approved_by, tell=None if as_json else _print_line, rules=rules)
+    _finish(report, plan.declined, as_json=as_json)
 
 
 def _finish(report: CombinedReport, declined: Sequence[Declined], *, as_json: bool) -> None:
-    """Print the work that was left out, or all as JSON. Raises DredgeError for failures."""
+    """Print the declined work, or the whole report as JSON. Raises DredgeError if a plan failed."""
     if as_json:
         print_json({**report.to_object(), "declined": [asdict(item) for item in declined]})
     else:
@@ -148,8 +148,8 @@ def _finish(report: CombinedReport, declined: Sequence[Declined], *, as_json: bo
         raise DredgeError(f"{len(broken)} of {len(report.lines) + len(declined)} failed: {'; '.join(broken)}")
 
 
-def _rules(*, unattended: bool, approved: bool) -> Rules | None:
-    """Return the rules of the policy file; None where no policy file is set and no package reads such files.
+def _load_rules(*, unattended: bool, approved: bool) -> Rules | None:
+    """Return the rules of the policy file, or None if no policy file is set and no installed package reads one.
 
     Raises:
         DredgeError: a policy file is set, or its hours are required, and no installed package reads it; or the file is
@@ -179,15 +179,15 @@ def _rules(*, unattended: bool, approved: bool) -> Rules | None:
     )
 
 
-def _tell(line: CombinedLine) -> None:
+def _print_line(line: CombinedLine) -> None:
     say(f"{line.table}: {line.action}: {line.outcome}: {line.text}")
 
 
-def _show_plan(made: CombinedPlan) -> None:
+def _show_plan(plan: CombinedPlan) -> None:
     columns = ["table", "action", "score", "bytes in", "bytes freed", "seconds", "why"]
-    rows = [[i.table, i.action, i.score, i.bytes_in, i.bytes_freed, i.seconds, i.reason] for i in made.items]
-    print_table(f"would do, in this order (plan {made.hash})", columns, rows)
-    _show_declined(made.declined)
+    rows = [[i.table, i.action, i.score, i.bytes_in, i.bytes_freed, i.seconds, i.reason] for i in plan.items]
+    print_table(f"would do, in this order (plan {plan.hash})", columns, rows)
+    _show_declined(plan.declined)
 
 
 def _show_declined(declined: Sequence[Declined]) -> None:

@@ -18,7 +18,7 @@ from lsm_core.cli.verbs.common import (
     Warehouse,
     open_catalog,
     open_table,
-    partition_specs,
+    parse_partitions,
 )
 from lsm_core.clock import utc_text
 from lsm_core.errors import DatabaseNotFound, DredgeError, InvalidOption, UnsupportedFeature
@@ -78,12 +78,12 @@ def table_names(catalog: Catalog, database: str | None = None) -> tuple[list[str
         try:
             names += [f"{name}.{table}" for table in catalog.list_tables(name)]
         except Exception as error:  # noqa: BLE001  (one database that cannot be listed hides no other)
-            broken[name] = _line(error)
+            broken[name] = _error_line(error)
     return names, broken
 
 
-def _line(error: Exception) -> str:
-    """Return an error as one line; other packages' errors begin with their type."""
+def _error_line(error: Exception) -> str:
+    """Return an error as one line; errors of other packages begin with their type."""
     return str(error) if isinstance(error, DredgeError) else f"unexpected {type(error).__name__}: {error}"
 
 
@@ -96,32 +96,32 @@ def status(
     as_json: AsJson = False,
     clock: ClockOption = None,
 ) -> None:
-    """Show the state of a table, or of every table with the worst first, and the guarantee of its commits."""
+    """Show the state of one table, or of all tables with the worst first, and the guarantee of their commits."""
     from lsm_core.maintenance import read_trash
 
     catalog = open_catalog(warehouse, clock)
     names, broken = ([table], {}) if table is not None else table_names(catalog)
     total = len(names) + len(broken)
-    rows = [_without_status(f"{name}.*", error) for name, error in broken.items()]
+    rows = [_unreadable_row(f"{name}.*", error) for name, error in broken.items()]
     damaged = []
     for name in names:
         try:
             store = catalog.store(name)
             deleted = read_trash(store)
-            rows.append(_status_of(store, len(deleted.records)))
+            rows.append(_read_status(store, len(deleted.records)))
             damaged += [f"{name}: {error}" for error in deleted.unreadable]
         except Exception as error:  # one table that cannot be looked at, for whatever reason, hides no other
             if table is not None:
                 raise
-            broken[name] = _line(error)
-            rows.append(_without_status(name, broken[name]))
-    for number, row in enumerate(sorted(rows, key=_neediest), 1):
+            broken[name] = _error_line(error)
+            rows.append(_unreadable_row(name, broken[name]))
+    for number, row in enumerate(sorted(rows, key=_rank_row), 1):
         row["rank"] = number
     if as_json:
         print_json(rows if table is None else rows[0])
     else:
-        _show_status(catalog.root, sorted(rows, key=_neediest))
-    for line in _notices():
+        _show_status(catalog.root, sorted(rows, key=_rank_row))
+    for line in _collect_notices():
         typer.echo(visible(f"warning: {line}"), err=True)
     if broken:
         failures = (f"{name}: {error}" for name, error in broken.items())
@@ -130,7 +130,7 @@ def status(
         raise DredgeError(f"all is shown but what the trash holds: {'; '.join(damaged)}")
 
 
-def _notices() -> list[str]:
+def _collect_notices() -> list[str]:
     """Return warnings of installed packages about this environment, such as a broken policy file."""
     if not os.environ.get("DREDGE_POLICIES", "").strip():
         return []
@@ -145,8 +145,8 @@ def _notices() -> list[str]:
     return notices
 
 
-def _neediest(row: dict[str, Any]) -> tuple[bool, float, int, int, str]:
-    """Return the sort key of a table's line: as `lsm_core.maintenance.table_ranking`, with unreadable tables first."""
+def _rank_row(row: dict[str, Any]) -> tuple[bool, float, int, int, str]:
+    """Return the sort key of a table: unreadable tables first, then as `lsm_core.maintenance.table_ranking`."""
     return (
         row["error"] is None,
         -(row["score"] or 0.0),
@@ -202,8 +202,8 @@ def _show_status(root: str, rows: list[dict[str, Any]]) -> None:
             say(f"warning: {row['table']}: {warning}")
 
 
-def _without_status(name: str, error: str) -> dict[str, Any]:
-    """Return the line of a table that cannot be read: the numbers are missing, and ``error`` holds the reason."""
+def _unreadable_row(name: str, error: str) -> dict[str, Any]:
+    """Return the row of a table that cannot be read: without numbers, with the reason in ``error``."""
     return {
         **dict.fromkeys(_STATUS),
         "table": name,
@@ -214,7 +214,7 @@ def _without_status(name: str, error: str) -> dict[str, Any]:
     }
 
 
-def _status_of(store: TableStore, trash: int) -> dict[str, Any]:
+def _read_status(store: TableStore, trash: int) -> dict[str, Any]:
     from lsm_core.locks import guarantee_text, lock_given_way
     from lsm_core.maintenance import health as health_of
     from lsm_core.maintenance.score import history_parts_of
@@ -287,7 +287,7 @@ def _status_of(store: TableStore, trash: int) -> dict[str, Any]:
     }
 
 
-def _shape(buckets: list[BucketHealth]) -> dict[str, list[Any]]:
+def _layout_columns(buckets: list[BucketHealth]) -> dict[str, list[Any]]:
     """Return the columns of `dredge health` for files, levels and scores."""
     return {
         **_places(buckets),
@@ -304,10 +304,10 @@ def _shape(buckets: list[BucketHealth]) -> dict[str, list[Any]]:
     }
 
 
-def _reading(buckets: list[BucketHealth], now_ms: int) -> dict[str, list[Any]]:
-    """Return the columns of `dredge health` for amplification, overlap, ages at epoch ms ``now_ms``, and costs.
+def _cost_columns(buckets: list[BucketHealth], now_ms: int) -> dict[str, list[Any]]:
+    """Return the columns of `dredge health` for amplification, overlap, ages and costs.
 
-    The last column is the decision of the rules.
+    The last column is the decision of the table's own rules. Ages are those at ``now_ms`` (epoch ms).
     """
     return {
         **_places(buckets),
@@ -316,8 +316,8 @@ def _reading(buckets: list[BucketHealth], now_ms: int) -> dict[str, list[Any]]:
         "overlap max": [b.overlap_max for b in buckets],
         "overlap mean": [b.overlap_mean for b in buckets],
         "delete ratio": [b.delete_ratio for b in buckets],
-        "oldest level 0": [_ago(b.oldest_level0_ms, now_ms) for b in buckets],
-        "last compaction": [_ago(b.last_compaction_ms, now_ms) for b in buckets],
+        "oldest level 0": [_age_text(b.oldest_level0_ms, now_ms) for b in buckets],
+        "last compaction": [_age_text(b.last_compaction_ms, now_ms) for b in buckets],
         "ro lag": [duration_text(b.ro_lag_ms) for b in buckets],
         "minor": [b.cost_minor for b in buckets],
         "full": [b.cost_full for b in buckets],
@@ -329,12 +329,12 @@ def _places(buckets: list[BucketHealth]) -> dict[str, list[Any]]:
     return {"partition": [b.partition_text or "-" for b in buckets], "bucket": [b.bucket for b in buckets]}
 
 
-def _ago(moment_ms: int | None, now_ms: int) -> str | None:
+def _age_text(moment_ms: int | None, now_ms: int) -> str | None:
     return None if moment_ms is None else f"{duration_text(max(0, now_ms - moment_ms))} ago"
 
 
 def _rule_text(bucket: BucketHealth) -> str:
-    """Return the decision or its reason, with the numbers behind it."""
+    """Return the decision of the table's own rules on a bucket, with its numbers."""
     numbers = ", ".join(f"{name} {value}" for name, value in bucket.facts.items())
     return f"{bucket.decision or '-'}{f': {numbers}' if numbers else ''}"
 
@@ -346,20 +346,20 @@ def health(
     as_json: AsJson = False,
     clock: ClockOption = None,
 ) -> None:
-    """Show the condition of every bucket and the parts of its score, from metadata only."""
+    """Show the health of every bucket and the parts of its score, from metadata only."""
     from lsm_core.maintenance import health as health_of
     from lsm_core.maintenance.writers_compact import upkeep_text, writers_compact
     from lsm_core.metadata import snapshots
 
     opened = open_table(warehouse, table, clock)
-    buckets = health_of(opened.store, partition_specs(opened, partition))
+    buckets = health_of(opened.store, parse_partitions(opened, partition))
     if as_json:
         print_json([asdict(bucket) for bucket in buckets])
         return
     if not buckets:  # an empty table of numbers would leave it open whether the partition was misspelt
         say(f"{opened.name}: no file lies there" + (f": {'; '.join(partition)}" if partition else " yet"))
         return
-    shape, reading = _shape(buckets), _reading(buckets, opened.store.clock.now_ms())
+    shape, reading = _layout_columns(buckets), _cost_columns(buckets, opened.store.clock.now_ms())
     print_table(f"{opened.name}: health", list(shape), zip(*shape.values(), strict=True))
     newest = snapshots.latest(opened.store)
     by_writers = newest is not None and writers_compact(opened.store, newest)
@@ -367,16 +367,16 @@ def health(
     print_table(
         "what reads and compactions pay (costs: bytes read)", list(reading), zip(*reading.values(), strict=True)
     )
-    made = [
+    parts = [
         [b.partition_text or "-", b.bucket, part.name, part.points(b.size_share), part.weight, part.text]
         for b in buckets
         for part in b.parts
     ]
-    if made:
+    if parts:
         print_table(
             "what the scores are made of: the most points decide; of a tiny bucket most signs count little",
             ["partition", "bucket", "part", "points", "at most", "why"],
-            made,
+            parts,
         )
 
 
@@ -423,7 +423,7 @@ def files(
 
 
 def holds(warehouse: Warehouse, table: TableArgument, as_json: AsJson = False, clock: ClockOption = None) -> None:
-    """Show the holders that keep data from being deleted (snapshots, tags, branches ...), the largest first."""
+    """Show the holders that keep files from being deleted (snapshots, tags, branches ...), the largest first."""
     opened = open_table(warehouse, table, clock)
     rows = opened.holds().to_pylist()  # one object a holder
     if as_json:
