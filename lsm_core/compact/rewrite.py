@@ -37,7 +37,7 @@ from lsm_core.read.lookup import RowsAbove, SortedKeys
 from lsm_core.read.merge_read import Changes, Merging
 from lsm_core.read.prune import living_at
 from lsm_core.tree import Levels
-from lsm_core.tree.upgrades import newest_is_all
+from lsm_core.tree.task import newest_is_all
 
 _WANTED_ROW: Final = "row of the wanted key"
 _SYSTEM: Final = (SEQUENCE_NUMBER, VALUE_KIND)

@@ -27,7 +27,7 @@ from lsm_core.read.key_range import KeyBounds
 from lsm_core.read.prune import expired_among
 from lsm_core.storage.allocator import keep_small_arrays
 from lsm_core.tree import CompactUnit, Levels, TaskPlan, plan_task
-from lsm_core.tree.upgrades import upgrade_of
+from lsm_core.tree.task import upgrade_of
 
 _LOG = logging.getLogger(__name__)
 

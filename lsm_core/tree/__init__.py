@@ -9,12 +9,19 @@ from __future__ import annotations
 from lsm_core.tree.append import pick_full_window, pick_small_files, pick_windows
 from lsm_core.tree.decision import Decision, Decline, DeclineReason, Facts, Pick, State, Trigger
 from lsm_core.tree.early_full import EarlyFullCompaction
-from lsm_core.tree.interval_partition import interval_partition
-from lsm_core.tree.invariants import Violation, check_levels, find_violations
-from lsm_core.tree.levels import Levels, newest_first, oldest_first
-from lsm_core.tree.model import CompactUnit, DataFile, LevelSortedRun, SortedRun
-from lsm_core.tree.off_peak import OffPeakHours
-from lsm_core.tree.recovery import pick_oldest
+from lsm_core.tree.model import (
+    CompactUnit,
+    DataFile,
+    Levels,
+    LevelSortedRun,
+    SortedRun,
+    Violation,
+    check_levels,
+    find_violations,
+    interval_partition,
+    newest_first,
+    oldest_first,
+)
 from lsm_core.tree.strategy import (
     ForceUpLevel0Compaction,
     PickOptions,
@@ -25,4 +32,4 @@ from lsm_core.tree.strategy import (
     strategy_from_options,
 )
 from lsm_core.tree.task import Rewrite, TaskPlan, Upgrade, close_unit, drops_delete, plan_task
-from lsm_core.tree.universal import UniversalCompaction
+from lsm_core.tree.universal import OffPeakHours, UniversalCompaction, pick_oldest

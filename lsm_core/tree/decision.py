@@ -9,8 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from lsm_core.tree.levels import Levels
-from lsm_core.tree.model import CompactUnit
+from lsm_core.tree.model import CompactUnit, Levels
 
 Facts = Mapping[str, int | float | None]
 

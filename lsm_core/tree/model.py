@@ -1,10 +1,20 @@
-"""Elements of a tree: files, sorted runs, and the unit of work of a strategy."""
+"""The tree of one bucket: files, sorted runs, levels, sections, the unit of work of a strategy, and the invariants.
+
+Level 0 is newest first; every higher level is one sorted run. Sections are key-disjoint and have the fewest sorted
+runs. The invariants are checked in tests after each step and in production before and after maintenance.
+
+Source: ``Levels``, ``IntervalPartition``.
+"""
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from itertools import count, groupby, pairwise
 from typing import Any
+
+from lsm_core.errors import CorruptFile
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,3 +122,227 @@ class CompactUnit:
     def size(self) -> int:
         """Size of all files (bytes)."""
         return sum(f.size for f in self.files)
+
+
+def interval_partition(files: Iterable[DataFile]) -> list[list[SortedRun]]:
+    """Return sections in key order: no key is in two sections, and a section has as few runs as its overlap allows.
+
+    Key ranges are closed: files that share an endpoint belong to one section and to different runs.
+    """
+    ordered = sorted(files, key=lambda f: (f.min_key, f.max_key))
+    sections: list[list[SortedRun]] = []
+    current: list[DataFile] = []
+    reach: Any = None
+    for file in ordered:
+        if current and file.min_key > reach:
+            sections.append(_split_into_runs(current))
+            current = []
+        reach = file.max_key if not current or file.max_key > reach else reach
+        current.append(file)
+    if current:
+        sections.append(_split_into_runs(current))
+    return sections
+
+
+def _split_into_runs(section: list[DataFile]) -> list[SortedRun]:
+    """Assign each file (by ascending smallest key) to the run that ends first.
+
+    A new run is used if that one overlaps the file.
+    """
+    ticket = count()
+    heap: list[tuple[_Key, int, list[DataFile]]] = []
+    for file in section:
+        if heap and heap[0][0].value < file.min_key:
+            _, _, files = heapq.heappop(heap)
+        else:
+            files = []
+        files.append(file)
+        heapq.heappush(heap, (_Key(file.max_key), next(ticket), files))
+    runs = [files for _, _, files in heap]
+    runs.sort(key=lambda files: (files[0].min_key, files[0].max_key))
+    return [SortedRun(tuple(files)) for files in runs]
+
+
+class _Key:
+    """Wrapper that makes heap entries compare by key only, for any totally ordered type."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: object) -> None:
+        self.value: Any = value
+
+    def __lt__(self, other: _Key) -> bool:
+        return bool(self.value < other.value)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Key) and bool(self.value == other.value)
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """A violated invariant.
+
+    Attributes:
+        message: description of the violation.
+        files: names of the files that violate it.
+    """
+
+    message: str
+    files: tuple[str, ...]
+
+
+def find_violations(files: Iterable[DataFile]) -> tuple[Violation, ...]:
+    """Return every violated invariant of one bucket's files.
+
+    The rules: no file is listed twice, levels are not negative, key and sequence ranges are not reversed. Files of one
+    level above 0 never share a key; level-0 files may overlap, because each is its own run.
+    """
+    files = tuple(files)
+    violations: list[Violation] = []
+    names: set[str] = set()
+    for file in files:
+        violations.extend(_file_violations(file))
+        if file.name in names:
+            violations.append(Violation(f"file {file.name} is listed twice", (file.name,)))
+        names.add(file.name)
+    upper = sorted((f for f in files if f.level > 0), key=lambda f: (f.level, f.min_key, f.max_key))
+    for level, group in groupby(upper, key=lambda f: f.level):
+        run = tuple(group)
+        reach = run[0]
+        for previous, file in pairwise(run):
+            reach = previous if previous.max_key >= reach.max_key else reach
+            if file.min_key <= reach.max_key:
+                message = f"files {reach.name} and {file.name} of level {level} overlap in key range"
+                violations.append(Violation(message, (reach.name, file.name)))
+    return tuple(violations)
+
+
+def _file_violations(file: DataFile) -> list[Violation]:
+    violations = []
+    if file.level < 0:
+        violations.append(Violation(f"file {file.name} has level {file.level}", (file.name,)))
+    if file.max_key < file.min_key:
+        violations.append(Violation(f"file {file.name} has a largest key below its smallest", (file.name,)))
+    if file.max_sequence < file.min_sequence:
+        violations.append(
+            Violation(
+                f"file {file.name} has the reversed sequence range {file.min_sequence}..{file.max_sequence}",
+                (file.name,),
+            )
+        )
+    if file.row_count < 0 or (file.delete_row_count or 0) > max(file.row_count, 0) > 0:
+        violations.append(
+            Violation(
+                f"file {file.name} counts {file.row_count} rows, {file.delete_row_count} of them deletes", (file.name,)
+            )
+        )
+    return violations
+
+
+def check_levels(files: Iterable[DataFile]) -> None:
+    """Check the invariants of one bucket's files.
+
+    Raises:
+        CorruptFile: an invariant is violated; the path names the file or files.
+    """
+    for violation in find_violations(files):
+        raise CorruptFile(" and ".join(violation.files), violation.message)
+
+
+def newest_first(files: Iterable[DataFile]) -> tuple[DataFile, ...]:
+    """Return level-0 files by descending maximal sequence, then by minimal sequence, creation time and name."""
+    return tuple(sorted(files, key=lambda f: (-f.max_sequence, f.min_sequence, f.creation_ms, f.name)))
+
+
+def oldest_first(files: Iterable[DataFile]) -> tuple[DataFile, ...]:
+    """Return files in age order for a merge: highest level first, then level 0 from its oldest to its newest file.
+
+    The position in this tuple is the ``age`` that orders rows which are equal in everything else.
+    """
+    files = tuple(files)
+    upper = sorted((f for f in files if f.level > 0), key=lambda f: (-f.level, f.min_key, f.name))
+    return (*upper, *reversed(newest_first(f for f in files if f.level == 0)))
+
+
+@dataclass(frozen=True)
+class Levels:
+    """All live files of one bucket by level, from 0 to ``max_level``.
+
+    Attributes:
+        files: the files.
+        num_levels: the configured number of levels, raised if a file is on a higher level, because the table may have
+            had more levels earlier.
+    """
+
+    files: tuple[DataFile, ...]
+    num_levels: int
+    _by_level: dict[int, list[DataFile]] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    def __init__(self, files: Iterable[DataFile], num_levels: int) -> None:
+        files = tuple(files)
+        by_level: dict[int, list[DataFile]] = {}
+        for file in files:
+            by_level.setdefault(file.level, []).append(file)
+        object.__setattr__(self, "files", files)
+        object.__setattr__(self, "num_levels", max([num_levels, 2, *(level + 1 for level in by_level)]))
+        object.__setattr__(self, "_by_level", by_level)
+
+    @property
+    def max_level(self) -> int:
+        """Number of the last level."""
+        return self.num_levels - 1
+
+    @property
+    def level0(self) -> tuple[DataFile, ...]:
+        """Files of level 0, newest first."""
+        return newest_first(self._by_level.get(0, ()))
+
+    def level(self, number: int) -> SortedRun:
+        """Return the run of level ``number`` > 0; it has no files if the level is empty."""
+        return SortedRun.of(self._by_level.get(number, ()))
+
+    @property
+    def highest_nonempty(self) -> int:
+        """Number of the highest level with a file, or -1 for an empty tree."""
+        return max(self._by_level, default=-1)
+
+    def runs(self) -> list[LevelSortedRun]:
+        """Return all sorted runs, newest first: one per level-0 file, then one per non-empty higher level."""
+        runs = [LevelSortedRun(0, SortedRun((f,))) for f in self.level0]
+        runs += [LevelSortedRun(n, self.level(n)) for n in sorted(self._by_level) if n > 0]
+        return runs
+
+    @property
+    def total_size(self) -> int:
+        """Size of all files (bytes)."""
+        return sum(f.size for f in self.files)
+
+    def awaited(self, needs_lookup: bool) -> bool:
+        """Return whether readers wait for a compaction.
+
+        If keys are looked up, level 0 is invisible until it is moved up.
+
+        Args:
+            needs_lookup: whether compactions look keys up.
+
+        Returns:
+            Whether level 0 has files that must move up.
+
+        Source: `MergeTreeCompactManager.compactNotCompleted`, without its condition on running tasks.
+        """
+        return needs_lookup and bool(self._by_level.get(0))
+
+    def validate(self) -> None:
+        """Check the invariants of the files.
+
+        Raises:
+            CorruptFile: key ranges of one level overlap, or a file is impossible; the path names the files.
+        """
+        check_levels(self.files)
+
+    def replaced(self, before: Iterable[DataFile], after: Iterable[DataFile]) -> Levels:
+        """Return the levels after ``after`` has replaced the files of ``before``."""
+        removed = {(f.name, f.level) for f in before}
+        return Levels((*(f for f in self.files if (f.name, f.level) not in removed), *after), self.num_levels)

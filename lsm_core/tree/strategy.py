@@ -12,10 +12,8 @@ from typing import Protocol
 from lsm_core.options import PaimonVersion
 from lsm_core.tree.decision import Decision, Decline, DeclineReason, Pick, State, Trigger
 from lsm_core.tree.early_full import EarlyFullCompaction
-from lsm_core.tree.levels import Levels
-from lsm_core.tree.model import CompactUnit, DataFile, LevelSortedRun
-from lsm_core.tree.off_peak import OffPeakHours
-from lsm_core.tree.universal import UniversalCompaction
+from lsm_core.tree.model import CompactUnit, DataFile, Levels, LevelSortedRun
+from lsm_core.tree.universal import OffPeakHours, UniversalCompaction
 
 
 class PickOptions(Protocol):

@@ -1,6 +1,8 @@
 """Plan of a compaction task: files to rewrite, files that only change their level, and whether deletes may be dropped.
 
-Source: ``MergeTreeCompactTask``.
+Tables with lookups or changelogs limit the files that may change their level without a rewrite.
+
+Source: ``MergeTreeCompactTask``, ``LookupMergeTreeCompactRewriter``, ``FullChangelogMergeTreeCompactRewriter``.
 """
 
 from __future__ import annotations
@@ -10,9 +12,8 @@ from dataclasses import dataclass
 from enum import Enum
 from itertools import zip_longest
 
-from lsm_core.tree.interval_partition import interval_partition
-from lsm_core.tree.levels import Levels
-from lsm_core.tree.model import CompactUnit, DataFile, SortedRun
+from lsm_core.options import TableOptions
+from lsm_core.tree.model import CompactUnit, DataFile, Levels, SortedRun, interval_partition
 from lsm_core.tree.universal import UniversalCompaction
 
 Rewrite = tuple[SortedRun, ...]
@@ -204,3 +205,38 @@ def close_unit(levels: Levels, unit: CompactUnit) -> CompactUnit:
         extended_names = {file.name for file in extended.files}
         count = sum(any(f.name in extended_names for f in run.run.files) for run in runs)
     return unit if count == initial_count else UniversalCompaction.create_unit(runs, levels.max_level, count)
+
+
+def upgrade_of(options: TableOptions, file: DataFile, output_level: int, max_level: int) -> Upgrade:
+    """Return the work that raising a file to ``output_level`` needs.
+
+    If rows are built from several versions, a level-0 file is merged with the higher levels, so that later merges need
+    only the lowest level. It can stay unchanged only on the top level, or if the newest version is the complete row.
+
+    Args:
+        options: the table's options.
+        file: the file to raise.
+        output_level: its new level.
+        max_level: number of the last level.
+
+    Returns:
+        The kind of work.
+    """
+    if options.changelog_producer == "full-compaction":
+        return Upgrade.COMPARED if output_level == max_level else Upgrade.PLAIN
+    if not options.needs_lookup or file.level != 0:
+        return Upgrade.PLAIN
+    if options.format_of_level(0) != options.format_of_level(output_level):
+        return Upgrade.REWRITES
+    if output_level != max_level and not newest_is_all(options):
+        return Upgrade.REWRITES
+    return Upgrade.COMPARED if options.changelog_producer == "lookup" else Upgrade.PLAIN
+
+
+def newest_is_all(options: TableOptions) -> bool:
+    """Return whether the newest version of a key is its complete row.
+
+    Returns:
+        True for merge engine `deduplicate` without a sequence field.
+    """
+    return options.merge_engine == "deduplicate" and not options.sequence_field

@@ -1,6 +1,8 @@
-"""Universal compaction: choice of the newest runs to merge, by size and count.
+"""Universal compaction: choice of the newest runs to merge, by size and count; in off-peak hours it may merge more.
 
-Source: ``UniversalCompaction``.
+A pass of a recovery merges a very large level 0 in parts, oldest files first.
+
+Source: ``UniversalCompaction``, ``OffPeakHours``.
 """
 
 from __future__ import annotations
@@ -10,8 +12,47 @@ from dataclasses import dataclass, replace
 
 from lsm_core.tree.decision import Decision, Decline, DeclineReason, Facts, Pick, State, Trigger
 from lsm_core.tree.early_full import EarlyFullCompaction
-from lsm_core.tree.model import CompactUnit, LevelSortedRun
-from lsm_core.tree.off_peak import OffPeakHours
+from lsm_core.tree.model import CompactUnit, Levels, LevelSortedRun
+
+_HOUR_MS = 3_600_000
+
+
+@dataclass(frozen=True, slots=True)
+class OffPeakHours:
+    """Daily window in which the size ratio is increased.
+
+    Attributes:
+        start_hour: first hour (0..23); the window passes midnight if it is larger than the end.
+        end_hour: first hour after the window (0..23).
+        off_peak_ratio: percent to add to the size ratio.
+        utc_offset_ms: offset of the hours' time zone from UTC (ms), which the caller passes because this package has no
+            clock.
+    """
+
+    start_hour: int
+    end_hour: int
+    off_peak_ratio: int
+    utc_offset_ms: int = 0
+
+    @staticmethod
+    def of(start_hour: int, end_hour: int, off_peak_ratio: int, utc_offset_ms: int = 0) -> OffPeakHours | None:
+        """Return the window, or None if it is disabled (-1) or empty (start = end)."""
+        if start_hour == -1 or end_hour in {-1, start_hour}:
+            return None
+        return OffPeakHours(start_hour, end_hour, off_peak_ratio, utc_offset_ms)
+
+    def hour_of(self, now_ms: int) -> int:
+        """Return the hour of the day at ``now_ms`` (epoch ms) in the window's time zone."""
+        return ((now_ms + self.utc_offset_ms) // _HOUR_MS) % 24
+
+    def ratio(self, hour: int) -> int:
+        """Return the percentage to add at ``hour``; 0 outside the window."""
+        if self.start_hour <= self.end_hour:
+            inside = self.start_hour <= hour < self.end_hour
+        else:
+            inside = hour >= self.start_hour or hour < self.end_hour
+        return self.off_peak_ratio if inside else 0
+
 
 Runs = Sequence[LevelSortedRun]
 
@@ -168,3 +209,23 @@ class UniversalCompaction:
             "oldest_run_bytes": last,
             "amplification_percent": None if last == 0 else newer * 100 // last,
         }
+
+
+def pick_oldest(levels: Levels, size_ratio: int) -> CompactUnit:
+    """Return a unit of all given level-0 files and the runs below that are not larger than the files taken so far.
+
+    The taken files are adjacent in age, so the output is between newer and older files: on the level above the next
+    run, or on the last level. Because runs of similar size are merged, a row is rewritten about log2(passes) times.
+
+    Args:
+        levels: the oldest level-0 files of a bucket, without the newer ones, and all its higher levels.
+        size_ratio: percent by which the next run may be larger.
+
+    Returns:
+        The unit.
+    """
+    runs = levels.runs()
+    count = sum(run.level == 0 for run in runs)
+    unit = UniversalCompaction(size_ratio=size_ratio).extend(levels.max_level, runs, count, 0, force=True)
+    assert unit is not None  # it is forced
+    return CompactUnit(unit.output_level, unit.files)

@@ -179,7 +179,8 @@ def apply_compaction(
     if store.schema.primary_keys:  # rows merged by the rules of one version may meet rows of another
         judged = paimon_version.read_evidence(store.file_io, store.snapshot_dir, store.kept, snapshot)
         mixed = paimon_version.mixed(store.options, store.version_found, judged)
-    assigned, units = _assign(store, plan, runner), plan
+    assigned = _assign(store, plan, runner) if plan.items_of(AssignItem) else _AssignedRows()
+    units = plan
     if assigned.snapshot_id is not None:
         units, snapshot = plan_units(store, plan), None
     keep_going = "commit_every" in plan.arguments

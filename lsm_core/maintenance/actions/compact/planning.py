@@ -24,7 +24,7 @@ from lsm_core.maintenance.action import Declined, MaintenancePlan, PlanEstimate,
 from lsm_core.maintenance.actions.assign_buckets import AssignItem, seconds_of, waiting_items
 from lsm_core.maintenance.actions.compact.compaction import CompactItem
 from lsm_core.maintenance.actions.compact.recluster import ReclusterItem, recluster_items
-from lsm_core.maintenance.actions.compact.sort_order import SortOrder, checked_order, sort_item
+from lsm_core.maintenance.actions.compact.sort_order import SortOrder, require_order, sort_item
 from lsm_core.maintenance.actions.compact.unit_choice import FullCompactionsByCommits, Place, plan_bins, plan_tree
 from lsm_core.maintenance.ledger import DONE, LedgerEntry, iterate_ledger
 from lsm_core.metadata import manifests, paimon_version, snapshots
@@ -160,7 +160,7 @@ def plan_compaction(
         ColumnNotFound: a column does not exist.
         InvalidOption: an argument is invalid, or no partition can have the bucket.
     """
-    order = checked_order(store, order_by, strategy, buckets)
+    order = require_order(store, order_by, strategy, buckets) if order_by is not None or strategy is not None else None
     full = _is_full(store, compact_strategy, full=full)
     idle = None if partition_idle_time is None else _idle_ms(store, partition_idle_time)
     snapshot = snapshots.latest(store)
@@ -236,7 +236,11 @@ def plan_compaction(
         rows_in=sum(item.rows_in for item in work),
         files_in=sum(len(item.inputs) for item in work),
         tasks=len(work),
-        seconds=round(compaction_seconds(sum(item.bytes_in for item in items), len(items)) + seconds_of(waiting), 2),
+        seconds=round(
+            compaction_seconds(sum(item.bytes_in for item in items), len(items))
+            + (seconds_of(waiting) if waiting else 0.0),
+            2,
+        ),
     )
     return replace(plan, base_snapshot=snapshot.id, items=tuple(work), declined=tuple(declined), estimate=estimate)
 

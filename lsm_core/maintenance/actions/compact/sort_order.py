@@ -51,19 +51,16 @@ _CURVE_COLUMNS: Final = 5
 """Number of columns from which on `auto` means a Hilbert curve (Java `CoreOptions.clusteringStrategy`)."""
 
 
-def checked_order(
+def require_order(
     store: TableStore, order_by: Sequence[str] | None, strategy: str | None, buckets: Sequence[int] | None = None
-) -> SortOrder | None:
+) -> SortOrder:
     """Check that a table can be sorted, and return the order.
 
     Args:
         store: the table.
-        order_by: columns, None for those of option `clustering.columns` if a ``strategy`` asks for a sort.
-        strategy: one of `STRATEGIES`, or `AUTO`; None for "order" with ``order_by``, and no sort without it.
+        order_by: columns, None for those of option `clustering.columns`.
+        strategy: one of `STRATEGIES`, or `AUTO`; None for "order".
         buckets: chosen buckets; a sort takes none.
-
-    Returns:
-        The order, or None if neither ``order_by`` nor ``strategy`` is given.
 
     Raises:
         UnsupportedFeature: the table has a primary key or buckets, or a column's type has no order.
@@ -71,8 +68,6 @@ def checked_order(
         InvalidOption: the strategy is unknown, a curve has too few columns, no column or a repeated or partition column
             is given, or buckets are chosen.
     """
-    if order_by is None and strategy is None:
-        return None
     wanted = strategy.strip().lower() if isinstance(strategy, str) else (ORDER if strategy is None else strategy)
     if wanted not in (*STRATEGIES, AUTO):
         raise InvalidOption("strategy", strategy, ", ".join((*STRATEGIES, AUTO)), store.name)

@@ -49,7 +49,7 @@ from lsm_core.tree import (
     plan_task,
     post_filter,
 )
-from lsm_core.tree.upgrades import upgrade_of
+from lsm_core.tree.task import upgrade_of
 
 if TYPE_CHECKING:
     from lsm_core.compact import BucketTask
