@@ -12,7 +12,7 @@ import pyarrow as pa
 from lsm_core.spark.session_catalog import catalog_of_session
 from lsm_core.spark.spark_changes import change_runs
 from lsm_core.spark.spark_queries import answered, framed
-from lsm_core.spark.spark_write import OVERWRITE_MODE, write_table
+from lsm_core.spark.spark_write import OVERWRITE_MODE, runner_of, write_table
 from lsm_core.sql.acting import Session
 from lsm_core.sql.inserting import InsertPlan
 from lsm_core.sql.procedures import CallResult, prepare_call
@@ -24,6 +24,7 @@ from lsm_core.table import Catalog
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from lsm_core.maintenance.action import MaintenancePlan, Runner
     from lsm_core.write.row_changes.append_parts import AppendRun
     from lsm_core.write.row_changes.statements import KeyedMerge
 
@@ -53,6 +54,10 @@ class SparkEngine:
     def change_runs(self) -> tuple[KeyedMerge, AppendRun]:
         """Return the functions that change rows in Spark tasks."""
         return change_runs(self.spark)
+
+    def choose_runner(self, plan: MaintenancePlan) -> Runner | None:
+        """Return the runner for the tasks of the compaction after a commit, as `write_table` chooses it."""
+        return runner_of(self.spark)(plan)
 
 
 def sql(

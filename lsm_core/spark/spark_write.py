@@ -554,7 +554,8 @@ def write_table(
     named = overwrite if isinstance(overwrite, (Mapping, str)) and overwrite else None
     scope = named or overwrite_scope(store, None, None if spark is None else spark.conf.get(OVERWRITE_MODE, None))
     if rows is not None:
-        return committed(store, _write_rows(rows, job, row_kind_column, scope))
+        snapshot_id = _write_rows(rows, job, row_kind_column, scope)
+        return committed(store, snapshot_id, None if spark is None else runner_of(spark))
     return committed(store, write_frame(frame, job, row_kind_column, scope), runner_of(frame.sparkSession))
 
 

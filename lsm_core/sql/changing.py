@@ -177,7 +177,7 @@ def delete(session: Session, text: str, engine: QueryEngine) -> StatementResult:
     row_filter = _make_filter(session, target, where, text)
     runs = _select_runs(engine, row_filter)
     snapshot_id = row_changes.delete_rows(table.store, row_filter, *runs)
-    return committed_result(target.name, committed(table.store, snapshot_id))
+    return committed_result(target.name, committed(table.store, snapshot_id, engine.choose_runner))
 
 
 def update(session: Session, text: str, engine: QueryEngine) -> StatementResult:
@@ -209,7 +209,7 @@ def update(session: Session, text: str, engine: QueryEngine) -> StatementResult:
     values = ComputedValues(tuple(new), new_values)
     runs = _select_runs(engine, row_filter, evaluator)
     snapshot_id = row_changes.update_rows(table.store, row_filter, values, *runs)
-    return committed_result(target.name, committed(table.store, snapshot_id))
+    return committed_result(target.name, committed(table.store, snapshot_id, engine.choose_runner))
 
 
 def _where(tree: exp.Expr) -> exp.Expr | None:

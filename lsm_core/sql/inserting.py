@@ -28,11 +28,13 @@ from lsm_core.sql.local_engine import SESSION_ZONE
 from lsm_core.sql.reading import StatementReader, all_rows_of, require_unique
 from lsm_core.sql.statements import CreateTable
 from lsm_core.table import Catalog
+from lsm_core.table.writing import write_once
 from lsm_core.types import to_sql
 from lsm_core.write.incoming_rows import RowNumbering, default_value, require_columns
 from lsm_core.write.store_assignment import assign_rows, require_assignable
 
 if TYPE_CHECKING:
+    from lsm_core.maintenance.action import MaintenancePlan, Runner
     from lsm_core.table import Table
     from lsm_core.write.row_changes.append_parts import AppendRun
     from lsm_core.write.row_changes.statements import KeyedMerge
@@ -106,6 +108,10 @@ class QueryEngine(Protocol):
 
     def change_runs(self) -> tuple[KeyedMerge, AppendRun] | None:
         """Return the runs that change rows of keyed and of append tables; None for this process."""
+        ...
+
+    def choose_runner(self, plan: MaintenancePlan) -> Runner | None:
+        """Return the runner for the tasks of the compaction after a commit; None for threads of this process."""
         ...
 
 
@@ -226,7 +232,8 @@ def insert(session: Session, statement: Insert, engine: QueryEngine) -> Statemen
             query = all_rows_of(query)
         snapshot_id = engine.insert(session.catalog, query, plan)
     else:
-        snapshot_id = plan.table.write(_add_constants(rows, plan), overwrite=plan.overwrite)
+        rows = _add_constants(rows, plan)
+        snapshot_id = write_once(plan.table.store, rows, None, plan.overwrite, runner=engine.choose_runner).snapshot_id
     return committed_result(statement.table, snapshot_id)
 
 

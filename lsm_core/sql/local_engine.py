@@ -25,6 +25,7 @@ from lsm_core.table.system.reader import ReadOnlyTable
 if TYPE_CHECKING:
     import datafusion
 
+    from lsm_core.maintenance.action import MaintenancePlan
     from lsm_core.sql.inserting import InsertPlan
 
 SESSION_ZONE: Final = "UTC"
@@ -76,6 +77,9 @@ class LocalEngine:
 
     def change_runs(self) -> None:
         """Return None, because this process changes the rows of statements."""
+
+    def choose_runner(self, plan: MaintenancePlan) -> None:
+        """Return None, because this process compacts after a commit."""
 
 
 def answered(query: Query) -> pa.RecordBatchReader:

@@ -136,7 +136,8 @@ def merge(session: Session, text: str, engine: QueryEngine) -> StatementResult:
     ]
     on = _rename_aliases(tree.args["on"], names)
     operation = _Merge(session, table, Target(target.name, _TARGET_ALIAS), on, source, _SOURCE_ALIAS, text, engine)
-    return committed_result(target.name, committed(table.store, operation.run(renamed_clauses)))
+    snapshot_id = operation.run(renamed_clauses)
+    return committed_result(target.name, committed(table.store, snapshot_id, engine.choose_runner))
 
 
 @dataclass(frozen=True)

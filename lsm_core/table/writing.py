@@ -316,15 +316,23 @@ class BatchWrite:
 class BatchCommit:
     """Committer of messages as one commit; then it maintains the table unless it is `write-only`."""
 
-    def __init__(self, store: TableStore, commit_user: str | None = None, *, compact: bool = True) -> None:
+    def __init__(
+        self,
+        store: TableStore,
+        commit_user: str | None = None,
+        *,
+        compact: bool = True,
+        runner: ChooseRunner | None = None,
+    ) -> None:
         """Prepare the commit.
 
         Args:
             store: the table.
             commit_user: user that the snapshot names; None for a random one.
             compact: False leaves the compaction to others.
+            runner: see `after_commit`.
         """
-        self._compact = compact
+        self._compact, self._runner = compact, runner
         check_end_of_input(store)
         self._store, self._committer = store, Committer(store, commit_user)
         self.report: WriteReport | None = None
@@ -392,7 +400,12 @@ class BatchCommit:
 
     def _finish(self, done: CommitResult, identifier: int) -> int | None:
         self.report = after_commit(
-            self._store, done.snapshot_ids, compact=self._compact, identifier=identifier, partitions=self._expiry
+            self._store,
+            done.snapshot_ids,
+            compact=self._compact,
+            runner=self._runner,
+            identifier=identifier,
+            partitions=self._expiry,
         )
         return done.snapshot_id
 
@@ -462,6 +475,7 @@ def write_once(
     schema_mode: str | None = None,
     catalog: AltersTables | None = None,
     compact: bool = True,
+    runner: ChooseRunner | None = None,
 ) -> WriteReport:
     """Write rows and commit them; no file is left behind when either fails definitely.
 
@@ -475,6 +489,7 @@ def write_once(
         schema_mode: "merge" to merge the schema of ``data`` into the table's first.
         catalog: the catalog of the table, which ``schema_mode`` needs.
         compact: as in :class:`BatchCommit`.
+        runner: as in `after_commit`.
 
     Returns:
         The write and its maintenance.
@@ -488,7 +503,7 @@ def write_once(
     with BatchWrite(store, overwrite=replacing) as writer:
         writer.write(data, row_kinds)
         messages = writer.prepare_commit()
-    commit = BatchCommit(store, compact=compact)
+    commit = BatchCommit(store, compact=compact, runner=runner)
     if replacing:
         spec = overwrite if isinstance(overwrite, Mapping) else None
         commit.overwrite(messages, spec, watermark=watermark, properties=properties)

@@ -97,6 +97,28 @@ def test_large_compactions_after_a_write_are_a_job_of_spark(
     assert table.to_arrow().num_rows == 20
 
 
+def test_large_compactions_after_statements_are_jobs_of_spark(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each statement of SQL, and rows that are not Spark's, choose their runner as `write_table` of a DataFrame does."""
+    monkeypatch.setattr(spark_write, "_WORTH_A_JOB", 0)
+    options = {"bucket": "1", "full-compaction.delta-commits": "1", "dredge.compaction.inline": "follow"}
+    table = make_table(tmp_path, options=options)
+    table.write(rows(list(range(20)), "old"), compact=False)
+    statements = (
+        "INSERT INTO db.t (k, s) VALUES (1, 'new')",
+        "INSERT INTO db.t (k, s) SELECT 2, 'new'",
+        "UPDATE db.t SET s = 'newer' WHERE k = 3",
+        "DELETE FROM db.t WHERE k = 4 AND s IS NOT NULL",
+        "MERGE INTO db.t USING (SELECT 5 AS k) u ON t.k = u.k WHEN MATCHED THEN UPDATE SET s = 'merged'",
+    )
+    for text in statements:
+        sql(spark, text, catalog=str(tmp_path))
+    write_table(rows([6], "here"), table)
+    compactions = [entry for entry in table.refresh().ledger() if entry.action == "compact"]
+    assert [bool(entry.report["executors"]) for entry in compactions] == [True] * (len(statements) + 1)
+
+
 @pytest.mark.parametrize("door", ["save", pytest.param("writeStream", marks=pytest.mark.soak)])
 def test_large_compactions_after_a_commit_beside_the_driver_are_a_job_of_spark(
     spark: Any, tmp_path: Path, door: str

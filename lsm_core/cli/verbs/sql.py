@@ -17,6 +17,7 @@ from lsm_core.errors import InvalidOption
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from lsm_core.maintenance.action import MaintenancePlan, Runner
     from lsm_core.sql.acting import StatementResult
     from lsm_core.sql.inserting import QueryEngine
     from lsm_core.sql.procedures import CallResult
@@ -105,6 +106,7 @@ class _LazyEngine:
 
     def __init__(self, name: EngineName) -> None:
         self._name = name
+        self._started: QueryEngine | None = None
 
     def answer(self, catalog: Catalog, text: str) -> pa.RecordBatchReader:
         """Return the result of a query."""
@@ -117,15 +119,21 @@ class _LazyEngine:
     def change_runs(self) -> None:
         """Return None: this process changes rows, whichever engine answers queries."""
 
+    def choose_runner(self, plan: MaintenancePlan) -> Runner | None:
+        """Return the runner of the engine that the statement started; None for threads of this process."""
+        return None if self._started is None else self._started.choose_runner(plan)
+
     def _engine(self) -> QueryEngine:
-        if uses_local_engine(self._name):
+        if self._started is None and uses_local_engine(self._name):
             from lsm_core.sql.local_engine import LocalEngine
 
-            return LocalEngine()
-        from lsm_core.spark.session import spark_session
-        from lsm_core.spark.spark_sql import SparkEngine
+            self._started = LocalEngine()
+        if self._started is None:
+            from lsm_core.spark.session import spark_session
+            from lsm_core.spark.spark_sql import SparkEngine
 
-        return SparkEngine(spark_session(app_name="dredge sql"))
+            self._started = SparkEngine(spark_session(app_name="dredge sql"))
+        return self._started
 
 
 def uses_local_engine(engine: EngineName) -> bool:
