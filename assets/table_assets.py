@@ -7,12 +7,12 @@ from typing import Final
 import dagster as dg
 
 from platform_core import names
-from platform_core.dagster_internals import TableAssets, early_features
+from platform_core.dagster_internals import TableAssets, allow_early_features
 from platform_core.metadata import plain_cell, table_metadata
 from platform_core.partitions import partitions_definition
 from platform_core.table_card import TableCard
 
-with early_features():  # Dagster calls backfill policies beta
+with allow_early_features():  # Dagster calls backfill policies beta
     _BACKFILL: Final = dg.BackfillPolicy.multi_run(max_partitions_per_run=31)
     """A backfill of a month takes one or two runs, each with one plan over its partitions, and one commit."""
 

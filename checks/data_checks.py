@@ -7,17 +7,17 @@ from collections.abc import Iterator, Sequence
 import dagster as dg
 
 from checks.definition import (
-    Declaration,
+    CheckDeclaration,
+    apply_severity,
     card_of_checks,
     declare_together,
-    is_off,
+    is_switched_off,
     limits_of,
     rename_result,
-    result_if_off,
-    result_if_refused,
     result_of,
     selected_checks,
-    under_policy,
+    switched_off_result,
+    unmaintained_result,
 )
 from checks.expectations import DESCRIPTION, suite_result
 from lsm_core.maintenance import checks_of, run_check
@@ -36,15 +36,17 @@ def data_checks(card: TableCard, data: dg.AssetKey, policy: Policy) -> dg.AssetC
     return declare_together(card, data, "checks", declarations_of(card, policy), _check)
 
 
-def declarations_of(card: TableCard, policy: Policy) -> Sequence[Declaration]:
+def declarations_of(card: TableCard, policy: Policy) -> Sequence[CheckDeclaration]:
     """Return the checks of a table's data."""
     declarations = [
-        Declaration(check.name, check.promise)
+        CheckDeclaration(check.name, check.promise)
         for check in checks_of(card.primary_keys, card.options)
         if check.reads_rows
     ]
-    declarations.append(Declaration(names.SUITE_CHECK, DESCRIPTION))
-    return [declaration for declaration in declarations if not is_off(policy, declaration.name)] or declarations[-1:]
+    declarations.append(CheckDeclaration(names.SUITE_CHECK, DESCRIPTION))
+    return [
+        declaration for declaration in declarations if not is_switched_off(policy, declaration.name)
+    ] or declarations[-1:]
 
 
 def _check(
@@ -65,11 +67,11 @@ def data_result(
         SuiteCrashed: an expectation could not be evaluated.
         DredgeError: the table cannot be opened.
     """
-    if is_off(policy, check):
-        return result_if_off(policy, check)
+    if is_switched_off(policy, check):
+        return switched_off_result(policy, check)
     if card.refusal is not None:
-        return result_if_refused(card, check)
+        return unmaintained_result(card, check)
     if check == names.SUITE_CHECK:
         session = spark if policy.expectations_on == "spark" and spark.uses_spark else None
-        return under_policy(rename_result(check, suite_result(warehouse, card, policy.expectations, session)), policy)
-    return under_policy(result_of(run_check(warehouse.store(card.name), check, limits_of(policy))), policy)
+        return apply_severity(rename_result(check, suite_result(warehouse, card, policy.expectations, session)), policy)
+    return apply_severity(result_of(run_check(warehouse.store(card.name), check, limits_of(policy))), policy)

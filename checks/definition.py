@@ -15,7 +15,7 @@ import dagster as dg
 
 from lsm_core.maintenance import CheckLimits, CheckReport
 from platform_core import names
-from platform_core.dagster_internals import TableChecks, early_features, named_op, resolve_annotations
+from platform_core.dagster_internals import TableChecks, allow_early_features, copy_op, resolve_annotations
 from platform_core.metadata import plain_cell
 from platform_core.partitions import partitions_definition
 from platform_core.policies import Policy
@@ -30,7 +30,7 @@ _WITHIN_A_DAY: Final = 30
 
 
 @dataclass(frozen=True)
-class Declaration:
+class CheckDeclaration:
     """One check of an asset.
 
     Attributes:
@@ -50,7 +50,7 @@ def declare_together(
     card: TableCard,
     asset: dg.AssetKey,
     name: str,
-    declarations: Sequence[Declaration],
+    declarations: Sequence[CheckDeclaration],
     function: Callable[..., Iterator[dg.AssetCheckResult]],
     *,
     pool: str | None = None,
@@ -68,7 +68,7 @@ def declare_together(
     """
     partitions = partitions_definition(card)
     outs = tuple(declaration.name for declaration in declarations)
-    with early_features():
+    with allow_early_features():
         template = _template(function, name, outs, pool)
         specs = {
             out: dg.AssetCheckSpec(
@@ -85,7 +85,7 @@ def declare_together(
     return TableChecks(
         keys_by_input_name={input_name: asset},
         keys_by_output_name={},
-        node_def=named_op(template.op, f"{'__'.join(asset.path)}__{name}"),
+        node_def=copy_op(template.op, f"{'__'.join(asset.path)}__{name}"),
         check_specs_by_output_name=specs,
         can_subset=True,
     )
@@ -173,7 +173,7 @@ def _metadata_value(value: float | str) -> dg.MetadataValue:
     return dg.MetadataValue.float(value) if isinstance(value, float) else dg.MetadataValue.text(value)
 
 
-def under_policy(result: dg.AssetCheckResult, policy: Policy) -> dg.AssetCheckResult:
+def apply_severity(result: dg.AssetCheckResult, policy: Policy) -> dg.AssetCheckResult:
     """Apply the severity of the policy to a result.
 
     Returns:
@@ -197,12 +197,12 @@ _SEVERITIES: Mapping[str, dg.AssetCheckSeverity] = {
 }
 
 
-def is_off(policy: Policy, check: str) -> bool:
+def is_switched_off(policy: Policy, check: str) -> bool:
     """Return whether the policy switches the check off."""
     return policy.checks.get(check) == OFF
 
 
-def result_if_off(policy: Policy, check: str) -> dg.AssetCheckResult:
+def switched_off_result(policy: Policy, check: str) -> dg.AssetCheckResult:
     """Return the result of a check that the policy switched off after definitions were loaded."""
     text = f"not evaluated: switched off by the policy ({policy.origin(f'checks.{check}')})"
     return dg.AssetCheckResult(check_name=check, passed=True, description=text)
@@ -240,12 +240,12 @@ def evaluation_of(
     )
 
 
-def result_if_refused(card: TableCard, check: str | None = None) -> dg.AssetCheckResult:
+def unmaintained_result(card: TableCard, check: str | None = None) -> dg.AssetCheckResult:
     """Return the result of a check on a table that is not maintained: it passes."""
     return dg.AssetCheckResult(check_name=check, passed=True, description=f"not maintained: {card.refusal}")
 
 
-def show_verdict(context: dg.OpExecutionContext, table: str, result: dg.AssetCheckResult) -> None:
+def report_result(context: dg.OpExecutionContext, table: str, result: dg.AssetCheckResult) -> None:
     """Log the result of a check of one table and add it to the metadata of the op.
 
     Args:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 import dagster as dg
 import pyarrow as pa
 
-from checks.definition import failed_result, result_if_refused
+from checks.definition import failed_result, unmaintained_result
 from lsm_core import Table
 from lsm_core.errors import DredgeError
 from lsm_core.maintenance import newest_compaction
@@ -75,7 +75,7 @@ def suite_result(
         DredgeError: the table cannot be read.
     """
     if card.refusal is not None:
-        return result_if_refused(card)
+        return unmaintained_result(card)
     return _check_result(suite_outcomes(warehouse, card, declared, spark, docs))
 
 
@@ -308,7 +308,7 @@ def rows_batch(card: TableCard, frame: Any, declared: Sequence[Expectation] = ()
     Raises:
         SuiteCrashed: the policy names an unknown expectation.
     """
-    own = [(text, expectation, True) for text, expectation in expectations(card, frame)]
+    own = [(text, expectation, True) for text, expectation in schema_expectations(card, frame)]
     keys = [name for name in card.primary_keys if name in frame.columns]
     return Batch(f"{card.name}: rows", frame, [*own, *(_policy_expectation(card, item) for item in declared)], keys)
 
@@ -390,7 +390,7 @@ def run_batches(
     source = context.data_sources.add_spark("rows") if in_spark else context.data_sources.add_pandas("rows")
     actions = []
     if docs is not None:
-        context.add_data_docs_site(_SITE, _site(docs))
+        context.add_data_docs_site(_SITE, _data_docs_site(docs))
         actions.append(UpdateDataDocsAction(name="data docs", site_names=[_SITE]))
     outcomes: list[ExpectationResult] = []
     for batch in batches:
@@ -422,7 +422,7 @@ def _read_outcomes(card: TableCard, batch: Batch, results: Sequence[Any]) -> lis
     for item in results:
         position = item.expectation_config.meta[_PLACE]
         text, _, warn = batch.expected[position]
-        if any(detail.get("raised_exception") for detail in _exceptions(item.exception_info)):
+        if any(detail.get("raised_exception") for detail in _read_exceptions(item.exception_info)):
             raise SuiteCrashed(f"table {card.name}: expectation '{text}' crashed: {_crash_text(item.exception_info)}")
         details = item.result or {}
         unexpected = details.get("partial_unexpected_list" if batch.of_merge else "partial_unexpected_index_list") or ()
@@ -443,11 +443,11 @@ def _read_outcomes(card: TableCard, batch: Batch, results: Sequence[Any]) -> lis
 
 def _crash_text(info: Any) -> str:
     """Return the messages of exceptions without their traces."""
-    lines = [" ".join(str(detail.get("exception_message", "")).split()) for detail in _exceptions(info)]
+    lines = [" ".join(str(detail.get("exception_message", "")).split()) for detail in _read_exceptions(info)]
     return "; ".join(dict.fromkeys(line for line in lines if line))
 
 
-def _site(folder: str) -> dict[str, Any]:
+def _data_docs_site(folder: str) -> dict[str, Any]:
     """Return the configuration of a Data Docs site with its pages in a folder."""
     backend = {"class_name": "TupleFilesystemStoreBackend", "base_directory": folder}
     return {
@@ -484,7 +484,7 @@ def _policy_expectation(card: TableCard, item: Expectation) -> tuple[str, Any, b
     return text, expectation, item.severity == "warn"
 
 
-def expectations(card: TableCard, frame: Any) -> list[tuple[str, Any]]:
+def schema_expectations(card: TableCard, frame: Any) -> list[tuple[str, Any]]:
     """Return the expectations of the schema with their texts, independent of the engine that wrote the rows."""
     import great_expectations.expectations as gxe
 
@@ -509,7 +509,7 @@ def expectations(card: TableCard, frame: Any) -> list[tuple[str, Any]]:
     return suite
 
 
-def _exceptions(info: Any) -> list[dict[str, Any]]:
+def _read_exceptions(info: Any) -> list[dict[str, Any]]:
     """Return the exception details, which great-expectations stores either directly or by metric."""
     if not isinstance(info, dict):
         return []

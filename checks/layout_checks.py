@@ -9,18 +9,18 @@ import dagster as dg
 
 from checks.backlog import backlog_evaluation, hides_level0
 from checks.definition import (
-    Declaration,
+    CheckDeclaration,
+    apply_severity,
     card_of_checks,
     declare_together,
     evaluation_of,
-    is_off,
+    is_switched_off,
     limits_of,
     rename_result,
-    result_if_off,
-    result_if_refused,
     result_of,
     selected_checks,
-    under_policy,
+    switched_off_result,
+    unmaintained_result,
 )
 from checks.merged_view import VerifyVerdict, merged_view_result
 from checks.tree_invariants import tree_result
@@ -29,10 +29,10 @@ from lsm_core.maintenance.checks.layout_condition import ALIVE, JUDGES, conditio
 from lsm_core.metadata.store import TableStore
 from platform_core import names
 from platform_core.health import TableHealth, table_health
-from platform_core.obstacles import blocking_failure, newest_evaluations
+from platform_core.obstacles import find_blocking_failure, read_newest_evaluations
 from platform_core.partitions import partition_of, partitions_of
 from platform_core.policies import DecisionScope, Policy, Subject, TableFacts, policy_source
-from platform_core.policies.decisions import expiring_of
+from platform_core.policies.decisions import find_expiring
 from platform_core.resources.spark_resource import SparkResource
 from platform_core.resources.warehouse import WarehouseResource
 from platform_core.table_card import TableCard
@@ -49,15 +49,19 @@ def layout_checks(card: TableCard, layout: dg.AssetKey, policy: Policy) -> dg.As
     return declare_together(card, layout, "checks", declarations_of(card, policy), _check, pool=names.SPARK_POOL)
 
 
-def declarations_of(card: TableCard, policy: Policy) -> list[Declaration]:
+def declarations_of(card: TableCard, policy: Policy) -> list[CheckDeclaration]:
     """Return the checks of a table's layout, cheap ones first, so that they have results whether or not Spark works."""
     declarations = [
-        Declaration(check.name, check.promise, check.blocking, by_partition=check.name == names.TREE_CHECK)
+        CheckDeclaration(check.name, check.promise, check.blocking, by_partition=check.name == names.TREE_CHECK)
         for check in checks_of(card.primary_keys, card.options)
         if not check.reads_rows
     ]
-    declarations.append(Declaration(names.MERGED_VIEW_CHECK, MERGED_VIEW_PROMISE, blocking=True, by_partition=True))
-    return [declaration for declaration in declarations if not is_off(policy, declaration.name)] or declarations[-1:]
+    declarations.append(
+        CheckDeclaration(names.MERGED_VIEW_CHECK, MERGED_VIEW_PROMISE, blocking=True, by_partition=True)
+    )
+    return [
+        declaration for declaration in declarations if not is_switched_off(policy, declaration.name)
+    ] or declarations[-1:]
 
 
 def _check(
@@ -66,18 +70,18 @@ def _check(
     card = card_of_checks(context, warehouse)
     policy = policy_source(warehouse.policy_file).current().of(card.name)
     for check in selected_checks(context)[1]:
-        if is_off(policy, check):
-            yield result_if_off(policy, check)
+        if is_switched_off(policy, check):
+            yield switched_off_result(policy, check)
         elif card.refusal is not None:
-            yield result_if_refused(card, check)
+            yield unmaintained_result(card, check)
         elif check == names.MERGED_VIEW_CHECK:
             partition = partition_of(context)
             several = partitions_of(context) if partition is None else ()
             result = merged_view_result(context.instance, warehouse, spark, card.name, partition, several)
-            yield _report_partitions(context, under_policy(rename_result(check, result), policy))
+            yield _report_partitions(context, apply_severity(rename_result(check, result), policy))
         elif check == names.TREE_CHECK:
             result = tree_result(warehouse.store(card.name), partition_of(context))
-            yield _report_partitions(context, under_policy(rename_result(check, result), policy))
+            yield _report_partitions(context, apply_severity(rename_result(check, result), policy))
         else:
             store = warehouse.store(card.name)
             yield condition_result(store, table_health(store), policy, check)
@@ -120,13 +124,13 @@ def report_checks(
     for declaration in declarations_of(card, policy):
         for partition in partitions if declaration.by_partition else (None,):
             if declaration.name == names.TREE_CHECK:
-                result = under_policy(rename_result(declaration.name, tree_result(store, partition)), policy)
+                result = apply_severity(rename_result(declaration.name, tree_result(store, partition)), policy)
             elif declaration.name != names.MERGED_VIEW_CHECK:
                 result = condition_result(store, health, policy, declaration.name)
             elif (
                 compared.level == "V1"
-                and not is_off(policy, declaration.name)
-                and blocking_failure(context.instance, layout, partition) is None
+                and not is_switched_off(policy, declaration.name)
+                and find_blocking_failure(context.instance, layout, partition) is None
             ):
                 metadata = {"level": compared.level, "found by": "the run's own comparison"}
                 result = dg.AssetCheckResult(
@@ -158,7 +162,7 @@ def condition_result(store: TableStore, health: TableHealth, policy: Policy, che
             description=evaluation.description,
             metadata=evaluation.metadata,
         )
-        return under_policy(result, policy)
+        return apply_severity(result, policy)
     now = store.clock.now_ms()
     buckets: Sequence[BucketHealth] = health.buckets
     if check == ALIVE:
@@ -175,7 +179,7 @@ def condition_result(store: TableStore, health: TableHealth, policy: Policy, che
         problems=tuple(verdict.problems),
         warn=CHECKS[check].warn and not verdict.critical,
     )
-    return under_policy(result_of(report), policy)
+    return apply_severity(result_of(report), policy)
 
 
 def _compactable_buckets(store: TableStore, health: TableHealth, policy: Policy, now_ms: int) -> Sequence[BucketHealth]:
@@ -187,7 +191,7 @@ def _compactable_buckets(store: TableStore, health: TableHealth, policy: Policy,
     return [
         bucket
         for state in health.partitions
-        if expiring_of(Subject(facts, DecisionScope.SORTED_RUNS, state.text, state), policy, now_ms) is None
+        if find_expiring(Subject(facts, DecisionScope.SORTED_RUNS, state.text, state), policy, now_ms) is None
         for bucket in state.buckets
     ]
 
@@ -211,7 +215,7 @@ def changed_conditions(
         for check in condition_checks(table[0], table[1])
         if check in TIMED
     }
-    newest = newest_evaluations(instance, tables_by_check)
+    newest = read_newest_evaluations(instance, tables_by_check)
     for key, (_, policy, store, health) in tables_by_check.items():
         previous = newest.get(key)
         result = condition_result(store, health, policy, key.name)

@@ -10,7 +10,7 @@ from typing import Final
 import dagster as dg
 
 from checks.definition import failed_result
-from checks.undo_protection import KeptFiles, keep_for_undo
+from checks.undo_protection import UndoProtection, keep_for_undo
 from lsm_core.errors import CorruptFile, SnapshotNotFound, UnsupportedFeature
 from lsm_core.format.snapshot import CommitKind
 from lsm_core.maintenance import Proof, VerifyReport, proof_of, rows_given_buckets, undone_by, verify_snapshots
@@ -18,7 +18,7 @@ from lsm_core.metadata import snapshots, tags
 from lsm_core.metadata.store import TableStore
 from platform_core import names
 from platform_core.metadata import plain_cell
-from platform_core.obstacles import newest_comparison
+from platform_core.obstacles import read_newest_comparison
 from platform_core.resources.spark_resource import SparkResource
 from platform_core.resources.warehouse import WarehouseResource
 from platform_core.table_card import count_text
@@ -67,7 +67,7 @@ def merged_view_result(
         published = published_snapshot(instance, layout, table, partition)
     except LookupError as error:
         return failed_result(f"the published snapshot is unknown: {error}", warn=True)
-    evaluations = [newest_comparison(instance, layout, candidate) for candidate in (partition, *others)]
+    evaluations = [read_newest_comparison(instance, layout, candidate) for candidate in (partition, *others)]
     suspects = {
         number: candidate
         for candidate in evaluations
@@ -76,7 +76,9 @@ def merged_view_result(
     result = None
     for suspect, evaluation in sorted(suspects.items(), key=lambda item: item[0]):
         # A difference persists through later snapshots until the snapshot is undone or the difference is accepted.
-        result = _find_resolution(store, suspect, evaluation) or _judge(warehouse, spark, store, table, suspect)
+        result = _find_resolution(store, suspect, evaluation) or _check_snapshot(
+            warehouse, spark, store, table, suspect
+        )
         if not result.passed:
             return result
     if result is not None and (published is None or published <= max(suspects)):
@@ -85,7 +87,7 @@ def merged_view_result(
         return dg.AssetCheckResult(
             passed=True, description="the last run published no snapshot, so no row could change"
         )
-    return _judge(warehouse, spark, store, table, published)
+    return _check_snapshot(warehouse, spark, store, table, published)
 
 
 def _differing_snapshot(evaluation: dg.AssetCheckEvaluation) -> int | None:
@@ -127,7 +129,7 @@ def _find_resolution(
     return failed_result(text, warn=True)
 
 
-def _judge(
+def _check_snapshot(
     warehouse: WarehouseResource, spark: SparkResource, store: TableStore, table: str, published: int
 ) -> dg.AssetCheckResult:
     """Compare a snapshot as its `Proof` requires; if rows differ, a tag keeps the files of the previous snapshot."""
@@ -139,7 +141,7 @@ def _judge(
             return dg.AssetCheckResult(passed=True, description=bucket_text(published, rows))
         if (undo := judge_undo(store, published)) is not None and undo.ok:
             return dg.AssetCheckResult(passed=True, description=f"{undo.text} ({undo.level})")
-        report = compare(warehouse, spark, table, published, proof)
+        report = compare_with_previous(warehouse, spark, table, published, proof)
     except UnsupportedFeature as error:  # the independent reader does not support the table: compare digests
         report = _compare_digests(store, published, proof)
         note = f"{note}; compared by digests only: {error}"
@@ -149,10 +151,10 @@ def _judge(
         kept_files = keep_for_undo(store, published)
         text = f"snapshot {published} cannot be trusted: {error}; {kept_files.text}"
         return dg.AssetCheckResult(passed=False, description=text, metadata=kept_files.metadata)
-    return judge(report, note) if report.ok else judge(report, kept=keep_for_undo(store, published))
+    return to_check_result(report, note) if report.ok else to_check_result(report, kept=keep_for_undo(store, published))
 
 
-def compare(
+def compare_with_previous(
     warehouse: WarehouseResource, spark: SparkResource, table: str, published: int, proof: Proof | None = None
 ) -> VerifyReport:
     """Compare a published snapshot as its proof requires.
@@ -200,7 +202,7 @@ def _compare_digests(store: TableStore, published: int, proof: Proof) -> VerifyR
     )
 
 
-def judge(report: VerifyReport, note: str = "", kept: KeptFiles | None = None) -> dg.AssetCheckResult:
+def to_check_result(report: VerifyReport, note: str = "", kept: UndoProtection | None = None) -> dg.AssetCheckResult:
     """Convert a comparison to a check result.
 
     Args:

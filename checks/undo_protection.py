@@ -21,7 +21,7 @@ _LEDGER_ENTRIES: Final = 50
 
 
 @dataclass(frozen=True)
-class KeptFiles:
+class UndoProtection:
     """Files kept for an undo.
 
     Attributes:
@@ -33,7 +33,7 @@ class KeptFiles:
     metadata: dict[str, dg.MetadataValue]
 
 
-def keep_for_undo(store: TableStore, published: int) -> KeptFiles:
+def keep_for_undo(store: TableStore, published: int) -> UndoProtection:
     """Tag the snapshot before a compaction, so that expiry keeps its files, and describe how to undo the compaction.
 
     Never raises.
@@ -85,4 +85,4 @@ def keep_for_undo(store: TableStore, published: int) -> KeptFiles:
     }
     if tagged:
         metadata[names.KEPT_TAG] = dg.MetadataValue.text(tag)
-    return KeptFiles(text, metadata)
+    return UndoProtection(text, metadata)

@@ -12,7 +12,7 @@ from dagster.components import Scaffolder, ScaffoldRequest, scaffold_component
 from pydantic import BaseModel, Field
 
 from lsm_core.errors import InvalidOption
-from orchestration.definitions import build_definitions, collector_at_rest
+from orchestration.definitions import build_definitions, pause_garbage_collector
 from platform_core.policies.policy_files import POLICIES_VARIABLE
 from platform_core.resources.spark_resource import CONFIG_VARIABLE, RUNNER_VARIABLE, flat_spark_config
 from platform_core.resources.warehouse import CATALOG_VARIABLE, WAREHOUSE_VARIABLE
@@ -96,7 +96,7 @@ class PaimonWarehouse(dg.Component, dg.Model, dg.Resolvable):
         if self.policies:
             variables[POLICIES_VARIABLE] = str(context.path / self.policies)
         os.environ.update(variables)
-        with collector_at_rest():
+        with pause_garbage_collector():
             return build_definitions(executor=dg.in_process_executor if self.executor else None)
 
 

@@ -16,7 +16,7 @@ import dagster as dg
 from assets import data_asset, layout_asset
 from checks import data_checks, layout_checks
 from lsm_core.errors import InvalidOption
-from orchestration.declared import with_declarations
+from orchestration.asset_declarations import add_declarations
 from orchestration.jobs import (
     action_jobs,
     expectations_job,
@@ -91,7 +91,7 @@ def build_definitions(
     defs = dg.Definitions(assets=assets, asset_checks=checks, resources=resources, executor=executor)
     declared = replace(policies, trouble="")
     try:
-        defs = with_declarations(defs, shown, warehouse.path, policies)
+        defs = add_declarations(defs, shown, warehouse.path, policies)
     except InvalidOption as error:  # an invalid file must not stop sensors: its asset declarations are ignored
         declared = replace(policies, trouble=f"{error}; all asset declarations of the file are ignored")
         _LOG.error("%s", declared.trouble)
@@ -102,9 +102,9 @@ def build_definitions(
     defs = dg.Definitions.merge(defs, automation)
     if not values.get(DEMO_VARIABLE):
         return defs
-    from assets.demo.replay import with_demo  # source and jobs of the demo only
+    from assets.demo.replay import add_demo  # source and jobs of the demo only
 
-    return with_demo(defs, warehouse.path, settings)
+    return add_demo(defs, warehouse.path, settings)
 
 
 def _cards_of(
@@ -196,7 +196,7 @@ def _automation(
 
 
 @contextmanager
-def collector_at_rest() -> Iterator[None]:
+def pause_garbage_collector() -> Iterator[None]:
     """Disable the garbage collector while definitions are built, and freeze their objects afterwards.
 
     Definitions live as long as the process; with a thousand tables, collecting them repeatedly takes a third of the
@@ -216,11 +216,11 @@ def defs() -> dg.Definitions:
 
     A run of `WarmRunLauncher` gets only the definitions of its own tables; a job without assets gets none.
     """
-    with collector_at_rest():
-        return build_definitions(only=None if os.environ.get(DEMO_VARIABLE) else wanted_assets(os.environ))
+    with pause_garbage_collector():
+        return build_definitions(only=None if os.environ.get(DEMO_VARIABLE) else find_required_assets(os.environ))
 
 
-def wanted_assets(environment: Mapping[str, str]) -> frozenset[dg.AssetKey] | None:
+def find_required_assets(environment: Mapping[str, str]) -> frozenset[dg.AssetKey] | None:
     """Return the assets that this process needs: those of its run or job; none for a job that opens its tables itself.
 
     Returns:

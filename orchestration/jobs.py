@@ -10,20 +10,20 @@ import dagster as dg
 from lsm_core.maintenance.action import all_actions
 from orchestration.ops.adopt_op import adopt_op
 from orchestration.ops.approval import APPLY_PLAN
-from orchestration.ops.audit_ops import Audit, TwoSnapshots, audit_op, verify_op
-from orchestration.ops.data_check_ops import DeepCheck, deep_check_op, rules_op
-from orchestration.ops.resume_op import ResumedTables, resume_op
+from orchestration.ops.audit_ops import AuditConfig, VerifyConfig, audit_op, verify_op
+from orchestration.ops.data_check_ops import DeepCheckConfig, data_checks_op, deep_check_op
+from orchestration.ops.resume_op import ResumeConfig, resume_op
 from orchestration.ops.retention_op import retention_op
 from orchestration.ops.table_ops import (
     PLAN_ONLY,
-    ApprovedPlan,
-    PlanOnly,
+    ApplyPlanConfig,
+    PlanOnlyConfig,
     apply_plan_op,
     config_of,
     table_op,
 )
-from orchestration.ops.warehouse_ops import Maintenance, maintain_op, orphan_plans_op
-from orchestration.ops.what_if_op import WhatIf, what_if_op
+from orchestration.ops.warehouse_ops import MaintainConfig, maintain_op, orphan_plans_op
+from orchestration.ops.what_if_op import WhatIfConfig, what_if_op
 from platform_core import names
 from platform_core.dagster_internals import UnresolvedAssetJobDefinition
 from platform_core.resources.settings import Settings
@@ -56,7 +56,7 @@ def expectations_job() -> dg.JobDefinition:
         ),
     )
     def expectations() -> None:
-        rules_op()
+        data_checks_op()
 
     return expectations.to_job(tags={names.TAG_ACTION: "expectations"}, executor_def=_EXECUTOR)
 
@@ -69,9 +69,9 @@ def action_jobs() -> list[dg.JobDefinition]:
     applying = "Apply the stored plan of a hash unchanged, and record who approved it."
     return [
         *jobs,
-        _table_job(PLAN_ONLY, planning, PlanOnly),
-        _job(APPLY_PLAN, applying, apply_plan_op(), ApprovedPlan),
-        _job(names.WHAT_IF_JOB, simulating, what_if_op, WhatIf),
+        _table_job(PLAN_ONLY, planning, PlanOnlyConfig),
+        _job(APPLY_PLAN, applying, apply_plan_op(), ApplyPlanConfig),
+        _job(names.WHAT_IF_JOB, simulating, what_if_op, WhatIfConfig),
     ]
 
 
@@ -118,7 +118,7 @@ def _job(
 def resume_job() -> dg.JobDefinition:
     """Return the job that ends the suspension of tables after repeated failures."""
     text = "End the suspension of tables whose runs failed three times in a row: sensors start runs of them again."
-    return _job(names.RESUME_JOB, text, resume_op, ResumedTables)
+    return _job(names.RESUME_JOB, text, resume_op, ResumeConfig)
 
 
 def warehouse_jobs() -> dict[str, dg.JobDefinition]:
@@ -129,7 +129,7 @@ def warehouse_jobs() -> dict[str, dg.JobDefinition]:
             "Maintain many tables by one plan, the most urgent first, within limits. "
             "Decisions are those of the sensors: declined tables are skipped with the same reason.",
             maintain_op(),
-            Maintenance,
+            MaintainConfig,
         ),
         names.ORPHAN_PLANS_JOB: _plain_job(
             names.ORPHAN_PLANS_JOB,
@@ -140,16 +140,16 @@ def warehouse_jobs() -> dict[str, dg.JobDefinition]:
             names.AUDIT_JOB,
             "Verify the newest compaction of a sample of tables again, with the independent reader (V3).",
             audit_op(),
-            Audit,
+            AuditConfig,
         ),
         names.VERIFY_JOB: _job(
-            names.VERIFY_JOB, "Compare the merged rows of two snapshots of a table.", verify_op(), TwoSnapshots
+            names.VERIFY_JOB, "Compare the merged rows of two snapshots of a table.", verify_op(), VerifyConfig
         ),
         names.DEEP_CHECK_JOB: _job(
             names.DEEP_CHECK_JOB,
             "Read every page of a table's data files; the next run resumes an interrupted one.",
             deep_check_op(),
-            DeepCheck,
+            DeepCheckConfig,
         ),
         names.ADOPT_JOB: _plain_job(
             names.ADOPT_JOB,
@@ -216,9 +216,9 @@ def job_schedule(
     def schedule_run(
         context: dg.ScheduleEvaluationContext, warehouse: WarehouseResource
     ) -> dg.RunRequest | dg.SkipReason:
-        replaying = warehouse.replaying()
-        if replaying is not None:
-            return dg.SkipReason(replaying)
+        replay = warehouse.replay_text()
+        if replay is not None:
+            return dg.SkipReason(replay)
         return dg.RunRequest(run_key=context.scheduled_execution_time.isoformat(), run_config=dict(config or {}))
 
     return schedule_run

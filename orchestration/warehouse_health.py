@@ -17,14 +17,14 @@ from lsm_core.maintenance.score import history_parts_of, reasons_of
 from lsm_core.maintenance.table_ranking import TableNeed, need_of, ranked
 from lsm_core.maintenance.writers_compact import WATCHING
 from orchestration.ops.approval import APPLY_PLAN
-from orchestration.sensors.looks import OpenTable, open_table
+from orchestration.sensors.table_cache import OpenTable, open_table
 from platform_core import names
 from platform_core.dagster_internals import resolve_annotations
 from platform_core.metadata import launch_link, plain_cell
-from platform_core.obstacles import blocking_failure, other_warehouse, suspensions
+from platform_core.obstacles import find_blocking_failure, find_other_warehouse, list_suspensions
 from platform_core.policies import Decision, DecisionOutcome, DecisionScope, Policies, PolicySource, Reason
 from platform_core.policies.decisions import due_work
-from platform_core.policies.findings import overdue
+from platform_core.policies.findings import find_overdue_work
 from platform_core.resources.warehouse import WarehouseResource
 from platform_core.table_card import TableCard, count_text
 
@@ -105,7 +105,7 @@ def warehouse_health_asset(
         context: dg.AssetExecutionContext,
         warehouse: WarehouseResource,
     ) -> dg.MaterializeResult:  # type: ignore[type-arg]
-        other = other_warehouse(context.instance, warehouse_path)
+        other = find_other_warehouse(context.instance, warehouse_path)
         if other is not None:
             raise dg.Failure(other, allow_retries=False)
         current_policies = policies.current()
@@ -117,7 +117,7 @@ def warehouse_health_asset(
             context.log.info("%s: score %s: %s", line.need.table, line.need.score, line.action)
         pending_plans = dg.MetadataValue.md(waiting_table(warehouse, context.run, [line.need.table for line in lines]))
         trouble = {"policy file": dg.MetadataValue.text(current_policies.trouble)} if current_policies.trouble else {}
-        metadata = ranking_metadata(lines, held_storage(warehouse, lines), warehouse_path)
+        metadata = ranking_metadata(lines, find_holders(warehouse, lines), warehouse_path)
         return dg.MaterializeResult(metadata={**trouble, **metadata, "plans that wait for approval": pending_plans})
 
     asset: dg.AssetsDefinition = warehouse_health
@@ -155,23 +155,23 @@ def rank_warehouse(
     """
     lines: dict[str, TableLine] = {}
     broken: list[TableLine] = []
-    suspended = suspensions(instance)
+    suspended = list_suspensions(instance)
     for card in cards:
         table = open_table(warehouse, card, policies.of(card.name))
         if isinstance(table, Decision):
             need = TableNeed(card.name, score=100.0, costs_most=table.text)
             broken.append(TableLine(need, "see its error", "by hand", (table,)))
             continue
-        obstacle = blocking_failure(instance, names.layout_key(warehouse.path, card.name))
+        obstacle = find_blocking_failure(instance, names.layout_key(warehouse.path, card.name))
         reason = Reason.BLOCKED
         if obstacle is None and card.name in suspended:
             obstacle, reason = suspended[card.name].text(), Reason.SUSPENDED
-        lines[card.name] = line_of(table, obstacle, reason)
+        lines[card.name] = make_line(table, obstacle, reason)
     order = ranked(line.need for line in lines.values())
     return [*broken, *(lines[need.table] for need in order)]
 
 
-def line_of(table: OpenTable, obstacle: str | None = None, reason: Reason = Reason.BLOCKED) -> TableLine:
+def make_line(table: OpenTable, obstacle: str | None = None, reason: Reason = Reason.BLOCKED) -> TableLine:
     """Return the line of one table.
 
     Args:
@@ -179,7 +179,9 @@ def line_of(table: OpenTable, obstacle: str | None = None, reason: Reason = Reas
         obstacle: why nothing runs on the table, or None.
         reason: code for the obstacle: a failed check, or failed runs.
     """
-    overdue_work = overdue(due_work(table.facts, table.policy_of, table.now), table.policy, table.now.table_ms).values()
+    overdue_work = find_overdue_work(
+        due_work(table.facts, table.policy_of, table.now), table.policy, table.now.table_ms
+    ).values()
     line = _plan_line(table, obstacle, reason)
     if not overdue_work:
         return line
@@ -232,7 +234,7 @@ def _plan_line(table: OpenTable, obstacle: str | None, reason: Reason) -> TableL
     return TableLine(need, "none: healthy" if need.score < _UNHEALTHY else "none is due", "-", persistent, seconds)
 
 
-def held_storage(warehouse: WarehouseResource, lines: Sequence[TableLine]) -> list[tuple[str, str, str, int]]:
+def find_holders(warehouse: WarehouseResource, lines: Sequence[TableLine]) -> list[tuple[str, str, str, int]]:
     """Return the holders of old data in the largest tables, most bytes first, without the newest snapshots.
 
     Returns:

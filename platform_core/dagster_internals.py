@@ -61,7 +61,7 @@ def resolve_annotations(function: F) -> F:
     return function
 
 
-def named_op(template: dg.OpDefinition, name: str, pool: str | None = None) -> dg.OpDefinition:
+def copy_op(template: dg.OpDefinition, name: str, pool: str | None = None) -> dg.OpDefinition:
     """Return a copy of an op with another name and, if given, another pool; everything else is shared.
 
     Dagster inspects an op's function and defaults again for each definition, which takes milliseconds: too long for
@@ -74,7 +74,7 @@ def named_op(template: dg.OpDefinition, name: str, pool: str | None = None) -> d
     return copied_op
 
 
-def named_graph(template: dg.GraphDefinition, name: str, ops: Mapping[str, dg.OpDefinition]) -> dg.GraphDefinition:
+def copy_graph(template: dg.GraphDefinition, name: str, ops: Mapping[str, dg.OpDefinition]) -> dg.GraphDefinition:
     """Return a copy of a graph with another name and other ops; everything else is shared.
 
     Dagster sorts and checks the nodes of each graph again, which takes as long as the rest of an asset.
@@ -82,7 +82,7 @@ def named_graph(template: dg.GraphDefinition, name: str, ops: Mapping[str, dg.Op
     Args:
         template: graph to copy.
         name: name of the copy.
-        ops: ops by node name, each a `named_op` of the template's own.
+        ops: ops by node name, each a `copy_op` of the template's own.
     """
     nodes, dependencies = dict(template.node_dict), dict(template.dependencies)
     for node, definition in ops.items():
@@ -100,7 +100,7 @@ def named_graph(template: dg.GraphDefinition, name: str, ops: Mapping[str, dg.Op
 
 
 class _SharedRequirements:
-    """Mixin for definitions over `named_op` and `named_graph`: resource requirements are computed once per template.
+    """Mixin for definitions over `copy_op` and `copy_graph`: resource requirements are computed once per template.
 
     Dagster's error about a missing resource then names the first definition of the template.
     """
@@ -136,7 +136,7 @@ class TableChecks(_SharedRequirements, dg.AssetChecksDefinition):
 
 
 @contextmanager
-def early_features() -> Iterator[None]:
+def allow_early_features() -> Iterator[None]:
     """Silence Dagster's warnings about beta and preview features, around a use that was reviewed."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", dg.BetaWarning)
@@ -144,7 +144,7 @@ def early_features() -> Iterator[None]:
         yield
 
 
-def partitions_ever_failed(
+def find_failed_partitions(
     instance: dg.DagsterInstance, checks: Collection[dg.AssetCheckKey]
 ) -> list[tuple[dg.AssetCheckKey, str]]:
     """Return each check with every partition for which it ever failed, by one query.

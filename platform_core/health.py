@@ -179,7 +179,7 @@ def table_health(store: TableStore, snapshot: Snapshot | int | None = None) -> T
         return TableHealth(store.name, None, None, now)
     options = tuple(sorted(store.schema.options.items()))
     commit = f"{snapshot.delta_manifest_list} {snapshot.time_millis}"
-    minute = now // 60_000 if ages(store) else 0
+    minute = now // 60_000 if depends_on_time(store) else 0
     cache_key = (store.name, snapshot.id, snapshot.base_manifest_list, commit, store.schema.id, options, minute)
     with _lock:
         cached = _newest.get(store.root)
@@ -215,7 +215,7 @@ def refusal_of(store: TableStore) -> str | None:
     return None
 
 
-def ages(store: TableStore) -> bool:
+def depends_on_time(store: TableStore) -> bool:
     """Return whether the table's own compaction rules depend on time."""
     options = store.options
     timed = bool(options.optimization_interval) or options.offpeak_start >= 0

@@ -109,10 +109,10 @@ def warehouse_name(path: str) -> str:
     Returns:
         One safe part of a Dagster name.
     """
-    return chosen_name() or part(path.rstrip("/").rsplit("/", 1)[-1] or "warehouse")
+    return configured_name() or part(path.rstrip("/").rsplit("/", 1)[-1] or "warehouse")
 
 
-def chosen_name() -> str:
+def configured_name() -> str:
     """Return the warehouse name of `DREDGE_WAREHOUSE_NAME` as a safe part of a Dagster name, or "" if it is not set."""
     text = os.environ.get(NAME_VARIABLE, "").strip()
     return part(text) if text else ""
@@ -120,7 +120,7 @@ def chosen_name() -> str:
 
 def _of_warehouse(text: str, separator: str) -> str:
     """Return a text that is unique among the warehouses of a Dagster instance, if this one has a name of its own."""
-    name = chosen_name()
+    name = configured_name()
     return f"{name}{separator}{text}" if name else text
 
 
@@ -196,7 +196,7 @@ def resumed_tag(table: str) -> str:
 
 def bytes_tag() -> str:
     """Return the run tag with the bytes that a run of this warehouse was expected to read."""
-    return TAG_BYTES if not chosen_name() else f"{TAG_BYTES}.{chosen_name()}"
+    return TAG_BYTES if not configured_name() else f"{TAG_BYTES}.{configured_name()}"
 
 
 def table_value(table: str) -> str:
@@ -224,7 +224,7 @@ def table_of(tags: Mapping[str, str]) -> str | None:
         The table's name, ``db.table``, or None for a run of no single table or of another warehouse.
     """
     warehouse, _, table = tags.get(TAG_TABLE, "").rpartition("/")
-    return table if table and warehouse == chosen_name() else None
+    return table if table and warehouse == configured_name() else None
 
 
 def tag_value(text: str) -> str:

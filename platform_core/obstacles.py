@@ -17,13 +17,13 @@ from platform_core.dagster_internals import (
     COMPLETED_ASSET_CHECK_EXECUTION_RECORD_STATUSES,
     AssetCheckExecutionRecord,
     PartitionKeyFilter,
-    partitions_ever_failed,
+    find_failed_partitions,
 )
 
 _LOOK_BACK = 50
 _AT_WORK: Final = 500
 _NAME_HOLDS_SECONDS: Final = 300.0
-IN_A_ROW: Final = 3
+FAILURES_TO_SUSPEND: Final = 3
 """Consecutive failed runs of a table, of any plans, that suspend it."""
 _MAINTAINING: Final = ("compact", "compact full", "compact sort", "recover")
 """Actions of sensors' runs, whose failures count. Runs with other actions or arguments by hand do not count."""
@@ -43,7 +43,7 @@ _WORKING: Final = [
 ]
 
 
-def newest_evaluations(
+def read_newest_evaluations(
     instance: dg.DagsterInstance, checks: Collection[dg.AssetCheckKey]
 ) -> dict[dg.AssetCheckKey, dg.AssetCheckEvaluation]:
     """Return the newest evaluation of each check, of any partition.
@@ -70,13 +70,15 @@ def newest_evaluations(
     return evaluations
 
 
-def latest_evaluation(instance: dg.DagsterInstance, layout: dg.AssetKey, check: str) -> dg.AssetCheckEvaluation | None:
+def read_layout_evaluation(
+    instance: dg.DagsterInstance, layout: dg.AssetKey, check: str
+) -> dg.AssetCheckEvaluation | None:
     """Return the newest evaluation of a check of a layout without partitions, or None."""
     key = dg.AssetCheckKey(layout, check)
-    return newest_evaluations(instance, [key]).get(key)
+    return read_newest_evaluations(instance, [key]).get(key)
 
 
-def ever_evaluated(instance: dg.DagsterInstance, layouts: Iterable[dg.AssetKey]) -> frozenset[dg.AssetCheckKey]:
+def find_evaluated_checks(instance: dg.DagsterInstance, layouts: Iterable[dg.AssetKey]) -> frozenset[dg.AssetCheckKey]:
     """Return the blocking checks of layouts, including their former keys, that have any evaluation, by one query."""
     keys = [check for layout in layouts for check in _blocking_checks(layout)]
     return frozenset(instance.event_log_storage.get_latest_asset_check_execution_by_key(keys))
@@ -96,7 +98,7 @@ def _blocking_checks(layout: dg.AssetKey, name: str | None = None) -> list[dg.As
     return [dg.AssetCheckKey(key, spelling) for _, spellings in selected for spelling in spellings for key in keys]
 
 
-def blocking_failure(
+def find_blocking_failure(
     instance: dg.DagsterInstance,
     layout: dg.AssetKey,
     partition: str | None = None,
@@ -111,7 +113,7 @@ def blocking_failure(
         instance: Dagster instance.
         layout: key of the layout.
         partition: the partition, or None for any part of the table.
-        evaluated: result of `ever_evaluated` for this layout and others; other checks are not queried.
+        evaluated: result of `find_evaluated_checks` for this layout and others; other checks are not queried.
 
     Returns:
         The reason with the failed check, or None.
@@ -127,7 +129,7 @@ def blocking_failure(
     return None
 
 
-def newest_comparison(
+def read_newest_comparison(
     instance: dg.DagsterInstance, layout: dg.AssetKey, partition: str | None
 ) -> dg.AssetCheckEvaluation | None:
     """Return the newest evaluation of merged_view_unchanged for a partition (None: an unpartitioned table)."""
@@ -178,7 +180,7 @@ def _fails(evaluation: dg.AssetCheckEvaluation | None) -> bool:
     return evaluation is not None and not evaluation.passed and evaluation.severity == dg.AssetCheckSeverity.ERROR
 
 
-def started_before(instance: dg.DagsterInstance, run_id: str, table: str, layout: dg.AssetKey) -> str | None:
+def find_earlier_run(instance: dg.DagsterInstance, run_id: str, table: str, layout: dg.AssetKey) -> str | None:
     """Find another run that has worked on the table for longer than this run.
 
     Of two runs that start at the same time, only one finds the other. Call it after the run has the table's tag, so
@@ -212,7 +214,7 @@ def started_before(instance: dg.DagsterInstance, run_id: str, table: str, layout
     return first[0] if first is not None and first[1] < own_start else None
 
 
-def failed_checks(instance: dg.DagsterInstance, layouts: Mapping[str, dg.AssetKey]) -> dict[str, str]:
+def find_failed_checks(instance: dg.DagsterInstance, layouts: Mapping[str, dg.AssetKey]) -> dict[str, str]:
     """Return the text of the failed blocking check by table, of one partition if several are blocked.
 
     It takes one query for every 250 layouts, and one or two for each partition that ever failed.
@@ -228,10 +230,10 @@ def failed_checks(instance: dg.DagsterInstance, layouts: Mapping[str, dg.AssetKe
     }
     failures = {
         table_by_check[check]: f"{check.name} failed: {evaluation.description or 'see its metadata'}"
-        for check, evaluation in newest_evaluations(instance, table_by_check).items()
+        for check, evaluation in read_newest_evaluations(instance, table_by_check).items()
         if _fails(evaluation)
     }
-    for check, partition in partitions_ever_failed(instance, table_by_check):
+    for check, partition in find_failed_partitions(instance, table_by_check):
         if table_by_check[check] in failures:
             continue  # one failure per table is enough
         evaluation = _newest_evaluation(instance, [check], partition)
@@ -266,15 +268,15 @@ class Suspension:
         )
 
 
-def resumed_ms(instance: dg.DagsterInstance, table: str) -> int:
+def read_resume_ms(instance: dg.DagsterInstance, table: str) -> int:
     """Return when the table was last resumed (epoch ms, wall clock), or 0 if never."""
     run_filter = dg.RunsFilter(tags={names.resumed_tag(table): "yes"}, statuses=[dg.DagsterRunStatus.SUCCESS])
     records = instance.get_run_records(run_filter, limit=1)
     return int(records[0].create_timestamp.timestamp() * 1000) if records else 0
 
 
-def suspension(instance: dg.DagsterInstance, table: str) -> Suspension | None:
-    """Find out whether sensors start no runs of a table, because its newest `IN_A_ROW` or more runs failed.
+def find_suspension(instance: dg.DagsterInstance, table: str) -> Suspension | None:
+    """Find out whether sensors start no runs of a table, because its newest `FAILURES_TO_SUSPEND` or more runs failed.
 
     Runs before the last resume do not count, and neither do canceled runs.
 
@@ -285,26 +287,26 @@ def suspension(instance: dg.DagsterInstance, table: str) -> Suspension | None:
     tags: dict[str, str | list[str]] = {names.TAG_TABLE: names.table_value(table), names.TAG_ACTION: list(_MAINTAINING)}
     records = instance.get_run_records(dg.RunsFilter(tags=tags, statuses=ended), limit=_LOOK_BACK)
     failed = list(takewhile(lambda record: record.dagster_run.status is dg.DagsterRunStatus.FAILURE, records))
-    if len(failed) < IN_A_ROW:
+    if len(failed) < FAILURES_TO_SUSPEND:
         return None
-    since = resumed_ms(instance, table)
+    since = read_resume_ms(instance, table)
     failed = [record for record in failed if record.create_timestamp.timestamp() * 1000 > since]
-    if len(failed) < IN_A_ROW:
+    if len(failed) < FAILURES_TO_SUSPEND:
         return None
     newest = failed[0]
     ended_ms = int((newest.end_time or newest.update_timestamp.timestamp()) * 1000)
     return Suspension(table, len(failed), newest.dagster_run.run_id, ended_ms)
 
 
-def suspensions(instance: dg.DagsterInstance) -> dict[str, Suspension]:
+def list_suspensions(instance: dg.DagsterInstance) -> dict[str, Suspension]:
     """Return the suspended tables by name, from the newest 500 failed runs of all tables."""
     tags: dict[str, str | list[str]] = {names.TAG_ACTION: list(_MAINTAINING)}
     failed = instance.get_runs(dg.RunsFilter(tags=tags, statuses=[dg.DagsterRunStatus.FAILURE]), limit=_FAILED_RUNS)
     failure_counts = Counter(names.table_of(run.tags) for run in failed)
     candidates = {
-        table: suspension(instance, table)
+        table: find_suspension(instance, table)
         for table, number in failure_counts.items()
-        if table is not None and number >= IN_A_ROW
+        if table is not None and number >= FAILURES_TO_SUSPEND
     }
     return {table: table_suspension for table, table_suspension in candidates.items() if table_suspension is not None}
 
@@ -371,7 +373,7 @@ class RunsAtWork:
         return older[0].run_id if older else None
 
 
-def other_warehouse(instance: dg.DagsterInstance, warehouse_path: str) -> str | None:
+def find_other_warehouse(instance: dg.DagsterInstance, warehouse_path: str) -> str | None:
     """Find another warehouse with the same asset keys: its folder has the same name, and both use one Dagster instance.
 
     Their events, partitions, pools and blocks would mix. The ranking of each warehouse names its path.
@@ -383,14 +385,14 @@ def other_warehouse(instance: dg.DagsterInstance, warehouse_path: str) -> str | 
     Returns:
         The problem and its solution, or None if no other warehouse uses the name or an operator set the name.
     """
-    if names.chosen_name():
+    if names.configured_name():
         return None
     ranking = instance.get_latest_materialization_event(names.warehouse_health_key(warehouse_path))
-    return other_in(ranking, warehouse_path)
+    return find_other_in_event(ranking, warehouse_path)
 
 
-def other_in(ranking: dg.EventLogEntry | None, warehouse_path: str) -> str | None:
-    """Return the result of `other_warehouse` from an event that was already read.
+def find_other_in_event(ranking: dg.EventLogEntry | None, warehouse_path: str) -> str | None:
+    """Return the result of `find_other_warehouse` from an event that was already read.
 
     Args:
         ranking: newest materialisation of `warehouse_health` under this warehouse's name, or None.
@@ -398,7 +400,7 @@ def other_in(ranking: dg.EventLogEntry | None, warehouse_path: str) -> str | Non
     """
     materialization = None if ranking is None else ranking.asset_materialization
     path = None if materialization is None else materialization.metadata.get(names.WAREHOUSE_PATH)
-    if names.chosen_name() or path is None or str(path.value).rstrip("/") == warehouse_path.rstrip("/"):
+    if names.configured_name() or path is None or str(path.value).rstrip("/") == warehouse_path.rstrip("/"):
         return None
     return (
         f"nothing is done: the warehouse {path.value} reports to this Dagster instance under the same name "
@@ -409,32 +411,36 @@ def other_in(ranking: dg.EventLogEntry | None, warehouse_path: str) -> str | Non
 
 @dataclass
 class NameCheck:
-    """Cached result of `other_warehouse`, so that ticks need no extra query.
+    """Cached result of `find_other_warehouse`, so that ticks need no extra query.
 
-    Queries about other assets include the ranking's key and update the result (`learn`). Otherwise it is queried
+    Queries about other assets include the ranking's key and update the result (`store_answer`). Otherwise it is queried
     again after five minutes, or while it names another warehouse.
 
     Attributes:
         clock: monotonic clock, in seconds.
         answer: newest result; None also before the first.
-        asked_s: time of the newest result, or None before the first.
+        answered_s: time of the newest result, or None before the first.
     """
 
     clock: Callable[[], float] = time.monotonic
     answer: str | None = None
-    asked_s: float | None = None
+    answered_s: float | None = None
 
-    def learn(self, answer: str | None) -> str | None:
+    def store_answer(self, answer: str | None) -> str | None:
         """Store a current result and return it."""
-        self.answer, self.asked_s = answer, self.clock()
+        self.answer, self.answered_s = answer, self.clock()
         return answer
 
-    def before_a_tick(self, instance: dg.DagsterInstance, warehouse_path: str) -> str | None:
+    def refresh_if_old(self, instance: dg.DagsterInstance, warehouse_path: str) -> str | None:
         """Return the result, queried again if it is old; None if it is not known yet."""
-        if self.asked_s is None or (self.answer is None and self.clock() - self.asked_s < _NAME_HOLDS_SECONDS):
+        if self.answered_s is None or (self.answer is None and self.clock() - self.answered_s < _NAME_HOLDS_SECONDS):
             return None
-        return self.learn(other_warehouse(instance, warehouse_path))
+        return self.store_answer(find_other_warehouse(instance, warehouse_path))
 
-    def before_an_answer(self, instance: dg.DagsterInstance, warehouse_path: str) -> str | None:
+    def refresh_if_unknown(self, instance: dg.DagsterInstance, warehouse_path: str) -> str | None:
         """Return the result, queried if it is not known yet, before a tick requests runs."""
-        return self.answer if self.asked_s is not None else self.learn(other_warehouse(instance, warehouse_path))
+        return (
+            self.answer
+            if self.answered_s is not None
+            else self.store_answer(find_other_warehouse(instance, warehouse_path))
+        )

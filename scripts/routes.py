@@ -46,7 +46,7 @@ ROUTES = (
         (
             ("orchestration.sensors.table_sensors", "a tick: one decision per table and partition"),
             ("orchestration.sensors.table_sweep", "tables one after another, within the tick's budget"),
-            ("orchestration.sensors.looks", "a table that did not move is neither opened nor read again"),
+            ("orchestration.sensors.table_cache", "a table that did not move is neither opened nor read again"),
             ("platform_core.health", "one reading of metadata per snapshot, shared by all sensors"),
             ("platform_core.policies.decisions", "numbers and thresholds become run, skip or decline, with the reason"),
             ("orchestration.sensors.run_requests", "a run request whose key holds the plan's hash"),

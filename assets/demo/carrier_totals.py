@@ -270,9 +270,9 @@ def stream_definitions(warehouse_path: str, settings: Settings) -> dg.Definition
         default_status=dg.DefaultSensorStatus.RUNNING if settings.sensors_on else dg.DefaultSensorStatus.STOPPED,
     )
     def detect_changes(warehouse: WarehouseResource) -> dg.RunRequest | dg.SkipReason:
-        replaying = warehouse.replaying()
-        if replaying is not None:
-            return dg.SkipReason(replaying)
+        replay = warehouse.replay_text()
+        if replay is not None:
+            return dg.SkipReason(replay)
         following = read_progress(progress_path(warehouse)).following
         newest = newest_change(warehouse.table(TABLE), following)
         if newest is None:

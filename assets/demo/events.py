@@ -32,7 +32,7 @@ class Part:
     columns: Mapping[str, pa.Array]
 
 
-def part(
+def make_part(
     table: Mapping[str, pa.Array],
     selected: npt.NDArray[np.bool_],
     commit: npt.NDArray[np.int64],
@@ -90,7 +90,7 @@ def commit_of(events: pa.Table, number: int) -> tuple[pa.Table, pa.Array]:
     return rows.drop_columns(["_commit", "_ord", "_kind"]), rows["_kind"].combine_chunks()
 
 
-def mix(numbers: npt.NDArray[np.int64], salt: int) -> npt.NDArray[np.int64]:
+def hash_numbers(numbers: npt.NDArray[np.int64], salt: int) -> npt.NDArray[np.int64]:
     """Return h(n, salt), the scenario's 32-bit mixer, of every row number: int64 values in [0, 2^32)."""
     x = (numbers.astype(np.uint64) * np.uint64(2654435761) + np.uint64(salt * 2246822519)) & _MASK
     x ^= x >> np.uint64(16)
@@ -101,7 +101,7 @@ def mix(numbers: npt.NDArray[np.int64], salt: int) -> npt.NDArray[np.int64]:
     return x.astype(np.int64)
 
 
-def percent(numbers: npt.NDArray[np.int64], salt: int, below: int, of: int = 100) -> npt.NDArray[np.bool_]:
+def select_percent(numbers: npt.NDArray[np.int64], salt: int, below: int, of: int = 100) -> npt.NDArray[np.bool_]:
     """Select the rows for "p %" of the scenario.
 
     Args:
@@ -110,4 +110,4 @@ def percent(numbers: npt.NDArray[np.int64], salt: int, below: int, of: int = 100
         below: rows whose h(n, salt) modulo `of` is less than this are selected.
         of: the modulus.
     """
-    return mix(numbers, salt) % of < below
+    return hash_numbers(numbers, salt) % of < below

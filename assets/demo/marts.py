@@ -37,7 +37,7 @@ Rows = list[list[Any]]
 
 
 @dataclass(frozen=True)
-class Answer:
+class MartAnswer:
     """Answer to one question.
 
     Attributes:
@@ -70,7 +70,7 @@ class Mart:
     name: str
     about: str
     tables: tuple[DemoTable, ...]
-    answers: Callable[[Catalog], list[Answer]]
+    answers: Callable[[Catalog], list[MartAnswer]]
 
     @property
     def key(self) -> dg.AssetKey:
@@ -82,7 +82,7 @@ def _read(catalog: Catalog, table: DemoTable, *columns: str) -> pa.Table:
     return catalog.table(table.identifier).to_arrow(columns=list(columns))
 
 
-def _carrier_punctuality(catalog: Catalog) -> list[Answer]:
+def _carrier_punctuality(catalog: Catalog) -> list[MartAnswer]:
     rows = _read(catalog, CARRIER_DAILY, "flight_date", "carrier", "flights", "cancelled", "arrived", "arr_delay_total")
     first, after = (pa.scalar(day) for day in _JULY)
     days = rows.column("flight_date")
@@ -98,12 +98,12 @@ def _carrier_punctuality(catalog: Catalog) -> list[Answer]:
     sums = rows.group_by("flight_date").aggregate([("cancelled", "sum"), ("flights", "sum")])
     stormy = sums.sort_by([("cancelled_sum", "descending"), ("flight_date", "ascending")]).slice(0, 3)
     return [
-        Answer(
+        MartAnswer(
             "mean arrival delay, minutes, worst five carriers, July 2013 (carrier_daily)",
             ("carrier", "name", "mean delay (min)", "arrivals"),
             delays,
         ),
-        Answer(
+        MartAnswer(
             "days with most cancellations (carrier_daily)",
             ("day", "cancelled", "flights"),
             [[row["flight_date"].isoformat(), row["cancelled_sum"], row["flights_sum"]] for row in stormy.to_pylist()],
@@ -111,7 +111,7 @@ def _carrier_punctuality(catalog: Catalog) -> list[Answer]:
     ]
 
 
-def _delay_by_weather(catalog: Catalog) -> list[Answer]:
+def _delay_by_weather(catalog: Catalog) -> list[MartAnswer]:
     columns = ("flight_month", "origin", "sched_ts", "dep_delay", "cancelled", "diverted", "dep_reports")
     status = _read(catalog, FLIGHT_STATUS, *columns)
     months = status.column("flight_month")
@@ -143,22 +143,22 @@ def _delay_by_weather(catalog: Catalog) -> list[Answer]:
     rain = by_rain.aggregate([([], "count_all"), ("dep_delay", "mean")]).sort_by("rain")
     winds = sky.filter(pc.greater(sky.column("wind_speed"), IMPOSSIBLE_WIND))
     return [
-        Answer(
+        MartAnswer(
             "flights, cancelled, diverted, mean departure delay by origin, December 2013 (flight_status)",
             ("origin", "flights", "cancelled", "diverted", "mean delay (min)"),
             origins,
         ),
-        Answer(
+        MartAnswer(
             "departure reports received, flights reported, surplus (duplicates, false and corrected reports), Oct-Dec",
             ("reports", "flights", "surplus"),
             [[reports, live.num_rows, reports - reported]],
         ),
-        Answer(
+        MartAnswer(
             "mean departure delay when it rains or not at the airport, Oct-Dec (flight_status, weather)",
             ("rain", "flights", "mean delay (min)"),
             [[row["rain"], row["count_all"], round(row["dep_delay_mean"], 2)] for row in rain.to_pylist()],
         ),
-        Answer(
+        MartAnswer(
             "impossible wind speeds above 250 mph (weather, while February is still retained)",
             ("origin", "hour (UTC)", "mph"),
             [[row["origin"], f"{row['time_hour']:%F %T}", row["wind_speed"]] for row in winds.to_pylist()],
@@ -166,19 +166,19 @@ def _delay_by_weather(catalog: Catalog) -> list[Answer]:
     ]
 
 
-def _fleet(catalog: Catalog) -> list[Answer]:
+def _fleet(catalog: Catalog) -> list[MartAnswer]:
     seen = _read(catalog, AIRCRAFT_FIRST_SEEN, "tailnum", "seen_at")
     registered = seen.join(_read(catalog, PLANES, "tailnum"), "tailnum", join_type="inner").num_rows
     departures = AIRCRAFT_FIRST_SEEN.events().select(["tailnum", "seen_at"])
     earliest = departures.group_by("tailnum").aggregate([("seen_at", "min")])
     late = seen.join(earliest, "tailnum", join_type="inner")
     return [
-        Answer(
+        MartAnswer(
             "aircraft seen, and of those in the planes register (aircraft_first_seen, planes)",
             ("seen", "registered"),
             [[seen.num_rows, registered]],
         ),
-        Answer(
+        MartAnswer(
             "aircraft whose first row is not their earliest departure, because that one arrived late",
             ("aircraft",),
             [[pc.sum(pc.less(late.column("seen_at_min"), late.column("seen_at"))).as_py() or 0]],
@@ -207,7 +207,7 @@ def expected_answers() -> dict[str, Rows]:
     return answers
 
 
-def plain_rows(answer: Answer) -> Rows:
+def plain_rows(answer: MartAnswer) -> Rows:
     """Return the rows without the carriers' names, which the reference omits."""
     if "name" not in answer.columns:
         return answer.rows
@@ -247,7 +247,7 @@ def _asset(mart: Mart, warehouse_path: str, source_key: dg.AssetKey) -> dg.Asset
     return mart_answers
 
 
-def _answer_metadata(answers: Sequence[Answer]) -> Mapping[str, dg.MetadataValue[Any]]:
+def _answer_metadata(answers: Sequence[MartAnswer]) -> Mapping[str, dg.MetadataValue[Any]]:
     return {
         "answers": dg.MetadataValue.md("\n\n".join(answer.markdown() for answer in answers)),
         ROWS: dg.MetadataValue.json({answer.question: plain_rows(answer) for answer in answers}),

@@ -47,7 +47,7 @@ class PartitionOutcome:
         levels = " + ".join(map(str, self.levels))
         return f"{self.subject}: {self.before} -> {self.after} (level {levels}){rows}{tombstones}"
 
-    def agrees(self, measured: PartitionOutcome) -> bool:
+    def matches(self, measured: PartitionOutcome) -> bool:
         """Return whether a measured outcome matches this one in all values that it has."""
         expected = (self.table, self.partition, self.before, self.after, self.levels)
         return (
@@ -120,7 +120,7 @@ EXPIRED_SNAPSHOTS: Final = {
 """Snapshots of each table that the first retention run expires."""
 
 
-def expiry_of(table: Table) -> Expiry | None:
+def find_expiry(table: Table) -> Expiry | None:
     """Return the newest partition expiry of a table, from its ledger and snapshots; None without one."""
     runs = [entry for entry in table.ledger() if entry.action == "expire_partitions" and entry.snapshot_id is not None]
     if not runs:
@@ -138,7 +138,7 @@ def expiry_of(table: Table) -> Expiry | None:
 
 
 @dataclass(frozen=True)
-class Held:
+class TagHold:
     """Tag that is set on a table after a tick's compactions, and its effect on retention.
 
     Its rows and checksum stay those of the tick.
@@ -167,17 +167,19 @@ class Held:
         return f"held by tag {self.tag}"
 
 
-HELD: Final = Held("month-end-2013-10", "flight_status", "T1", 25, deleted=80, held=4, partition="flight_month=2013-09")
+TAG_HOLD: Final = TagHold(
+    "month-end-2013-10", "flight_status", "T1", 25, deleted=80, held=4, partition="flight_month=2013-09"
+)
 
 
-def held_of(table: Table) -> list[str]:
+def find_held_files(table: Table) -> list[str]:
     """Return the data files that the newest snapshot expiry kept because of the tag, from the ledger."""
     runs = [entry for entry in table.ledger() if entry.action == "expire_snapshots"]
     kept_lines = [line for entry in runs[-1:] for line in entry.lines if line.get("event") == "kept"]
-    return sorted(str(line["file"]) for line in kept_lines if line["reason"] == HELD.holder)
+    return sorted(str(line["file"]) for line in kept_lines if line["reason"] == TAG_HOLD.holder)
 
 
-def changes(table: str, store: TableStore, before: int, after: int) -> list[PartitionOutcome]:
+def measure_changes(table: str, store: TableStore, before: int, after: int) -> list[PartitionOutcome]:
     """Return the changes between two snapshots by partition, if no writer committed in between.
 
     Args:
@@ -218,6 +220,6 @@ def _largest(buckets: list[BucketHealth]) -> int:
     return max((bucket.sorted_runs or bucket.files for bucket in buckets), default=0)
 
 
-def outcomes_due(tick: str) -> dict[str, list[PartitionOutcome]]:
+def expected_outcomes(tick: str) -> dict[str, list[PartitionOutcome]]:
     """Return the scenario's outcomes at ``T0`` .. ``T3`` for every table of the demo."""
     return {table.name: [item for item in OUTCOMES[tick] if item.table == table.name] for table in TABLES}

@@ -23,7 +23,7 @@ from lsm_core import Catalog, Schema, Table
 from lsm_core.clock import FileClock
 from lsm_core.errors import InvalidOption
 from platform_core import names
-from platform_core.dagster_internals import early_features, resolve_annotations
+from platform_core.dagster_internals import allow_early_features, resolve_annotations
 from platform_core.resources.settings import Settings
 from platform_core.resources.spark_resource import SparkResource
 from platform_core.resources.warehouse import WarehouseResource
@@ -59,7 +59,7 @@ def create_tables(catalog: Catalog) -> list[Table]:
     ]
 
 
-def tick_named(name: str) -> Tick:
+def find_tick(name: str) -> Tick:
     """Return the tick called ``T0`` .. ``T3``.
 
     Raises:
@@ -95,7 +95,7 @@ def replay_job() -> dg.JobDefinition:
     )
     @resolve_annotations
     def replay_batches(context: dg.OpExecutionContext, warehouse: WarehouseResource, spark: SparkResource) -> None:
-        tick = tick_named(str(context.op_config["tick"]))
+        tick = find_tick(str(context.op_config["tick"]))
         with mark_replay(warehouse, describe_batches(tick)):
             for batch in batches_of(tick):
                 commit_texts = replay_batch(warehouse, spark, tick, batch)
@@ -150,7 +150,7 @@ def _sorted_runs(table: Table) -> int:
     return max((bucket.sorted_runs for bucket in table.refresh().health()), default=0)
 
 
-def with_demo(defs: dg.Definitions, warehouse_path: str, settings: Settings) -> dg.Definitions:
+def add_demo(defs: dg.Definitions, warehouse_path: str, settings: Settings) -> dg.Definitions:
     """Add the demo to the definitions: source files as an asset, replay, annual filing, marts, and stream job."""
     tables = {names.data_key(warehouse_path, table.identifier) for table in TABLES}
     source = dg.AssetSpec(
@@ -160,7 +160,7 @@ def with_demo(defs: dg.Definitions, warehouse_path: str, settings: Settings) -> 
         owners=[names.OWNER],
         kinds={"csv"},
     )
-    with early_features():
+    with allow_early_features():
         mapped_defs = defs.map_asset_specs(
             func=lambda spec: spec.replace_attributes(deps=[SOURCE]) if spec.key in tables else spec
         )
@@ -207,7 +207,7 @@ def _write_batch(warehouse: WarehouseResource, spark: SparkResource, table: Demo
     """
     # next to the replay's state, in the folder that every demo empties first
     folder = Path(warehouse.replay_state).parent / "events" if warehouse.replay_state else None
-    events = events_of(table) if folder is None else cached_events_of(table, folder)
+    events = compute_events(table) if folder is None else load_events(table, folder)
     due = [
         commit_number
         for commit_number in commits_at(table.name, events, tick)
@@ -222,24 +222,24 @@ def _write_batch(warehouse: WarehouseResource, spark: SparkResource, table: Demo
                 session = spark.session()
             _write_on_spark(session, target, parts)
         else:
-            write_here(target, parts, commit_number, twice=commit_number in table.sent_twice)
+            write_locally(target, parts, commit_number, twice=commit_number in table.sent_twice)
     return len(due)
 
 
 @functools.cache
-def events_of(table: DemoTable) -> pa.Table:
+def compute_events(table: DemoTable) -> pa.Table:
     """Return all events of a table, computed once per process, one table at a time because some share their input."""
     with _ONE_AT_A_TIME:
         return table.events()
 
 
 @functools.cache
-def cached_events_of(table: DemoTable, folder: Path) -> pa.Table:
+def load_events(table: DemoTable, folder: Path) -> pa.Table:
     """Return all events of a table, computed once per folder: the first process stores them, others read them."""
     path = folder / f"{table.name}.arrow"
     if path.exists():
         return pa.ipc.open_file(pa.memory_map(str(path))).read_all()
-    events, draft = events_of(table), path.with_suffix(f".{os.getpid()}")
+    events, draft = compute_events(table), path.with_suffix(f".{os.getpid()}")
     folder.mkdir(parents=True, exist_ok=True)
     with pa.ipc.new_file(str(draft), events.schema, options=pa.ipc.IpcWriteOptions(compression="lz4")) as sink:
         sink.write_table(events)
@@ -265,7 +265,7 @@ def split_by_writer(table: DemoTable, rows: pa.Table, kinds: pa.Array) -> list[p
     return parts
 
 
-def write_here(target: Table, parts: list[pa.Table], commit_number: int, *, twice: bool) -> None:
+def write_locally(target: Table, parts: list[pa.Table], commit_number: int, *, twice: bool) -> None:
     """Write a commit in this process, with one writer per part.
 
     Args:

@@ -10,10 +10,10 @@ from typing import Final
 
 import dagster as dg
 
-from checks.definition import evaluation_of, is_off, under_policy
+from checks.definition import apply_severity, evaluation_of, is_switched_off
 from lsm_core.maintenance.checks.metadata_validity import inspect_tree
 from lsm_core.maintenance.table_ranking import need_of
-from orchestration.ops.each_table import TableFailed, each_table
+from orchestration.ops.table_loop import TableFailed, process_tables
 from platform_core import names
 from platform_core.dagster_internals import resolve_annotations
 from platform_core.health import TableHealth, table_health
@@ -31,7 +31,7 @@ def adopt_op() -> dg.OpDefinition:
     """Return the op that reads every table once and evaluates its first check."""
 
     @dg.op(
-        name="look_at_warehouse",
+        name="adopt_tables",
         description=(
             "Open every table, add its partitions to Dagster, check its tree of files, and list what it needs. "
             "Nothing is changed."
@@ -40,7 +40,7 @@ def adopt_op() -> dg.OpDefinition:
         tags={"dagster/kind/dredge": ""},
     )
     @resolve_annotations
-    def look_at_warehouse(context: dg.OpExecutionContext, warehouse: WarehouseResource) -> None:
+    def adopt_tables(context: dg.OpExecutionContext, warehouse: WarehouseResource) -> None:
         troubles: list[str] = []
         cards = describe_warehouse(warehouse, troubles)
         for line in troubles:
@@ -55,14 +55,14 @@ def adopt_op() -> dg.OpDefinition:
             rows.append(_adopt_table(context, warehouse, card))
 
         try:
-            each_table(context, {card.name: card for card in cards}, adopt)
+            process_tables(context, {card.name: card for card in cards}, adopt)
         finally:
             header = ["| table | files | needs |", "|---|---|---|"]
             more = f"\n\nand {len(rows) - _SHOWN} more" if len(rows) > _SHOWN else ""
             listed = "\n".join([*header, *rows[:_SHOWN]]) + more if rows else "the warehouse has no tables yet"
             context.add_output_metadata({"tables": dg.MetadataValue.md(listed), "looked at": len(rows)})
 
-    return look_at_warehouse
+    return adopt_tables
 
 
 def _adopt_table(context: dg.OpExecutionContext, warehouse: WarehouseResource, card: TableCard) -> str:
@@ -77,7 +77,7 @@ def _adopt_table(context: dg.OpExecutionContext, warehouse: WarehouseResource, c
         names.layout_key(warehouse.path, card.name),
     )
     for partition in _add_partitions(context, card, health):
-        if not is_off(policy, names.TREE_CHECK):
+        if not is_switched_off(policy, names.TREE_CHECK):
             # A valid partition is maintained even if other partitions are not valid.
             violations = [violation for violation in broken if partition is None or violation.partition == partition]
             passing_text = f"those of {partition} form a valid tree" if broken else valid_text
@@ -89,7 +89,7 @@ def _adopt_table(context: dg.OpExecutionContext, warehouse: WarehouseResource, c
                 else passing_text,
                 metadata={"found by": names.ADOPT_JOB},
             )
-            evaluation = evaluation_of(layout, under_policy(result, policy), partition)
+            evaluation = evaluation_of(layout, apply_severity(result, policy), partition)
             context.log_event(evaluation)  # type: ignore[arg-type]  # Dagster's type omits evaluations
     need = need_of(card.name, health.buckets)
     context.log.info("%s: %s; score %g: %s", card.name, tree_text, need.score, need.costs_most)

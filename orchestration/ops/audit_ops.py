@@ -8,34 +8,34 @@ from functools import cache
 import dagster as dg
 from pydantic import Field
 
-from checks.definition import evaluation_of, is_off, rename_result, show_verdict, under_policy
-from checks.merged_view import compare, judge
+from checks.definition import apply_severity, evaluation_of, is_switched_off, rename_result, report_result
+from checks.merged_view import compare_with_previous, to_check_result
 from checks.undo_protection import keep_for_undo
 from lsm_core.errors import CorruptFile, SnapshotNotFound, UnsupportedFeature
 from lsm_core.format.partitions import partition_text
 from lsm_core.maintenance import VerifyReport, newest_compaction, verify_snapshots
 from lsm_core.metadata import manifests, snapshots
 from lsm_core.metadata.store import TableStore
-from orchestration.ops.each_table import TableFailed, each_table
+from orchestration.ops.table_loop import TableFailed, process_tables
 from orchestration.ops.table_ops import fail_in_one_line
 from platform_core import names
 from platform_core.dagster_internals import resolve_annotations
 from platform_core.health import refusal_of
-from platform_core.obstacles import blocking_failure
+from platform_core.obstacles import find_blocking_failure
 from platform_core.partitions import usable_keys
 from platform_core.policies import Policy, policy_source
 from platform_core.resources.spark_resource import SparkResource
 from platform_core.resources.warehouse import WarehouseResource, list_tables
 
 
-class Audit(dg.Config):
+class AuditConfig(dg.Config):
     """Configuration of the job `audit`."""
 
     tables: int = Field(5, description="most tables to audit, the least recently audited first")
     minutes: float = Field(60.0, description="minutes after which no further table starts")
 
 
-class TwoSnapshots(dg.Config):
+class VerifyConfig(dg.Config):
     """Configuration of the job `verify_snapshots`."""
 
     table: str = Field(description="full name of the table: db.table")
@@ -53,14 +53,14 @@ def audit_op() -> dg.OpDefinition:
             "Compare the newest compaction of a sample of tables with the snapshot before it, "
             "by Spark SQL over the raw files (V3)."
         ),
-        config_schema=Audit.to_fields_dict(),
+        config_schema=AuditConfig.to_fields_dict(),
         out=dg.Out(dg.Nothing),
         tags={"dagster/kind/spark": ""},
         pool=names.SPARK_POOL,
     )
     @resolve_annotations
     def audit_tables(context: dg.OpExecutionContext, warehouse: WarehouseResource, spark: SparkResource) -> None:
-        config = Audit(**context.op_config)
+        config = AuditConfig(**context.op_config)
         start_seconds, audited = time.monotonic(), 0
         tables, left_out = list_tables(warehouse.catalog())
         policies = policy_source(warehouse.policy_file).current()
@@ -72,12 +72,12 @@ def audit_op() -> dg.OpDefinition:
             if audited >= config.tables:
                 return
             store = warehouse.store(table)
-            blocked = blocking_failure(context.instance, names.layout_key(warehouse.path, table))
+            blocked = find_blocking_failure(context.instance, names.layout_key(warehouse.path, table))
             if blocked is not None:  # a newer, correct compaction would clear the failure of an older one
                 context.log.info("%s: left alone: %s", table, blocked)
                 return
             policy = policies.of(table)
-            if is_off(policy, names.MERGED_VIEW_CHECK):
+            if is_switched_off(policy, names.MERGED_VIEW_CHECK):
                 return
             published = None if refusal_of(store) is not None else newest_compaction(store)
             if published is None:
@@ -89,13 +89,15 @@ def audit_op() -> dg.OpDefinition:
             audited += 1
             _audit_table(context, warehouse, spark, policy, table, published)
 
-        each_table(context, {table: table for table in longest_ago_first(context.instance, warehouse, tables)}, audit)
+        process_tables(
+            context, {table: table for table in sort_by_last_audit(context.instance, warehouse, tables)}, audit
+        )
         context.add_output_metadata({"tables compared": audited, "tables": len(tables)})
 
     return audit_tables
 
 
-def longest_ago_first(instance: dg.DagsterInstance, warehouse: WarehouseResource, tables: list[str]) -> list[str]:
+def sort_by_last_audit(instance: dg.DagsterInstance, warehouse: WarehouseResource, tables: list[str]) -> list[str]:
     """Sort tables by the time of their newest evaluation of merged_view_unchanged.
 
     Returns:
@@ -124,7 +126,7 @@ def _audit_table(
     """
     try:
         try:
-            report, note = compare(warehouse, spark, table, published), ""
+            report, note = compare_with_previous(warehouse, spark, table, published), ""
         except UnsupportedFeature as error:
             report = verify_snapshots(warehouse.store(table), published - 1, published)
             note = f"; compared by digests only: {error}"
@@ -137,8 +139,8 @@ def _audit_table(
         result = dg.AssetCheckResult(passed=False, description=text, metadata=kept_files.metadata)
     else:
         kept_if_different = None if report.ok else keep_for_undo(warehouse.store(table), published)
-        result = judge(report, f"{note}; by the nightly audit", kept_if_different)
-    result = under_policy(rename_result(names.MERGED_VIEW_CHECK, result), policy)
+        result = to_check_result(report, f"{note}; by the nightly audit", kept_if_different)
+    result = apply_severity(rename_result(names.MERGED_VIEW_CHECK, result), policy)
     context.log.info("%s: %s", table, result.description)
     for partition in _changed_partitions(warehouse.store(table), published):
         evaluation = evaluation_of(names.layout_key(warehouse.path, table), result, partition)
@@ -167,26 +169,26 @@ def verify_op() -> dg.OpDefinition:
             "Compare the merged rows of two snapshots of a table by bucket, "
             "with Spark SQL if they are consecutive (V3), else by digests."
         ),
-        config_schema=TwoSnapshots.to_fields_dict(),
+        config_schema=VerifyConfig.to_fields_dict(),
         out=dg.Out(dg.Nothing),
         tags={"dagster/kind/dredge": ""},
         pool=names.SPARK_POOL,
     )
     @resolve_annotations
     def compare_snapshots(context: dg.OpExecutionContext, warehouse: WarehouseResource, spark: SparkResource) -> None:
-        config = TwoSnapshots(**context.op_config)
+        config = VerifyConfig(**context.op_config)
         context.instance.add_run_tags(context.run_id, {names.TAG_ACTION: names.VERIFY_JOB})
         with fail_in_one_line(config.table):
-            result = judge(_compare_snapshots(warehouse, spark, config))
-        show_verdict(context, config.table, result)
+            result = to_check_result(_compare_snapshots(warehouse, spark, config))
+        report_result(context, config.table, result)
 
     return compare_snapshots
 
 
-def _compare_snapshots(warehouse: WarehouseResource, spark: SparkResource, config: TwoSnapshots) -> VerifyReport:
+def _compare_snapshots(warehouse: WarehouseResource, spark: SparkResource, config: VerifyConfig) -> VerifyReport:
     if config.snapshot_b == config.snapshot_a + 1:
         try:
-            return compare(warehouse, spark, config.table, config.snapshot_b)
+            return compare_with_previous(warehouse, spark, config.table, config.snapshot_b)
         except UnsupportedFeature:
             pass  # Spark SQL cannot read this table: compare digests
     return verify_snapshots(warehouse.store(config.table), config.snapshot_a, config.snapshot_b)

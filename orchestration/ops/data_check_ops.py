@@ -9,9 +9,9 @@ import dagster as dg
 from pydantic import Field
 
 from checks.data_checks import data_result, declarations_of
-from checks.definition import evaluation_of, limits_of, result_of, show_verdict, under_policy
+from checks.definition import apply_severity, evaluation_of, limits_of, report_result, result_of
 from lsm_core.maintenance import PAGES_CHECK, DeepRead, run_check
-from orchestration.ops.each_table import each_table
+from orchestration.ops.table_loop import process_tables
 from orchestration.ops.table_ops import fail_in_one_line
 from platform_core import names
 from platform_core.dagster_internals import resolve_annotations
@@ -22,7 +22,7 @@ from platform_core.table_card import TableCard
 
 
 @dg.op(
-    name="hold_to_rules",
+    name="check_data",
     description=(
         "Run all checks of all tables' data that are not switched off, in bounded samples, "
         "and report the results to the data assets."
@@ -31,7 +31,7 @@ from platform_core.table_card import TableCard
     tags={"dagster/kind/dredge": ""},
 )
 @resolve_annotations
-def rules_op(context: dg.OpExecutionContext, warehouse: WarehouseResource, spark: SparkResource) -> None:
+def data_checks_op(context: dg.OpExecutionContext, warehouse: WarehouseResource, spark: SparkResource) -> None:
     """Check the data of all maintained tables; a table whose checks fail to run stops no other.
 
     At its end the op fails and names the tables whose checks could not run. A failed check does not fail the run.
@@ -46,10 +46,12 @@ def rules_op(context: dg.OpExecutionContext, warehouse: WarehouseResource, spark
             evaluation = evaluation_of(asset, result)
             context.log_event(evaluation)  # type: ignore[arg-type]  # Dagster's type omits evaluations
 
-    each_table(context, {card.name: card for card in describe_warehouse(warehouse) if card.refusal is None}, evaluate)
+    process_tables(
+        context, {card.name: card for card in describe_warehouse(warehouse) if card.refusal is None}, evaluate
+    )
 
 
-class DeepCheck(dg.Config):
+class DeepCheckConfig(dg.Config):
     """Configuration of the job `deep_check`."""
 
     table: str = Field(description="full name of the table: db.table")
@@ -67,24 +69,24 @@ def deep_check_op() -> dg.OpDefinition:
         description=(
             "Read every page of a table's data files and verify checksums. The next run resumes an interrupted one."
         ),
-        config_schema=DeepCheck.to_fields_dict(),
+        config_schema=DeepCheckConfig.to_fields_dict(),
         out=dg.Out(dg.Nothing),
         tags={"dagster/kind/dredge": ""},
         pool=names.SPARK_POOL,
     )
     @resolve_annotations
     def read_every_page(context: dg.OpExecutionContext, warehouse: WarehouseResource, spark: SparkResource) -> None:
-        config = DeepCheck(**context.op_config)
+        config = DeepCheckConfig(**context.op_config)
         context.instance.add_run_tags(context.run_id, {names.TAG_ACTION: names.DEEP_CHECK_JOB})
         with fail_in_one_line(config.table):
             card = warehouse.card(config.table)
             policy = policy_source(warehouse.policy_file).current().of(config.table)
             limits = replace(limits_of(policy), deep=_deep_read(spark, config.bytes))
             report = run_check(warehouse.store(config.table), PAGES_CHECK, limits)
-        result = under_policy(result_of(report), policy)
+        result = apply_severity(result_of(report), policy)
         evaluation = evaluation_of(names.data_key(warehouse.path, card.name), result)
         context.log_event(evaluation)  # type: ignore[arg-type]  # Dagster's type omits evaluations
-        show_verdict(context, config.table, result)
+        report_result(context, config.table, result)
 
     return read_every_page
 

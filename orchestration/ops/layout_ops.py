@@ -48,7 +48,7 @@ from lsm_core.metadata import manifests, snapshots
 from lsm_core.metadata.store import TableStore
 from orchestration.ops.approval import approval_reason, wait_for_approval, waiting_metadata, waiting_text
 from platform_core import names
-from platform_core.dagster_internals import PipesFailed, early_features, named_graph, named_op, resolve_annotations
+from platform_core.dagster_internals import PipesFailed, allow_early_features, copy_graph, copy_op, resolve_annotations
 from platform_core.health import TableHealth, refusal_of, table_health
 from platform_core.metadata import (
     cost_metadata,
@@ -112,7 +112,7 @@ COMPARE_FILES: Final = 1_000
 
 
 @dataclass(frozen=True)
-class ChosenPlan:
+class RunPlan:
     """Output of the plan op.
 
     Attributes:
@@ -161,12 +161,12 @@ class AppliedPlan:
     waits: str = ""
 
 
-CHOSEN: Final = TypeAdapter(ChosenPlan)
+CHOSEN: Final = TypeAdapter(RunPlan)
 APPLIED: Final = TypeAdapter(AppliedPlan)
 VERDICT: Final = TypeAdapter(VerifyVerdict)
 
 
-def ruled_store(warehouse: WarehouseResource, table: str) -> TableStore:
+def open_with_policy(warehouse: WarehouseResource, table: str) -> TableStore:
     """Open a table with the options that its policy overrides.
 
     Raises:
@@ -229,12 +229,12 @@ def plan_op() -> dg.OpDefinition:
             raise dg.Failure(f"{card.name} is partitioned: choose a partition for the run", allow_retries=False)
         replaced = ""
         if card.unreadable:
-            chosen_plan = declined_plan(card.name, card.refusal or "it cannot be opened")
+            chosen_plan = make_declined_plan(card.name, card.refusal or "it cannot be opened")
         else:
-            chosen_plan, replaced = _plan_of_run(context, ruled_store(warehouse, card.name))
-        context.log.info(first_line(chosen_plan, partitions))
+            chosen_plan, replaced = _plan_of_run(context, open_with_policy(warehouse, card.name))
+        context.log.info(plan_log_line(chosen_plan, partitions))
         if names.TAG_PLAN not in context.run.tags:  # tag a run by hand like a sensor's run, so that it can be found
-            reason = nothing_to_do(chosen_plan) or "asked for by a person"
+            reason = explain_empty_plan(chosen_plan) or "asked for by a person"
             single = partitions[0] if len(partitions) == 1 else None
             tags = names.run_tags(card.name, single, chosen_plan.hash, chosen_plan.action, reason)
             context.instance.add_run_tags(context.run_id, tags)
@@ -246,14 +246,14 @@ def plan_op() -> dg.OpDefinition:
         waits = approval_reason(warehouse, card.name, chosen_plan.action) if chosen_plan.items else ""
         if waits:
             context.add_output_metadata(
-                wait_for_approval(context, ruled_store(warehouse, card.name), chosen_plan, waits)
+                wait_for_approval(context, open_with_policy(warehouse, card.name), chosen_plan, waits)
             )
-        return CHOSEN.dump_json(ChosenPlan(chosen_plan.to_json(), replaced, waits)).decode()
+        return CHOSEN.dump_json(RunPlan(chosen_plan.to_json(), replaced, waits)).decode()
 
     return plan
 
 
-def nothing_to_do(plan: MaintenancePlan) -> str:
+def explain_empty_plan(plan: MaintenancePlan) -> str:
     """Return ``nothing to do: 1 sorted run < 5; ...`` for a plan without items, else ""."""
     if plan.items:
         return ""
@@ -262,7 +262,7 @@ def nothing_to_do(plan: MaintenancePlan) -> str:
     return f"nothing to do: {'; '.join(reasons[:_MOST_NAMED]) or 'no part of the table needs it'}{more}"
 
 
-def first_line(plan: MaintenancePlan, partitions: Sequence[str] = ()) -> str:
+def plan_log_line(plan: MaintenancePlan, partitions: Sequence[str] = ()) -> str:
     """Return the first log line of a run.
 
     Args:
@@ -276,7 +276,7 @@ def first_line(plan: MaintenancePlan, partitions: Sequence[str] = ()) -> str:
     more = f" and {count_text(len(partitions) - 1, 'more partition')}" if len(partitions) > 1 else ""
     subject = f"{plan.table}{where}{more}"
     if not plan.items:
-        return f"{subject}: {nothing_to_do(plan)}"
+        return f"{subject}: {explain_empty_plan(plan)}"
     units = count_text(len(plan.items), "unit")
     size = f", {size_text(plan.estimate.bytes_in)}" if plan.estimate.bytes_in else ""
     return f"{subject}: {plan.action}: {units}{size}: plan {plan.hash} over snapshot {plan.base_snapshot}"
@@ -371,7 +371,7 @@ def plan_partitions(
     """
     refusal = refusal_of(store)
     if refusal is not None:
-        return declined_plan(store.name, refusal, action)
+        return make_declined_plan(store.name, refusal, action)
     partition_arguments = [
         item.name for item in find_action(action, store.name).arguments if item.kind is ArgumentKind.PARTITIONS
     ]
@@ -380,11 +380,11 @@ def plan_partitions(
     chosen = values_of(store, table_health(store), partitions)
     if not chosen:
         emptied = f"partition {partitions[0]} has" if len(partitions) == 1 else f"{len(partitions)} partitions have"
-        return declined_plan(store.name, f"{emptied} no files any more", action, reason="empty")
+        return make_declined_plan(store.name, f"{emptied} no files any more", action, reason="empty")
     return plan_maintenance(store, action, **{**arguments, partition_arguments[0]: chosen})
 
 
-def declined_plan(table: str, text: str, action: str = COMPACT, *, reason: str = "unsupported") -> MaintenancePlan:
+def make_declined_plan(table: str, text: str, action: str = COMPACT, *, reason: str = "unsupported") -> MaintenancePlan:
     """Return an empty plan that declines the whole table.
 
     Args:
@@ -398,7 +398,7 @@ def declined_plan(table: str, text: str, action: str = COMPACT, *, reason: str =
 
 def apply_op(table: str) -> dg.OpDefinition:
     """Return the op that applies a plan, one at a time per table (its pool); all tables share the rest."""
-    return named_op(_apply_op(), names.op_name("apply", table), names.table_pool(table))
+    return copy_op(_apply_op(), names.op_name("apply", table), names.table_pool(table))
 
 
 @cache
@@ -420,13 +420,13 @@ def _apply_op() -> dg.OpDefinition:
         chosen = CHOSEN.validate_json(plan)
         requested = MaintenancePlan.from_json(chosen.plan)
         if not requested.items or chosen.waits:
-            lines = [waiting_text(requested) if chosen.waits else nothing_to_do(requested)]
+            lines = [waiting_text(requested) if chosen.waits else explain_empty_plan(requested)]
             declined = () if chosen.waits else requested.declined
             applied = AppliedPlan(
                 requested.action, requested.hash, None, lines, {}, declined, chosen.replaced, waits=chosen.waits
             )
             return dg.Output(APPLIED.dump_json(applied).decode())
-        store = ruled_store(warehouse, card.name)
+        store = open_with_policy(warehouse, card.name)
         try:
             applied = _apply_or_replan(context, store, requested, chosen.replaced, spark)
         except TRANSIENT_ERRORS as error:
@@ -532,7 +532,7 @@ def _apply_with_pipes(
         "approved_by": approved_by,
     }
     try:
-        with early_features():  # the client's number of writers is a preview feature
+        with allow_early_features():  # the client's number of writers is a preview feature
             client = dg.PipesSubprocessClient(env=spark.driver_environment())
             invocation = client.run(context=context, command=spark.command(), extras=request)
         messages = invocation.get_custom_messages()
@@ -763,11 +763,11 @@ def record_op() -> dg.OpDefinition:
             health = TableHealth(card.name, None, None, 0)
         else:
             health = table_health(warehouse.store(card.name)).of_partitions(partitions_of(context))
-        metadata = story_metadata(context, card.name, applied, comparison)
+        metadata = outcome_metadata(context, card.name, applied, comparison)
         if applied.published is not None:
             metadata |= _level_metadata(warehouse.store(card.name), applied.published, partitions_of(context))
         metadata |= undo_metadata(context, card.name, applied)
-        metadata |= {**measured_metadata(applied), **health_metadata(health)}
+        metadata |= {**measurement_metadata(applied), **health_metadata(health)}
         if applied.published is not None:
             metadata |= {
                 "snapshot before": dg.MetadataValue.int(applied.published - 1),
@@ -783,13 +783,13 @@ def record_op() -> dg.OpDefinition:
                 "more in docs/platform.md, *When something is wrong*"
             )
         version = dg.DataVersion(str(health.snapshot)) if health.snapshot is not None else None
-        with early_features():  # the data_version of an output is a beta feature
+        with allow_early_features():  # the data_version of an output is a beta feature
             return dg.Output(None, metadata=metadata, data_version=version)
 
     return record
 
 
-def story_metadata(
+def outcome_metadata(
     context: dg.OpExecutionContext, table: str, applied: AppliedPlan, verdict: VerifyVerdict
 ) -> dict[str, dg.MetadataValue]:
     """Return metadata that describes what a run did and why.
@@ -822,7 +822,7 @@ def story_metadata(
     return metadata
 
 
-def measured_metadata(applied: AppliedPlan) -> dict[str, dg.MetadataValue]:
+def measurement_metadata(applied: AppliedPlan) -> dict[str, dg.MetadataValue]:
     """Return the predicted and measured costs and the numbers of the report; {} if nothing was done."""
     return (
         {**cost_metadata(applied.predicted, applied.numbers), **number_metadata(applied.numbers)}
@@ -865,7 +865,7 @@ def layout_graph(table: str, name: str) -> dg.GraphDefinition:
 
     All tables share the ops, except ``apply``, which has a pool per table.
     """
-    return named_graph(_common_graph(), name, {_APPLY: apply_op(table)})
+    return copy_graph(_common_graph(), name, {_APPLY: apply_op(table)})
 
 
 _APPLY: Final = "apply"

@@ -7,11 +7,11 @@ from pydantic import Field
 
 from platform_core import names
 from platform_core.dagster_internals import resolve_annotations
-from platform_core.obstacles import suspension
+from platform_core.obstacles import find_suspension
 from platform_core.resources.warehouse import WarehouseResource, list_tables
 
 
-class ResumedTables(dg.Config):
+class ResumeConfig(dg.Config):
     """Configuration of the job `resume`."""
 
     tables: list[str] = Field(min_length=1, description="full names of the tables: [db.table, ...]")
@@ -23,7 +23,7 @@ class ResumedTables(dg.Config):
 @dg.op(
     name="resume_tables",
     description="Let sensors start runs of these tables again. Plans that failed get three new tries.",
-    config_schema=ResumedTables.to_fields_dict(),
+    config_schema=ResumeConfig.to_fields_dict(),
     out=dg.Out(dg.Nothing),
     tags={"dagster/kind/dredge": ""},
 )
@@ -43,7 +43,7 @@ def resume_op(context: dg.OpExecutionContext, warehouse: WarehouseResource) -> N
         )
         raise dg.Failure(f"nothing was resumed: {problem}", allow_retries=False)
     for table in tables:
-        ended = suspension(context.instance, table)
+        ended = find_suspension(context.instance, table)
         context.log.info(f"{table}: {f'resumed (it was {ended.text()})' if ended else 'was not suspended'}: {reason}")
     marks = {names.resumed_tag(table): "yes" for table in tables}
     context.instance.add_run_tags(context.run_id, {**marks, names.TAG_REASON: reason[:200]})

@@ -13,8 +13,8 @@ from lsm_core.maintenance import apply_plan, plan_maintenance
 from lsm_core.maintenance.action import TaskRunner
 from lsm_core.metadata.store import TableStore
 from orchestration.ops.approval import approval_reason, wait_for_approval
-from orchestration.ops.each_table import TableFailed, each_table
-from orchestration.ops.warehouse_ops import round_of
+from orchestration.ops.table_loop import TableFailed, process_tables
+from orchestration.ops.warehouse_ops import build_round
 from platform_core import names
 from platform_core.dagster_internals import resolve_annotations
 from platform_core.metadata import declined_table, number_metadata
@@ -57,7 +57,7 @@ def retention_op(context: dg.OpExecutionContext, warehouse: WarehouseResource, s
     policies = policy_source(warehouse.policy_file).current()
     for line in [*([policies.trouble] if policies.trouble else []), *left_out]:
         context.log.warning(line)
-    each_table(
+    process_tables(
         context, {table: table for table in tables}, partial(_expire, context, warehouse, spark.task_runner(), policies)
     )
 
@@ -80,7 +80,7 @@ def _expire(
     except DredgeError as error:  # the page of its asset shows the error; nothing can expire
         context.log.info(f"{table}: nothing expires: {error}")
         return
-    hold = round_of(context.instance, warehouse, unattended=True).upkeep(store, RETENTION[0])
+    hold = build_round(context.instance, warehouse, unattended=True).upkeep(store, RETENTION[0])
     if hold is not None:
         context.log.info(f"{table}: nothing expires: {hold.text}")
         return

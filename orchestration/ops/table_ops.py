@@ -29,18 +29,18 @@ from orchestration.ops.approval import approval_reason, wait_for_approval
 from orchestration.ops.layout_ops import (
     apply_exactly,
     compare_published,
-    first_line,
-    measured_metadata,
-    nothing_to_do,
-    ruled_store,
-    story_metadata,
+    explain_empty_plan,
+    measurement_metadata,
+    open_with_policy,
+    outcome_metadata,
+    plan_log_line,
     undo_metadata,
 )
 from platform_core import names
 from platform_core.dagster_internals import resolve_annotations
 from platform_core.health import table_health
 from platform_core.metadata import health_metadata, number_metadata, plan_metadata
-from platform_core.obstacles import blocking_failure, started_before
+from platform_core.obstacles import find_blocking_failure, find_earlier_run
 from platform_core.partitions import usable_keys
 from platform_core.policies.rounds import COMPACT, RECOVER
 from platform_core.resources.spark_resource import SparkResource
@@ -83,14 +83,14 @@ _MOST_PARTITIONS: Final = 200
 """Most partitions that a run reports one by one; with more, it reports one observation of the table."""
 
 
-class TableAction(dg.Config):
+class TableActionConfig(dg.Config):
     """Configuration that every action has."""
 
     table: str = Field(description="full name of the table: db.table")
     dry_run: bool = Field(default=False, description="true: store the plan for apply_plan, and change nothing")
 
 
-class PlanOnly(dg.Config):
+class PlanOnlyConfig(dg.Config):
     """Configuration of the job `plan_only`: any action with the arguments of its own job."""
 
     table: str = Field(description="full name of the table: db.table")
@@ -98,7 +98,7 @@ class PlanOnly(dg.Config):
     arguments: dict[str, Any] = Field({}, description="arguments of the action, as in its job")
 
 
-class ApprovedPlan(dg.Config):
+class ApplyPlanConfig(dg.Config):
     """Configuration of the job `apply_plan`: the hash makes sure that the reviewed plan is the one that is applied."""
 
     table: str = Field(description="full name of the table: db.table")
@@ -107,7 +107,7 @@ class ApprovedPlan(dg.Config):
 
 
 @cache
-def config_of(action: str) -> type[TableAction]:
+def config_of(action: str) -> type[TableActionConfig]:
     """Return the configuration class of an action's job: the table, and the arguments of the action."""
     fields: dict[str, Any] = {}
     for argument in find_action(action).arguments:
@@ -120,7 +120,7 @@ def config_of(action: str) -> type[TableAction]:
             int,
             Field(default=_MANY, description="Most passes to run; default: until no pass is left."),
         )
-    config_class: type[TableAction] = create_model(action, __base__=TableAction, **fields)
+    config_class: type[TableActionConfig] = create_model(action, __base__=TableActionConfig, **fields)
     return config_class
 
 
@@ -146,16 +146,18 @@ def table_op() -> dg.OpDefinition:
         config_values = {name: value for name, value in config["given"].items() if value is not None and value != []}
         table, dry_run = str(config_values.pop("table")), bool(config_values.pop("dry_run", False))
         with fail_in_one_line(table):
-            store = begin(context, warehouse, table)
+            store = open_for_run(context, warehouse, table)
             action = find_action(str(config["action"]), table)
             passes = int(config_values.pop(_PASSES, 1))
             if passes < 1:
                 raise InvalidOption(_PASSES, passes, "1 or more", table)
             arguments = arguments_of(action, store, config_values)
             plan = plan_maintenance(store, action.name, spark.task_runner(), **arguments)
-            context.log.info(first_line(plan))
+            context.log.info(plan_log_line(plan))
             context.add_output_metadata(plan_metadata(plan))
-            tags = names.run_tags(table, None, plan.hash, action.name, nothing_to_do(plan) or "asked for by a person")
+            tags = names.run_tags(
+                table, None, plan.hash, action.name, explain_empty_plan(plan) or "asked for by a person"
+            )
             context.instance.add_run_tags(context.run_id, tags)
             for declined in plan.declined if not plan.items else ():
                 context.log.info(f"{declined.subject}: declined: {declined.text}")
@@ -166,13 +168,13 @@ def table_op() -> dg.OpDefinition:
                 context.add_output_metadata(wait_for_approval(context, store, plan, why))
                 return dg.Output(None)
             while plan.items:
-                metadata = carry_out(context, warehouse, spark, store, plan, f"dagster run {context.run_id}")
+                metadata = apply_and_report(context, warehouse, spark, store, plan, f"dagster run {context.run_id}")
                 context.add_output_metadata(metadata)
                 passes -= 1
                 if passes <= 0:
                     break
                 plan = plan_maintenance(store, action.name, spark.task_runner(), **arguments)
-                context.log.info(first_line(plan))
+                context.log.info(plan_log_line(plan))
         return dg.Output(None)
 
     return maintain_table
@@ -185,7 +187,7 @@ def apply_plan_op() -> dg.OpDefinition:
     @dg.op(
         name="apply_approved_plan",
         description="Apply the stored plan of this hash unchanged. An unknown or stale plan is refused.",
-        config_schema=ApprovedPlan.to_fields_dict(),
+        config_schema=ApplyPlanConfig.to_fields_dict(),
         out=dg.Out(dg.Nothing),
         tags={"dagster/kind/dredge": ""},
     )
@@ -193,19 +195,21 @@ def apply_plan_op() -> dg.OpDefinition:
     def apply_approved_plan(
         context: dg.OpExecutionContext, warehouse: WarehouseResource, spark: SparkResource
     ) -> dg.Output[None]:
-        config = ApprovedPlan(**context.op_config)
+        config = ApplyPlanConfig(**context.op_config)
         with fail_in_one_line(config.table):
             approver = " ".join(config.approved_by.split())
             if not approver:
                 raise InvalidOption("approved_by", config.approved_by, "the name of the approver", config.table)
             if not re.fullmatch("[0-9a-f]{32}", config.hash.strip()):
                 raise InvalidOption("hash", config.hash, "the whole hash of a saved plan: 32 hex digits", config.table)
-            store = begin(context, warehouse, config.table)
+            store = open_for_run(context, warehouse, config.table)
             plan = load_plan(store, config.hash.strip())
-            context.log.info(f"{first_line(plan)}, approved by {approver}")
+            context.log.info(f"{plan_log_line(plan)}, approved by {approver}")
             tags = names.run_tags(config.table, None, plan.hash, plan.action, f"approved by {approver}")
             context.instance.add_run_tags(context.run_id, tags)
-            metadata = carry_out(context, warehouse, spark, store, plan, f"{approver} (dagster run {context.run_id})")
+            metadata = apply_and_report(
+                context, warehouse, spark, store, plan, f"{approver} (dagster run {context.run_id})"
+            )
             context.add_output_metadata(metadata)
         return dg.Output(None)
 
@@ -227,16 +231,16 @@ def fail_in_one_line(table: str) -> Iterator[None]:
         raise dg.Failure(f"{prefix}{type(error).__name__}: {message}", allow_retries=False) from error
 
 
-def begin(context: dg.OpExecutionContext, warehouse: WarehouseResource, table: str) -> TableStore:
+def open_for_run(context: dg.OpExecutionContext, warehouse: WarehouseResource, table: str) -> TableStore:
     """Open the table for this run.
 
     Raises:
         dg.Failure: another run is working on the table.
         TableNotFound: the table does not exist.
     """
-    store = ruled_store(warehouse, table)
+    store = open_with_policy(warehouse, table)
     context.instance.add_run_tags(context.run_id, {names.TAG_TABLE: names.table_value(table)})
-    other = started_before(context.instance, context.run_id, table, names.layout_key(warehouse.path, table))
+    other = find_earlier_run(context.instance, context.run_id, table, names.layout_key(warehouse.path, table))
     if other is not None:
         text = f"{table}: run {other[:8]} is working on it: nothing was done; launch this again after it has ended"
         raise dg.Failure(text, allow_retries=False)
@@ -278,7 +282,7 @@ def _convert_argument(argument: Argument, store: TableStore, value: Any) -> Any:
     return [dict(states[path].buckets[0].partition) for path in value]
 
 
-def carry_out(
+def apply_and_report(
     context: dg.OpExecutionContext,
     warehouse: WarehouseResource,
     spark: SparkResource,
@@ -302,7 +306,9 @@ def carry_out(
             usable_keys(sorted({str(getattr(item, "partition_text", "")) for item in plan.items} - {""}))[0] or touched
         )
     failures = (
-        blocking_failure(context.instance, layout, partition) for partition in touched if plan.action not in REPAIRS
+        find_blocking_failure(context.instance, layout, partition)
+        for partition in touched
+        if plan.action not in REPAIRS
     )
     blocked = next((why for why in failures if why is not None), None)
     if blocked is not None:
@@ -322,8 +328,8 @@ def carry_out(
         verdict = VerifyVerdict(
             ok=True, level="V0", text="nothing to compare: no snapshot that must have the same rows as the previous one"
         )
-    metadata = {**story_metadata(context, table, done, verdict), "approved by": dg.MetadataValue.text(approved_by)}
-    metadata |= {**undo_metadata(context, table, done), **measured_metadata(done)}
+    metadata = {**outcome_metadata(context, table, done, verdict), "approved by": dg.MetadataValue.text(approved_by)}
+    metadata |= {**undo_metadata(context, table, done), **measurement_metadata(done)}
     if done.changed:
         materialised = _record(context, store, layout, metadata, "; ".join(done.lines), partitions if rewrote else None)
         if materialised:

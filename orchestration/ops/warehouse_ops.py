@@ -18,14 +18,14 @@ from lsm_core.maintenance.action import size_text
 from lsm_core.maintenance.combined import ROUTINE, CombinedItem, CombinedPlan
 from lsm_core.metadata.store import TableStore
 from orchestration.ops.approval import approval_reason, wait_for_approval
-from orchestration.ops.each_table import TableFailed, each_table
-from orchestration.ops.layout_ops import ruled_store
-from orchestration.ops.table_ops import carry_out, fail_in_one_line
+from orchestration.ops.layout_ops import open_with_policy
+from orchestration.ops.table_loop import TableFailed, process_tables
+from orchestration.ops.table_ops import apply_and_report, fail_in_one_line
 from platform_core import names
 from platform_core.dagster_internals import resolve_annotations
 from platform_core.health import refusal_of
 from platform_core.metadata import declined_table, plain_cell
-from platform_core.obstacles import RunsAtWork, blocking_failure, suspension
+from platform_core.obstacles import RunsAtWork, find_blocking_failure, find_suspension
 from platform_core.policies import History, Policies, policy_source
 from platform_core.policies.budgets import Budget
 from platform_core.policies.rounds import Round
@@ -37,7 +37,7 @@ _SHOWN: Final = 200
 _HOUR_SECONDS: Final = 3_600
 
 
-class Maintenance(dg.Config):
+class MaintainConfig(dg.Config):
     """Configuration of the job `maintain`."""
 
     pattern: str = Field("*", description="tables to maintain: a database, 'db.*', '*.orders', or one table")
@@ -68,7 +68,7 @@ def maintain_op() -> dg.OpDefinition:
             "Plan many tables together, the most urgent first within the limits, "
             "then apply each table's plan in its own commit."
         ),
-        config_schema=Maintenance.to_fields_dict(),
+        config_schema=MaintainConfig.to_fields_dict(),
         out=dg.Out(dg.Nothing),
         tags={"dagster/kind/dredge": ""},
     )
@@ -76,11 +76,11 @@ def maintain_op() -> dg.OpDefinition:
     def maintain_tables(
         context: dg.OpExecutionContext, warehouse: WarehouseResource, spark: SparkResource
     ) -> dg.Output[None]:
-        config = Maintenance(**context.op_config)
+        config = MaintainConfig(**context.op_config)
         start_seconds = time.monotonic()
-        rules = round_of(context.instance, warehouse, unattended=config.unattended)
+        rules = build_round(context.instance, warehouse, unattended=config.unattended)
         if config.unattended:
-            remaining = budget_left(
+            remaining = compute_budget(
                 context.instance, rules.policies, RunsAtWork(context.instance), SystemClock().now_ms()
             )
             rules = replace(rules, budget=replace(remaining, in_turn=True))
@@ -123,7 +123,7 @@ def maintain_op() -> dg.OpDefinition:
                 context.log.info(f"{item.table}: {item.action}: postponed: {text}")
                 return
             # Read the rules again: an hour may have passed since planning.
-            latest = round_of(context.instance, warehouse, unattended=config.unattended)
+            latest = build_round(context.instance, warehouse, unattended=config.unattended)
             _maintain_item(context, warehouse, spark, item, latest)
 
         # Report failed plans in the same way as tables that fail now.
@@ -142,7 +142,7 @@ def maintain_op() -> dg.OpDefinition:
                 raise TableFailed(entry)
             maintain(entry)
 
-        each_table(context, tables, process)
+        process_tables(context, tables, process)
         return dg.Output(None)
 
     return maintain_tables
@@ -177,7 +177,7 @@ def _maintain_item(
         TableFailed: the plan failed.
     """
     try:
-        store = ruled_store(warehouse, item.table)
+        store = open_with_policy(warehouse, item.table)
         plan = load_plan(store, item.plan_hash)
         forbidden = None if applied_before(store, plan) is not None else rules.why_not(store, plan)
         if forbidden is not None:
@@ -187,14 +187,14 @@ def _maintain_item(
         if why:
             wait_for_approval(context, store, plan, why)
             return
-        carry_out(context, warehouse, spark, store, plan, f"dagster run {context.run_id}")
+        apply_and_report(context, warehouse, spark, store, plan, f"dagster run {context.run_id}")
     except PlanStale as error:  # already applied, or the table changed: the next round plans again
         context.log.info(f"{item.table}: {item.action}: {error}")
     except dg.Failure as error:
         raise TableFailed(error.description or str(error)) from error
 
 
-def round_of(instance: dg.DagsterInstance, warehouse: WarehouseResource, *, unattended: bool) -> Round:
+def build_round(instance: dg.DagsterInstance, warehouse: WarehouseResource, *, unattended: bool) -> Round:
     """Return the current rules of a round over many tables, without a budget.
 
     Args:
@@ -206,9 +206,9 @@ def round_of(instance: dg.DagsterInstance, warehouse: WarehouseResource, *, unat
 
     def known(table: str, partition: str) -> History:
         layout = names.layout_key(warehouse.path, table)
-        suspended = suspension(instance, table) if unattended else None
+        suspended = find_suspension(instance, table) if unattended else None
         return History(
-            blocked=blocking_failure(instance, layout, partition or None),
+            blocked=find_blocking_failure(instance, layout, partition or None),
             at_work=at_work.of(table, layout, anywhere=True),
             suspended=None if suspended is None else suspended.text(),
         )
@@ -216,7 +216,7 @@ def round_of(instance: dg.DagsterInstance, warehouse: WarehouseResource, *, unat
     return Round(policies, unattended, approved=True, known=known)
 
 
-def budget_left(instance: dg.DagsterInstance, policies: Policies, at_work: RunsAtWork, now_ms: int) -> Budget:
+def compute_budget(instance: dg.DagsterInstance, policies: Policies, at_work: RunsAtWork, now_ms: int) -> Budget:
     """Return the budget that remains at a time.
 
     Tables with running runs count, and the bytes that unattended runs of the last hour were expected to read.
@@ -269,7 +269,7 @@ def orphan_plans_op() -> dg.OpDefinition:
             plans[table] = f"{freed}: {metadata['waits for approval'].value}"
 
         try:
-            each_table(context, {table: table for table in tables}, plan_table)
+            process_tables(context, {table: table for table in tables}, plan_table)
         finally:
             rows = [f"| {plain_cell(table)} | {text} |" for table, text in list(plans.items())[:_SHOWN]]
             listed = (

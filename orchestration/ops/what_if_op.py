@@ -34,7 +34,7 @@ _TITLES: Final = {
 }
 
 
-class WhatIf(dg.Config):
+class WhatIfConfig(dg.Config):
     """Configuration of the job `what_if`."""
 
     table: str = Field(description="full name of the table, like 'shop.orders'")
@@ -55,7 +55,7 @@ class WhatIf(dg.Config):
     tags={"dagster/kind/dredge": ""},
 )
 @resolve_annotations
-def what_if_op(context: dg.OpExecutionContext, config: WhatIf, warehouse: WarehouseResource) -> None:
+def what_if_op(context: dg.OpExecutionContext, config: WhatIfConfig, warehouse: WarehouseResource) -> None:
     """Simulate other policies and show the result on the op's output.
 
     Raises:

@@ -10,10 +10,10 @@ import dagster as dg
 
 from lsm_core import Catalog
 from lsm_core.errors import DredgeError
-from orchestration.sensors.looks import look_at
+from orchestration.sensors.table_cache import load_table
 from platform_core import names
 from platform_core.policies import Policies, PolicySource
-from platform_core.resources.listing import forget
+from platform_core.resources.listing import remove_from_listing
 from platform_core.resources.settings import URL_VARIABLE, Settings
 from platform_core.resources.warehouse import WarehouseResource, describe_warehouse
 from platform_core.table_card import TableCard
@@ -50,9 +50,9 @@ def catalog_sensor(
         default_status=dg.DefaultSensorStatus.RUNNING if settings.sensors_on else dg.DefaultSensorStatus.STOPPED,
     )
     def catalog(context: dg.SensorEvaluationContext, warehouse: WarehouseResource) -> dg.SkipReason:
-        replaying = warehouse.replaying()
-        if replaying is not None:
-            return dg.SkipReason(replaying)
+        replay = warehouse.replay_text()
+        if replay is not None:
+            return dg.SkipReason(replay)
         try:
             left_out: list[str] = []
             existing = describe_warehouse(warehouse, left_out, partial(_read_card, warehouse))
@@ -61,7 +61,7 @@ def catalog_sensor(
         current = policies.current()
         left_out += [trouble for trouble in (current.trouble, declared.trouble) if trouble]
         left_out += current.unmatched([card.name for card in existing])
-        changes = differences(cards, existing)
+        changes = find_differences(cards, existing)
         lines = [f"{name}: {change}" for name, change in changes.items()]
         lines += [
             f"{card.name}: the values of {current.source or 'the policy file'} for its assets changed"
@@ -72,7 +72,7 @@ def catalog_sensor(
             return dg.SkipReason("\n".join([f"{len(cards)} tables, as loaded", *left_out]))
         for line in lines:
             context.log.info(line)
-        forget(listing, changes)
+        remove_from_listing(listing, changes)
         return dg.SkipReason("\n".join([*lines, _reload(context, settings.dagster_url), *left_out]))
 
     return catalog
@@ -81,12 +81,12 @@ def catalog_sensor(
 def _read_card(warehouse: WarehouseResource, catalog: Catalog, name: str) -> TableCard:
     """Return the card of a table as `describe_table`, from memory if the table did not change."""
     try:
-        return look_at(warehouse, name, catalog).card
+        return load_table(warehouse, name, catalog).card
     except (DredgeError, OSError, ValueError) as error:
         return TableCard(name=name, refusal=str(error), unreadable=True)
 
 
-def differences(known: Sequence[TableCard], present: Sequence[TableCard]) -> dict[str, str]:
+def find_differences(known: Sequence[TableCard], present: Sequence[TableCard]) -> dict[str, str]:
     """Return the changes that a reload would show, by table."""
     before, after = {card.name: card for card in known}, {card.name: card for card in present}
     changes = {name: "new" for name in after if name not in before}

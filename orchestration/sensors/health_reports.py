@@ -15,14 +15,14 @@ import dagster as dg
 import pyarrow.compute as pc
 
 from checks.backlog import LEVEL0_FILES, SMALL_FILES, THRESHOLD
-from checks.definition import evaluation_of, is_off
+from checks.definition import evaluation_of, is_switched_off
 from checks.layout_checks import condition_checks, condition_result
 from lsm_core.clock import SystemClock
 from lsm_core.format.partitions import partition_names
 from lsm_core.maintenance.checks.metadata_validity import inspect_tree
 from lsm_core.maintenance.writers_compact import WATCHING
 from lsm_core.metadata import manifests, snapshots
-from orchestration.sensors.looks import OpenTable
+from orchestration.sensors.table_cache import OpenTable
 from platform_core import names
 from platform_core.dagster_internals import (
     DATA_VERSION_TAG,
@@ -32,7 +32,12 @@ from platform_core.dagster_internals import (
 )
 from platform_core.health import PartitionHealth, changes_data, version_text
 from platform_core.metadata import data_metadata, health_metadata, plotted_metadata
-from platform_core.obstacles import blocking_failure, ever_evaluated, latest_evaluation, other_in
+from platform_core.obstacles import (
+    find_blocking_failure,
+    find_evaluated_checks,
+    find_other_in_event,
+    read_layout_evaluation,
+)
 
 AssetEvent: TypeAlias = dg.AssetMaterialization | dg.AssetObservation | dg.AssetCheckEvaluation
 HEALTHY: Final = "healthy, nothing to do"
@@ -57,7 +62,7 @@ class HealthReporter:
         self._seen: dict[str, tuple[tuple[int | None, str], dict[str, int]]] = {}
         self._unfilled: dict[str, set[str]] = {}
 
-    def has_news(self, table: OpenTable) -> bool:
+    def has_changes(self, table: OpenTable) -> bool:
         """Return whether `events` may return events of the table."""
         known = self._seen.get(table.name)
         version = (table.health.snapshot, table.health.commit)
@@ -80,7 +85,7 @@ class HealthReporter:
             reports: result of `last_reports` for these tables.
         """
         for table in tables:
-            if self.has_news(table):
+            if self.has_changes(table):
                 yield from self._events_and_alert(table, reports)
 
     def _events_and_alert(self, table: OpenTable, reports: LastReports) -> Iterator[AssetEvent]:
@@ -88,7 +93,7 @@ class HealthReporter:
         for event in self._events(table, reports, layout):
             layout_materialised |= isinstance(event, dg.AssetMaterialization) and event.asset_key == layout
             yield event
-        if table.refusal is not None or is_off(table.policy, backlog_check(table)):
+        if table.refusal is not None or is_switched_off(table.policy, backlog_check(table)):
             return
         evaluation = evaluate_backlog(table, layout)
         file_count = SMALL_FILES if table.card.append_only else LEVEL0_FILES
@@ -122,7 +127,7 @@ class HealthReporter:
             for state in due[:_EVENTS_A_TABLE]:
                 if state.text in reported:
                     yield self._materialise_data(table, data, state.text)
-                if state.text in reported - filled and table.refusal is None and needs_nothing(table, state):
+                if state.text in reported - filled and table.refusal is None and has_no_due_work(table, state):
                     numbers = health_metadata(health.of_partition(state.text))
                     yield dg.AssetMaterialization(layout, HEALTHY, metadata=numbers, partition=state.text)
                 else:
@@ -140,7 +145,7 @@ class HealthReporter:
         version_value = version.value if version is not None else None
         if last is not None and (version_value == table.health.data_commit or not table.health.data_commit):
             return missing & partitions
-        return (missing | touched_since(table, version_value, partitions)) & partitions
+        return (missing | find_changed_partitions(table, version_value, partitions)) & partitions
 
     def _materialise_data(self, table: OpenTable, data: dg.AssetKey, partition: str | None) -> dg.AssetMaterialization:
         health = table.health
@@ -167,11 +172,11 @@ class HealthReporter:
         current = last is not None and (not last.run_id or not new_data)
         if current and table.health.writers_compact:  # the page shows the newest materialisation alone
             current = last is not None and _reported_upkeep(last) == table.health.upkeep
-        if current or table.refusal is not None or not needs_nothing(table, state):
+        if current or table.refusal is not None or not has_no_due_work(table, state):
             yield observe_partition(table, layout, state)
             return
         buckets, files, broken = inspect_tree(table.store, None)
-        if broken or blocking_failure(reports.instance, layout, evaluated=reports.evaluated) is not None:
+        if broken or find_blocking_failure(reports.instance, layout, evaluated=reports.evaluated) is not None:
             yield observe_partition(table, layout, state)  # a run of the checks has to report this
             return
         description = f"{HEALTHY}; {WATCHING}" if table.health.writers_compact else HEALTHY
@@ -183,7 +188,7 @@ class HealthReporter:
                 yield evaluation_of(layout, condition_result(table.store, table.health, table.policy, check))
         if dg.AssetCheckKey(layout, names.MERGED_VIEW_CHECK) not in reports.evaluated:
             return
-        comparison = latest_evaluation(reports.instance, layout, names.MERGED_VIEW_CHECK)
+        comparison = read_layout_evaluation(reports.instance, layout, names.MERGED_VIEW_CHECK)
         if comparison is not None:
             yield dg.AssetCheckEvaluation(
                 asset_key=layout,
@@ -217,12 +222,12 @@ class LastReports:
 
     def other_warehouse(self) -> str | None:
         """Return the warehouse that reports under this name instead, see `platform_core.obstacles.other_warehouse`."""
-        return other_in(self.materialised.get(self._ranking), self._path)
+        return find_other_in_event(self.materialised.get(self._ranking), self._path)
 
     @cached_property
     def evaluated(self) -> frozenset[dg.AssetCheckKey]:
-        """Checks that were ever evaluated, see `ever_evaluated`."""
-        return ever_evaluated(self.instance, self._layouts)
+        """Checks that were ever evaluated, see `find_evaluated_checks`."""
+        return find_evaluated_checks(self.instance, self._layouts)
 
     @cached_property
     def _backlogs(self) -> Mapping[dg.AssetCheckKey, AssetCheckExecutionRecord]:
@@ -251,7 +256,7 @@ def _reported_upkeep(event: dg.EventLogEntry) -> object:
     return None if value is None else value.value
 
 
-def touched_since(table: OpenTable, reported_version: str | None, partitions: set[str]) -> set[str]:
+def find_changed_partitions(table: OpenTable, reported_version: str | None, partitions: set[str]) -> set[str]:
     """Return the partitions that writers changed after a data version ("" for a whole table).
 
     All partitions are returned if the changes are unknown: nothing was reported yet, the version has expired, or the
@@ -284,7 +289,7 @@ def touched_since(table: OpenTable, reported_version: str | None, partitions: se
     return changed
 
 
-def needs_nothing(table: OpenTable, state: PartitionHealth) -> bool:
+def has_no_due_work(table: OpenTable, state: PartitionHealth) -> bool:
     """Return whether the table's own rules find no work in the partition."""
     if state.text in table.health.waiting or state.cost_minor:
         return False
@@ -294,7 +299,7 @@ def needs_nothing(table: OpenTable, state: PartitionHealth) -> bool:
 def observe_partition(table: OpenTable, layout: dg.AssetKey, state: PartitionHealth) -> dg.AssetObservation:
     """Return the observation of a layout or a partition: all details if work is due, else the plotted numbers."""
     health = table.health.of_partition(state.text) if table.card.partitioned else table.health
-    metadata = plotted_metadata(health) if needs_nothing(table, state) else health_metadata(health)
+    metadata = plotted_metadata(health) if has_no_due_work(table, state) else health_metadata(health)
     return dg.AssetObservation(layout, partition=state.text if table.card.partitioned else None, metadata=metadata)
 
 
@@ -311,7 +316,7 @@ def evaluate_backlog(table: OpenTable, layout: dg.AssetKey) -> dg.AssetCheckEval
 def alert_lines(table: OpenTable) -> list[str]:
     """Return the line of a failing backlog check for every tick, or nothing if it passes."""
     check = backlog_check(table)
-    if table.refusal is not None or is_off(table.policy, check):
+    if table.refusal is not None or is_switched_off(table.policy, check):
         return []
     evaluation = evaluate_backlog(table, dg.AssetKey(table.name))
     return [] if evaluation.passed else [f"{table.name}: {check}: {evaluation.description}"]

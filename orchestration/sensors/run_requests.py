@@ -12,21 +12,21 @@ from lsm_core.errors import DredgeError
 from lsm_core.maintenance import AssignItem, CompactItem, MaintenancePlan, hold_plan, save_plan
 from lsm_core.metadata.store import TableStore
 from orchestration.ops.layout_ops import plan_due
-from orchestration.ops.warehouse_ops import budget_left
-from orchestration.sensors.looks import OpenTable, wall_ms
+from orchestration.ops.warehouse_ops import compute_budget
+from orchestration.sensors.table_cache import OpenTable, wall_ms
 from platform_core import names
-from platform_core.health import TableHealth, ages
+from platform_core.health import TableHealth, depends_on_time
 from platform_core.obstacles import (
     RunsAtWork,
     Suspension,
-    blocking_failure,
-    resumed_ms,
-    suspension,
+    find_blocking_failure,
+    find_suspension,
+    read_resume_ms,
 )
 from platform_core.partitions import usable_keys
 from platform_core.policies import Decision, DecisionOutcome, History, Policies, Reason, Subject, decide
 from platform_core.policies.budgets import Budget
-from platform_core.policies.decisions import Ending, FinishedRun, Planned
+from platform_core.policies.decisions import FinishedRun, PlanSummary, RunResult
 from platform_core.policies.policy import SortRule
 from platform_core.policies.rounds import RECOVER
 from platform_core.resources.warehouse import WarehouseResource
@@ -34,9 +34,9 @@ from platform_core.table_card import count_text
 
 _MOST_TRIES: Final = 20
 _ENDINGS: Final = {
-    dg.DagsterRunStatus.SUCCESS: Ending.DONE,
-    dg.DagsterRunStatus.FAILURE: Ending.FAILED,
-    dg.DagsterRunStatus.CANCELED: Ending.CANCELED,
+    dg.DagsterRunStatus.SUCCESS: RunResult.DONE,
+    dg.DagsterRunStatus.FAILURE: RunResult.FAILED,
+    dg.DagsterRunStatus.CANCELED: RunResult.CANCELED,
 }
 
 
@@ -45,7 +45,7 @@ class _PlannedPartition:
     """Result of planning a due partition, valid while `health` is the table's current health."""
 
     health: weakref.ref[TableHealth]
-    planned: Planned
+    planned: PlanSummary
 
 
 _known: Final[dict[tuple[str, str, bool, SortRule | None], _PlannedPartition]] = {}
@@ -65,7 +65,7 @@ class RunRequestBuilder:
 
         Running tables count, and the expected bytes of runs that sensors started within the last hour.
         """
-        return budget_left(self.instance, policies, self._at_work, wall_ms())
+        return compute_budget(self.instance, policies, self._at_work, wall_ms())
 
     def request_run(
         self, table: OpenTable, subject: Subject, budget: Budget | None = None, *, out_of_time: bool = False
@@ -149,37 +149,37 @@ class RunRequestBuilder:
     def _add_runs(self, history: History, name: str, layout: dg.AssetKey, partition: str | None) -> History:
         """Add what Dagster knows of the partition's checks and runs, and of the table's failures."""
         if name not in self._suspended:
-            self._suspended[name] = suspension(self.instance, name)
+            self._suspended[name] = find_suspension(self.instance, name)
         suspended = self._suspended[name]
         return replace(
             history,
-            blocked=blocking_failure(self.instance, layout, partition),
+            blocked=find_blocking_failure(self.instance, layout, partition),
             at_work=self._at_work.of(name, layout, partition),
             suspended=None if suspended is None else suspended.text(),
         )
 
-    def _add_plan(self, history: History, table: OpenTable, subject: Subject, planned: Planned) -> History:
+    def _add_plan(self, history: History, table: OpenTable, subject: Subject, planned: PlanSummary) -> History:
         """Add the plan and what Dagster knows of its earlier runs."""
         if not planned.hash:
             return replace(history, plan=planned)
         tries = _finished_runs(self.instance, table.name, subject.partition or None, planned.hash)
-        since = resumed_ms(self.instance, table.name) if tries else 0
+        since = read_resume_ms(self.instance, table.name) if tries else 0
         return replace(history, plan=planned, tries=tries, resumed_ms=since)
 
 
-def _summarise_plan(plan: MaintenancePlan, *, full: bool) -> Planned:
+def _summarise_plan(plan: MaintenancePlan, *, full: bool) -> PlanSummary:
     """Return the summary of a plan for decisions. The text of a `full` plan is omitted: the decision already has it."""
     if plan.items and plan.base_snapshot is not None:
         text = "" if full and plan.action != RECOVER else plan_text(plan)
-        return Planned(plan.hash, text=text, cost=plan.estimate.bytes_in, part=plan.action == RECOVER)
-    return Planned("", "; ".join(dict.fromkeys(item.text for item in plan.declined)) or "the plan is empty")
+        return PlanSummary(plan.hash, text=text, cost=plan.estimate.bytes_in, part=plan.action == RECOVER)
+    return PlanSummary("", "; ".join(dict.fromkeys(item.text for item in plan.declined)) or "the plan is empty")
 
 
 def _plan_changes_with_time(store: TableStore) -> bool:
     """Return whether the same files may give another plan later, by time-based rules or the age of rows."""
     options = store.options
     deletes = bool(options.sequence_field) and options.tombstone_retention > 0
-    return ages(store) or deletes or options.get("partition.expiration-time") is not None
+    return depends_on_time(store) or deletes or options.get("partition.expiration-time") is not None
 
 
 def plan_text(plan: MaintenancePlan) -> str:

@@ -48,7 +48,7 @@ def _table_sensor(name: str, description: str, sweep: TableSweep) -> dg.SensorDe
         description=description,
         default_status=dg.DefaultSensorStatus.RUNNING if sweep.settings.sensors_on else dg.DefaultSensorStatus.STOPPED,
     )
-    def look_at_tables(context: dg.SensorEvaluationContext, warehouse: WarehouseResource) -> dg.SensorResult:
+    def decide_tables(context: dg.SensorEvaluationContext, warehouse: WarehouseResource) -> dg.SensorResult:
         return sweep.tick(context, warehouse)
 
-    return look_at_tables
+    return decide_tables

@@ -16,8 +16,8 @@ from lsm_core.clock import SystemClock, utc_text
 from lsm_core.errors import DredgeError, InvalidOption
 from lsm_core.json_reader import parse_json
 from orchestration.sensors.health_reports import AssetEvent, HealthReporter
-from orchestration.sensors.looks import OpenTable, decline_unreadable, open_table
 from orchestration.sensors.run_requests import RunRequestBuilder
+from orchestration.sensors.table_cache import OpenTable, decline_unreadable, open_table
 from platform_core import names
 from platform_core.obstacles import NameCheck
 from platform_core.partitions import usable_keys
@@ -32,7 +32,7 @@ from platform_core.policies import (
     subjects,
 )
 from platform_core.policies.budgets import Budget
-from platform_core.policies.decisions import NOTHING_KNOWN, settle_in_turn
+from platform_core.policies.decisions import NOTHING_KNOWN, decide_in_order
 from platform_core.resources.settings import Settings
 from platform_core.resources.warehouse import WarehouseResource
 from platform_core.table_card import TableCard
@@ -74,7 +74,7 @@ class Cursor:
 
 
 @dataclass
-class TickAnswer:
+class TickResult:
     """Result of a tick for Dagster.
 
     Attributes:
@@ -137,7 +137,7 @@ class TickLog:
         )
 
 
-class _NameTaken(Exception):
+class _NameConflict(Exception):
     """Error: another warehouse reports to the same Dagster instance under the same name."""
 
 
@@ -179,14 +179,14 @@ class TableSweep:
             Runs to start, events to store, partitions to add, and the reasons of all decisions.
         """
         cursor = Cursor.read(context.cursor)
-        stopped = warehouse.replaying()
+        stopped = warehouse.replay_text()
         if stopped is None:
             try:
                 warehouse.time()
             except InvalidOption as error:  # ages are unknown: reported once per tick, not for every table
                 stopped = str(error)
         if stopped is None:
-            stopped = self.name_check.before_a_tick(context.instance, warehouse.path)
+            stopped = self.name_check.refresh_if_old(context.instance, warehouse.path)
         if stopped is not None:
             return _skip_tick(context, stopped, cursor)
         if not self.cards:
@@ -194,15 +194,15 @@ class TableSweep:
                 skip_reason=f"the warehouse {warehouse.path} has no tables yet", cursor=cursor.write()
             )
         policies = self.policies.current()
-        answer = TickAnswer()
+        answer = TickResult()
         # Start where the last tick stopped, so that slow tables do not starve others.
         start = next((index for index, card in enumerate(self.cards) if card.name == cursor.next_table), 0)
         pending = deque([*self.cards[start:], *self.cards[:start]])
         try:
             self._visit_tables(context.instance, warehouse, policies, pending, answer)
             if answer.requests or answer.partitions:
-                stopped = self.name_check.before_an_answer(context.instance, warehouse.path)
-        except _NameTaken as error:
+                stopped = self.name_check.refresh_if_unknown(context.instance, warehouse.path)
+        except _NameConflict as error:
             stopped = str(error)
         if stopped is not None:
             return _skip_tick(context, stopped, cursor)
@@ -225,7 +225,7 @@ class TableSweep:
         warehouse: WarehouseResource,
         policies: Policies,
         pending: deque[TableCard],
-        answer: TickAnswer,
+        answer: TickResult,
     ) -> None:
         """Visit pending tables in turn until the time budget is used up."""
         desk = RunRequestBuilder(instance, warehouse)
@@ -244,7 +244,7 @@ class TableSweep:
             card = pending.popleft()
             table = self._visit(desk, catalog, card, policies, answer)
             visited += 1
-            if table is None or self.reporter is None or not self.reporter.has_news(table):
+            if table is None or self.reporter is None or not self.reporter.has_changes(table):
                 continue
             news_since = news_since if news else now
             news.append(table)
@@ -268,15 +268,15 @@ class TableSweep:
         """Yield the new events of tables.
 
         Raises:
-            _NameTaken: another warehouse has the name; raised before any event counts as reported.
+            _NameConflict: another warehouse has the name; raised before any event counts as reported.
         """
         reports = reporter.last_reports(tables, instance)
-        other = self.name_check.learn(reports.other_warehouse())
+        other = self.name_check.store_answer(reports.other_warehouse())
         if other is not None:
-            raise _NameTaken(other)
+            raise _NameConflict(other)
         yield from reporter.events(tables, reports)
 
-    def _request_within(self, desk: RunRequestBuilder, policies: Policies, answer: TickAnswer, until: float) -> None:
+    def _request_within(self, desk: RunRequestBuilder, policies: Policies, answer: TickResult, until: float) -> None:
         """Request runs for due work within the budgets, the most useful first; decline the rest with its numbers."""
         if not answer.due:
             return
@@ -291,12 +291,12 @@ class TableSweep:
             answer.requests += [request] if request is not None else []
             return final
 
-        final = settle_in_turn((decision for _, _, decision in answer.due), desk.budget(policies), settle)
+        final = decide_in_order((decision for _, _, decision in answer.due), desk.budget(policies), settle)
         for name in dict.fromkeys(table.name for table, _, _ in answer.due):
             answer.lines += decision_lines([decision for decision in final if decision.table == name])
 
     def _visit(
-        self, desk: RunRequestBuilder, catalog: Catalog | None, card: TableCard, policies: Policies, answer: TickAnswer
+        self, desk: RunRequestBuilder, catalog: Catalog | None, card: TableCard, policies: Policies, answer: TickResult
     ) -> OpenTable | None:
         """Decide about every partition of one table and add the results to `answer`.
 

@@ -19,16 +19,16 @@ from lsm_core.maintenance import CheckLimits
 from lsm_core.maintenance.checks.layout_condition import Condition, judge_file_size, judge_small_files
 from lsm_core.maintenance.history_health import HistoryDebt, history_debt
 from orchestration.sensors.alert_channels import Alert, Channel, channels_from, deliver
-from orchestration.sensors.looks import OpenTable, open_table, wall_ms
+from orchestration.sensors.table_cache import OpenTable, open_table, wall_ms
 from orchestration.sensors.table_sweep import Cursor
 from platform_core import names
-from platform_core.obstacles import failed_checks, suspensions
+from platform_core.obstacles import find_failed_checks, list_suspensions
 from platform_core.policies import Decision, Policy, PolicySource, Reason
 from platform_core.policies.decisions import due_work
 from platform_core.policies.findings import (
+    AlertCondition,
     Finding,
     Severity,
-    Trouble,
     find_backlog,
     find_history,
     find_late_data,
@@ -135,7 +135,7 @@ class Watch:
             The findings as lines of the tick, and an observation of each layout whose findings changed.
         """
         state = _read_channels(context.cursor)
-        stopped = warehouse.replaying()
+        stopped = warehouse.replay_text()
         if stopped is None:
             try:
                 warehouse.time()
@@ -153,7 +153,9 @@ class Watch:
             self.findings_by_table[card.name] = self._visit(warehouse, card, policies.of(card.name))
             visited += 1
         trouble = (
-            [Finding("the policy file", Trouble.POLICIES, Severity.ERROR, policies.trouble)] if policies.trouble else []
+            [Finding("the policy file", AlertCondition.POLICIES, Severity.ERROR, policies.trouble)]
+            if policies.trouble
+            else []
         )
         table_findings = [finding for card in self.cards for finding in self.findings_by_table.get(card.name, ())]
         findings = [*trouble, *self._find_in_dagster(context.instance, warehouse), *table_findings]
@@ -184,7 +186,7 @@ class Watch:
         if isinstance(table, Decision):
             if table.reason is not Reason.UNREADABLE:
                 return []
-            return [Finding(card.name, Trouble.UNREADABLE, Severity.ERROR, table.text)]
+            return [Finding(card.name, AlertCondition.UNREADABLE, Severity.ERROR, table.text)]
         now = table.store.clock.now_ms()
         states, append_only = table.health.partitions, table.facts.append_only
         try:
@@ -196,7 +198,7 @@ class Watch:
             ]
             return [*findings, *find_history(table.name, self._read_debt(table, now), policy, now)]
         except Exception as error:  # noqa: BLE001  (one table stops no other)
-            return [Finding(card.name, Trouble.UNREADABLE, Severity.ERROR, f"{type(error).__name__}: {error}")]
+            return [Finding(card.name, AlertCondition.UNREADABLE, Severity.ERROR, f"{type(error).__name__}: {error}")]
 
     def _read_debt(self, table: OpenTable, now_ms: int) -> HistoryDebt:
         version = (table.health.snapshot, table.health.commit)
@@ -209,13 +211,13 @@ class Watch:
 
     def _find_in_dagster(self, instance: dg.DagsterInstance, warehouse: WarehouseResource) -> Iterator[Finding]:
         """Yield the findings that Dagster knows: suspended tables, failed blocking checks and silent sensors."""
-        for table, suspended in sorted(suspensions(instance).items()):
-            yield Finding(table, Trouble.SUSPENDED, Severity.ERROR, suspended.text())
+        for table, suspended in sorted(list_suspensions(instance).items()):
+            yield Finding(table, AlertCondition.SUSPENDED, Severity.ERROR, suspended.text())
         layouts = {card.name: names.layout_key(warehouse.path, card.name) for card in self.cards}
-        for table, text in sorted(failed_checks(instance, layouts).items()):
+        for table, text in sorted(find_failed_checks(instance, layouts).items()):
             yield Finding(
                 table,
-                Trouble.BLOCKED,
+                AlertCondition.BLOCKED,
                 Severity.ERROR,
                 f"{text}; no run starts and nothing expires until the check passes again",
             )
@@ -227,7 +229,7 @@ class Watch:
             limit = max(_SILENT_INTERVALS * (getattr(state.instigator_data, "min_interval", 0) or 0), _SILENT_SECONDS)
             if now - ticked >= limit:
                 text = f"its last tick was at {utc_text(int(ticked * 1000))} UTC, more than {limit // 60:.0f} min ago"
-                yield Finding(f"sensor {state.name}", Trouble.SENSOR, Severity.ERROR, text)
+                yield Finding(f"sensor {state.name}", AlertCondition.SENSOR, Severity.ERROR, text)
 
     # -- telling -------------------------------------------------------------------------------------------------------
 
@@ -352,7 +354,7 @@ def watch_sensor(
         description=DESCRIPTION,
         default_status=dg.DefaultSensorStatus.RUNNING if settings.sensors_on else dg.DefaultSensorStatus.STOPPED,
     )
-    def look_for_trouble(context: dg.SensorEvaluationContext, warehouse: WarehouseResource) -> dg.SensorResult:
+    def watch_tables(context: dg.SensorEvaluationContext, warehouse: WarehouseResource) -> dg.SensorResult:
         return watch.tick(context, warehouse)
 
-    return look_for_trouble
+    return watch_tables

@@ -9,18 +9,26 @@ from pathlib import Path
 from typing import Final
 
 from assets.demo import carrier_totals, marts
-from assets.demo.answers import (
-    DIRT,
-    NOTHING,
-    Answer,
-    answer_of,
-    compacted_answer_of,
-    dirt_of,
-    expected,
-    expected_after_expiry,
+from assets.demo.checksums import (
+    EMPTY,
+    SOURCE_ERRORS,
+    TableChecksum,
+    checksum_of,
+    compacted_checksum_of,
+    count_source_errors,
+    expected_checksum,
+    expected_checksum_after_expiry,
 )
 from assets.demo.expected_decisions import PAUSE, expected_alerts, expected_decisions
-from assets.demo.outcomes import EXPIRED_SNAPSHOTS, EXPIRY, HELD, changes, expiry_of, held_of, outcomes_due
+from assets.demo.outcomes import (
+    EXPIRED_SNAPSHOTS,
+    EXPIRY,
+    TAG_HOLD,
+    expected_outcomes,
+    find_expiry,
+    find_held_files,
+    measure_changes,
+)
 from assets.demo.replay import REFILE_JOB, REPLAY_JOB, describe_batches
 from assets.demo.replay_clock import RETENTION_MS, TICKS, Tick
 from assets.demo.tables import FLIGHT_STATUS, PLANES, TABLES, WEATHER, DemoTable
@@ -43,7 +51,7 @@ _TICKS_BACK: Final = 200
 
 
 @dataclass(frozen=True)
-class Finding:
+class Comparison:
     """One comparison with the reference."""
 
     statement: str
@@ -70,12 +78,12 @@ class Story:
     warehouse: WarehouseResource
     clock: FileClock
     say: Callable[[str], None]
-    findings: list[Finding] = field(default_factory=list)
+    findings: list[Comparison] = field(default_factory=list)
     shown: set[str] = field(default_factory=set)
-    _answers: dict[tuple[str, int], Answer] = field(default_factory=dict)
+    _checksums: dict[tuple[str, int], TableChecksum] = field(default_factory=dict)
 
     @property
-    def failed(self) -> list[Finding]:
+    def failed(self) -> list[Comparison]:
         """Comparisons that failed."""
         return [finding for finding in self.findings if not finding.ok]
 
@@ -86,67 +94,67 @@ class Story:
             # Sensors answer from this time on, shortly before Dagster records the end of the run.
             replayed_seconds = Path(self.warehouse.replay_state).stat().st_mtime
             suites = self.client.launch(names.EXPECTATIONS_JOB) if tick is TICKS[-1] else None
-            self._tick(tick, replayed_seconds)
+            self._play_tick(tick, replayed_seconds)
             if suites is not None:
-                self._finished(suites)
+                self._wait_until_finished(suites)
                 self.say("     great-expectations: the suites of all tables ran")
-        self._hold_marts()
-        self._retain()
+        self._compare_marts()
+        self._run_retention()
         self._compact_totals()
-        self._look_on()
+        self._check_self_compaction()
 
-    def _tick(self, tick: Tick, start_seconds: float) -> None:
+    def _play_tick(self, tick: Tick, start_seconds: float) -> None:
         # The newest snapshot that the replay wrote to each table: compactions may already run.
         stores = {table.name: self.warehouse.store(table.identifier) for table in TABLES}
         written = {name: data_version(store, snapshots.latest_id(store) or 0) or 0 for name, store in stores.items()}
-        due = self._due(written)
-        self._hold_answers(tick.name, "as written", written)
-        first = {sensor: self._answer_after(sensor, start_seconds) for sensor in SENSORS}
-        self._hold_alerts(tick.name, start_seconds)
+        due = self._find_due_work(written)
+        self._compare_checksums(tick.name, "as written", written)
+        first = {sensor: self._find_tick_with_data(sensor, start_seconds) for sensor in SENSORS}
+        self._compare_alerts(tick.name, start_seconds)
         runs = self._wait_for_runs(start_seconds)
         self.say(f"{tick.name}   {describe_batches(tick)}: {len(runs)} runs")
         for run in sorted(runs, key=lambda item: item.created):
             self.say(f"     {_subject(run)}: {run.tags[names.TAG_REASON]}")
-        self._hold_decisions(tick.name, first, due, runs)
+        self._compare_decisions(tick.name, first, due, runs)
         if runs:
-            newest = self._newest()
-            self._hold_outcomes(tick.name, written, newest)
-            self._hold_answers(tick.name, "after maintenance", newest)
+            newest = self._newest_snapshots()
+            self._compare_outcomes(tick.name, written, newest)
+            self._compare_checksums(tick.name, "after maintenance", newest)
             self._wait_for_quiet(max(run.ended or start_seconds for run in runs))
-            self._hold_recovery(tick.name)
-        if tick.name == HELD.tick:
-            tag_result = self.warehouse.table(FLIGHT_STATUS.identifier).create_tag(HELD.tag)
-            self._hold(
-                f"{tick.name}: tag {HELD.tag} of {HELD.table} names snapshot {HELD.snapshot}",
-                tag_result.tagged == HELD.snapshot,
+            self._check_recovery(tick.name)
+        if tick.name == TAG_HOLD.tick:
+            tag_result = self.warehouse.table(FLIGHT_STATUS.identifier).create_tag(TAG_HOLD.tag)
+            self._record(
+                f"{tick.name}: tag {TAG_HOLD.tag} of {TAG_HOLD.table} names snapshot {TAG_HOLD.snapshot}",
+                tag_result.tagged == TAG_HOLD.snapshot,
                 f"it names {tag_result.tagged}",
             )
-            self.say(f"     {HELD.table}: tag {HELD.tag} set on snapshot {tag_result.tagged}")
-        self._hold_dirt(tick.name)
-        self._hold_totals(tick.name)
+            self.say(f"     {TAG_HOLD.table}: tag {TAG_HOLD.tag} set on snapshot {tag_result.tagged}")
+        self._compare_source_errors(tick.name)
+        self._check_totals(tick.name)
 
     # -- waiting ---------------------------------------------------------------------------------------------------
 
     def _run(self, job: str, run_config: Mapping[str, object] | None = None) -> Run:
-        return self._finished(self.client.launch(job, run_config=run_config))
+        return self._wait_until_finished(self.client.launch(job, run_config=run_config))
 
-    def _finished(self, run_id: str) -> Run:
-        for _ in _until(f"the end of run {run_id[:8]}"):
+    def _wait_until_finished(self, run_id: str) -> Run:
+        for _ in _poll(f"the end of run {run_id[:8]}"):
             finished_run = next((run for run in self.client.runs() if run.run_id == run_id), None)
             if finished_run is not None and finished_run.finished:
-                return self._succeeded(finished_run)
+                return self._require_success(finished_run)
         raise AssertionError
 
-    def _succeeded(self, run: Run) -> Run:
+    def _require_success(self, run: Run) -> Run:
         if run.status != "SUCCESS":
             raise PlatformFailed(f"run {run.run_id[:8]} of {run.job}", f"it ended as {run.status}")
         return run
 
-    def _tick_after(self, sensor: str, moment: float) -> SensorTick:
+    def _find_tick_after(self, sensor: str, moment: float) -> SensorTick:
         """Return the first whole tick of a sensor that began after a time (epoch seconds)."""
         return self._first_tick(sensor, lambda tick: tick.started > moment)
 
-    def _answer_after(self, sensor: str, replayed: float) -> SensorTick:
+    def _find_tick_with_data(self, sensor: str, replayed: float) -> SensorTick:
         """Return the first tick of a sensor that saw the replayed data.
 
         It ended after the replay, and the replay did not pause it.
@@ -157,7 +165,7 @@ class Story:
 
     def _first_tick(self, sensor: str, wanted: Callable[[SensorTick], bool]) -> SensorTick:
         """Return the first ended tick that matches, with its log. Raises PlatformFailed if it failed."""
-        for _ in _until(f"a tick of {sensor}"):
+        for _ in _poll(f"a tick of {sensor}"):
             ticks = self.client.ticks(sensor, _TICKS_BACK, with_logs=False)
             done = [tick for tick in ticks if tick.ended is not None and wanted(tick)]
             if done and done[-1].status == "FAILURE":
@@ -169,10 +177,10 @@ class Story:
     def _wait_for_runs(self, since: float) -> list[Run]:
         ended = -1
         while True:  # a busy machine is slow, not stuck: the deadline restarts with every run that ends
-            for _ in _until("the end of the maintenance runs"):
+            for _ in _poll("the end of the maintenance runs"):
                 runs = [run for run in self.client.runs() if names.table_of(run.tags) and run.created > since]
                 if all(run.finished for run in runs):
-                    return [self._succeeded(run) for run in runs]
+                    return [self._require_success(run) for run in runs]
                 before, ended = ended, sum(run.finished for run in runs)
                 if ended > before:
                     break
@@ -180,19 +188,19 @@ class Story:
     def _wait_for_quiet(self, since: float) -> None:
         """Wait until both sensors have ticked again without requesting runs."""
         for sensor in SENSORS:
-            while self._tick_after(sensor, since).run_ids:
+            while self._find_tick_after(sensor, since).run_ids:
                 self._wait_for_runs(since)
                 since = time.time()
 
     # -- holding to the reference ----------------------------------------------------------------------------------
 
-    def _hold(self, statement: str, ok: bool, detail: str = "", *, in_reference: bool = True) -> None:
-        self.findings.append(Finding(statement, ok, "" if ok else detail, in_reference))
+    def _record(self, statement: str, ok: bool, detail: str = "", *, in_reference: bool = True) -> None:
+        self.findings.append(Comparison(statement, ok, "" if ok else detail, in_reference))
         if not ok:
             self.say(f"     WRONG: {statement}: {detail}")
 
-    def _hold_answers(
-        self, tick: str, when: str, versions: Mapping[str, int], exceptions: Mapping[str, Answer] | None = None
+    def _compare_checksums(
+        self, tick: str, when: str, versions: Mapping[str, int], exceptions: Mapping[str, TableChecksum] | None = None
     ) -> None:
         """Compare the content of the tables in these snapshots.
 
@@ -203,76 +211,81 @@ class Story:
             exceptions: expected answers by table that replace those of the tick.
         """
         for table in TABLES:
-            reference, version = (exceptions or {}).get(table.name) or expected(table.name, tick), versions[table.name]
+            reference, version = (
+                (exceptions or {}).get(table.name) or expected_checksum(table.name, tick),
+                versions[table.name],
+            )
             if table.hides_level0 and table.name not in self.shown:
-                answer = self._answer(table, version)
-                self._hold(
-                    f"{tick}: {table.name} {when} shows readers nothing yet", answer == NOTHING, f"found {answer}"
+                answer = self._read_checksum(table, version)
+                self._record(
+                    f"{tick}: {table.name} {when} shows readers nothing yet", answer == EMPTY, f"found {answer}"
                 )
-                answer = compacted_answer_of(self.warehouse.table(table.identifier), version)
+                answer = compacted_checksum_of(self.warehouse.table(table.identifier), version)
             else:
-                answer = self._answer(table, version)
-            self._hold(
+                answer = self._read_checksum(table, version)
+            self._record(
                 f"{tick}: {table.name} {when} says {reference.rows:,} rows, {reference.checksum}",
                 answer == reference,
                 f"found {answer}",
             )
 
-    def _answer(self, table: DemoTable, version: int) -> Answer:
+    def _read_checksum(self, table: DemoTable, version: int) -> TableChecksum:
         """Return the content of a snapshot; it is cached because a snapshot does not change until it expires."""
-        if (table.name, version) not in self._answers:
+        if (table.name, version) not in self._checksums:
             opened = self.warehouse.table(table.identifier)
-            self._answers[table.name, version] = answer_of(opened.to_arrow(snapshot_id=version))
-        return self._answers[table.name, version]
+            self._checksums[table.name, version] = checksum_of(opened.to_arrow(snapshot_id=version))
+        return self._checksums[table.name, version]
 
-    def _newest(self) -> dict[str, int]:
+    def _newest_snapshots(self) -> dict[str, int]:
         """Return the newest snapshot of each table."""
         return {table.name: snapshots.latest_id(self.warehouse.store(table.identifier)) or 0 for table in TABLES}
 
-    def _hold_outcomes(self, tick: str, before: Mapping[str, int], newest: Mapping[str, int]) -> None:
+    def _compare_outcomes(self, tick: str, before: Mapping[str, int], newest: Mapping[str, int]) -> None:
         """Compare the changes of the tables since the tick began with those of the scenario."""
         for table in TABLES:
             store = self.warehouse.store(table.identifier)
-            table_changes = changes(table.name, store, before[table.name], newest[table.name])
-            due = outcomes_due(tick)[table.name]
+            table_changes = measure_changes(table.name, store, before[table.name], newest[table.name])
+            due = expected_outcomes(tick)[table.name]
             self.shown |= {table.name} if table_changes else set()
             unexpected = {item.subject: item for item in table_changes}
             for item in due:
                 change = unexpected.pop(item.subject, None)
-                ok = change is not None and item.agrees(change)
-                self._hold(f"{tick}: {item.text()}", ok, f"found {change.text() if change else 'it unchanged'}")
+                ok = change is not None and item.matches(change)
+                self._record(f"{tick}: {item.text()}", ok, f"found {change.text() if change else 'it unchanged'}")
                 if ok and change is not None:
                     self.say(f"     {change.text()}")
             extra = "; ".join(item.text() for item in unexpected.values())
-            self._hold(f"{tick}: nothing else of {table.name} was touched", not unexpected, extra)
+            self._record(f"{tick}: nothing else of {table.name} was touched", not unexpected, extra)
 
-    def _hold_alerts(self, tick: str, since: float) -> None:
+    def _compare_alerts(self, tick: str, since: float) -> None:
         """Compare the level-0 alert that the sensor reported without a run."""
         for alert in expected_alerts(tick):
-            results = [item for item in self._alerts(alert.table) if item.time >= int(since)]
+            results = [item for item in self._read_alerts(alert.table) if item.time >= int(since)]
             first = results[-1] if results else None
             severity = None if first is None or first.passed else first.severity
             ok = first is not None and (first.description, severity) == (alert.text, alert.severity)
-            self._hold(f"{tick}: {alert.table}: {alert.text}", ok and not (first and first.run_id), f"it said {first}")
+            self._record(
+                f"{tick}: {alert.table}: {alert.text}", ok and not (first and first.run_id), f"it said {first}"
+            )
 
-    def _hold_recovery(self, tick: str) -> None:
+    def _check_recovery(self, tick: str) -> None:
         """Check that a critical alert overrode the pause and is over afterwards."""
         for alert in expected_alerts(tick):
             if alert.level != "CRITICAL":
                 continue
-            newest = self._alerts(alert.table)[0]
-            self._hold(
+            newest = self._read_alerts(alert.table)[0]
+            self._record(
                 f"{tick}: {alert.table}: the alert is over after the recovery", newest.passed, f"it says {newest}"
             )
-            shown, why = expected(alert.table, tick).rows, alert.text.partition(";")[0]
+            shown, why = expected_checksum(alert.table, tick).rows, alert.text.partition(";")[0]
             self.say(f"     {alert.table}: {why}: pause ({PAUSE}) overridden; visible rows 0 -> {shown:,}")
 
-    def _alerts(self, table: str) -> list[CheckResult]:
+    def _read_alerts(self, table: str) -> list[CheckResult]:
         identifier = next(item.identifier for item in TABLES if item.name == table)
         layout = names.layout_key(self.warehouse.path, identifier)
         return self.client.check_results(layout.path, names.BACKLOG_CHECK)
 
-    def _due(self, versions: Mapping[str, int]) -> set[tuple[str, str]]:
+    def _find_due_work(self, versions: Mapping[str, int]) -> set[tuple[str, str]]:
         """Return the tables and partitions that their own rules would compact in these snapshots, from metadata."""
         # The rules of tables that a policy holds back do not count.
         paused = {alert.table for alert in expected_alerts(TICKS[0].name)}
@@ -287,7 +300,7 @@ class Story:
             if bucket.cost_minor
         }
 
-    def _hold_decisions(
+    def _compare_decisions(
         self, tick: str, ticks: dict[str, SensorTick], due: set[tuple[str, str]], runs: Sequence[Run]
     ) -> None:
         # One sensor's run may be done before the other one looks.
@@ -296,36 +309,36 @@ class Story:
             sensor_tick = ticks[item.sensor]
             compacting = item.subject in started and started[item.subject] < (sensor_tick.ended or 0.0)
             is_logged = any(item.matches(line, compacting=compacting) for line in sensor_tick.text.splitlines())
-            self._hold(f"{tick}: {item.subject}: {item.words}", is_logged, "no such line on the tick")
+            self._record(f"{tick}: {item.subject}: {item.words}", is_logged, "no such line on the tick")
         keys = {key.partition("@")[0] for key in ticks[names.SORTED_RUN_SENSOR].run_keys}
         expected_keys = {f"{table}/{partition}" if partition else table for table, partition in due}
         expected_keys |= {item.subject for item in expected_decisions(tick) if item.words.startswith("run (recovery)")}
-        self._hold(
+        self._record(
             f"{tick}: sorted_run starts {', '.join(sorted(expected_keys)) or 'nothing'}",
             keys == expected_keys,
             f"it started {sorted(keys)}",
         )
 
-    def _retain(self) -> None:
+    def _run_retention(self) -> None:
         before = {table.identifier: len(self.warehouse.table(table.identifier).snapshots()) for table in TABLES}
-        files = self._files()
+        files = self._list_files()
         self._run(names.RETENTION_JOB)
-        deleted = files - self._files()
-        self._hold(
+        deleted = files - self._list_files()
+        self._record(
             "T3: expiring deletes no file yet: they wait for their grace", not deleted, f"{len(deleted)} are gone"
         )
         for table in TABLES:
             remaining = len(self.warehouse.table(table.identifier).snapshots())
             extra_commits = table.name == WEATHER.name  # the commit that drops its months
             expired, due = before[table.identifier] + extra_commits - remaining, EXPIRED_SNAPSHOTS[table.name]
-            self._hold(f"T3: {due} snapshots of {table.name} expire", expired == due, f"{expired} did")
-        expiry = expiry_of(self.warehouse.table(WEATHER.identifier))
-        self._hold(f"T3: {EXPIRY.text()}", expiry == EXPIRY, f"found {expiry}")
+            self._record(f"T3: {due} snapshots of {table.name} expire", expired == due, f"{expired} did")
+        expiry = find_expiry(self.warehouse.table(WEATHER.identifier))
+        self._record(f"T3: {EXPIRY.text()}", expiry == EXPIRY, f"found {expiry}")
         self.say(f"     {EXPIRY.text()}")
-        held = held_of(self.warehouse.table(FLIGHT_STATUS.identifier))
-        self._hold(
-            f"T3: {HELD.held} data files of {HELD.table}/{HELD.partition} stay: {HELD.holder}",
-            len(held) == HELD.held and all(path.startswith(f"{HELD.partition}/") for path in held),
+        held = find_held_files(self.warehouse.table(FLIGHT_STATUS.identifier))
+        self._record(
+            f"T3: {TAG_HOLD.held} data files of {TAG_HOLD.table}/{TAG_HOLD.partition} stay: {TAG_HOLD.holder}",
+            len(held) == TAG_HOLD.held and all(path.startswith(f"{TAG_HOLD.partition}/") for path in held),
             f"it holds {held}",
         )
         self.clock.set(RETENTION_MS)
@@ -333,38 +346,46 @@ class Story:
         for table in TABLES:
             remaining = len(self.warehouse.table(table.identifier).snapshots())
             kept = min(before[table.identifier], _KEPT_SNAPSHOTS)
-            self._hold(f"T4: {table.name} keeps {kept} snapshots", remaining == kept, f"it has {remaining}")
-        freed = files - self._files()
-        self._hold_freed(freed, held)
+            self._record(f"T4: {table.name} keeps {kept} snapshots", remaining == kept, f"it has {remaining}")
+        freed = files - self._list_files()
+        self._check_deleted_files(freed, held)
         self.say(
             f"T4   retention: {sum(before.values())} snapshots before, "
             f"{len(freed)} data and manifest files deleted after their grace"
         )
-        self._answers.clear()
-        self._hold_answers(TICKS[-1].name, "after retention", self._newest(), {WEATHER.name: expected_after_expiry()})
+        self._checksums.clear()
+        self._compare_checksums(
+            TICKS[-1].name,
+            "after retention",
+            self._newest_snapshots(),
+            {WEATHER.name: expected_checksum_after_expiry()},
+        )
 
-    def _hold_freed(self, freed: set[str], held: Sequence[str]) -> None:
+    def _check_deleted_files(self, freed: set[str], held: Sequence[str]) -> None:
         """Check which data files were deleted with the expired snapshots, and that the tag still reads its rows."""
         for table in TABLES:
             root = self.warehouse.store(table.identifier).root
             deleted = sum(path.startswith(f"{root}/") and "/data-" in path for path in freed)
-            due = HELD.deleted if table.name == HELD.table else 0
-            self._hold(
+            due = TAG_HOLD.deleted if table.name == TAG_HOLD.table else 0
+            self._record(
                 f"T4: {due} data files of {table.name} are deleted after their grace", deleted == due, f"{deleted} are"
             )
-        status_table, reference = self.warehouse.table(FLIGHT_STATUS.identifier), expected(HELD.table, HELD.tick)
-        answer = answer_of(status_table.to_arrow(tag=HELD.tag))
-        self._hold(
-            f"T4: tag {HELD.tag} says {reference.rows:,} rows, {reference.checksum}",
+        status_table, reference = (
+            self.warehouse.table(FLIGHT_STATUS.identifier),
+            expected_checksum(TAG_HOLD.table, TAG_HOLD.tick),
+        )
+        answer = checksum_of(status_table.to_arrow(tag=TAG_HOLD.tag))
+        self._record(
+            f"T4: tag {TAG_HOLD.tag} says {reference.rows:,} rows, {reference.checksum}",
             answer == reference,
             f"it says {answer}",
         )
         self.say(
-            f"     {HELD.table}: {HELD.deleted} data files deleted, {len(held)} {HELD.holder}, "
+            f"     {TAG_HOLD.table}: {TAG_HOLD.deleted} data files deleted, {len(held)} {TAG_HOLD.holder}, "
             f"which still reads {answer.rows:,} rows"
         )
 
-    def _hold_marts(self) -> None:
+    def _compare_marts(self) -> None:
         """Check that the marts answer from the maintained tables as the source does."""
         self._run(marts.JOB)
         answers: dict[str, marts.Rows] = {}
@@ -372,43 +393,43 @@ class Story:
             answers |= self.client.json_metadata(mart.key.path, marts.ROWS) or {}
         for question, rows in marts.expected_answers().items():
             answer = answers.pop(question, None)
-            self._hold(f"T3: {question}: {rows}", answer == rows, f"the mart says {answer}")
-        self._hold("T3: the marts answer nothing else", not answers, f"{sorted(answers)}")
+            self._record(f"T3: {question}: {rows}", answer == rows, f"the mart says {answer}")
+        self._record("T3: the marts answer nothing else", not answers, f"{sorted(answers)}")
         self.say(
             f"     marts: {', '.join(mart.name for mart in marts.MARTS)} "
             f"answer {len(marts.expected_answers())} questions"
         )
 
-    def _hold_dirt(self, tick: str) -> None:
+    def _compare_source_errors(self, tick: str) -> None:
         """Check that maintenance neither adds nor removes dirt of the source, except with expired months."""
-        dirt, reference = dirt_of(self.warehouse.table(WEATHER.identifier)), DIRT[tick]
+        dirt, reference = count_source_errors(self.warehouse.table(WEATHER.identifier)), SOURCE_ERRORS[tick]
         winds, hours = reference.impossible_winds, reference.repeated_hours
         text = f"{winds} impossible winds and {hours} repeated hours, as in its source"
-        self._hold(f"{tick}: weather has {text}", dirt == reference, f"found {dirt}")
+        self._record(f"{tick}: weather has {text}", dirt == reference, f"found {dirt}")
 
     def _compact_totals(self) -> None:
         """Compact the rest of the aggregates' level 0 as a person would, so that the stream reads it."""
         name = carrier_totals.TABLE
         config = {"ops": {names.node_name(self.warehouse.path, name): {"config": {"full": True}}}}
-        self._finished(
+        self._wait_until_finished(
             self.client.launch(ASSET_JOB, run_config=config, assets=[names.layout_key(self.warehouse.path, name).path])
         )
-        self._hold_totals("T4")
+        self._check_totals("T4")
 
-    def _hold_totals(self, tick: str) -> None:
+    def _check_totals(self, tick: str) -> None:
         """Check the stream's running totals against the compacted table, or the whole table if level 0 is empty."""
         table = self.warehouse.table(carrier_totals.TABLE)
         path = carrier_totals.progress_path(self.warehouse)
-        for _ in _until(f"the stream of {carrier_totals.TABLE}"):
+        for _ in _poll(f"the stream of {carrier_totals.TABLE}"):
             runs = [run for run in self.client.runs() if run.job == carrier_totals.NAME]
-            ended = [self._succeeded(run) for run in runs if run.finished]
+            ended = [self._require_success(run) for run in runs if run.finished]
             following = carrier_totals.read_progress(path).following
             if len(ended) == len(runs) and carrier_totals.newest_change(table, following) is None:
                 break
         kept = carrier_totals.read_progress(path)
         compacted = carrier_totals.compacted_totals(self.warehouse.catalog(), kept.following)
         flights = f"{sum(kept.totals['flights'].to_pylist()):,} flights"
-        self._hold(
+        self._record(
             f"{tick}: the stream's running totals, {flights}, are those of the compacted carrier_daily",
             kept.totals.equals(compacted) and kept.totals.num_rows > 0,
             f"{kept.totals.to_pylist()} is not {compacted.to_pylist()}",
@@ -416,7 +437,7 @@ class Story:
         waiting = sum(bucket.level0_files for bucket in table.health())
         if not waiting:  # the compaction covered everything, so the job and its check have run
             whole = carrier_totals.totals_of(table.to_arrow())
-            self._hold(
+            self._record(
                 f"{tick}: the stream's running totals, {flights}, are those of all of carrier_daily",
                 kept.totals.equals(whole),
                 f"{kept.totals.to_pylist()} is not {whole.to_pylist()}",
@@ -425,12 +446,12 @@ class Story:
                 carrier_totals.totals_key(self.warehouse.path).path, carrier_totals.CHECK
             )
             check_text = f"it says {checks[0] if checks else 'nothing'}"
-            self._hold(f"{tick}: {carrier_totals.CHECK} passes", bool(checks) and checks[0].passed, check_text)
+            self._record(f"{tick}: {carrier_totals.CHECK} passes", bool(checks) and checks[0].passed, check_text)
         self.say(
             f"     stream of carrier_daily: {flights} in its running totals; {waiting} level-0 files wait to be told"
         )
 
-    def _look_on(self) -> None:
+    def _check_self_compaction(self) -> None:
         """Check the table that looks after itself: at a fifth commit its writer compacts, the platform watches."""
         table = self.warehouse.table(PLANES.identifier)
         before, first = health(table.store), snapshots.latest_id(table.store) or 0
@@ -439,35 +460,37 @@ class Story:
         store = self.warehouse.store(PLANES.identifier)
         after, kinds = health(store), [str(snapshots.read(store, first + step).commit_kind) for step in (1, 2)]
         runs, layout = before[0].sorted_runs + 1, (after[0].sorted_runs, after[0].deletes)
-        self._hold_beyond(
+        self._record_extra(
             f"{PLANES.name}: its own writer compacts {runs} -> 1 sorted runs after the write, no delete is left",
             kinds == ["APPEND", "COMPACT"] and layout == (1, 0),
             f"snapshots {kinds}, sorted runs and deletes {layout}",
         )
         right, answer = (
-            expected(PLANES.name, TICKS[-1].name),
-            answer_of(self.warehouse.table(PLANES.identifier).to_arrow()),
+            expected_checksum(PLANES.name, TICKS[-1].name),
+            checksum_of(self.warehouse.table(PLANES.identifier).to_arrow()),
         )
-        self._hold_beyond(
+        self._record_extra(
             f"{PLANES.name} says {right.rows:,} rows, {right.checksum}", answer == right, f"found {answer}"
         )
-        tick = self._answer_after(names.SORTED_RUN_SENSOR, written)
+        tick = self._find_tick_with_data(names.SORTED_RUN_SENSOR, written)
         tick_line = next(
             (line for line in tick.text.splitlines() if line.startswith(f"{PLANES.identifier}: ")), "nothing"
         )
-        self._hold_beyond(f"the tick says of {PLANES.name}: {WATCHING}", WATCHING in tick_line, f"it says {tick_line}")
+        self._record_extra(f"the tick says of {PLANES.name}: {WATCHING}", WATCHING in tick_line, f"it says {tick_line}")
         ours = [run.run_id[:8] for run in self.client.runs() if names.table_of(run.tags) == PLANES.identifier]
-        self._hold_beyond(f"the platform started no run for {PLANES.name} all year", not ours, f"it started {ours}")
-        self._finished(self.client.launch(ASSET_JOB, assets=[marts.FLEET.key.path]))  # its table has a new commit
+        self._record_extra(f"the platform started no run for {PLANES.name} all year", not ours, f"it started {ours}")
+        self._wait_until_finished(
+            self.client.launch(ASSET_JOB, assets=[marts.FLEET.key.path])
+        )  # its table has a new commit
         self.say(f"     {PLANES.name} looks after itself: it is not write-only. A fifth commit arrived, and its writer")
         self.say(
             f"     compacted {runs} -> {layout[0]} sorted runs; the platform watches: {tick_line.partition('): ')[2]}"
         )
 
-    def _hold_beyond(self, statement: str, ok: bool, detail: str) -> None:
-        self._hold(f"T4: {statement}", ok, detail, in_reference=False)
+    def _record_extra(self, statement: str, ok: bool, detail: str) -> None:
+        self._record(f"T4: {statement}", ok, detail, in_reference=False)
 
-    def _files(self) -> set[str]:
+    def _list_files(self) -> set[str]:
         """Return the data and manifest files in the demo's tables, live or not."""
         paths = set()
         for table in TABLES:
@@ -488,7 +511,7 @@ def _subject(run: Run) -> str:
     return str(table) if partition is None else f"{table}/{partition}"
 
 
-def _until(awaited: str) -> Iterator[None]:
+def _poll(awaited: str) -> Iterator[None]:
     """Yield every half second until the deadline, then raise PlatformFailed."""
     deadline = time.monotonic() + _PATIENCE_S
     while time.monotonic() < deadline:
@@ -497,7 +520,7 @@ def _until(awaited: str) -> Iterator[None]:
     raise PlatformFailed(awaited, f"nothing happened within {_PATIENCE_S} s")
 
 
-def summary(findings: Sequence[Finding]) -> str:
+def summary(findings: Sequence[Comparison]) -> str:
     """Return one line: how many things were held to the reference and how many did not hold."""
     known = [finding for finding in findings if finding.in_reference]
     beyond = [finding for finding in findings if not finding.in_reference]
@@ -505,6 +528,6 @@ def summary(findings: Sequence[Finding]) -> str:
     return f"{text}; {len(beyond)} about the table that looks after itself: {_verdict(beyond)}" if beyond else text
 
 
-def _verdict(findings: Sequence[Finding]) -> str:
+def _verdict(findings: Sequence[Comparison]) -> str:
     wrong = sum(not finding.ok for finding in findings)
     return f"{wrong} WRONG" if wrong else "all right"

@@ -23,7 +23,7 @@ from lsm_core.cli.verbs.common import (
 from lsm_core.errors import InvalidOption
 from lsm_core.maintenance import health
 from lsm_core.metadata import snapshots
-from platform_core.policies.advice import TableFacts
+from platform_core.policies.advice import AdviceFacts
 from platform_core.policies.advice import advise as advice_of
 from platform_core.policies.budgets import Budget
 from platform_core.policies.policy import BUILT_IN, Origin, Policies, Policy, PolicyFile
@@ -94,7 +94,7 @@ def advise(warehouse: Warehouse, table: TableArgument, as_json: AsJson = False, 
     latest = snapshots.latest_id(store)
     snapshot_ids = [] if latest is None else sorted(snapshots.list_ids(store))[-_COMMITS:]
     commits = [commit for snapshot_id in snapshot_ids if (commit := snapshots.try_read(store, snapshot_id)) is not None]
-    facts = TableFacts(
+    facts = AdviceFacts(
         store.name, store.schema.primary_keys, store.schema.options, health(store) if commits else [], commits
     )
     advice = advice_of(facts)

@@ -25,7 +25,7 @@ _MODIFIABLE: Final = "deletion-vectors.modifiable"
 
 
 @dataclass(frozen=True)
-class TableFacts:
+class AdviceFacts:
     """Facts about a table that the advice is based on.
 
     Attributes:
@@ -114,7 +114,7 @@ class Advice:
         return [*(first if needs else []), f"ALTER TABLE {name} SET TBLPROPERTIES ({pairs})"]
 
 
-def advise(facts: TableFacts) -> Advice:
+def advise(facts: AdviceFacts) -> Advice:
     """Return the preset that fits the table best.
 
     Raises:
@@ -132,7 +132,7 @@ def advise(facts: TableFacts) -> Advice:
     return Advice(facts.name, preset, reasons, changes)
 
 
-def _preset_of(facts: TableFacts) -> tuple[PresetName, list[str]]:
+def _preset_of(facts: AdviceFacts) -> tuple[PresetName, list[str]]:
     own = canonical(facts.options)
     write_only = own.get("write-only", "false").lower() == "true"
     size, rate = facts.total_bytes, facts.commits_an_hour
@@ -190,7 +190,7 @@ def _writers_alternate(commits: Sequence[Snapshot]) -> bool:
     return len(runs) > len(set(runs))
 
 
-def _refusal(facts: TableFacts, key: str, value: str) -> str:
+def _refusal(facts: AdviceFacts, key: str, value: str) -> str:
     """Return why the table cannot take the option, or "" if it can. A table without commits accepts every option."""
     if not facts.commits:
         return ""

@@ -27,7 +27,7 @@ class Budget:
     kept_for: str = ""
     in_turn: bool = False
 
-    def is_crowded_for(self, table: str) -> bool:
+    def exceeds_tables(self, table: str) -> bool:
         """Return whether a compaction of one more table would exceed `concurrent_tables`."""
         limit = self.concurrent_tables
         return limit is not None and table not in self.at_work and len(self.at_work) >= limit
@@ -45,7 +45,7 @@ class Budget:
         Returns:
             The reason, or "" if the compaction may start now.
         """
-        if self.is_crowded_for(table):
+        if self.exceeds_tables(table):
             return f"{len(self.at_work)} of {self.concurrent_tables} tables at the same time are being compacted"
         limit = self.bytes_an_hour
         if limit is None or not cost:
@@ -60,6 +60,6 @@ class Budget:
         at_work = self.at_work if self.in_turn else self.at_work | {table}
         return replace(self, spent=self.spent + cost, at_work=at_work)
 
-    def keeping_for(self, subject: str) -> Budget:
+    def reserve_for(self, subject: str) -> Budget:
         """Return a budget that reserves its bytes for a subject; an earlier reservation stays."""
         return self if self.kept_for else replace(self, kept_for=subject)

@@ -1,6 +1,6 @@
 """Decisions of sensors: a pure function from health, policy, history and time to an outcome with reason and numbers.
 
-`decide` is the function, `subjects` lists its inputs for a table, and `settle_in_turn` shares a budget between due
+`decide` is the function, `subjects` lists its inputs for a table, and `decide_in_order` shares a budget between due
 subjects. Nothing here reads a table or calls Dagster. Callers pass the facts they have, and look up more only if
 those facts allow a run.
 """
@@ -209,7 +209,7 @@ class Subject:
     waiting_rows: int = 0
 
 
-class Ending(StrEnum):
+class RunResult(StrEnum):
     """Result of a finished run."""
 
     DONE = "done"
@@ -222,12 +222,12 @@ class FinishedRun:
     """Finished run of a plan; `ended_ms` is its end (epoch ms of Dagster's wall clock)."""
 
     run_id: str
-    ending: Ending
+    ending: RunResult
     ended_ms: int
 
 
 @dataclass(frozen=True)
-class Planned:
+class PlanSummary:
     """Result of planning.
 
     Attributes:
@@ -269,7 +269,7 @@ class History:
     blocked: str | None = None
     at_work: str | None = None
     suspended: str | None = None
-    plan: Planned | None = None
+    plan: PlanSummary | None = None
     tries: Sequence[FinishedRun] = ()
     resumed_ms: int = 0
 
@@ -338,7 +338,7 @@ def decide_all(
     return [decide(subject, policy_of(subject.state), NOTHING_KNOWN, now) for subject in subjects(table, scope)]
 
 
-def most_useful_first(due: Iterable[Decision]) -> list[Decision]:
+def sort_by_usefulness(due: Iterable[Decision]) -> list[Decision]:
     """Sort due decisions by usefulness.
 
     Critical backlogs come first, then overdue work by waiting time, then work by benefit per byte read, the cheaper
@@ -360,7 +360,7 @@ def most_useful_first(due: Iterable[Decision]) -> list[Decision]:
     )
 
 
-def settle_in_turn(
+def decide_in_order(
     due: Iterable[Decision], budget: Budget, settle: Callable[[Decision, Budget], Decision]
 ) -> list[Decision]:
     """Return the final decisions about due work, the most useful first.
@@ -374,12 +374,12 @@ def settle_in_turn(
         settle: returns the final decision about due work, given the budget that remains at its turn.
     """
     settled = []
-    for decision in most_useful_first(due):
+    for decision in sort_by_usefulness(due):
         final = settle(decision, budget)
         if final.outcome is DecisionOutcome.RUN:
             budget = budget.after(final.table, final.cost)
-        elif final.reason is Reason.BUDGET and final.overdue and not budget.is_crowded_for(final.table):
-            budget = budget.keeping_for(final.subject)
+        elif final.reason is Reason.BUDGET and final.overdue and not budget.exceeds_tables(final.table):
+            budget = budget.reserve_for(final.subject)
         settled.append(final)
     return settled
 
@@ -492,7 +492,7 @@ def _check_use(decision: Decision, subject: Subject, policy: Policy, now_ms: int
     state = subject.state
     if state is None:  # rows without a bucket are invisible to readers: they get one in any case
         return decision
-    expiring = expiring_of(subject, policy, now_ms)
+    expiring = find_expiring(subject, policy, now_ms)
     if expiring is not None:
         at_ms, margin = expiring
         how = "expires" if now_ms < at_ms else "was to expire"
@@ -508,7 +508,7 @@ def _check_use(decision: Decision, subject: Subject, policy: Policy, now_ms: int
     return decision
 
 
-def expiring_of(subject: Subject, policy: Policy, now_ms: int) -> tuple[int, int] | None:
+def find_expiring(subject: Subject, policy: Policy, now_ms: int) -> tuple[int, int] | None:
     """Return when a partition expires, if it is about to.
 
     Returns:
@@ -653,14 +653,14 @@ def _check_obstacles(decision: Decision, history: History) -> Decision:
     return decision
 
 
-def _check_plan(decision: Decision, policy: Policy, history: History, plan: Planned, wall_ms: int) -> Decision:
+def _check_plan(decision: Decision, policy: Policy, history: History, plan: PlanSummary, wall_ms: int) -> Decision:
     """Decline a due decision if its plan is empty, waits for approval, or was already run."""
     if not plan.hash:
         text = plan.why if plan.why.startswith(decision.text) else f"{decision.text}, but {plan.why}"
         return decision.declined(Reason.NOTHING_PICKED, text)
     approval = policy.needs_approval("compact")
     counted = [past_try for past_try in history.tries if past_try.ended_ms > history.resumed_ms]
-    next_try = decide_next_try(counted, plan.hash, wall_ms)
+    next_try = decide_retry(counted, plan.hash, wall_ms)
     if approval and (plan.held or next_try.number is not None):
         text = (
             f"{decision.text}; plan {plan.hash} waits for approval: launch the job apply_plan, "
@@ -899,7 +899,7 @@ TRIES: Final = len(WAITS_MS) + 1
 
 
 @dataclass(frozen=True)
-class NextTry:
+class RetryDecision:
     """Next attempt to run a plan.
 
     Attributes:
@@ -913,7 +913,7 @@ class NextTry:
     reason: Reason = Reason.DONE_BEFORE
 
 
-def decide_next_try(tries: Sequence[FinishedRun], plan: str, now_ms: int) -> NextTry:
+def decide_retry(tries: Sequence[FinishedRun], plan: str, now_ms: int) -> RetryDecision:
     """Decide whether a plan is run again. Only failed runs are repeated; a run that a person canceled is not.
 
     Args:
@@ -922,22 +922,22 @@ def decide_next_try(tries: Sequence[FinishedRun], plan: str, now_ms: int) -> Nex
         now_ms: epoch ms of the wall clock.
     """
     if not tries:
-        return NextTry(1)
-    last, failed = tries[0], sum(attempt.ending is Ending.FAILED for attempt in tries)
+        return RetryDecision(1)
+    last, failed = tries[0], sum(attempt.ending is RunResult.FAILED for attempt in tries)
     run, until = f"run {last.run_id[:8]}", "not requested again until a commit changes the plan"
     by_hand = "materialise the layout to start one by hand"
-    if last.ending is Ending.DONE:
-        return NextTry(None, f"plan {plan[:12]} was applied by {run}, which succeeded; see its outcome")
-    if last.ending is Ending.CANCELED:
-        return NextTry(None, f"plan {plan[:12]}: {run} was canceled: {until}; {by_hand}", Reason.CANCELED)
+    if last.ending is RunResult.DONE:
+        return RetryDecision(None, f"plan {plan[:12]} was applied by {run}, which succeeded; see its outcome")
+    if last.ending is RunResult.CANCELED:
+        return RetryDecision(None, f"plan {plan[:12]}: {run} was canceled: {until}; {by_hand}", Reason.CANCELED)
     if failed >= TRIES:
         text = f"plan {plan[:12]}: {run} failed, the last of {TRIES} tries: {until}; see its error, then {by_hand}"
-        return NextTry(None, text, Reason.FAILED)
+        return RetryDecision(None, text, Reason.FAILED)
     wait = last.ended_ms + WAITS_MS[failed - 1] - now_ms
     if wait > 0:
         minutes = -(-wait // MINUTE_MS)
         text = (
             f"plan {plan[:12]}: {run} failed, try {failed} of {TRIES}: requested again in {minutes} min; or {by_hand}"
         )
-        return NextTry(None, text, Reason.FAILED)
-    return NextTry(failed + 1, f"try {failed + 1} of {TRIES}: {run} failed")
+        return RetryDecision(None, text, Reason.FAILED)
+    return RetryDecision(failed + 1, f"try {failed + 1} of {TRIES}: {run} failed")

@@ -15,7 +15,7 @@ from platform_core.policies.policy import DAY_MS, HOUR_MS, Policy
 from platform_core.table_card import count_text
 
 
-class Trouble(StrEnum):
+class AlertCondition(StrEnum):
     """Condition that an alert is about, as a code that programs can count."""
 
     LEVEL0 = "level 0 piles up"
@@ -57,7 +57,7 @@ class Finding:
     """
 
     subject: str
-    trouble: Trouble
+    trouble: AlertCondition
     severity: Severity
     text: str
 
@@ -85,9 +85,11 @@ def find_small_files(table: str, pile: ConditionVerdict, average: ConditionVerdi
     act = f"; `dredge compact {table}` gathers them"
     if not pile.passed:
         return [
-            Finding(table, Trouble.SMALL_FILES, Severity.ERROR if pile.critical else Severity.WARN, pile.text + act)
+            Finding(
+                table, AlertCondition.SMALL_FILES, Severity.ERROR if pile.critical else Severity.WARN, pile.text + act
+            )
         ]
-    return [] if average.passed else [Finding(table, Trouble.FILE_SIZE, Severity.WARN, average.text)]
+    return [] if average.passed else [Finding(table, AlertCondition.FILE_SIZE, Severity.WARN, average.text)]
 
 
 def find_backlog(table: str, states: Sequence[PartitionHealth], policy: Policy) -> list[Finding]:
@@ -106,7 +108,9 @@ def find_backlog(table: str, states: Sequence[PartitionHealth], policy: Policy) 
     act = "" if level is Backlog.WARN else f"; `dredge recover {table}` merges it in passes"
     place = f" in {where}" if where else ""
     return [
-        Finding(table, Trouble.LEVEL0, severity, f"{level.value}: {files:,} level-0 files >= {limit:,}{place}{act}")
+        Finding(
+            table, AlertCondition.LEVEL0, severity, f"{level.value}: {files:,} level-0 files >= {limit:,}{place}{act}"
+        )
     ]
 
 
@@ -119,7 +123,7 @@ def find_stall(table: str, due: Mapping[str, DueWork], policy: Policy, now_ms: i
         policy: policy of the table.
         now_ms: epoch ms.
     """
-    stalled = overdue(due, policy, now_ms)
+    stalled = find_overdue_work(due, policy, now_ms)
     if not stalled:
         return []
     oldest = min(stalled, key=lambda text: stalled[text].since_ms)
@@ -128,10 +132,10 @@ def find_stall(table: str, due: Mapping[str, DueWork], policy: Policy, now_ms: i
     hours = (now_ms - stalled[oldest].since_ms) // HOUR_MS
     limit = policy.watch.stalled_after_ms // HOUR_MS
     text = f"nothing was compacted for {hours} h >= {limit} h{where}{more}, and work is due: {stalled[oldest].text}"
-    return [Finding(table, Trouble.STALLED, Severity.ERROR, text)]
+    return [Finding(table, AlertCondition.STALLED, Severity.ERROR, text)]
 
 
-def overdue(due: Mapping[str, DueWork], policy: Policy, now_ms: int) -> dict[str, DueWork]:
+def find_overdue_work(due: Mapping[str, DueWork], policy: Policy, now_ms: int) -> dict[str, DueWork]:
     """Return the due work that could have run for the policy's ``watch.stalled_after`` or longer."""
     limit = max(policy.watch.stalled_after_ms, 1)
     return {text: work for text, work in due.items() if now_ms - work.since_ms >= limit}
@@ -145,7 +149,7 @@ def find_pause(table: str, policy: Policy, now_ms: int) -> list[Finding]:
     if now_ms - policy.paused_since_ms < policy.watch.paused_at_most_ms:
         return []
     text = f"for {days} d >= {limit} d: {policy.paused} ({policy.origin('paused')})"
-    return [Finding(table, Trouble.PAUSED, Severity.WARN, text)]
+    return [Finding(table, AlertCondition.PAUSED, Severity.WARN, text)]
 
 
 def find_history(table: str, debt: HistoryDebt, policy: Policy, now_ms: int) -> list[Finding]:
@@ -165,14 +169,14 @@ def find_history(table: str, debt: HistoryDebt, policy: Policy, now_ms: int) -> 
             f"{debt.overdue:,} of {debt.snapshots:,} snapshots were to expire {grace} h ago or longer{since}; "
             f"`dredge expire {table}`"
         )
-        problems.append((Trouble.SNAPSHOTS, Severity.WARN, text))
+        problems.append((AlertCondition.SNAPSHOTS, Severity.WARN, text))
     if debt.held:
         seen = "" if debt.consumer_seen_ms is None else f", last seen {_days(now_ms - debt.consumer_seen_ms)} ago,"
         text = (
             f"consumer {debt.consumer!r}{seen} has yet to read {debt.consumer_behind:,} snapshots and keeps "
             f"{debt.held:,} that were to expire; `dredge consumers {table}`, or set consumer.expiration-time"
         )
-        problems.append((Trouble.CONSUMER, Severity.WARN, text))
+        problems.append((AlertCondition.CONSUMER, Severity.WARN, text))
     if debt.gaps:
         first, last = debt.gaps[0]
         more = f" (and {len(debt.gaps) - 1} more gaps)" if len(debt.gaps) > 1 else ""
@@ -180,7 +184,7 @@ def find_history(table: str, debt: HistoryDebt, policy: Policy, now_ms: int) -> 
             f"{first}..{last}{more}; other engines may never expire snapshots again; "
             f"`dredge repair {table}` bridges the gap"
         )
-        problems.append((Trouble.GAP, Severity.WARN, text))
+        problems.append((AlertCondition.GAP, Severity.WARN, text))
     if debt.overdue_tags or debt.tags > policy.watch.tags:
         over = (
             f", {len(debt.overdue_tags)} of them past their expiry time ({debt.overdue_tags[0]})"
@@ -191,13 +195,13 @@ def find_history(table: str, debt: HistoryDebt, policy: Policy, now_ms: int) -> 
             f"{count_text(debt.tags, 'tag')} (limit {policy.watch.tags}){over}; each keeps its files: "
             f"`dredge holds {table}`"
         )
-        problems.append((Trouble.TAGS, Severity.WARN, text))
+        problems.append((AlertCondition.TAGS, Severity.WARN, text))
     if debt.small_manifests >= policy.watch.small_manifests:
         text = (
             f"{debt.small_manifests:,} of {debt.manifests:,} manifests are small or hold deletions "
             f"(limit {policy.watch.small_manifests:,}): every plan reads them; `dredge compact-manifests {table}`"
         )
-        problems.append((Trouble.MANIFESTS, Severity.WARN, text))
+        problems.append((AlertCondition.MANIFESTS, Severity.WARN, text))
     return [Finding(table, trouble, severity, text) for trouble, severity, text in problems]
 
 
@@ -220,7 +224,7 @@ def find_late_data(table: str, states: Sequence[PartitionHealth], policy: Policy
         f"{first}{more} was written to {_days(reopened[first])} after its last compaction: "
         "merged again at the trigger, or once it is idle"
     )
-    return [Finding(table, Trouble.LATE_DATA, Severity.INFO, text)]
+    return [Finding(table, AlertCondition.LATE_DATA, Severity.INFO, text)]
 
 
 def _days(span_ms: int) -> str:

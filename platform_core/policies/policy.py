@@ -441,7 +441,7 @@ class PolicyEntry(CompactionRules):
         return self
 
 
-class Budget(_Part):
+class BudgetRules(_Part):
     """Limits on the compactions that sensors start across the whole warehouse."""
 
     bytes_an_hour: Size | None = Field(
@@ -459,7 +459,7 @@ class PolicyFile(_Part):
         default_factory=dict,
         description="rules by 'db.table' or glob like 'db.*'; later globs win, exact names win over all",
     )
-    budget: Budget = Field(default_factory=Budget, description="limits for all tables together")
+    budget: BudgetRules = Field(default_factory=BudgetRules, description="limits for all tables together")
 
     @model_validator(mode="before")
     @classmethod
@@ -744,17 +744,17 @@ class Policies:
                 line = self.lines.get((*place, "preset"), 0)
                 for path, chosen in PRESETS[entry.preset].values.items():
                     set_value(path, chosen.value, Origin(self.source, line, label, entry.preset, chosen.why))
-            for path, value in leaves(entry):
+            for path, value in iterate_values(entry):
                 set_value(path, value, Origin(self.source, self.lines.get((*place, *path), 0), label))
             if entry.partitions is not None:
                 values["ages"] = self._resolve_ages((*place, "partitions"), label, entry.partitions)
-        _put_in_order(values, origins)
+        _sort_ages(values, origins)
         return Policy(**values, origins=MappingProxyType(origins))
 
     def _resolve_ages(self, place: Place, label: str, rules: Sequence[PartitionEntry]) -> tuple[AgeRule, ...]:
         age_rules = []
         for number, rule in enumerate(rules):
-            rule_values = dict(leaves(rule))
+            rule_values = dict(iterate_values(rule))
             rule_values.pop(("older_than",))
             origins = {
                 path[0]: Origin(
@@ -800,7 +800,7 @@ For all other values, including lists, the nearest entry wins.
 """
 
 
-def leaves(entry: CompactionRules) -> Iterator[tuple[tuple[str, ...], Any]]:
+def iterate_values(entry: CompactionRules) -> Iterator[tuple[tuple[str, ...], Any]]:
     """Yield the values of an entry, except `partitions`.
 
     Yields:
@@ -856,7 +856,7 @@ def _sort_rule(value: SortRules | Literal[False]) -> SortRule | Literal[False]:
     return SortRule(tuple(value.by or ()), value.order or "auto", every)
 
 
-def _put_in_order(values: dict[str, Any], origins: dict[str, Origin]) -> None:
+def _sort_ages(values: dict[str, Any], origins: dict[str, Origin]) -> None:
     """Align the level-0 limits so that a warning never comes after the alarm.
 
     Limits of farther entries, or of none, give way to those of the nearest entry.

@@ -30,8 +30,8 @@ from platform_core.policies.decisions import (
     Subject,
     TableFacts,
     decide,
+    decide_in_order,
     decide_upkeep,
-    settle_in_turn,
     subjects,
 )
 from platform_core.policies.partition_age import partition_age_ms
@@ -213,7 +213,7 @@ class Round:
                 else:
                     arguments = self.policies.of(store.name).retention_arguments(action, store.clock.now_ms())
                     upkeep.append(Request(store.name, action, arguments))
-        final = settle_in_turn(
+        final = decide_in_order(
             (decision for decision, _ in due.values()),
             self.budget,
             lambda decision, remaining: self._settle(due[decision.subject][1], remaining),

@@ -36,7 +36,7 @@ SchemaFiles = list[list[Any]]
 
 
 @dataclass(frozen=True)
-class _Listed:
+class _ListingEntry:
     files: SchemaFiles
     card: TableCard
 
@@ -67,7 +67,7 @@ def describe_with_listing(warehouse: WarehouseResource, file: Path | None) -> li
     known = _read(file)
     reads = (partial(_schema_files, catalog.file_io, listed.card.root) for listed in known.values())
     current_files = dict(zip(known, done_in_turn(reads, at_once=bool(place_of(catalog.root))), strict=True))
-    valid: dict[str, _Listed] = {}
+    valid: dict[str, _ListingEntry] = {}
 
     def describe(catalog: Catalog, name: str) -> TableCard:
         listed = known.get(name)
@@ -80,7 +80,7 @@ def describe_with_listing(warehouse: WarehouseResource, file: Path | None) -> li
         except Exception as error:  # noqa: BLE001  (one table stops no other)
             return TableCard(name=name, refusal=str(error), unreadable=True)
         if card.refusal is None and _is_newest(store.schema, files):
-            valid[name] = _Listed(files, card)
+            valid[name] = _ListingEntry(files, card)
         return card
 
     cards = describe_warehouse(warehouse, describe=describe)
@@ -89,7 +89,7 @@ def describe_with_listing(warehouse: WarehouseResource, file: Path | None) -> li
     return cards
 
 
-def forget(file: Path | None, tables: Collection[str]) -> None:
+def remove_from_listing(file: Path | None, tables: Collection[str]) -> None:
     """Remove tables from the listing, so that they are opened when definitions load next."""
     known = {} if file is None else _read(file)
     if file is not None and not known.keys().isdisjoint(tables):
@@ -109,12 +109,12 @@ def _is_newest(schema: TableSchema, files: SchemaFiles) -> bool:
     return f"schema-{schema.id}" in names and f"schema-{schema.id + 1}" not in names
 
 
-def _read(file: Path) -> dict[str, _Listed]:
+def _read(file: Path) -> dict[str, _ListingEntry]:
     try:
         stored = parse_json(file.read_bytes())
         if stored["form"] != _FORM:
             return {}
-        return {name: _Listed(files, _card(**card)) for name, (files, card) in stored["tables"].items()}
+        return {name: _ListingEntry(files, _card(**card)) for name, (files, card) in stored["tables"].items()}
     except FileNotFoundError:
         return {}
     except (OSError, ValueError, TypeError, LookupError, AttributeError) as error:
@@ -133,7 +133,7 @@ def _card(
     )
 
 
-def _write(file: Path, listed: Mapping[str, _Listed]) -> None:
+def _write(file: Path, listed: Mapping[str, _ListingEntry]) -> None:
     tables = {name: [item.files, dataclasses.asdict(item.card)] for name, item in listed.items()}
     try:
         file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)

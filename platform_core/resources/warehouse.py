@@ -103,7 +103,7 @@ class WarehouseResource(dg.ConfigurableResource):  # type: ignore[type-arg]
         """Return the current card of a table; if it cannot be opened, the card has the reason."""
         return describe_table(self.catalog(), name)
 
-    def replaying(self) -> str | None:
+    def replay_text(self) -> str | None:
         """Return ``replay of batches 5-9 in progress`` while the state file is not empty, else None.
 
         An unreadable state file counts as a running replay, so that nothing starts.

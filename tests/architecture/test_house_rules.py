@@ -72,7 +72,7 @@ _OWN_JSON = {  # text that this process has just written itself, or that the rep
     "assets/demo/marts.py",
     "assets/demo/expected_decisions.py",
     "assets/demo/reference/demo_reference.py",
-    "assets/demo/answers.py",
+    "assets/demo/checksums.py",
 }
 
 

@@ -14,22 +14,38 @@ import pyarrow.compute as pc
 import pytest
 
 from assets.demo import marts
-from assets.demo.answers import DIRT, NOTHING, answer_of, compacted_answer_of, dirt_of, expected, expected_after_expiry
+from assets.demo.checksums import (
+    EMPTY,
+    SOURCE_ERRORS,
+    checksum_of,
+    compacted_checksum_of,
+    count_source_errors,
+    expected_checksum,
+    expected_checksum_after_expiry,
+)
 from assets.demo.events import commit_of
 from assets.demo.expected_decisions import expected_alerts, expected_decisions
-from assets.demo.outcomes import EXPIRED_SNAPSHOTS, EXPIRY, HELD, changes, expiry_of, held_of, outcomes_due
+from assets.demo.outcomes import (
+    EXPIRED_SNAPSHOTS,
+    EXPIRY,
+    TAG_HOLD,
+    expected_outcomes,
+    find_expiry,
+    find_held_files,
+    measure_changes,
+)
 from assets.demo.replay import (
     REFILE_JOB,
     batches_of,
-    cached_events_of,
+    compute_events,
     describe_batches,
-    events_of,
+    find_tick,
+    load_events,
     mark_replay,
     refile,
     replay_batch,
     split_by_writer,
-    tick_named,
-    write_here,
+    write_locally,
 )
 from assets.demo.replay_clock import RETENTION_MS, TICKS, Tick, commits_at
 from assets.demo.tables import CARRIER_DAILY, FLIGHT_STATUS, PLANES, TABLES, WEATHER, DemoTable
@@ -38,7 +54,7 @@ from lsm_core.errors import InvalidOption
 from lsm_core.maintenance.writers_compact import WATCHING
 from lsm_core.metadata import snapshots
 from platform_core import names
-from platform_core.obstacles import latest_evaluation
+from platform_core.obstacles import read_layout_evaluation
 from platform_core.resources import SparkResource, WarehouseResource
 from tests.support.platform import House
 
@@ -51,11 +67,11 @@ def policies() -> Path:
 def hold_answers(house: House, tick: Tick, tables: Sequence[DemoTable] = TABLES, *, recovered: bool = False) -> None:
     for table in tables:
         opened = house.warehouse.table(table.identifier)
-        found = answer_of(opened.to_arrow())
+        found = checksum_of(opened.to_arrow())
         if table.hides_level0 and not recovered:
-            assert found == NOTHING
-            found = compacted_answer_of(opened)
-        assert found == expected(table.name, tick.name), table.name
+            assert found == EMPTY
+            found = compacted_checksum_of(opened)
+        assert found == expected_checksum(table.name, tick.name), table.name
 
 
 def hold_alerts(events: Sequence[object], tick: Tick) -> None:
@@ -77,11 +93,11 @@ def hold_alerts(events: Sequence[object], tick: Tick) -> None:
 def hold_outcomes(house: House, tick: Tick, before: dict[str, int]) -> None:
     """Runs, levels, rows and tombstones before and after; what the scenario does not name is as it was."""
     for table in TABLES:
-        store, due = house.warehouse.store(table.identifier), outcomes_due(tick.name)[table.name]
-        found = changes(table.name, store, before[table.name], snapshots.latest_id(store) or 0)
+        store, due = house.warehouse.store(table.identifier), expected_outcomes(tick.name)[table.name]
+        found = measure_changes(table.name, store, before[table.name], snapshots.latest_id(store) or 0)
         assert sorted(item.subject for item in found) == sorted(item.subject for item in due)
         by_subject = {item.subject: item for item in found}
-        assert all(item.agrees(by_subject[item.subject]) for item in due), (due, found)
+        assert all(item.matches(by_subject[item.subject]) for item in due), (due, found)
 
 
 # What the scenario says about the shape of some compactions, beside their numbers.
@@ -107,7 +123,7 @@ def test_every_answer_and_every_decision_is_the_scenarios_at_each_tick(house: Ho
         for batch in batches_of(tick):
             replay_batch(house.warehouse, spark, tick, batch)
         hold_answers(house, tick, TABLES if thorough or tick is TICKS[-1] else small)
-        assert dirt_of(house.warehouse.table(WEATHER.identifier)) == DIRT[tick.name]
+        assert count_source_errors(house.warehouse.table(WEATHER.identifier)) == SOURCE_ERRORS[tick.name]
         written = {t.name: snapshots.latest_id(house.warehouse.store(t.identifier)) or 0 for t in TABLES}
         results = {sensor: house.tick(sensor) for sensor in (names.SORTED_RUN_SENSOR, names.IDLE_SENSOR)}
         hold_alerts(results[names.SORTED_RUN_SENSOR].asset_events, tick)
@@ -128,11 +144,11 @@ def test_every_answer_and_every_decision_is_the_scenarios_at_each_tick(house: Ho
             table.compact(full=request.tags[names.TAG_ACTION] == "compact full", partitions=chosen[:1])
         hold_outcomes(house, tick, written)
         hold_answers(house, tick, recovered=tick is TICKS[-1])
-        if tick.name == HELD.tick:
-            assert house.warehouse.table(FLIGHT_STATUS.identifier).create_tag(HELD.tag).tagged == HELD.snapshot
+        if tick.name == TAG_HOLD.tick:
+            assert house.warehouse.table(FLIGHT_STATUS.identifier).create_tag(TAG_HOLD.tag).tagged == TAG_HOLD.snapshot
     house.tick(names.SORTED_RUN_SENSOR)
     alerts = {
-        table.name: latest_evaluation(
+        table.name: read_layout_evaluation(
             house.instance,
             house.layout(table.identifier),
             names.BACKLOG_CHECK if table.primary_keys else names.SMALL_FILES_CHECK,
@@ -153,19 +169,19 @@ def test_every_answer_and_every_decision_is_the_scenarios_at_each_tick(house: Ho
     # Retention: months that are too old go, with the scenario's counts; no file of theirs yet.
     assert house.execute(names.RETENTION_JOB).success
     weather = house.warehouse.table(WEATHER.identifier)
-    assert expiry_of(weather) == EXPIRY
-    assert answer_of(weather.to_arrow()) == expected_after_expiry()
-    assert dirt_of(weather) == DIRT["T4"]
+    assert find_expiry(weather) == EXPIRY
+    assert checksum_of(weather.to_arrow()) == expected_checksum_after_expiry()
+    assert count_source_errors(weather) == SOURCE_ERRORS["T4"]
     left = {table.name: len(house.warehouse.table(table.identifier).snapshots()) for table in TABLES}
     dropped = {name: counts[name] + (name == "weather") - left[name] for name in counts}
     assert dropped == EXPIRED_SNAPSHOTS
     flights = house.warehouse.table(FLIGHT_STATUS.identifier)
-    held, there = held_of(flights), data_files(flights)
-    assert [path.startswith(f"{HELD.partition}/") for path in held] == [True] * HELD.held
+    held, there = find_held_files(flights), data_files(flights)
+    assert [path.startswith(f"{TAG_HOLD.partition}/") for path in held] == [True] * TAG_HOLD.held
     flights.sweep_trash(now_ms=RETENTION_MS)
-    assert len(there - data_files(flights)) == HELD.deleted
+    assert len(there - data_files(flights)) == TAG_HOLD.deleted
     assert all(flights.store.file_io.exists(f"{flights.store.root}/{path}") for path in held)
-    assert answer_of(flights.to_arrow(tag=HELD.tag)) == expected(HELD.table, HELD.tick)
+    assert checksum_of(flights.to_arrow(tag=TAG_HOLD.tag)) == expected_checksum(TAG_HOLD.table, TAG_HOLD.tick)
 
 
 def hold_marts(house: House) -> None:
@@ -194,9 +210,9 @@ def test_answers_without_any_compaction_are_the_same_at_each_tick(
 ) -> None:
     target = warehouse.table(table.identifier)
     for tick in TICKS:
-        for number in commits_at(table.name, events_of(table), tick):
+        for number in commits_at(table.name, compute_events(table), tick):
             write(target, table, number)
-        assert answer_of(target.to_arrow()) == expected(table.name, tick.name)
+        assert checksum_of(target.to_arrow()) == expected_checksum(table.name, tick.name)
 
 
 @pytest.mark.parametrize(
@@ -207,7 +223,7 @@ def test_no_compaction_at_any_moment_changes_an_answer(
     warehouse: WarehouseResource, table: DemoTable, seed: int
 ) -> None:
     """A few carriers' last weeks: compacted at random moments, in part or whole, against never compacted."""
-    everything = events_of(table)
+    everything = compute_events(table)
     chosen = pc.is_in(everything["carrier"], pa.array(["9E", "F9", "HA", "YV"]))
     events = everything.filter(pc.and_(chosen, pc.greater(everything["flight_date"], datetime.date(2013, 11, 20))))
     random, target = np.random.default_rng(seed), warehouse.table(table.identifier)
@@ -221,18 +237,18 @@ def test_no_compaction_at_any_moment_changes_an_answer(
         if random.random() < 0.5:
             # a minor unit of carrier_daily is a full one: see `compaction.total-size-threshold`
             compactions += target.compact(full=bool(random.random() < 0.5)).snapshot_id is not None
-            assert answer_of(target.to_arrow()) == answer_of(plain.to_arrow())
+            assert checksum_of(target.to_arrow()) == checksum_of(plain.to_arrow())
     assert compactions >= 2
     assert len(plain.snapshots()) == len(np.unique(events["_commit"].to_numpy()))
 
 
 def test_the_next_process_reads_the_events_that_the_first_one_kept(tmp_path: Path) -> None:
-    made = cached_events_of(PLANES, tmp_path)
-    cached_events_of.cache_clear()  # what the next process begins with
-    read = cached_events_of(PLANES, tmp_path)
+    made = load_events(PLANES, tmp_path)
+    load_events.cache_clear()  # what the next process begins with
+    read = load_events(PLANES, tmp_path)
     assert read is not made
     assert read.equals(made)
-    assert made.equals(events_of(PLANES))
+    assert made.equals(compute_events(PLANES))
     assert [path.name for path in tmp_path.iterdir()] == ["planes.arrow"]
 
 
@@ -245,17 +261,17 @@ def test_a_commit_submitted_twice_adds_nothing(warehouse: WarehouseResource) -> 
 
 def write(target: Table, table: DemoTable, number: int) -> None:
     """One commit, as the replay writes it without Spark."""
-    rows, kinds = commit_of(events_of(table), number)
-    write_here(target, split_by_writer(table, rows, kinds), number, twice=number in table.sent_twice)
+    rows, kinds = commit_of(compute_events(table), number)
+    write_locally(target, split_by_writer(table, rows, kinds), number, twice=number in table.sent_twice)
 
 
 def test_the_job_writes_one_tick_while_sensors_rest(house: House) -> None:
     config = {"ops": {"replay_batches": {"config": {"tick": "T0"}}}}
     assert house.execute("replay", run_config=config).success
     hold_answers(house, TICKS[0])
-    with mark_replay(house.warehouse, describe_batches(tick_named("T2"))):
+    with mark_replay(house.warehouse, describe_batches(find_tick("T2"))):
         assert house.tick(names.SORTED_RUN_SENSOR).skip_message == "replay of batches 5-9 in progress"
-    assert house.warehouse.replaying() is None
+    assert house.warehouse.replay_text() is None
 
 
 def test_the_lineage_starts_at_the_files_that_the_demo_reads(house: House) -> None:
@@ -272,7 +288,7 @@ def test_the_lineage_starts_at_the_files_that_the_demo_reads(house: House) -> No
 def test_ticks_are_named_and_unknown_ones_refused() -> None:
     assert [describe_batches(tick) for tick in TICKS] == ["the backfill", "batches 0-4", "batches 5-9", "batches 10-15"]
     with pytest.raises(InvalidOption, match="T0, T1, T2, T3"):
-        tick_named("T7")
+        find_tick("T7")
 
 
 def test_a_decline_may_tell_of_the_compacted_tree_only_once_its_run_began() -> None:
@@ -292,10 +308,10 @@ def test_the_table_that_looks_after_itself_is_compacted_by_its_writer_and_the_pl
     target = house.warehouse.table(PLANES.identifier)
     assert not target.store.options.write_only
     for tick in TICKS:
-        for number in commits_at(PLANES.name, events_of(PLANES), tick):
+        for number in commits_at(PLANES.name, compute_events(PLANES), tick):
             write(target, PLANES, number)
-    answer = answer_of(target.to_arrow())
-    assert answer == expected(PLANES.name, TICKS[-1].name)
+    answer = checksum_of(target.to_arrow())
+    assert answer == expected_checksum(PLANES.name, TICKS[-1].name)
     layout = names.layout_key(house.warehouse.path, PLANES.identifier)
 
     def look() -> tuple[str, dict[str, object]]:
@@ -320,7 +336,7 @@ def test_the_table_that_looks_after_itself_is_compacted_by_its_writer_and_the_pl
     assert kinds == ["APPEND"] * 5 + ["COMPACT"]
     (bucket,) = target.health()
     assert (bucket.sorted_runs, bucket.rows, bucket.deletes) == (1, answer.rows, 0)
-    assert answer_of(target.to_arrow()) == answer
+    assert checksum_of(target.to_arrow()) == answer
     said, told = look()
     assert said.startswith(f"{PLANES.identifier}: decline (too few runs): 1 sorted run < 5; ")
     assert said.endswith(f": nothing to merge; {WATCHING}"), said

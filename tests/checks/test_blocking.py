@@ -17,7 +17,7 @@ from lsm_core.maintenance.checks import metadata_validity
 from orchestration.ops import layout_ops
 from orchestration.ops.layout_ops import VerifyVerdict
 from platform_core import names
-from platform_core.obstacles import blocking_failure, failed_checks
+from platform_core.obstacles import find_blocking_failure, find_failed_checks
 from platform_core.resources import SparkResource
 from tests.support.platform import (
     House,
@@ -62,13 +62,13 @@ def materialised(result: dg.ExecuteInProcessResult) -> set[str]:
 
 def between_record_and_check(house: House, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
     """Sabotage just before the check looks."""
-    compare: Callable[..., Any] = merged_view.compare
+    compare: Callable[..., Any] = merged_view.compare_with_previous
 
     def after_sabotage(*arguments: Any) -> Any:
         sabotage(house.warehouse.table("shop.orders"), kind)
         return compare(*arguments)
 
-    monkeypatch.setattr(merged_view, "compare", after_sabotage)
+    monkeypatch.setattr(merged_view, "compare_with_previous", after_sabotage)
 
 
 def assert_blocked(house: House, result: dg.ExecuteInProcessResult) -> None:
@@ -76,7 +76,7 @@ def assert_blocked(house: House, result: dg.ExecuteInProcessResult) -> None:
     assert not result.success
     assert not evaluations(result)["merged_view_unchanged"][0]
     assert MART not in materialised(result)
-    reason = blocking_failure(house.instance, house.layout("shop.orders"))
+    reason = find_blocking_failure(house.instance, house.layout("shop.orders"))
     assert reason is not None
     assert reason.startswith("blocked: merged_view_unchanged failed")
     commit(house.warehouse.table("shop.orders"), 5)
@@ -149,7 +149,7 @@ def test_the_verify_op_stops_the_run_before_it_is_recorded(
         assert not result.success
         assert materialised(result) == set()
         assert set(house.warehouse.table("shop.orders").tags()) == {"before-compaction-6"}
-        reason = blocking_failure(house.instance, house.layout("shop.orders"))
+        reason = find_blocking_failure(house.instance, house.layout("shop.orders"))
         assert reason is not None
         assert "merged_view_unchanged failed" in reason
 
@@ -158,15 +158,15 @@ def test_the_block_ends_when_the_check_passes_again(tmp_path: Path, monkeypatch:
     with house_with_backlog(tmp_path) as house:
         layout = house.layout("shop.orders")
         with monkeypatch.context() as patched:
-            patched.setattr(merged_view, "compare", lambda *_: _differs())
+            patched.setattr(merged_view, "compare_with_previous", lambda *_: _differs())
             assert not house.execute("both").success
-        assert blocking_failure(house.instance, layout) is not None
+        assert find_blocking_failure(house.instance, layout) is not None
         check = dg.AssetCheckKey(layout, names.MERGED_VIEW_CHECK)
         job = dg.define_asset_job("check_again", dg.AssetSelection.checks(check), executor_def=dg.in_process_executor)
         house.extra = dg.Definitions.merge(house.extra or dg.Definitions(), dg.Definitions(jobs=[job]))
         house.load()
         assert house.execute("check_again").success
-        assert blocking_failure(house.instance, layout) is None
+        assert find_blocking_failure(house.instance, layout) is None
 
 
 @pytest.fixture
@@ -222,13 +222,13 @@ def test_damage_blocks_until_it_is_undone_whoever_looks_or_compacts_again(
         assert house.materialisation("shop.orders")["compared"] == (
             "V1: snapshot 7 undid snapshot 6: snapshots 5 and 7 have the same rows"
         )
-        assert blocking_failure(house.instance, layout) is not None
+        assert find_blocking_failure(house.instance, layout) is not None
         passed, text = check_again(house)
         assert passed
         assert text == "snapshot 7 undid snapshot 6: snapshots 5 and 7 have the same rows (V1)"
-        assert blocking_failure(house.instance, layout) is None
+        assert find_blocking_failure(house.instance, layout) is None
         assert house.execute(names.AUDIT_JOB, run_config={"tables": 1}).success, "neither damage nor undo is audited"
-        assert blocking_failure(house.instance, layout) is None
+        assert find_blocking_failure(house.instance, layout) is None
 
 
 @pytest.mark.usefixtures("_pages_without_checksums")
@@ -243,13 +243,13 @@ def test_no_sound_compaction_frees_a_damaged_table_but_who_accepts_the_damage_do
         commit(table, 2)
         table.compact(full=True)  # by a writer, say
         assert house.execute(names.AUDIT_JOB, run_config={"tables": 1}).success
-        assert blocking_failure(house.instance, layout) is not None
+        assert find_blocking_failure(house.instance, layout) is not None
         assert not check_again(house)[0]
         table.delete_tag("before-compaction-6")
         passed, text = check_again(house)
         assert not passed
         assert "the difference was accepted: the tag 'before-compaction-6'" in text
-        assert blocking_failure(house.instance, layout) is None, "a warning"
+        assert find_blocking_failure(house.instance, layout) is None, "a warning"
 
 
 def test_where_spark_has_no_second_path_the_first_one_looks_again_and_the_check_says_so(
@@ -259,7 +259,7 @@ def test_where_spark_has_no_second_path_the_first_one_looks_again_and_the_check_
         raise UnsupportedFeature("comparing column 'm' of type MAP on Spark", "shop.orders")
 
     with house_with_backlog(tmp_path) as house:
-        monkeypatch.setattr(merged_view, "compare", cannot)
+        monkeypatch.setattr(merged_view, "compare_with_previous", cannot)
         result = house.execute("both")
         assert result.success
         passed, text = evaluations(result)["merged_view_unchanged"]
@@ -283,18 +283,18 @@ def test_a_partition_is_blocked_alone(tmp_path: Path, monkeypatch: pytest.Monkey
     with open_house(tmp_path / "wh") as house:
         requests = {item.partition_key: item for item in house.tick(names.SORTED_RUN_SENSOR).run_requests}
         with monkeypatch.context() as patched:
-            patched.setattr(merged_view, "compare", lambda *_: _differs())
+            patched.setattr(merged_view, "compare_with_previous", lambda *_: _differs())
             assert not house.run(requests["dt=a"]).success
         layout = house.layout("shop.orders")
-        assert blocking_failure(house.instance, layout, "dt=a") is not None
-        assert blocking_failure(house.instance, layout, "dt=b") is None
-        assert blocking_failure(house.instance, layout) is not None
+        assert find_blocking_failure(house.instance, layout, "dt=a") is not None
+        assert find_blocking_failure(house.instance, layout, "dt=b") is None
+        assert find_blocking_failure(house.instance, layout) is not None
         assert house.run(requests["dt=b"]).success
         spark = SparkResource.from_environment(house.environment)
         told = house.instance, house.warehouse, spark, "shop.orders", None
         assert merged_view.merged_view_result(*told, ["dt=b"]).passed
         with monkeypatch.context() as patched:
-            patched.setattr(merged_view, "compare", lambda *_: _differs())
+            patched.setattr(merged_view, "compare_with_previous", lambda *_: _differs())
             both = merged_view.merged_view_result(*told, ["dt=a", "dt=b"])
         assert not both.passed, "a run over both partitions is told of each: it does not free the one that differs"
 
@@ -313,10 +313,10 @@ def test_no_number_of_other_partitions_makes_a_failed_one_forgotten(tmp_path: Pa
             evaluate(f"dt={number}", passed=True)
         evaluate(None, passed=True)  # as a run over several partitions is evaluated, whichever these were
         reason = "blocked: merged_view_unchanged of dt=a failed"
-        assert str(blocking_failure(house.instance, layout)).startswith(reason)
-        assert str(blocking_failure(house.instance, layout, "dt=a")).startswith(reason)
-        assert blocking_failure(house.instance, layout, "dt=b") is None
-        told = failed_checks(house.instance, {"shop.orders": layout, "shop.other": house.layout("shop.other")})
+        assert str(find_blocking_failure(house.instance, layout)).startswith(reason)
+        assert str(find_blocking_failure(house.instance, layout, "dt=a")).startswith(reason)
+        assert find_blocking_failure(house.instance, layout, "dt=b") is None
+        told = find_failed_checks(house.instance, {"shop.orders": layout, "shop.other": house.layout("shop.other")})
         assert told == {"shop.orders": "merged_view_unchanged of dt=a failed: see its metadata"}, "watch tells of it"
 
 

@@ -38,7 +38,7 @@ def test_an_expectation_that_crashes_is_an_error_and_no_verdict(monkeypatch: pyt
     def broken(*_: Any) -> list[tuple[str, Any]]:
         return [("a column that is not there", gxe.ExpectColumnValuesToNotBeNull(column="nowhere"))]
 
-    monkeypatch.setattr(expectations, "expectations", broken)
+    monkeypatch.setattr(expectations, "schema_expectations", broken)
     with pytest.raises(SuiteCrashed, match=r"shop.orders: expectation 'a column that is not there' crashed"):
         run_suite(CARD, pd.DataFrame({"id": [1]}))
 

@@ -18,7 +18,7 @@ from lsm_core.metadata import manifests, snapshots
 from orchestration.ops import layout_ops
 from platform_core import names
 from platform_core.dagster_internals import ASSET_JOB
-from platform_core.obstacles import blocking_failure
+from platform_core.obstacles import find_blocking_failure
 from tests.support.platform import LAYOUT_CHECKS, House, commit, keyed_table, open_house
 
 TABLE, PARTED = "shop.orders", "shop.parted"
@@ -221,4 +221,4 @@ def test_a_failed_comparison_blocks_all_but_repairs(house: House, monkeypatch: p
     ledger = read_ledger(house.warehouse.store(TABLE))
     run_id = next(entry.run_id for entry in ledger if entry.snapshot_id == 6 and entry.action == "compact")
     assert launch(house, "undo", table=TABLE, run_id=run_id).success
-    assert blocking_failure(house.instance, house.layout(TABLE)) is not None, "until somebody executes the check"
+    assert find_blocking_failure(house.instance, house.layout(TABLE)) is not None, "until somebody executes the check"

@@ -17,7 +17,7 @@ from dagster.components.component_scaffolding import scaffold_object
 
 from orchestration.component import PaimonWarehouse
 from platform_core import names
-from platform_core.dagster_internals import early_features
+from platform_core.dagster_internals import allow_early_features
 from platform_core.resources import SparkResource
 from tests.docs.pages import ROOT
 from tests.support.platform import commit, keyed_table
@@ -59,7 +59,7 @@ def written(project: Path, text: str) -> Path:
 
 def loaded(project: Path) -> dg.RepositoryDefinition:
     repository = dg.load_from_defs_folder(path_within_project=project / "src" / "lake_team").get_repository_def()
-    with early_features():  # Dagster copies what components give it, with its own beta parameters
+    with allow_early_features():  # Dagster copies what components give it, with its own beta parameters
         assert repository.asset_graph.get_all_asset_keys()
     return repository
 

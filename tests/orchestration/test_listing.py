@@ -13,7 +13,7 @@ import pytest
 
 from lsm_core import Catalog, SchemaChange
 from lsm_core.table import catalog as catalogs
-from orchestration.definitions import build_definitions, defs, wanted_assets
+from orchestration.definitions import build_definitions, defs, find_required_assets
 from orchestration.jobs import jobs_without_assets
 from orchestration.launcher import _run_variables
 from orchestration.sensors import catalog_sensor
@@ -21,7 +21,7 @@ from platform_core import names
 from platform_core.dagster_internals import ASSET_JOB
 from platform_core.policies import Policies, policy_source
 from platform_core.resources import WarehouseResource, describe_warehouse
-from platform_core.resources.listing import describe_with_listing, forget, listing_file
+from platform_core.resources.listing import describe_with_listing, listing_file, remove_from_listing
 from platform_core.resources.settings import Settings, run_assets
 from tests.support.platform import append_table, commit, keyed_table
 from tests.support.samples import one_in
@@ -145,8 +145,8 @@ def test_the_catalog_sensor_takes_what_changed_out_of_the_listing(
     opened.clear()
     describe_with_listing(warehouse, file)
     assert opened == {ORDERS: 1}
-    forget(file, ["shop.unheard_of"])
-    forget(None, [ORDERS])
+    remove_from_listing(file, ["shop.unheard_of"])
+    remove_from_listing(None, [ORDERS])
 
 
 def test_a_run_s_process_describes_the_tables_of_the_run_alone(root: Path, opened: Counter[str]) -> None:
@@ -183,7 +183,7 @@ def test_a_run_of_a_job_without_assets_describes_no_table_and_does_its_work(root
         assert done.success
         told = instance.get_latest_materialization_event(names.layout_key(str(root), ORDERS))
         assert told is not None and told.asset_materialization is not None
-    assert wanted_assets({**place, **_run_variables(dg.DagsterRun(ASSET_JOB))}) is None, "it may be any asset"
+    assert find_required_assets({**place, **_run_variables(dg.DagsterRun(ASSET_JOB))}) is None, "it may be any asset"
 
     ranking = names.warehouse_health_key(str(root))
     with mock.patch.dict(os.environ, {**place, **_run_variables(dg.DagsterRun(names.WAREHOUSE_HEALTH))}):

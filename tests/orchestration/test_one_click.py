@@ -14,7 +14,7 @@ from checks.merged_view import published_snapshot
 from lsm_core.maintenance import read_ledger
 from lsm_core.metadata import snapshots
 from platform_core import names
-from platform_core.obstacles import blocking_failure
+from platform_core.obstacles import find_blocking_failure
 from tests.support.platform import LAYOUT_CHECKS, House, commit, evaluations, keyed_table, open_house
 
 RUNS = names.SORTED_RUN_SENSOR
@@ -141,13 +141,13 @@ def test_what_dagster_holds_under_the_former_key_stays_in_force(house: House) ->
     former = names.former_layout_key(layout)
     failed = dg.AssetCheckEvaluation(former, names.FORMER_TREE_CHECK, passed=False, description="files overlap")
     house.instance.report_runless_asset_event(failed)
-    reason = blocking_failure(house.instance, layout)
+    reason = find_blocking_failure(house.instance, layout)
     assert reason == "blocked: tree_is_valid failed: files overlap"
     assert any("blocked by a failed check" in line for line in house.lines(house.tick(RUNS)))
 
     result = click(house, "shop.plain")
     assert read_ledger(table.store)[-1].approved_by == f"dagster run {result.run_id}"
-    assert blocking_failure(house.instance, layout) is None, "the newest evaluation counts, and it passed"
+    assert find_blocking_failure(house.instance, layout) is None, "the newest evaluation counts, and it passed"
     (event,) = result.get_asset_materialization_events()
     materialised = event.step_materialization_data.materialization
     house.instance.wipe_assets([layout])
@@ -200,6 +200,6 @@ def test_a_failure_over_many_partitions_blocks_each_until_it_is_evaluated_again(
             asset_key=layout, check_name=names.MERGED_VIEW_CHECK, passed=passed, description="x", partition=partition
         )
         house.instance.report_runless_asset_event(evaluation)
-    assert blocking_failure(house.instance, layout, "dt=a") is None
-    assert "failed: x" in str(blocking_failure(house.instance, layout, "dt=b"))
-    assert "failed: x" in str(blocking_failure(house.instance, layout))
+    assert find_blocking_failure(house.instance, layout, "dt=a") is None
+    assert "failed: x" in str(find_blocking_failure(house.instance, layout, "dt=b"))
+    assert "failed: x" in str(find_blocking_failure(house.instance, layout))

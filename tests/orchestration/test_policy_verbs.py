@@ -21,7 +21,7 @@ from lsm_core.options.changing import check_change
 from lsm_core.sql.acting import Session, act
 from lsm_core.sql.parsing import parse_statement
 from orchestration.verbs.policies import explain_values, schema_text
-from platform_core.policies.advice import TableFacts, advise
+from platform_core.policies.advice import AdviceFacts, advise
 from platform_core.policies.policy_files import parse_policies
 from platform_core.policies.presets import PRESETS
 from tests.support.platform import append_table, bucket_health, commit, keyed_table
@@ -164,13 +164,13 @@ def facts(
     size: int = 1 << 20,
     users: str = "a",
     minutes: int = 600,
-) -> TableFacts:
+) -> AdviceFacts:
     """A table of one bucket whose writers (a letter a commit) commit every so many minutes."""
     commits = [
         Snapshot(n, 0, "", "", user, n, CommitKind.APPEND, n * minutes * 60_000) for n, user in enumerate(users, 1)
     ]
     buckets = [bucket_health(bytes_per_level={5: size})]
-    return TableFacts("shop.t", ["id"] if keys else [], options or {}, buckets, commits)
+    return AdviceFacts("shop.t", ["id"] if keys else [], options or {}, buckets, commits)
 
 
 @pytest.mark.parametrize(
@@ -193,7 +193,7 @@ def facts(
     ],
 )  # fmt: skip
 def test_the_preset_follows_from_options_size_and_commits(
-    given: TableFacts, preset: str, words: str, tmp_path: Path
+    given: AdviceFacts, preset: str, words: str, tmp_path: Path
 ) -> None:
     found = advise(given)
     assert found.preset == preset

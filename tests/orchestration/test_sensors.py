@@ -20,7 +20,7 @@ from orchestration.sensors import looks, table_sweep
 from platform_core import health, names
 from platform_core.dagster_internals import ASSET_JOB
 from platform_core.health import table_health
-from platform_core.obstacles import latest_evaluation, suspension, suspensions
+from platform_core.obstacles import find_suspension, list_suspensions, read_layout_evaluation
 from platform_core.policies.decisions import DAY_MS
 from tests.support.platform import House, append_table, commit, keyed_table, open_house
 
@@ -121,13 +121,13 @@ def test_a_suspended_table_is_resumed_with_new_tries_and_told_once(
 
     wrong = {"tables": ["shop.plain", "shop.none"], "reason": "disk"}
     refused = house.execute(names.RESUME_JOB, run_config=wrong)
-    assert not refused.success and suspension(house.instance, "shop.plain") is not None
+    assert not refused.success and find_suspension(house.instance, "shop.plain") is not None
     done = house.execute(names.RESUME_JOB, run_config={"tables": ["shop.plain"], "reason": "the disk is larger now"})
     assert done.success
     repeated = {one.tags[names.TAG_TABLE]: one for one in house.tick(RUNS).run_requests}
     assert repeated["shop.plain"].run_key == f"{request.run_key}#4"  # Dagster drops keys that it knows
     assert house.run(repeated["shop.plain"]).success
-    assert suspensions(house.instance) == {}
+    assert list_suspensions(house.instance) == {}
 
 
 def test_a_run_that_succeeds_or_other_actions_suspend_nothing(house: House) -> None:
@@ -139,7 +139,7 @@ def test_a_run_that_succeeds_or_other_actions_suspend_nothing(house: House) -> N
             assert house.maintain("shop.plain").success  # by hand
         wrong = {**request.tags, names.TAG_ACTION: "rescale"}
         house.instance.add_run(dg.DagsterRun(job_name=ASSET_JOB, tags=wrong, status=dg.DagsterRunStatus.FAILURE))
-    assert suspension(house.instance, "shop.plain") is None
+    assert find_suspension(house.instance, "shop.plain") is None
 
 
 def test_a_repeated_run_that_succeeds_ends_the_story(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -384,7 +384,7 @@ def test_a_pause_holds_until_the_backlog_is_critical(tmp_path: Path) -> None:
             "7 level-0 files >= 7: critical; the pause (storage move) is overridden" in request.tags[names.TAG_REASON]
         )
         assert house.run(request).success
-        green = latest_evaluation(house.instance, house.layout("shop.orders"), names.BACKLOG_CHECK)
+        green = read_layout_evaluation(house.instance, house.layout("shop.orders"), names.BACKLOG_CHECK)
         assert green is not None and green.passed, "the run says so itself"
         assert not [event for event in house.tick(RUNS).asset_events if isinstance(event, dg.AssetCheckEvaluation)]
 

@@ -9,19 +9,19 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
-from orchestration.ops.warehouse_ops import budget_left
-from orchestration.sensors.looks import wall_ms
+from orchestration.ops.warehouse_ops import compute_budget
+from orchestration.sensors.table_cache import wall_ms
 from platform_core import names
 from platform_core.dagster_internals import ASSET_JOB
 from platform_core.obstacles import (
-    IN_A_ROW,
+    FAILURES_TO_SUSPEND,
     NameCheck,
     RunsAtWork,
-    other_warehouse,
-    resumed_ms,
-    started_before,
-    suspension,
-    suspensions,
+    find_earlier_run,
+    find_other_warehouse,
+    find_suspension,
+    list_suspensions,
+    read_resume_ms,
 )
 from platform_core.policies import policy_source
 from tests.support.platform import House, commit, keyed_table, open_house
@@ -62,7 +62,7 @@ def test_a_second_warehouse_of_the_same_folder_name_does_nothing_until_it_has_a_
     second = tmp_path / "other" / "lake"
     commit(keyed_table(second, ORDERS), 6)
     other = House(second, house.instance)
-    assert other_warehouse(house.instance, str(house.root)) is None
+    assert find_other_warehouse(house.instance, str(house.root)) is None
     tick = other.tick(names.SORTED_RUN_SENSOR)
     assert not tick.run_requests and not tick.asset_events
     assert tick.skip_message is not None
@@ -118,16 +118,16 @@ def test_runs_of_one_warehouse_count_for_no_table_of_the_same_name_in_another(
     tags = dict(request.tags)
     first = instance.add_run(dg.DagsterRun(job_name=ASSET_JOB, tags=tags, status=started))
     assert RunsAtWork(instance).tables() == {ORDERS} == {names.table_of(tags)}
-    for _ in range(IN_A_ROW):
+    for _ in range(FAILURES_TO_SUSPEND):
         instance.add_run(dg.DagsterRun(job_name=ASSET_JOB, tags=tags, status=dg.DagsterRunStatus.FAILURE))
-    assert suspension(instance, ORDERS) is not None and set(suspensions(instance)) == {ORDERS}
+    assert find_suspension(instance, ORDERS) is not None and set(list_suspensions(instance)) == {ORDERS}
     resumed = {names.resumed_tag(ORDERS): "yes"}
     instance.add_run(dg.DagsterRun(job_name=names.RESUME_JOB, tags=resumed, status=dg.DagsterRunStatus.SUCCESS))
-    assert resumed_ms(instance, ORDERS) > 0
+    assert read_resume_ms(instance, ORDERS) > 0
     limits = tmp_path / "policies.yaml"
     limits.write_text("budget: {bytes_an_hour: 1000000}")
     policies = policy_source(str(limits)).current()
-    assert budget_left(instance, policies, RunsAtWork(instance), wall_ms()).spent > 0
+    assert compute_budget(instance, policies, RunsAtWork(instance), wall_ms()).spent > 0
     shared = {names.table_pool(ORDERS), names.partitions_name(ORDERS), tags[names.TAG_TABLE]}
 
     monkeypatch.setenv("DREDGE_WAREHOUSE_NAME", "south")
@@ -137,10 +137,14 @@ def test_runs_of_one_warehouse_count_for_no_table_of_the_same_name_in_another(
     layout = south.layout(ORDERS)
     assert RunsAtWork(instance).tables() == set() and names.table_of(tags) is None
     mine = instance.add_run(dg.DagsterRun(job_name="compact", tags={names.TAG_TABLE: names.table_value(ORDERS)}))
-    assert started_before(instance, mine.run_id, ORDERS, layout) is None
+    assert find_earlier_run(instance, mine.run_id, ORDERS, layout) is None
     instance.delete_run(mine.run_id)
-    assert suspension(instance, ORDERS) is None and suspensions(instance) == {} and resumed_ms(instance, ORDERS) == 0
-    assert budget_left(instance, policies, RunsAtWork(instance), wall_ms()).spent == 0
+    assert (
+        find_suspension(instance, ORDERS) is None
+        and list_suspensions(instance) == {}
+        and read_resume_ms(instance, ORDERS) == 0
+    )
+    assert compute_budget(instance, policies, RunsAtWork(instance), wall_ms()).spent == 0
     assert not south.instance.get_dynamic_partitions(names.partitions_name(ORDERS))
     (request,) = south.tick(names.SORTED_RUN_SENSOR).run_requests
     assert request.tags[names.TAG_TABLE] != first.tags[names.TAG_TABLE]

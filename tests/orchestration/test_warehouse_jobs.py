@@ -19,7 +19,7 @@ from lsm_core.metadata import snapshots
 from orchestration.ops import adopt_op
 from orchestration.sensors.run_requests import RunRequestBuilder
 from platform_core import names
-from platform_core.obstacles import blocking_failure
+from platform_core.obstacles import find_blocking_failure
 from platform_core.policies import policy_source
 from platform_core.policies.windows import DAYS
 from platform_core.resources.settings import Settings
@@ -140,7 +140,7 @@ def test_the_audit_finds_what_was_changed_behind_everybodys_back_and_goes_round(
     sabotage(house.warehouse.table("shop.good"), "drop")
     second = house.execute(names.AUDIT_JOB, run_config={"tables": 1})
     assert failure(second).startswith("shop.good: snapshot 7 cannot be trusted: ")
-    assert "snapshot 7 cannot be trusted" in str(blocking_failure(house.instance, house.layout("shop.good")))
+    assert "snapshot 7 cannot be trusted" in str(find_blocking_failure(house.instance, house.layout("shop.good")))
     assert "before-compaction-7" in house.warehouse.table("shop.good").tags()
     third = house.execute(names.AUDIT_JOB, run_config={"tables": 1})
     assert third.success, "the third table, which has its turn before the others have their second"
@@ -157,8 +157,8 @@ def test_severities_of_the_policy_hold_for_the_audit_too(house: House, tmp_path:
     house.environment["DREDGE_POLICIES"] = str(policies)
     house.load()
     assert failure(house.execute(names.AUDIT_JOB)).startswith("shop.good: snapshot 7 cannot be trusted: ")
-    assert blocking_failure(house.instance, house.layout("shop.bad")) is None
-    assert blocking_failure(house.instance, house.layout("shop.good")) is None, "a warning"
+    assert find_blocking_failure(house.instance, house.layout("shop.bad")) is None
+    assert find_blocking_failure(house.instance, house.layout("shop.good")) is None, "a warning"
 
 
 def test_two_snapshots_that_somebody_names_are_compared(house: House) -> None:
@@ -192,10 +192,10 @@ def test_a_first_look_blocks_the_partition_that_fails_and_no_other(
     monkeypatch.setattr(adopt_op, "inspect_tree", lambda store, _: found.get(store.name) or sound(store, None))
     assert "shop.parted: 1 broken invariant: dt=b/bucket-0: level 5 overlaps" in failure(house.execute(names.ADOPT_JOB))
     layout = house.layout("shop.parted")
-    assert blocking_failure(house.instance, layout, "dt=a") is None
-    assert "level 5 overlaps" in str(blocking_failure(house.instance, layout, "dt=b"))
-    assert "level 5 overlaps" in str(blocking_failure(house.instance, house.layout("shop.bad")))
-    assert blocking_failure(house.instance, house.layout("shop.good")) is None
+    assert find_blocking_failure(house.instance, layout, "dt=a") is None
+    assert "level 5 overlaps" in str(find_blocking_failure(house.instance, layout, "dt=b"))
+    assert "level 5 overlaps" in str(find_blocking_failure(house.instance, house.layout("shop.bad")))
+    assert find_blocking_failure(house.instance, house.layout("shop.good")) is None
 
 
 def test_schedules_have_their_crons_from_the_environment_and_what_they_launch_is_valid(house: House) -> None:

@@ -11,7 +11,7 @@ from platform_core import names
 from platform_core.health import TableHealth
 from platform_core.policies import Decision, DecisionOutcome, DecisionScope, Now, Policy, Reason, TableFacts, decide_all
 from platform_core.policies.budgets import Budget
-from platform_core.policies.decisions import most_useful_first, settle_in_turn
+from platform_core.policies.decisions import decide_in_order, sort_by_usefulness
 from tests.support.platform import bucket_health, commit, keyed_table, open_house
 
 HOUR_MS = 3_600_000
@@ -34,8 +34,8 @@ def test_the_most_useful_comes_first_after_critical_backlogs_and_what_has_waited
         due("g", 10**9, waited_ms=14 * HOUR_MS, overdue=True),
     ]
     expected = ["d", "g", "f", "c", "b", "e", "a"]
-    assert [one.table for one in most_useful_first(candidates)] == expected
-    assert [one.table for one in most_useful_first(candidates[::-1])] == expected
+    assert [one.table for one in sort_by_usefulness(candidates)] == expected
+    assert [one.table for one in sort_by_usefulness(candidates[::-1])] == expected
 
 
 def test_cost_benefit_and_waiting_are_told_by_health() -> None:
@@ -70,7 +70,7 @@ def test_the_bytes_of_an_hour_are_kept_for_what_has_waited_for_too_long_and_does
         left.append(f"{decision.table}: {why}")
         return decision.declined(Reason.BUDGET, why) if why else decision
 
-    final = settle_in_turn(candidates, Budget(100, None, 5), settle)
+    final = decide_in_order(candidates, Budget(100, None, 5), settle)
     assert [one.table for one in final if one.outcome is DecisionOutcome.RUN] == ["critical", "nothing"]
     assert left == [
         "critical: ",
@@ -79,7 +79,7 @@ def test_the_bytes_of_an_hour_are_kept_for_what_has_waited_for_too_long_and_does
         "small: 85 B of 100 B an hour are kept for large, which has waited for too long",
         "nothing: ",
     ]
-    final = settle_in_turn(candidates[:2], Budget(100, None, 0), settle)
+    final = decide_in_order(candidates[:2], Budget(100, None, 0), settle)
     assert [one.table for one in final if one.outcome is DecisionOutcome.RUN] == ["large", "small"]
 
 

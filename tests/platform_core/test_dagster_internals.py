@@ -57,7 +57,7 @@ def test_what_tables_share_is_told_to_dagster_as_if_each_had_its_own(
         return serialize_value(RepositorySnap.from_def(found.get_repository_def()))
 
     shared = told()
-    monkeypatch.setattr(layout_ops, "named_graph", plain_graph)
+    monkeypatch.setattr(layout_ops, "copy_graph", plain_graph)
     monkeypatch.setattr(table_assets, "TableAssets", dg.AssetsDefinition)
     monkeypatch.setattr(definition, "TableChecks", dg.AssetChecksDefinition)
     assert "apply__shop__orders" in shared

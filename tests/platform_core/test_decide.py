@@ -35,10 +35,10 @@ from platform_core.policies.decisions import (
     NOTHING_KNOWN,
     TRIES,
     WAITS_MS,
-    Ending,
     FinishedRun,
-    Planned,
-    settle_in_turn,
+    PlanSummary,
+    RunResult,
+    decide_in_order,
 )
 from platform_core.policies.policy import SortRule
 from platform_core.policies.windows import OffPeak
@@ -100,7 +100,7 @@ class Dice(random.Random):
         tries = [
             FinishedRun(
                 f"run{number}",
-                self.choice([Ending.FAILED] * 3 + [Ending.DONE, Ending.CANCELED]),
+                self.choice([RunResult.FAILED] * 3 + [RunResult.DONE, RunResult.CANCELED]),
                 wall_ms - self.randint(0, 200) * 60_000,
             )
             for number in range(self.choice([0, 0, 0, 1, 2, 4]))
@@ -113,9 +113,9 @@ class Dice(random.Random):
             suspended="suspended: its last 3 runs failed" if self.rarely() else None,
             plan=self.one(
                 None,
-                Planned("abc", text="picked", cost=700),
-                Planned("abc", cost=5, held=True, part=True),
-                rare=Planned("", "too few runs"),
+                PlanSummary("abc", text="picked", cost=700),
+                PlanSummary("abc", cost=5, held=True, part=True),
+                rare=PlanSummary("", "too few runs"),
             ),
             tries=tuple(sorted(tries, key=lambda one: -one.ended_ms)),
             resumed_ms=self.choice([0, wall_ms - HOUR_MS]),
@@ -180,7 +180,7 @@ def settled(world: World, cases: Sequence[Case]) -> list[Decision]:
 
     due = [one for one in first if one.outcome is DecisionOutcome.RUN]
     return [
-        *settle_in_turn(due, world.budget, settle),
+        *decide_in_order(due, world.budget, settle),
         *(one for one in first if one.outcome is DecisionOutcome.DECLINE),
     ]
 
@@ -250,10 +250,10 @@ def may_start(one: Decision, subject: Subject, policy: Policy, history: History,
         assert history.plan.hash == one.plan != "" and one.cost == history.plan.cost
         assert policy.approval.get("compact") != "required"
         counted = [run for run in history.tries if run.ended_ms > history.resumed_ms]
-        assert len(counted) < TRIES or any(run.ending is not Ending.FAILED for run in counted)
+        assert len(counted) < TRIES or any(run.ending is not RunResult.FAILED for run in counted)
         if counted:
-            assert counted[0].ending is Ending.FAILED
-            failures = sum(run.ending is Ending.FAILED for run in counted)
+            assert counted[0].ending is RunResult.FAILED
+            failures = sum(run.ending is RunResult.FAILED for run in counted)
             assert now.wall_ms - counted[0].ended_ms >= WAITS_MS[failures - 1]
         assert one.attempt > len(history.tries) - len(counted)
 

@@ -18,9 +18,9 @@ from platform_core.policies import Now, TableFacts
 from platform_core.policies.decisions import DAY_MS, Backlog, DueWork, backlog_of, due_work
 from platform_core.policies.findings import (
     HOUR_MS,
+    AlertCondition,
     Finding,
     Severity,
-    Trouble,
     find_backlog,
     find_history,
     find_late_data,
@@ -78,7 +78,7 @@ def test_the_small_files_of_an_append_table_are_told_as_level_0_is() -> None:
     )
     assert _append_findings(state(10_000))[0].severity is Severity.ERROR
     (found,) = _append_findings(state(60))
-    assert (found.trouble, found.severity) == (Trouble.FILE_SIZE, Severity.WARN) and "60 files" in found.text
+    assert (found.trouble, found.severity) == (AlertCondition.FILE_SIZE, Severity.WARN) and "60 files" in found.text
     watch = replace(POLICY.watch, small_files=10, small_files_critical=20)
     level = backlog_of([state(15)], replace(POLICY, watch=watch), append_only=True)
     assert level == (Backlog.WARN, 15, "dt=b")
@@ -101,7 +101,7 @@ def _due(
 def test_something_due_for_long_and_nothing_compacted_since_is_a_stall() -> None:
     waiting = _state("dt=a", oldest_level0_ms=NOW - 13 * HOUR_MS, cost_minor=5, sorted_runs=9)
     (found,) = find_stall("a.b", _due(waiting), POLICY, NOW)
-    assert found.trouble is Trouble.STALLED
+    assert found.trouble is AlertCondition.STALLED
     assert found.text == "nothing was compacted for 13 h >= 12 h in dt=a, and work is due: 9 sorted runs >= 5"
     assert find_stall("a.b", {}, POLICY, NOW) == []
     assert find_stall("a.b", _due(waiting, now=NOW - 2 * HOUR_MS), POLICY, NOW - 2 * HOUR_MS) == []
@@ -161,22 +161,31 @@ def test_a_history_that_does_not_shrink_says_what_holds_it() -> None:
         manifests=700, small_manifests=500,
     )  # fmt: skip
     found = {one.trouble: one.text for one in find_history("a.b", debt, POLICY, NOW)}
-    assert set(found) == {Trouble.SNAPSHOTS, Trouble.CONSUMER, Trouble.GAP, Trouble.TAGS, Trouble.MANIFESTS}
-    assert found[Trouble.SNAPSHOTS].startswith(
+    assert set(found) == {
+        AlertCondition.SNAPSHOTS,
+        AlertCondition.CONSUMER,
+        AlertCondition.GAP,
+        AlertCondition.TAGS,
+        AlertCondition.MANIFESTS,
+    }
+    assert found[AlertCondition.SNAPSHOTS].startswith(
         "40 of 70 snapshots were to expire 24 h ago or longer; the oldest is of "
     )
-    assert found[Trouble.CONSUMER].startswith(
+    assert found[AlertCondition.CONSUMER].startswith(
         "consumer 'job-7', last seen 9 d ago, has yet to read 60 snapshots and keeps 20 "
     )
-    assert found[Trouble.GAP].startswith("4..6 (and 1 more gaps)") and "`dredge repair a.b`" in found[Trouble.GAP]
-    assert "101 tags (limit 100), 1 of them past their expiry time (old)" in found[Trouble.TAGS]
-    assert found[Trouble.MANIFESTS].startswith("500 of 700 manifests are small")
+    assert (
+        found[AlertCondition.GAP].startswith("4..6 (and 1 more gaps)")
+        and "`dredge repair a.b`" in found[AlertCondition.GAP]
+    )
+    assert "101 tags (limit 100), 1 of them past their expiry time (old)" in found[AlertCondition.TAGS]
+    assert found[AlertCondition.MANIFESTS].startswith("500 of 700 manifests are small")
 
 
 def test_late_data_are_shown_and_alert_nobody() -> None:
     late = _state("dt=a", oldest_level0_ms=NOW, last_compaction_ms=NOW - 25 * DAY_MS)
     (found,) = find_late_data("a.b", [late, _state("dt=b")], POLICY)
-    assert (found.severity, found.trouble) == (Severity.INFO, Trouble.LATE_DATA)
+    assert (found.severity, found.trouble) == (Severity.INFO, AlertCondition.LATE_DATA)
     assert found.text.startswith("dt=a was written to 25 d after its last compaction")
     soon = _state("dt=a", oldest_level0_ms=NOW, last_compaction_ms=NOW - 19 * DAY_MS)
     assert find_late_data("a.b", [soon], POLICY) == []

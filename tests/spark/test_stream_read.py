@@ -267,7 +267,7 @@ def test_the_engines_own_stream_names_a_bare_missing_file(tmp_path: Path, monkey
     def is_lost(*_: Any) -> Any:
         raise FileNotFoundError(2, "No such file or directory", "/lost.parquet")
 
-    monkeypatch.setattr(Follower, "changes", is_lost)
+    monkeypatch.setattr(Follower, "measure_changes", is_lost)
     with pytest.raises(CorruptFile, match=r"/lost\.parquet: the file is missing"):
         table.new_stream_scan(from_snapshot=7).next()
 

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from assets.demo.events import Part, arrange
-from assets.demo.streams.flights import all_flights, moments
+from assets.demo.streams.flights import all_flights, timestamps
 
 SCHEMA = pa.schema(
     [
@@ -29,7 +29,7 @@ def events() -> pa.Table:
     departed = np.flatnonzero(~flights.cancelled)
     commit = np.where(flights.live, 9 + flights.departure_batch, flights.month - 1)
     table = {name: flights.column(name) for name in ("tailnum", "carrier", "flight", "origin", "dest")}
-    table["first_date"], table["seen_at"] = pa.array(flights.dates), moments(flights.departure)
+    table["first_date"], table["seen_at"] = pa.array(flights.dates), timestamps(flights.departure)
     # `arrange` sorts by row number: the place in order of time, then row, gives the scenario's order.
     position = np.empty(len(departed), np.int64)
     position[np.argsort(flights.departure[departed], kind="stable")] = np.arange(len(departed))

@@ -9,9 +9,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from assets.demo.events import Part, arrange, part
+from assets.demo.events import Part, arrange, make_part
 from assets.demo.source import Integers
-from assets.demo.streams.flights import Flags, Flights, all_flights, where
+from assets.demo.streams.flights import Flags, Flights, all_flights, choose
 
 SCHEMA = pa.schema(
     [
@@ -66,7 +66,7 @@ def events() -> pa.Table:
         replaced = _delays(delay, flights.delay_known)
         if step:
             replaced["diverted_flights"] = no_text
-        return part(columns, selected, commit, step, kind, replaced)
+        return make_part(columns, selected, commit, step, kind, replaced)
 
     correction, audit = 9 + flights.clipped(flights.batch + 1), np.full(len(flights.rn), _AUDIT_COMMIT)
     return arrange(
@@ -99,9 +99,9 @@ def _columns(flights: Flights) -> dict[str, pa.Array]:
         "flights": pa.array(np.ones(count, np.int64)),
         "cancelled": pa.array(flights.cancelled.astype(np.int64)),
         "arrived": pa.array(flights.delay_known.astype(np.int64)),
-        "distance_km": where(~flights.cancelled, pc.multiply(miles, pa.scalar(_MILE)).cast(pa.decimal128(18, 6))),
+        "distance_km": choose(~flights.cancelled, pc.multiply(miles, pa.scalar(_MILE)).cast(pa.decimal128(18, 6))),
         "last_tailnum": flights.column("tailnum"),
-        "diverted_flights": where(flights.diverted, number),
+        "diverted_flights": choose(flights.diverted, number),
         "origins": pa.ListArray.from_arrays(offsets, flights.column("origin")),
         "any_cancelled": pa.array(flights.cancelled),
         **_delays(flights.arr_delay, flights.delay_known),

@@ -8,9 +8,9 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from assets.demo.events import Part, arrange, mix, part, percent
+from assets.demo.events import Part, arrange, hash_numbers, make_part, select_percent
 from assets.demo.source import Integers, months_text
-from assets.demo.streams.flights import DAY, HOUR, MINUTE, Flags, Flights, all_flights, moments, where
+from assets.demo.streams.flights import DAY, HOUR, MINUTE, Flags, Flights, all_flights, choose, timestamps
 
 _TIME: Final = pa.timestamp("ms")
 SCHEMA = pa.schema(
@@ -67,7 +67,7 @@ class _Stream:
         **replaced: pa.Array,
     ) -> Part:
         commit = 9 + self._number + 3 * self._flights.clipped(batch)
-        return part(self._columns, selected, commit, step, kind, replaced)
+        return make_part(self._columns, selected, commit, step, kind, replaced)
 
 
 def events() -> pa.Table:
@@ -91,9 +91,9 @@ def _columns(flights: Flights) -> dict[str, pa.Array]:
     computed = {
         "flight_month": months_text(flights.dates),
         "flight_date": pa.array(flights.dates),
-        "sched_ts": moments(flights.scheduled - DAY),
-        "dep_ts": moments(flights.departure),
-        "arr_ts": moments(flights.arrival, flights.landed),
+        "sched_ts": timestamps(flights.scheduled - DAY),
+        "dep_ts": timestamps(flights.departure),
+        "arr_ts": timestamps(flights.arrival, flights.landed),
         "cancelled": pa.array(flights.cancelled),
         "diverted": pa.array(flights.diverted),
         "dep_reports": report_count,
@@ -107,26 +107,26 @@ def _backfill(flights: Flights, columns: Columns) -> Part:
     known_departure, landed = ~flights.blizzard, flights.landed
     too_late = pa.array(flights.arr_delay + 7, pa.int32())
     replaced = {
-        **{name: where(known_departure, columns[name]) for name in ("dep_ts", "cancelled", "dep_reports")},
-        **{name: where(landed, columns[name]) for name in ("diverted", "arr_reports")},
-        "arr_delay": where(flights.audited, too_late, columns["arr_delay"]),
+        **{name: choose(known_departure, columns[name]) for name in ("dep_ts", "cancelled", "dep_reports")},
+        **{name: choose(landed, columns[name]) for name in ("diverted", "arr_reports")},
+        "arr_delay": choose(flights.audited, too_late, columns["arr_delay"]),
     }
-    return part(columns, ~flights.live, flights.month - 1, 0, replaced=replaced)
+    return make_part(columns, ~flights.live, flights.month - 1, 0, replaced=replaced)
 
 
 def _schedule(flights: Flights, columns: Columns) -> list[Part]:
     """Return first filings, corrections of swapped aircraft, copies, and flights that were filed and withdrawn."""
     rn, batch, live, swapped = flights.rn, flights.batch, flights.live, flights.swapped
     send = _Stream(flights, columns, 0)
-    filed = where(swapped, flights.tail_number_before(), columns["tailnum"])
-    ghost = live & (flights.month == 12) & (mix(rn, 4) % 150 == 0)
+    filed = choose(swapped, flights.tail_number_before(), columns["tailnum"])
+    ghost = live & (flights.month == 12) & (hash_numbers(rn, 4) % 150 == 0)
     flight = pa.array(flights.column("flight").to_numpy() + _WITHDRAWN_FLIGHT, pa.int32())
     no_aircraft = pa.nulls(len(rn), pa.string())
-    withdrawn = moments(flights.scheduled - 20 * HOUR)
+    withdrawn = timestamps(flights.scheduled - 20 * HOUR)
     return [
-        send(live, np.where(swapped & (mix(rn, 2) % 4 == 0), batch + 1, batch), 0, tailnum=filed),
-        send(swapped, batch, 1, sched_ts=moments(flights.scheduled - 3 * HOUR)),
-        send(live & percent(rn, 3, 2), batch + 1, 2, tailnum=filed),
+        send(live, np.where(swapped & (hash_numbers(rn, 2) % 4 == 0), batch + 1, batch), 0, tailnum=filed),
+        send(swapped, batch, 1, sched_ts=timestamps(flights.scheduled - 3 * HOUR)),
+        send(live & select_percent(rn, 3, 2), batch + 1, 2, tailnum=filed),
         send(ghost, batch, 3, flight=flight, tailnum=no_aircraft),
         send(ghost, batch + 1, 4, "-D", flight=flight, tailnum=no_aircraft, sched_ts=withdrawn),
     ]
@@ -136,22 +136,22 @@ def _departures(flights: Flights, columns: Columns) -> list[Part]:
     """Return one report per flight with corrections: wrong delays, cancelled flights reported as departed, copies."""
     rn, batch, fixed, false = flights.rn, flights.batch, flights.departure_fixed, flights.falsely_departed
     send = _Stream(flights, columns, 1)
-    correction_first = mix(rn, 11) % 2 == 1
+    correction_first = hash_numbers(rn, 11) % 2 == 1
     wrong = pa.array(flights.wrong_dep_delay, pa.int32())
-    right = moments(flights.departure + 90 * MINUTE)
+    right = timestamps(flights.departure + 90 * MINUTE)
     on_time = {
-        "dep_ts": moments(flights.scheduled),
+        "dep_ts": timestamps(flights.scheduled),
         "dep_time": columns["sched_dep_time"],
         "dep_delay": pa.array(np.zeros(len(rn), np.int32)),
         "cancelled": pa.array(np.zeros(len(rn), np.bool_)),
     }
     first_step = np.where(false & correction_first, 1, 0)
-    first = where(fixed, wrong, columns["dep_delay"])
+    first = choose(fixed, wrong, columns["dep_delay"])
     return [
         send(flights.live, flights.departure_batch, first_step, dep_delay=first),
         send(fixed, batch, 1, dep_ts=right),
         send(false, batch, np.where(correction_first, 0, 1), **on_time),
-        send(flights.live & percent(rn, 12, 3), batch + 1, 2, dep_ts=where(fixed, right, columns["dep_ts"])),
+        send(flights.live & select_percent(rn, 12, 3), batch + 1, 2, dep_ts=choose(fixed, right, columns["dep_ts"])),
         send(flights.blizzard, np.full(len(rn), _BLIZZARD_BATCH), 0),
     ]
 
@@ -160,11 +160,11 @@ def _arrivals(flights: Flights, columns: Columns) -> list[Part]:
     """Return one report per landed flight; some are corrected in the next batch, and an audit corrects September."""
     rn, batch, fixed, landed = flights.rn, flights.batch, flights.arrival_fixed, flights.live & flights.landed
     send = _Stream(flights, columns, 2)
-    wrong = where(fixed, pa.array(flights.wrong_arr_delay, pa.int32()), columns["arr_delay"])
-    right = moments(flights.arrival + 2 * HOUR)
+    wrong = choose(fixed, pa.array(flights.wrong_arr_delay, pa.int32()), columns["arr_delay"])
+    right = timestamps(flights.arrival + 2 * HOUR)
     return [
         send(landed, flights.arrival_batch, 0, arr_delay=wrong),
         send(fixed, batch + 1, 1, arr_ts=right),
-        send(landed & percent(rn, 15, 3), batch + 1, 2, arr_ts=where(fixed, right, columns["arr_ts"])),
-        send(flights.audited, np.full(len(rn), _AUDIT_BATCH), 0, arr_ts=moments(flights.arrival + 30 * DAY)),
+        send(landed & select_percent(rn, 15, 3), batch + 1, 2, arr_ts=choose(fixed, right, columns["arr_ts"])),
+        send(flights.audited, np.full(len(rn), _AUDIT_BATCH), 0, arr_ts=timestamps(flights.arrival + 30 * DAY)),
     ]

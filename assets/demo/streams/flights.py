@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from assets.demo.events import mix, percent
+from assets.demo.events import hash_numbers, select_percent
 from assets.demo.source import LAST_BATCH, Days, Integers, batches, flights, local_dates
 
 Flags = npt.NDArray[np.bool_]
@@ -61,33 +61,33 @@ class Flights:
     @property
     def audited(self) -> Flags:
         """September arrivals that an audit corrects."""
-        return np.asarray((self.month == 9) & self.delay_known & percent(self.rn, 18, 1))
+        return np.asarray((self.month == 9) & self.delay_known & select_percent(self.rn, 18, 1))
 
     @property
     def swapped(self) -> Flags:
         """Flights filed with the aircraft of the carrier's previous flight."""
-        return np.asarray(self.live & valid(self.column("tailnum")) & percent(self.rn, 1, 6))
+        return np.asarray(self.live & not_null(self.column("tailnum")) & select_percent(self.rn, 1, 6))
 
     @property
     def departure_fixed(self) -> Flags:
         """Departures whose first report is wrong."""
-        return np.asarray(self.live & ~self.cancelled & percent(self.rn, 7, 4))
+        return np.asarray(self.live & ~self.cancelled & select_percent(self.rn, 7, 4))
 
     @property
     def falsely_departed(self) -> Flags:
         """Cancelled flights that were reported as departed on time."""
-        return np.asarray(self.live & self.cancelled & percent(self.rn, 10, 1, of=10))
+        return np.asarray(self.live & self.cancelled & select_percent(self.rn, 10, 1, of=10))
 
     @property
     def arrival_fixed(self) -> Flags:
         """Arrivals whose first report is wrong."""
-        return np.asarray(self.live & self.delay_known & percent(self.rn, 16, 3))
+        return np.asarray(self.live & self.delay_known & select_percent(self.rn, 16, 3))
 
     @property
     def departure_batch(self) -> Integers:
         """Batch of the first departure report."""
-        late = np.where(percent(self.rn, 5, 3), self.batch + 1 + mix(self.rn, 6) % 3, self.batch)
-        after_fix = np.where(mix(self.rn, 9) % 3 == 0, self.batch + 1, self.batch)
+        late = np.where(select_percent(self.rn, 5, 3), self.batch + 1 + hash_numbers(self.rn, 6) % 3, self.batch)
+        after_fix = np.where(hash_numbers(self.rn, 9) % 3 == 0, self.batch + 1, self.batch)
         return self.clipped(
             np.where(self.departure_fixed, after_fix, np.where(self.falsely_departed, self.batch, late))
         )
@@ -95,18 +95,18 @@ class Flights:
     @property
     def arrival_batch(self) -> Integers:
         """Batch of the first arrival report."""
-        late = np.where(percent(self.rn, 13, 5), self.batch + 1 + mix(self.rn, 14) % 3, self.batch)
+        late = np.where(select_percent(self.rn, 13, 5), self.batch + 1 + hash_numbers(self.rn, 14) % 3, self.batch)
         return self.clipped(np.where(self.arrival_fixed, self.batch, late))
 
     @property
     def wrong_dep_delay(self) -> Integers:
         """Departure delay of a wrong first report."""
-        return np.asarray(self.dep_delay + 1 + mix(self.rn, 8) % 15)
+        return np.asarray(self.dep_delay + 1 + hash_numbers(self.rn, 8) % 15)
 
     @property
     def wrong_arr_delay(self) -> Integers:
         """Arrival delay of a wrong first report."""
-        return np.asarray(self.arr_delay + 5 + mix(self.rn, 17) % 20)
+        return np.asarray(self.arr_delay + 5 + hash_numbers(self.rn, 17) % 20)
 
     def tail_number_before(self) -> pa.Array:
         """Return the tail number of the same carrier's flight with the next lower row number."""
@@ -124,10 +124,10 @@ def all_flights() -> Flights:
     source = flights()
     dates = local_dates(source)
     month = source["month"].to_numpy().astype(np.int64)
-    cancelled = ~valid(source["dep_time"].combine_chunks())
+    cancelled = ~not_null(source["dep_time"].combine_chunks())
     hours = source["time_hour"].cast(pa.int64()).to_numpy() * 1000
     scheduled = hours + source["minute"].to_numpy().astype(np.int64) * MINUTE
-    dep_delay, air_time = numbers(source, "dep_delay"), numbers(source, "air_time", missing=120)
+    dep_delay, air_time = integer_column(source, "dep_delay"), integer_column(source, "air_time", missing=120)
     return Flights(
         source=source,
         rn=source["rn"].to_numpy(),
@@ -138,29 +138,29 @@ def all_flights() -> Flights:
         departure=scheduled + np.where(cancelled, 60, dep_delay) * MINUTE,
         arrival=scheduled + (dep_delay + air_time + 30) * MINUTE,
         dep_delay=dep_delay,
-        arr_delay=numbers(source, "arr_delay"),
+        arr_delay=integer_column(source, "arr_delay"),
         live=month >= 10,
         cancelled=cancelled,
-        landed=valid(source["arr_time"].combine_chunks()),
-        delay_known=valid(source["arr_delay"].combine_chunks()),
+        landed=not_null(source["arr_time"].combine_chunks()),
+        delay_known=not_null(source["arr_delay"].combine_chunks()),
     )
 
 
-def valid(column: pa.Array) -> Flags:
+def not_null(column: pa.Array) -> Flags:
     """Return which values are not null."""
     return np.asarray(pc.is_valid(column).to_numpy(zero_copy_only=False))
 
 
-def numbers(source: pa.Table, name: str, missing: int = 0) -> Integers:
+def integer_column(source: pa.Table, name: str, missing: int = 0) -> Integers:
     """Return a column of integers with a value in place of nulls."""
     return np.asarray(pc.fill_null(source[name], missing).to_numpy().astype(np.int64))
 
 
-def moments(values: Integers, where: Flags | None = None) -> pa.Array:
-    """Return TIMESTAMP(3) values of epoch ms; null where ``where`` is false."""
-    return pa.array(values.astype(np.int64), mask=None if where is None else ~where).cast(pa.timestamp("ms"))
+def timestamps(values: Integers, selected: Flags | None = None) -> pa.Array:
+    """Return TIMESTAMP(3) values of epoch ms; null if ``selected`` is false."""
+    return pa.array(values.astype(np.int64), mask=None if selected is None else ~selected).cast(pa.timestamp("ms"))
 
 
-def where(selected: Flags, value: pa.Array, other: pa.Array | None = None) -> pa.Array:
+def choose(selected: Flags, value: pa.Array, other: pa.Array | None = None) -> pa.Array:
     """Return ``value`` where selected, else ``other`` (default: null)."""
     return pc.if_else(pa.array(selected), value, pa.scalar(None, value.type) if other is None else other)

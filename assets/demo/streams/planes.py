@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from assets.demo import source
-from assets.demo.events import Part, arrange, mix, part, percent
+from assets.demo.events import Part, arrange, hash_numbers, make_part, select_percent
 
 Flags = npt.NDArray[np.bool_]
 SCHEMA = pa.schema(
@@ -44,11 +44,11 @@ def events() -> pa.Table:
     n = register["rn"].to_numpy()
     table = {name: register[name].combine_chunks() for name in SCHEMA.names if name != "revision"}
     table["revision"] = pa.nulls(len(n), pa.int32())
-    refiled = pc.is_valid(table["year"]).to_numpy(zero_copy_only=False) & percent(n, 20, 1, of=10)
+    refiled = pc.is_valid(table["year"]).to_numpy(zero_copy_only=False) & select_percent(n, 20, 1, of=10)
     retired = _retired(table["tailnum"])
-    reregistered = retired & (mix(n, 24) % 4 == 0)
-    early = refiled & (mix(n, 21) % 2 == 0)
-    late = refiled & (mix(n, 21) % 2 == 1)
+    reregistered = retired & (hash_numbers(n, 24) % 4 == 0)
+    early = refiled & (hash_numbers(n, 21) % 2 == 0)
+    late = refiled & (hash_numbers(n, 21) % 2 == 1)
     first_year = pc.if_else(pa.array(refiled), pa.scalar(None, pa.int32()), table["year"])
     everything = np.ones(len(n), np.bool_)
 
@@ -57,18 +57,18 @@ def events() -> pa.Table:
         if as_first_filed:
             replaced["year"] = first_year
         # Two revisions of one aircraft in one commit are ordered by revision.
-        return part(table, selected, np.full(len(n), commit), revision, kind, replaced)
+        return make_part(table, selected, np.full(len(n), commit), revision, kind, replaced)
 
     return arrange(
         [
             event(0, "+I", 1, everything, as_first_filed=True),
             event(1, "+I", 2, early),
-            event(1, "+I", 1, percent(n, 22, 1, of=50) & ~early, as_first_filed=True),
+            event(1, "+I", 1, select_percent(n, 22, 1, of=50) & ~early, as_first_filed=True),
             event(2, "+I", 2, late),
             event(2, "-D", 3, retired & ~reregistered),
             event(2, "+I", 4, reregistered),
             event(3, "-D", 3, reregistered),
-            event(3, "+I", 1, ~retired & percent(n, 23, 1, of=25), as_first_filed=True),
+            event(3, "+I", 1, ~retired & select_percent(n, 23, 1, of=25), as_first_filed=True),
         ],
         SCHEMA,
     )

@@ -1,4 +1,4 @@
-"""Loop of an op over many tables: a table that fails stops no other, and the run names the failures at its end."""
+"""Loop of an op over many tables: a failed table stops no other, and the run fails at its end with all failures."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class TableFailed(DredgeError):
     """Failure of one table whose message needs no further context."""
 
 
-def each_table(context: dg.OpExecutionContext, tables: Mapping[str, T], process: Callable[[T], None]) -> None:
+def process_tables(context: dg.OpExecutionContext, tables: Mapping[str, T], process: Callable[[T], None]) -> None:
     """Call a function for each table, in order.
 
     Args:

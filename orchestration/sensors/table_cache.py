@@ -87,9 +87,9 @@ def _sorted_times(store: TableStore, health: TableHealth) -> dict[str, int]:
     Every sort commits, so the ledger is read again only after a commit.
     """
     version = (health.snapshot, health.commit)
-    known = _sorted.get(store.root)
-    if known is not None and known[0] == version:
-        return known[1]
+    cached = _sorted.get(store.root)
+    if cached is not None and cached[0] == version:
+        return cached[1]
     if len(_sorted) >= _KEPT_TABLES:
         _sorted.clear()
     times = sorted_times(store)
@@ -103,7 +103,7 @@ def wall_ms() -> int:
 
 
 @dataclass(frozen=True)
-class Look:
+class CachedTable:
     """Table at the time it was opened.
 
     Attributes:
@@ -126,16 +126,16 @@ class Look:
         return card_of(self.name, self.store, self.refusal)
 
     @property
-    def moved(self) -> bool:
+    def is_stale(self) -> bool:
         """Whether the table was committed to, rolled back, altered, dropped or replaced since. Raises CorruptFile."""
         return _schema_files(self.store) != self.schemas or snapshots.latest(self.store) != self.newest
 
 
-_looks: Final[dict[tuple[object, ...], Look]] = {}
+_cache: Final[dict[tuple[object, ...], CachedTable]] = {}
 _lock: Final = Lock()
 
 
-def look_at(warehouse: WarehouseResource, name: str, catalog: Catalog | None = None) -> Look:
+def load_table(warehouse: WarehouseResource, name: str, catalog: Catalog | None = None) -> CachedTable:
     """Return the current state of a table, from memory if it did not change.
 
     A table without snapshots is always opened. So is a table of a catalog in a database, because only the database
@@ -149,21 +149,21 @@ def look_at(warehouse: WarehouseResource, name: str, catalog: Catalog | None = N
         UnsupportedFeature: the table uses a feature that Dredge does not support.
     """
     cache_key = (warehouse.path, warehouse.clock, *sorted(warehouse.catalog_options.items()), name)
-    known = _looks.get(cache_key)
-    if known is None or known.moved:
+    cached = _cache.get(cache_key)
+    if cached is None or cached.is_stale:
         opened = warehouse.catalog() if catalog is None else catalog
         store = opened.table(name).store
         # Keep this order: a change between two of these steps is then detected by the next look.
         files, newest = _schema_files(store), snapshots.latest(store)
-        known = Look(name, store, refusal_of(store), newest, files)
+        cached = CachedTable(name, store, refusal_of(store), newest, files)
         current = store.schema.id == max(schemas.list_schema_ids(store.file_io, store.root, store.branch), default=-1)
         if newest is not None and current and opened.options.metastore == "filesystem":
             with _lock:
-                if len(_looks) >= _KEPT_TABLES:
-                    _looks.clear()
-                _looks[cache_key] = known
-    known.store.kept = Kept()  # drop cached file contents: too much memory for thousands of tables
-    return known
+                if len(_cache) >= _KEPT_TABLES:
+                    _cache.clear()
+                _cache[cache_key] = cached
+    cached.store.kept = Kept()  # drop cached file contents: too much memory for thousands of tables
+    return cached
 
 
 def _schema_files(store: TableStore) -> tuple[FileStatus, ...]:
@@ -186,7 +186,7 @@ def open_table(
     """
     refusal: str | None = None
     try:
-        look = look_at(warehouse, card.name, catalog)
+        look = load_table(warehouse, card.name, catalog)
         schema, refusal = look.store.schema, look.refusal
         same_keys = (schema.partition_keys, schema.primary_keys) == (card.partition_keys, card.primary_keys)
         health = table_health(look.store, look.newest)

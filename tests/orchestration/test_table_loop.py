@@ -5,7 +5,7 @@ from __future__ import annotations
 import dagster as dg
 import pytest
 
-from orchestration.ops.each_table import each_table
+from orchestration.ops.table_loop import process_tables
 
 
 @pytest.mark.parametrize(
@@ -20,5 +20,5 @@ def test_an_error_of_any_type_stops_no_other_table(error: Exception) -> None:
             raise error
 
     with pytest.raises(dg.Failure, match=f"db.a: {type(error).__name__}"):
-        each_table(dg.build_op_context(), {"db.a": "db.a", "db.b": "db.b"}, act)
+        process_tables(dg.build_op_context(), {"db.a": "db.a", "db.b": "db.b"}, act)
     assert visited == ["db.a", "db.b"]

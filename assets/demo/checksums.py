@@ -1,4 +1,4 @@
-"""Right answers: rows and checksum of each table at each tick, from the scenario's reference."""
+"""Expected rows and checksum of each demo table at each tick, from the scenario's reference."""
 
 from __future__ import annotations
 
@@ -22,32 +22,32 @@ _REFERENCE: Final = Path(__file__).parent / "reference"
 
 
 @dataclass(frozen=True)
-class Answer:
+class TableChecksum:
     """Number of rows and checksum of a whole table."""
 
     rows: int
     checksum: str
 
 
-def expected(table: str, tick: str) -> Answer:
-    """Return the right answer of a table, from the scenario's expected.json.
+def expected_checksum(table: str, tick: str) -> TableChecksum:
+    """Return the expected rows and checksum of a table, from the scenario's expected.json.
 
     Args:
         table: name of the table.
         tick: name of the tick, `T0` .. `T3`.
     """
     entry = json.loads((_REFERENCE / "expected.json").read_text())["ticks"][tick][table]
-    return Answer(int(entry["rows"]), str(entry["checksum"]))
+    return TableChecksum(int(entry["rows"]), str(entry["checksum"]))
 
 
-def expected_after_expiry() -> Answer:
-    """Return the right answer of `weather` after the expiry of its first three months."""
+def expected_checksum_after_expiry() -> TableChecksum:
+    """Return the expected rows and checksum of `weather` after the expiry of its first three months."""
     entry = json.loads((_REFERENCE / "expected.json").read_text())["weather_after_partition_expiry"]
-    return Answer(int(entry["rows"]), str(entry["checksum"]))
+    return TableChecksum(int(entry["rows"]), str(entry["checksum"]))
 
 
 @dataclass(frozen=True)
-class Dirt:
+class SourceErrors:
     """Errors in the source of `weather`, which maintenance neither adds nor removes.
 
     Attributes:
@@ -59,16 +59,22 @@ class Dirt:
     repeated_hours: int
 
 
-DIRT: Final = {"T0": Dirt(1, 0), "T1": Dirt(1, 0), "T2": Dirt(1, 144), "T3": Dirt(1, 144), "T4": Dirt(0, 144)}
+SOURCE_ERRORS: Final = {
+    "T0": SourceErrors(1, 0),
+    "T1": SourceErrors(1, 0),
+    "T2": SourceErrors(1, 144),
+    "T3": SourceErrors(1, 144),
+    "T4": SourceErrors(0, 144),
+}
 """Errors by tick; T4 is after the expiry of the first months."""
 
 
-def dirt_of(weather: Table) -> Dirt:
+def count_source_errors(weather: Table) -> SourceErrors:
     """Return the current errors of `weather`."""
     observations = weather.to_arrow(columns=["origin", "time_hour", "wind_speed"])
     winds = pc.sum(pc.greater(observations.column("wind_speed"), 250)).as_py() or 0
     hours = observations.group_by(["origin", "time_hour"]).aggregate([])
-    return Dirt(int(winds), observations.num_rows - hours.num_rows)
+    return SourceErrors(int(winds), observations.num_rows - hours.num_rows)
 
 
 def _text(field: pa.Field, column: pa.ChunkedArray) -> pa.ChunkedArray:
@@ -98,7 +104,7 @@ def _sorted_texts(lists: pa.ListArray) -> pa.Array:
     return pc.if_else(lists.is_valid(), texts, pa.scalar(None, pa.string()))
 
 
-def checksum(table: pa.Table) -> str:
+def hash_rows(table: pa.Table) -> str:
     """Return the checksum of a table as 16 hexadecimal digits.
 
     It is the sum modulo 2^64 of the first 8 bytes of the md5 of each row's canonical line. The scenario defines this
@@ -110,12 +116,12 @@ def checksum(table: pa.Table) -> str:
     return f"{total:016x}"
 
 
-NOTHING: Final = Answer(0, "0" * 16)
+EMPTY: Final = TableChecksum(0, "0" * 16)
 """Answer of a first-row table before the first compaction."""
 
 
-def compacted_answer_of(table: Table, snapshot_id: int | None = None) -> Answer:
-    """Return the answer of a first-row table as if a snapshot were fully compacted; until then level 0 is hidden.
+def compacted_checksum_of(table: Table, snapshot_id: int | None = None) -> TableChecksum:
+    """Return rows and checksum of a first-row table as if a snapshot were fully compacted.
 
     Args:
         table: the table.
@@ -124,17 +130,17 @@ def compacted_answer_of(table: Table, snapshot_id: int | None = None) -> Answer:
     store = table.store
     latest = snapshots.latest(store) if snapshot_id is None else snapshots.read(store, snapshot_id)
     if latest is None:
-        return NOTHING
+        return EMPTY
     batches = [
         batch
         for partition, bucket, _, entries in bucket_groups(manifests.live_entries(store, latest))
         for batch in read_bucket_merged(store, partition, bucket, [e.file for e in table_to_entries(entries)])
     ]
-    return answer_of(pa.Table.from_batches(batches, schema=store.schema.arrow_schema))
+    return checksum_of(pa.Table.from_batches(batches, schema=store.schema.arrow_schema))
 
 
-def answer_of(table: pa.Table) -> Answer:
-    """Return the answer of a table.
+def checksum_of(table: pa.Table) -> TableChecksum:
+    """Return rows and checksum of a table.
 
     Args:
         table: all rows of the table.
@@ -142,4 +148,4 @@ def answer_of(table: pa.Table) -> Answer:
     Returns:
         The number of rows and their checksum.
     """
-    return Answer(table.num_rows, checksum(table))
+    return TableChecksum(table.num_rows, hash_rows(table))

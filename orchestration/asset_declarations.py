@@ -11,14 +11,14 @@ import dagster as dg
 
 from lsm_core.errors import InvalidOption
 from platform_core import names
-from platform_core.dagster_internals import early_features
+from platform_core.dagster_internals import allow_early_features
 from platform_core.policies import Policies
 from platform_core.table_card import TableCard
 
 _READERS: Final = "readers"
 
 
-def with_declarations(
+def add_declarations(
     defs: dg.Definitions, cards: Sequence[TableCard], warehouse_path: str, policies: Policies
 ) -> dg.Definitions:
     """Add the declarations of the policies to the assets of the tables.
@@ -75,7 +75,7 @@ def with_declarations(
                 spec = spec.replace_attributes(freshness_policy=dg.FreshnessPolicy.time_window(fail_window=window))
         return spec.replace_attributes(deps=[*spec.deps, *sorted(upstream_keys)]) if upstream_keys else spec
 
-    with early_features():
+    with allow_early_features():
         mapped_defs = defs.map_asset_specs(func=apply_policy)
     description = "Reads tables of the warehouse, as the policy file declares."
     external = [
