@@ -26,7 +26,6 @@ from lsm_core.errors import (
     CorruptFile,
     DredgeError,
     SnapshotNotFound,
-    TableNotFound,
 )
 from lsm_core.format.json_text import parse_object
 from lsm_core.format.manifest import ADD, DELETE, ManifestFileMeta
@@ -198,6 +197,8 @@ class CommitRun:
     def _read_base(self) -> tuple[Snapshot | None, list[ManifestFileMeta], pa.Table, pa.Table]:
         """Read the latest snapshot, its manifests, the live entries that may conflict, and the change's entries."""
         store, request = self._store, self._request
+        if self._retries.attempt:  # before any manifest is written; the committer checked it for the first attempt
+            store.require_folder()
         latest = self._latest = snapshots.latest(store)
         self._base_id = latest.id if latest is not None else 0
         self._hooks.enter(Phase.READ_BASE, snapshot_id=self._base_id, attempt=self._retries.attempt)
@@ -272,10 +273,8 @@ class CommitRun:
     ) -> Snapshot:
         assert self._delta is not None
         request, store = self._request, self._store
-        ids = schemas.list_schema_ids(store.file_io, store.root, store.branch)
-        if not ids:
-            raise TableNotFound(f"table {store.name} was dropped while a commit was under way")
-        schema_id = ids[-1]
+        store.require_same()
+        schema_id = max(schemas.list_schema_ids(store.file_io, store.root, store.branch), default=store.identity.id)
         added, deleted = rows_of(entries, ADD), rows_of(entries, DELETE) + request.lost_rows
         marks = [mark for mark in (request.watermark, latest.watermark if latest else None) if mark is not None]
         return Snapshot(

@@ -114,6 +114,7 @@ class Committer:
             CommitUnknown: the outcome could not be read.
             CorruptFile: a new file is missing.
             InvalidData: a message was made for another table or branch.
+            TableNotFound: the table was dropped, renamed or replaced since it was opened.
             UnsupportedFeature: the table cannot be written; no file was written.
         """
         messages = messages_of(self._store, messages)
@@ -475,11 +476,14 @@ class Committer:
             return []
 
     def _run(self, request: Request) -> int:
-        return CommitRun(self._store, request, self._hooks).run()
+        with self._store.naming_lost_table():
+            return CommitRun(self._store, request, self._hooks).run()
 
     # ----------------------------------------------------------------------------------------------------------------
 
     def _parts(self, messages: Iterable[CommitMessage]) -> Parts:
+        """Return the parts of a commit, after a check that the table exists and can be written."""
+        self._store.require_folder()
         # What the newest snapshot's files need every attempt asks, of the snapshot that it begins with.
         require_possible(self._store, Purpose.WRITE)
         parts = split(messages)
@@ -514,6 +518,7 @@ class Committer:
         """Return a request that checks at every attempt that its new files exist and are new to the table."""
         missing = missing_file(self._store, [(message, message.written(by_writer=True)) for message in messages])
         if missing is not None:
+            self._store.require_same()
             raise CorruptFile(missing, f"commit {request.identifier} of {self.commit_user} needs it, and it is gone")
         if has_deletes(request.entries):
             return request  # made once already, it would find nothing to delete

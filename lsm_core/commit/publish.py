@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from lsm_core.commit.changes import identities
 from lsm_core.commit.drafts import remove
-from lsm_core.errors import CommitUnknown, CorruptFile, DredgeError, LockLost, SnapshotNotFound
+from lsm_core.errors import CommitUnknown, CorruptFile, DredgeError, LockLost, SnapshotNotFound, TableNotFound
 from lsm_core.format.manifest import ADD, merge_entries
 from lsm_core.format.snapshot import Snapshot
 from lsm_core.locks import Lease, held, lock_settings, table_lock
@@ -83,6 +83,7 @@ def publish(store: TableStore, snapshot: Snapshot, retries: Retries, base: Snaps
             over the lock, or ``base`` is no longer the snapshot below it because of a rollback or fast-forward.
 
     Raises:
+        TableNotFound: the table was dropped or replaced before the snapshot was there; the snapshot was deleted.
         CommitUnknown: the storage kept failing and the file could not be read, or the lock was lost during the write.
         LockTimeout: the lock was not free in time; nothing was published. Other typed refusals, such as LockRequired,
             MetastoreFailed and StorageFull, mean the same.
@@ -102,17 +103,30 @@ def _publish(
 ) -> PublishOutcome:
     data = snapshot.to_json()
     outcome = _create(store, snapshot.id, data, retries, lease)
+    if outcome is PublishOutcome.PUBLISHED:
+        try:
+            store.require_same()
+        except TableNotFound:  # the table was replaced after the last look at it
+            _take_back(store, snapshot, data)
+            raise
+        except (OSError, DredgeError) as error:
+            _LOG.warning("table %s: the schema cannot be read after a commit: %s", store.name, error)
     if outcome is PublishOutcome.PUBLISHED and _came_too_late(store, snapshot, base):
         _LOG.warning("table %s: snapshot %d was published after its turn; taken back", store.name, snapshot.id)
-        path = store.snapshot_path(snapshot.id)
-        if _look(store, path) == data:
-            remove(store.file_io, [path])
+        _take_back(store, snapshot, data)
         return PublishOutcome.TAKEN
     if outcome is PublishOutcome.PUBLISHED:  # hints may fail: they are never a source of truth
         snapshots.write_latest_hint(store, snapshot.id)
         if snapshot.id == 1:
             snapshots.write_earliest_hint(store, snapshot.id)
     return outcome
+
+
+def _take_back(store: TableStore, snapshot: Snapshot, data: bytes) -> None:
+    """Delete a snapshot that was published wrongly, unless other content has its id by now."""
+    path = store.snapshot_path(snapshot.id)
+    if _look(store, path) == data:
+        remove(store.file_io, [path])
 
 
 def _create(store: TableStore, snapshot_id: int, data: bytes, retries: Retries, lease: Lease | None) -> PublishOutcome:

@@ -171,6 +171,7 @@ class RollingWriter:
         store = self._store
         self._sink_name = store.new_file_name(store.options.data_file_prefix, extension_of(store.options, self._format))
         path = store.data_path(self._partition, self._bucket, self._sink_name)
+        store.require_folder()
         self._paths += [path] if self._index is None else [path, path + SUFFIX]
         self._sink = open_sink(
             store.file_io,

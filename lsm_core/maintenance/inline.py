@@ -29,6 +29,7 @@ from lsm_core.format.snapshot import CommitKind, Snapshot
 from lsm_core.maintenance.ledger import BY_WRITER, record_failure
 from lsm_core.metadata import manifests, snapshots
 from lsm_core.metadata.store import POSTPONE_BUCKET, BucketMode, TableStore
+from lsm_core.options import inline_default
 from lsm_core.read.compacted import compacted_only
 
 if TYPE_CHECKING:
@@ -36,8 +37,6 @@ if TYPE_CHECKING:
     from lsm_core.maintenance.actions.compact.compaction import CompactionReport
     from lsm_core.maintenance.actions.expire_partitions import ExpiryAtCommit
 
-INLINE: Final = "DREDGE_COMPACTION_INLINE"
-"""Environment variable: `never` is `dredge.compaction.inline` = never for tables that do not set the option."""
 ChooseRunner = Callable[["MaintenancePlan"], "Runner | None"]
 """Function that returns the executor of a compaction plan's tasks, None for threads of this process."""
 _LOG: Final = logging.getLogger(__name__)
@@ -84,9 +83,8 @@ def maintains_itself(store: TableStore) -> bool:
         store: the table.
     """
     options = store.options
-    if options.write_only or options.compaction_inline == "never":
-        return False
-    return options.is_set("dredge.compaction.inline") or os.environ.get(INLINE) != "never"
+    inline = options.compaction_inline if options.is_set("dredge.compaction.inline") else inline_default()
+    return not options.write_only and inline != "never"
 
 
 def places_batches(store: TableStore) -> bool:

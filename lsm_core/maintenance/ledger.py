@@ -23,7 +23,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
-from lsm_core.errors import CorruptFile, DredgeError, InvalidData, InvalidOption, StorageFull, StorageRefused
+from lsm_core.errors import (
+    CorruptFile,
+    DredgeError,
+    InvalidData,
+    InvalidOption,
+    StorageFull,
+    StorageRefused,
+    TableNotFound,
+)
 from lsm_core.format.partitions import partition_text
 from lsm_core.json_reader import parse_json
 from lsm_core.maintenance.action import PLAN_PROPERTY, Applied, MaintenancePlan, bucket_name, find_action
@@ -147,10 +155,12 @@ def write_entry(store: TableStore, entry: LedgerEntry) -> str:
         Path of the new file.
 
     Raises:
+        TableNotFound: the table was dropped, renamed or replaced since it was opened.
         StorageFull: the storage is full.
         OSError: the file cannot be written.
         CorruptFile: the run has an entry already.
     """
+    store.require_folder()
     lines = [entry.head(), *entry.lines]
     data = "".join(json.dumps(line, separators=(",", ":"), ensure_ascii=False, default=str) + "\n" for line in lines)
     path = f"{store.ledger_dir}/{entry.run_id}{_SUFFIX}"
@@ -171,7 +181,7 @@ def write_or_warn(store: TableStore, entry: LedgerEntry, error: Exception | None
         write_entry(store, entry)
     except (OSError, DredgeError) as failure:
         # A storage error that the run reports already is not logged again for the ledger.
-        already_reported = isinstance(error, StorageRefused | StorageFull | OSError) and isinstance(
+        already_reported = isinstance(error, StorageRefused | StorageFull | TableNotFound | OSError) and isinstance(
             failure, type(error)
         )
         level = logging.DEBUG if already_reported else logging.WARNING

@@ -5,13 +5,14 @@ from __future__ import annotations
 import itertools
 import json
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from enum import StrEnum
 from typing import Any, Final
 
 from lsm_core.clock import Clock, clock_from
-from lsm_core.errors import CorruptFile, StorageRefused, TableNotFound, UnsupportedFeature
+from lsm_core.errors import CorruptFile, SnapshotNotFound, StorageRefused, TableNotFound, UnsupportedFeature
 from lsm_core.format.manifest import DataFileMeta
 from lsm_core.format.partitions import newer_partition_dir, partition_dir
 from lsm_core.format.schema import TableSchema
@@ -96,6 +97,7 @@ class TableStore:
         dynamic_options: options that apply to this object only.
         clock: source of the current time.
         branch: the branch, ``main`` by default.
+        identity: schema as it was read when the table was opened; :meth:`require_same` recognises the table by it.
         kept: cache of immutable files (footers, indexes).
 
     Source: ``FileStorePathFactory``, ``AbstractFileStore``.
@@ -111,6 +113,7 @@ class TableStore:
         clock: Clock | str | None = None,
         branch: str = "main",
         dynamic_options: Mapping[str, str | None] | None = None,
+        identity: TableSchema | None = None,
     ) -> None:
         self.file_io, self.root, self.name, self.schema = file_io, root.rstrip("/"), name, schema
         if not isinstance(options, TableOptions):
@@ -120,6 +123,7 @@ class TableStore:
         self.clock: Clock = clock_from(clock)
         self.branch = check_name(branch, name, "branch name")
         self._schemas = {schema.id: schema}
+        self.identity = schema if identity is None else identity
         self._family = ""
         self._own_uuid = _make_uuid("")
         self._numbers = itertools.count()
@@ -193,7 +197,9 @@ class TableStore:
         """
         additions = {str(key): None if value is None else str(value) for key, value in dynamic.items()}
         options = {**self.dynamic_options, **additions}
-        store = TableStore(self.file_io, self.root, self.name, self.schema, None, self.clock, self.branch, options)
+        store = TableStore(
+            self.file_io, self.root, self.name, self.schema, None, self.clock, self.branch, options, self.identity
+        )
         store._detected_options = {} if PAIMON_VERSION in dynamic else self._detected_options
         return store.naming_files_as(self)
 
@@ -233,9 +239,43 @@ class TableStore:
     def with_buckets(self, count: int) -> TableStore:
         """Return this table as seen by writers of ``count`` buckets."""
         schema = replace(self.schema, options={**self.schema.options, "bucket": str(count)})
+        options = self.dynamic_options
         return TableStore(
-            self.file_io, self.root, self.name, schema, None, self.clock, self.branch, self.dynamic_options
+            self.file_io, self.root, self.name, schema, None, self.clock, self.branch, options, self.identity
         )
+
+    def require_same(self) -> None:
+        """Check that the table's folder still holds the table that was opened.
+
+        Raises:
+            TableNotFound: the table was dropped or renamed, or another table is in its place.
+            CorruptFile: the schema that the table was opened with is damaged.
+        """
+        schemas.require_same(self.file_io, self.root, self.name, self.identity, self.branch)
+
+    def require_folder(self) -> None:
+        """Check as :meth:`require_same` before a file is created, because a new file would create a lost folder again.
+
+        Object stores have no folders: there the check before a commit is sufficient, and this one costs no request.
+        """
+        if not place_of(self.root):
+            self.require_same()
+
+    @contextmanager
+    def naming_lost_table(self) -> Iterator[None]:
+        """Raise TableNotFound instead of the error of a missing file if the block fails because the table is missing.
+
+        Raises:
+            TableNotFound: a file was missing, and :meth:`require_same` fails.
+        """
+        try:
+            yield
+        except (CorruptFile, SnapshotNotFound, FileNotFoundError) as error:
+            try:
+                self.require_same()
+            except CorruptFile:
+                raise error from None
+            raise
 
     def refresh(self) -> TableStore:
         """Return this table with its newest schema."""
@@ -489,6 +529,7 @@ class TableStore:
                 "name": self.name,
                 "branch": self.branch,
                 "schema_id": self.schema.id,
+                "schema_ms": self.schema.time_millis,
                 "clock": self.clock.to_spec(),
                 "dynamic_options": self.dynamic_options,
             },
@@ -509,15 +550,11 @@ class TableStore:
         spec: dict[str, Any] = parse_json(text)
         if file_io is None:
             file_io, _ = file_io_for(spec["root"], spec["storage"])
-        return cls.open(
-            file_io,
-            spec["root"],
-            spec["name"],
-            spec["clock"],
-            spec["dynamic_options"],
-            spec["branch"],
-            spec["schema_id"],
-        )
+        arguments = (spec["clock"], spec["dynamic_options"], spec["branch"], spec["schema_id"])
+        store = cls.open(file_io, spec["root"], spec["name"], *arguments)
+        if store.schema.time_millis != spec["schema_ms"]:
+            raise TableNotFound(schemas.replaced_text(store.name))
+        return store
 
     def __getstate__(self) -> dict[str, Any]:
         state = dict(self.__dict__)

@@ -17,7 +17,7 @@ from lsm_core.format.snapshot import Snapshot
 from lsm_core.locks import table_lock
 from lsm_core.metadata import manifests, paimon_version, schemas, snapshots
 from lsm_core.metadata.store import POSTPONE_BUCKET, BucketMode, TableStore
-from lsm_core.options import REGISTRY, canonical
+from lsm_core.options import REGISTRY, canonical, inline_default
 from lsm_core.types import TypeRoot
 
 _UNREAD_TYPES = frozenset({TypeRoot.VARIANT, TypeRoot.GEOMETRY, TypeRoot.GEOGRAPHY, TypeRoot.UNKNOWN})
@@ -79,8 +79,10 @@ def require_readable(
             only if it is among them or a merge needs it.
 
     Raises:
+        TableNotFound: the table was dropped, renamed or replaced since it was opened.
         UnsupportedFeature: the message names feature and table.
     """
+    store.require_same()
     for feature in _unsupported_by_schema(store, Purpose.READ, columns):
         raise UnsupportedFeature(feature, store.name)
     require_supported(store, Purpose.READ, snapshots.latest(store) if snapshot is None else snapshot)
@@ -145,10 +147,12 @@ def require_writable(store: TableStore) -> None:
     """Check that rows can be added without damage to the table.
 
     Raises:
+        TableNotFound: the table was dropped, renamed or replaced since it was opened.
         UnsupportedFeature: the message names feature and table.
         LockRequired: commits could be lost, because the storage needs a lock and none is set.
         InvalidOption: the lock cannot be used.
     """
+    store.require_same()
     require_possible(store, Purpose.WRITE)
     require_supported(store, Purpose.WRITE, snapshots.latest(store))
 
@@ -161,6 +165,7 @@ def require_possible(store: TableStore, purpose: Purpose) -> None:
     for feature in _unsupported_by_schema(store, purpose):
         raise UnsupportedFeature(feature, store.name)
     if purpose is Purpose.WRITE:
+        inline_default()  # a bad value is refused here, not when the rows are committed already
         table_lock(store.file_io, store.root, store.name, store.options, store.clock)
 
 
@@ -197,8 +202,10 @@ def require_compactable(store: TableStore, snapshot: Snapshot | None = None) -> 
         snapshot: the newest snapshot if the caller has just read it, or None.
 
     Raises:
+        TableNotFound: the table was dropped, renamed or replaced since it was opened.
         UnsupportedFeature: the message names feature and table.
     """
+    store.require_same()
     require_possible(store, Purpose.COMPACT)
     require_supported(store, Purpose.COMPACT, snapshots.latest(store) if snapshot is None else snapshot)
 

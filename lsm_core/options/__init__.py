@@ -20,5 +20,5 @@ from lsm_core.options.paimon_version import (
     written_as,
 )
 from lsm_core.options.registry import ALIASES, REGISTRY, canonical, find_key, mistyped_reading, not_acted_on
-from lsm_core.options.table_options import TableOptions
+from lsm_core.options.table_options import INLINE_VARIABLE, TableOptions, inline_default
 from lsm_core.options.units import duration, memory_size, parse_digits, whole_number

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, Final
 
 from lsm_core.clock import written_span
 from lsm_core.errors import InvalidOption
@@ -13,6 +14,8 @@ from lsm_core.options.paimon_version import PaimonVersion
 from lsm_core.options.registry import ALIASES, REGISTRY, canonical, check, mistyped_reading, parse_value
 from lsm_core.options.units import memory_size
 
+INLINE_VARIABLE: Final = "DREDGE_COMPACTION_INLINE"
+"""Environment variable with the default of `dredge.compaction.inline` in one process."""
 _INT_MAX = 2**31 - 1
 _DEFAULTS: dict[str, Any] = {
     name: None if key.default is None else parse_value(key, key.default) for name, key in REGISTRY.items()
@@ -20,6 +23,18 @@ _DEFAULTS: dict[str, Any] = {
 _MB = 1 << 20
 _MINUTE = 60_000
 _PERIODS = {"daily": 1440 * _MINUTE, "hourly": 60 * _MINUTE, "two-hours": 120 * _MINUTE}
+
+
+def inline_default() -> str:
+    """Return the default of `dredge.compaction.inline` in this process: "follow", or "never" by the environment.
+
+    Raises:
+        InvalidOption: the environment variable has another value.
+    """
+    value = os.environ.get(INLINE_VARIABLE, "")
+    if value.lower() not in {"", "follow", "never"}:
+        raise InvalidOption(INLINE_VARIABLE, value, "follow, never (an environment variable)")
+    return value.lower() or "follow"
 
 
 class TableOptions:

@@ -99,6 +99,7 @@ def plan_scan(
         dictionaries: see :class:`Scan`.
 
     Raises:
+        TableNotFound: the table was dropped, renamed or replaced since it was opened.
         UnsupportedFeature: the table or an option is not supported.
         SnapshotNotFound: the version does not exist.
         ColumnNotFound: a column does not exist.
@@ -107,16 +108,17 @@ def plan_scan(
         CorruptFile: a metadata file is missing or damaged.
         InvalidSchema: a column was dropped and added again since the table was opened.
     """
-    version = resolve(store, snapshot_id, tag=tag, timestamp_ms=timestamp_ms, watermark=watermark)
-    return plan_version(
-        version,
-        columns=columns,
-        filter=filter,
-        partitions=partitions,
-        levels=levels,
-        limit=limit,
-        dictionaries=dictionaries,
-    )
+    with store.naming_lost_table():
+        version = resolve(store, snapshot_id, tag=tag, timestamp_ms=timestamp_ms, watermark=watermark)
+        return plan_version(
+            version,
+            columns=columns,
+            filter=filter,
+            partitions=partitions,
+            levels=levels,
+            limit=limit,
+            dictionaries=dictionaries,
+        )
 
 
 def plan_version(
@@ -250,11 +252,20 @@ def to_batches(
     """
     max_rows = None if limit is None else whole_number(limit, "limit", store.name, least=0)
     chosen = scan.splits if splits is None else splits
-    return (
+    return _naming_lost_table(
+        scan.store,
         _read_all(scan, chosen, scan.store.options.merge_budget)
         if max_rows is None
-        else _read_up_to(scan, chosen, max_rows)
+        else _read_up_to(scan, chosen, max_rows),
     )
+
+
+def _naming_lost_table(
+    store: TableStore, batches: Generator[pa.RecordBatch, None, None]
+) -> Generator[pa.RecordBatch, None, None]:
+    """Yield batches; a missing file of a table that was dropped meanwhile raises TableNotFound."""
+    with store.naming_lost_table(), closing(batches):
+        yield from batches
 
 
 def _read_all(scan: Scan, splits: Sequence[Split], most_bytes: int | None) -> Generator[pa.RecordBatch, None, None]:

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
 
-from lsm_core.errors import InvalidOption, InvalidSchema, SnapshotNotFound, TableNotFound, UnsupportedFeature
+from lsm_core.errors import InvalidOption, InvalidSchema, SnapshotNotFound, UnsupportedFeature
 from lsm_core.format.snapshot import BATCH_COMMIT_IDENTIFIER, CommitKind, Snapshot
-from lsm_core.metadata import paimon_version, schemas, snapshots, tags
+from lsm_core.metadata import paimon_version, snapshots, tags
 from lsm_core.metadata.store import TableStore
 from lsm_core.options import PaimonVersion, TableOptions, parse_digits, whole_number
 from lsm_core.options.paimon_version import KEY as PAIMON_VERSION
@@ -308,8 +308,6 @@ def resolve(
         if pinned is None:
             compacted = str(store.options.get("scan.mode")).lower() == Mode.COMPACTED_FULL
             newest = (newest_compacted(store) if compacted else None) or snapshots.latest(store)
-            if newest is None and not schemas.list_schema_ids(store.file_io, store.root, store.branch):
-                raise TableNotFound(f"table {store.name} was dropped or renamed since it was opened")
             return Version(newest, store)
         snapshot = pinned
     return Version(snapshot, with_schema(store, snapshot.schema_id))
@@ -327,8 +325,9 @@ def with_schema(store: TableStore, schema_id: int) -> TableStore:
         return store
     schema = store.schema_of(schema_id)
     options = None if TableOptions.usable(schema.options).raw == schema.options else store.options
+    dynamic_options, identity = store.dynamic_options, store.identity
     return TableStore(
-        store.file_io, store.root, store.name, schema, options, store.clock, store.branch, store.dynamic_options
+        store.file_io, store.root, store.name, schema, options, store.clock, store.branch, dynamic_options, identity
     )
 
 

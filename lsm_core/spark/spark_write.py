@@ -691,6 +691,7 @@ def prepared(
         changes = merging_changes(store.schema, kinds, store.name, explicit=explicit_casts)
         if changes:
             merge_schema.alter_table(store.name, changes)
+            store.require_same()
             store = store.refresh()
     unknown = next((name for name in fields.names if not store.schema.has_field(name)), None)
     if unknown is not None:

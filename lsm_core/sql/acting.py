@@ -93,14 +93,15 @@ def act(statement: Statement, session: Session) -> StatementResult:
 
 @act.register
 def _(statement: CreateDatabase, session: Session) -> StatementResult:
-    session.catalog.create_database(statement.name, statement.if_not_exists)
-    return StatementResult(f"database {statement.name} exists")
+    created = session.catalog.create_database(statement.name, statement.if_not_exists)
+    return StatementResult(f"database {statement.name} {'is created' if created else 'exists already'}")
 
 
 @act.register
 def _(statement: DropDatabase, session: Session) -> StatementResult:
-    session.catalog.drop_database(statement.name, statement.if_exists, statement.cascade)
-    return StatementResult(f"database {statement.name} is dropped")
+    existed = session.catalog.drop_database(statement.name, statement.if_exists, statement.cascade)
+    outcome = "is dropped" if existed else "does not exist: nothing was dropped"
+    return StatementResult(f"database {statement.name} {outcome}")
 
 
 @act.register
@@ -108,8 +109,10 @@ def _(statement: CreateTable, session: Session) -> StatementResult:
     if statement.query:
         raise UnsupportedFeature("CREATE TABLE ... AS SELECT without a query engine", statement.name)
     definition = like_definition(session.catalog, statement) if statement.like else definition_of(statement)
+    database, _, table = statement.name.partition(".")
+    existed = statement.if_not_exists and table in session.catalog.list_tables(database)
     session.catalog.create_table(statement.name, definition, statement.if_not_exists)
-    return StatementResult(f"table {statement.name} exists")
+    return StatementResult(f"table {statement.name} {'exists already' if existed else 'is created'}")
 
 
 def definition_of(statement: CreateTable, columns: pa.Schema | None = None) -> Schema:
@@ -183,14 +186,17 @@ def same_name(table: str, name: str, known: Sequence[str]) -> str:
 
 @act.register
 def _(statement: DropTable, session: Session) -> StatementResult:
-    session.catalog.drop_table(statement.name, statement.if_exists)
-    return StatementResult(f"table {statement.name} is dropped")
+    existed = session.catalog.drop_table(statement.name, statement.if_exists)
+    return StatementResult(
+        f"table {statement.name} {'is dropped' if existed else 'does not exist: nothing was dropped'}"
+    )
 
 
 @act.register
 def _(statement: RenameTable, session: Session) -> StatementResult:
-    session.catalog.rename_table(statement.name, statement.to, statement.if_exists)
-    return StatementResult(f"table {statement.name} is renamed to {statement.to}")
+    existed = session.catalog.rename_table(statement.name, statement.to, statement.if_exists)
+    outcome = f"is renamed to {statement.to}" if existed else "does not exist: nothing was renamed"
+    return StatementResult(f"table {statement.name} {outcome}")
 
 
 @act.register

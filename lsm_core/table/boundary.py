@@ -2,20 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from contextvars import ContextVar
 from functools import wraps
-from inspect import isfunction
+from inspect import isfunction, signature
 from types import GeneratorType
 from typing import Any, Final, TypeVar
 
-from lsm_core.errors import typed_failure
+import numpy as np
+
+from lsm_core.errors import InvalidOption, typed_failure
+from lsm_core.metadata.store import TableStore
 
 _T = TypeVar("_T")
 _SPECIAL: Final = frozenset({"__init__", "__arrow_c_stream__"})
+_OPENING: Final = frozenset({"__init__", "copy", "refresh"})
+_CHECKED_BELOW: Final = frozenset(
+    {
+        *("to_arrow", "to_batches", "__arrow_c_stream__", "to_pandas", "to_polars", "to_duckdb", "scan"),
+        *("plan_scan", "lookup", "write", "upsert", "compact"),
+    }
+)
+"""Frequent methods whose first step is the check of the table; a second check costs a request of an object store."""
+_calling: Final[ContextVar[object]] = ContextVar("calling", default=None)
+"""Table of the method that runs; methods that it calls do not check the table again."""
 
 
 def with_typed_errors(facade: type[_T]) -> type[_T]:
     """Let each public method of a class raise errors of Dredge's only.
+
+    Methods of a :class:`Table` first check that the table is the one that was opened, and name the loss of the table
+    where a file is missing because of it.
 
     Args:
         facade: class whose own methods are changed; inherited ones are not.
@@ -32,23 +50,62 @@ def with_typed_errors(facade: type[_T]) -> type[_T]:
 
 
 def _guarded(method: Callable[..., Any]) -> Callable[..., Any]:
+    checks = method.__name__ not in _OPENING | _CHECKED_BELOW
+    flags = [
+        (place, name)
+        for place, (name, parameter) in enumerate(signature(method).parameters.items())
+        if parameter.annotation in ("bool", bool)
+    ]
+
     @wraps(method)
     def guarded(self: Any, *args: Any, **kwargs: Any) -> Any:
-        try:
-            result = method(self, *args, **kwargs)
-        except BaseException as error:
-            own = typed_failure(error, _subject(self, method))
-            if own is None:
-                raise
-            raise own from error
+        with _typed(self, method):
+            if flags:
+                _require_flags(flags, (self, *args), kwargs, _subject(self, method))
+            if checks and isinstance(store := getattr(self, "store", None), TableStore) and _calling.get() is not self:
+                store.require_same()
+            token = _calling.set(self)
+            try:
+                result = method(self, *args, **kwargs)
+            finally:
+                _calling.reset(token)
         return _guarded_rows(result, self, method) if isinstance(result, GeneratorType) else result
 
     return guarded
 
 
+def _require_flags(
+    flags: Sequence[tuple[int, str]], args: Sequence[Any], kwargs: Mapping[str, Any], subject: str
+) -> None:
+    """Refuse other values than True and False: any text, also "no", would count as true.
+
+    Args:
+        flags: position and name of each boolean parameter.
+        args: positional arguments of the call, ``self`` included.
+        kwargs: arguments of the call by name.
+        subject: the call, for the message.
+
+    Raises:
+        InvalidOption: an argument is not a boolean.
+    """
+    for place, name in flags:
+        value = args[place] if place < len(args) else kwargs.get(name, False)
+        if not isinstance(value, bool | np.bool_):
+            raise InvalidOption(name, value, f"True or False in {subject}")
+
+
 def _guarded_rows(rows: Iterator[Any], owner: Any, method: Callable[..., Any]) -> Iterator[Any]:
-    try:
+    with _typed(owner, method):
         yield from rows
+
+
+@contextmanager
+def _typed(owner: Any, method: Callable[..., Any]) -> Iterator[None]:
+    """Raise the errors of a block as errors of Dredge's."""
+    store = None if method.__name__ in _OPENING else getattr(owner, "store", None)
+    try:
+        with store.naming_lost_table() if isinstance(store, TableStore) else nullcontext():
+            yield
     except BaseException as error:
         own = typed_failure(error, _subject(owner, method))
         if own is None:

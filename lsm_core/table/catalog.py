@@ -28,7 +28,7 @@ from lsm_core.locks import Lease, held, lock_given_way, lock_settings, table_loc
 from lsm_core.metadata import paimon_version, schemas, snapshots
 from lsm_core.metadata.branches import MAIN, list_branches
 from lsm_core.metadata.store import TableStore
-from lsm_core.metadata.support import Purpose, require_writable, unsupported
+from lsm_core.metadata.support import Purpose, require_possible, unsupported
 from lsm_core.options import CatalogOptions, TableOptions, not_acted_on
 from lsm_core.storage import Guarantee, file_io_for, is_link
 from lsm_core.table.boundary import with_typed_errors
@@ -95,12 +95,15 @@ class Catalog:
 
     # -- databases -------------------------------------------------------------------------------------------------
 
-    def create_database(self, name: str, ignore_if_exists: bool = False) -> None:
+    def create_database(self, name: str, ignore_if_exists: bool = False) -> bool:
         """Create a database.
 
         Args:
             name: name of the database.
             ignore_if_exists: return without an error when the database exists.
+
+        Returns:
+            Whether the database is new.
 
         Raises:
             DatabaseExists: the database exists.
@@ -110,21 +113,25 @@ class Catalog:
             raise DatabaseExists(f"database {name} is the catalog's own: it holds the tables about all others")
         if self._metastore.has_database(name):
             if ignore_if_exists:
-                return
+                return False
             raise DatabaseExists(f"database {name} is already in {self.root}")
         self._metastore.add_database(name)
+        return True
 
     def list_databases(self) -> list[str]:
         """Return the names of all databases, sorted."""
         return self._metastore.databases()
 
-    def drop_database(self, name: str, ignore_if_not_exists: bool = False, cascade: bool = False) -> None:
+    def drop_database(self, name: str, ignore_if_not_exists: bool = False, cascade: bool = False) -> bool:
         """Drop a database.
 
         Args:
             name: name of the database.
             ignore_if_not_exists: return without an error when the database does not exist.
             cascade: drop the tables of the database first.
+
+        Returns:
+            Whether the database existed.
 
         Raises:
             DatabaseNotFound: the database does not exist.
@@ -134,7 +141,7 @@ class Catalog:
         path = self._metastore.database_path(name)
         if not self._metastore.has_database(name):
             if ignore_if_not_exists:
-                return
+                return False
             raise DatabaseNotFound(f"database {name} is not in {self.root}")
         tables = self.list_tables(name)
         if tables and not cascade:
@@ -142,6 +149,7 @@ class Catalog:
         for link in (path, *(f"{path}/{table}" for table in tables)):
             _refuse_link(link, "remove")
         self._metastore.remove_database(name)
+        return True
 
     # -- tables ----------------------------------------------------------------------------------------------------
 
@@ -201,7 +209,7 @@ class Catalog:
         first = new_table_schema(schema, str(parsed), self.clock)
         path = self._table_path(parsed, in_new_database=create_database)
         store = TableStore(self.file_io, path, str(parsed), first, None, self.clock, dynamic_options=self._locking)
-        require_writable(store)
+        require_possible(store, Purpose.WRITE)
         if create_database:
             self.create_database(parsed.database, ignore_if_exists=True)
         exists = self._metastore.has_table(parsed)
@@ -442,29 +450,37 @@ class Catalog:
         made = self.plan_maintenance(plan, rules=rules) if isinstance(plan, str) else plan
         return maintain_tables(self, made, approved_by, tell, rules)
 
-    def drop_table(self, name: str, ignore_if_not_exists: bool = False) -> None:
+    def drop_table(self, name: str, ignore_if_not_exists: bool = False) -> bool:
         """Delete a table and everything below its directory.
 
         Args:
             name: "db.table".
-            ignore_if_not_exists: return without an error when the table does not exist.
+            ignore_if_not_exists: return without an error when the table or its database does not exist.
+
+        Returns:
+            Whether the table existed.
 
         Raises:
             TableNotFound: the table does not exist.
             StorageRefused: the storage refuses the deletion, or the directory is a symbolic link.
         """
         path = self._existing(name, ignore_if_not_exists, "dropping")
-        if path is not None:
-            _refuse_link(path, "remove")
-            self._metastore.remove_table(TableName.parse(name))
+        if path is None:
+            return False
+        _refuse_link(path, "remove")
+        self._metastore.remove_table(TableName.parse(name))
+        return True
 
-    def rename_table(self, name: str, to: str, ignore_if_not_exists: bool = False) -> None:
+    def rename_table(self, name: str, to: str, ignore_if_not_exists: bool = False) -> bool:
         """Rename a table; its directory moves with it, branches included.
 
         Args:
             name: "db.table".
             to: new name, "db.table", also in another database.
-            ignore_if_not_exists: return without an error when the table does not exist.
+            ignore_if_not_exists: return without an error when the table or its database does not exist.
+
+        Returns:
+            Whether the table existed.
 
         Raises:
             TableNotFound: the table does not exist.
@@ -476,10 +492,11 @@ class Catalog:
         target = checked_new(self._plain(to, "renaming"))
         self._table_path(target)
         if path is None:
-            return
+            return False
         _refuse_link(path, "move")
         if self._metastore.has_table(target) or not self._metastore.move_table(TableName.parse(name), target):
             raise TableExists(f"table {to} is already in {self.root}")
+        return True
 
     def _locked(self, store: TableStore) -> AbstractContextManager[Lease | None]:
         """Hold the table's lock, under which schemas are written too (Java `SchemaManager.withLock`)."""
@@ -497,6 +514,8 @@ class Catalog:
 
     def _existing(self, name: str, ignore: bool, verb: str) -> str | None:
         parsed = self._plain(name, verb)
+        if ignore and not self._metastore.has_database(parsed.database):
+            return None
         path = self._table_path(parsed)
         if self._metastore.has_table(parsed):
             return path

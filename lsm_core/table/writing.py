@@ -542,6 +542,7 @@ def with_merged_schema(
     if catalog is None:
         raise UnsupportedFeature("schema_mode of a table that no catalog opened (use Catalog.table)", store.name)
     rows = as_rows(data, store.name)
+    store.require_same()
     store = store.refresh()
     kinds = {}
     for field in rows.schema:

@@ -224,6 +224,7 @@ class StreamTableWrite(TableWrite):
 
     def _catch_up(self) -> None:
         """Read the snapshots up to the newest one."""
+        self.store.require_same()
         before = self._follower.seen
         changes = self._follower.advance(self._handed)
         if self._indexes is not None and self._follower.seen != before:

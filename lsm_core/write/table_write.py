@@ -305,6 +305,9 @@ class TableWrite:
 
         Args:
             wait_compaction: wait for running compactions; always true with `commit.force-compact`.
+
+        Raises:
+            TableNotFound: the table was dropped, renamed or replaced since it was opened.
         """
         return [message for message in self._prepared(wait_compaction) if not message.is_empty]
 
@@ -314,6 +317,7 @@ class TableWrite:
         All buckets are settled before the first one returns its files. With ``full`` each is compacted fully before.
         """
         self._require_complete()
+        self.store.require_folder()
         if self._moves is not None:
             self._route_keys(self._moves)
         writers = [writer for _, writer in sorted(self._buckets.items())]

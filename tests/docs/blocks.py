@@ -30,7 +30,7 @@ import yaml
 
 from bench.__main__ import BENCHES
 from lsm_core.cli.app import run as dredge
-from lsm_core.maintenance.inline import INLINE
+from lsm_core.options import INLINE_VARIABLE
 from tests.docs.pages import ROOT
 
 _BLOCK = re.compile(
@@ -88,7 +88,7 @@ class Reader:
         self._printed = ""
         self._hash = "HASH"
         monkeypatch.chdir(folder)
-        monkeypatch.delenv(INLINE, raising=False)  # what a page shows is what its readers get
+        monkeypatch.delenv(INLINE_VARIABLE, raising=False)  # what a page shows is what its readers get
 
     def run(self, block: Block) -> None:
         """Run or read one block. Raises AssertionError, or what its code raises, with the block's place."""

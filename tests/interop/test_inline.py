@@ -11,8 +11,8 @@ import pyarrow as pa
 import pytest
 
 from lsm_core import Catalog, Schema, Table
-from lsm_core.maintenance.inline import INLINE
 from lsm_core.metadata import manifests, snapshots
+from lsm_core.options import INLINE_VARIABLE
 
 Java = Callable[..., dict[str, Any]]
 FIELDS = pa.schema([pa.field("k", pa.int64(), nullable=False), ("v", pa.int64())])
@@ -75,7 +75,7 @@ def shape(table: Table) -> dict[str, Any]:
 def test_the_same_writes_give_the_same_table_as_javas(
     case: str, java: Java, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delenv(INLINE, raising=False)
+    monkeypatch.delenv(INLINE_VARIABLE, raising=False)
     options = dict({"bucket": "1"}, **CASES[case])
     kind = options.pop("kind", "keyed")
     catalog = Catalog(str(tmp_path))

@@ -19,6 +19,7 @@ from lsm_core.maintenance import MaintenancePlan, apply_plan, inline, plan_compa
 from lsm_core.maintenance.trash import read_trash
 from lsm_core.metadata import manifests, snapshots
 from lsm_core.metadata.store import TableStore
+from lsm_core.options import INLINE_VARIABLE
 from lsm_core.storage import FaultyFileIO, LocalFileIO
 from lsm_core.table.writing import StreamCommit
 from tests.maintenance.tables import HOUR, NOW, assert_whole, content, keyed, rows, strays, with_io
@@ -27,7 +28,7 @@ from tests.maintenance.tables import HOUR, NOW, assert_whole, content, keyed, ro
 @pytest.fixture(autouse=True)
 def follow(monkeypatch: pytest.MonkeyPatch) -> None:
     """Writers of these tests maintain their tables, as everywhere but in most other tests."""
-    monkeypatch.delenv(inline.INLINE, raising=False)
+    monkeypatch.delenv(INLINE_VARIABLE, raising=False)
 
 
 def kinds(table: Table) -> str:
@@ -82,7 +83,7 @@ def test_what_switches_it_off(tmp_path: Path, off: str, monkeypatch: pytest.Monk
     options = {"write-only": {"write_only": "true"}, "option": {"dredge__compaction__inline": "never"}}.get(off, {})
     table = keyed(tmp_path, snapshot__num_retained__max="2", snapshot__num_retained__min="1", **options)
     if off == "environment":
-        monkeypatch.setenv(inline.INLINE, "never")
+        monkeypatch.setenv(INLINE_VARIABLE, "never")
     for number in range(6):
         target = table.copy({"write-only": "true"}) if off == "dynamic" else table
         target.write(rows(range(5), v=number), compact=off != "argument")
@@ -489,3 +490,23 @@ def test_a_table_that_must_compact_and_must_not_is_refused(tmp_path: Path) -> No
     with pytest.raises(InvalidOption, match="write-only"):
         Catalog(tmp_path / "wh").alter_table("db.t", [SchemaChange.set_option("commit.force-compact", "true")])
     assert "commit.force-compact" not in table.refresh().options
+
+
+def test_an_unknown_default_of_the_environment_is_refused_before_rows_are_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = keyed(tmp_path)
+    monkeypatch.setenv(INLINE_VARIABLE, "bogus")
+    for call in (
+        lambda: table.write(rows([1])),
+        lambda: table.upsert(rows([1])),
+        lambda: table.delete("k = 1"),
+        table.new_write,
+        lambda: table.new_stream_write("job"),
+    ):
+        with pytest.raises(InvalidOption, match=f"'{INLINE_VARIABLE}' cannot be 'bogus'; accepted: follow, never"):
+            call()
+    assert table.snapshots() == []
+    assert not (Path(table.store.root) / "bucket-0").exists()
+    monkeypatch.setenv(INLINE_VARIABLE, "Never")
+    assert table.write(rows([1])) == 1

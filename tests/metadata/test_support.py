@@ -155,5 +155,6 @@ def test_indexes_in_use_are_noticed_whatever_the_options_say(tmp_path: Path) -> 
         options = {k: v for k, v in store.schema.options.items() if k != option} | (
             {"bucket": "2"} if option == "bucket" else {}
         )
-        disguised = TableStore(store.file_io, store.root, "db.t", replace(store.schema, options=options))
+        schema = replace(store.schema, options=options)
+        disguised = TableStore(store.file_io, store.root, "db.t", schema, identity=store.identity)
         _refuses(gate, disguised, feature)

@@ -12,6 +12,7 @@ from lsm_core import Catalog
 from lsm_core.errors import (
     ColumnNotFound,
     DatabaseExists,
+    DatabaseNotFound,
     DredgeError,
     InvalidOption,
     InvalidSchema,
@@ -60,6 +61,26 @@ def test_databases_are_made_listed_and_dropped(catalog: Catalog) -> None:
     run(catalog, "DROP DATABASE other CASCADE")
     run(catalog, "DROP SCHEMA IF EXISTS other")
     assert catalog.list_databases() == ["db"]
+
+
+def test_definitions_say_whether_anything_was_made_or_dropped(catalog: Catalog) -> None:
+    missing = "does not exist: nothing was"
+    for text, message in (
+        ("CREATE DATABASE IF NOT EXISTS other", "database other is created"),
+        ("CREATE DATABASE IF NOT EXISTS other", "database other exists already"),
+        ("CREATE TABLE IF NOT EXISTS other.t (a INT)", "table other.t is created"),
+        ("CREATE TABLE IF NOT EXISTS other.t (a INT)", "table other.t exists already"),
+        ("ALTER TABLE IF EXISTS other.t RENAME TO other.u", "table other.t is renamed to other.u"),
+        ("ALTER TABLE IF EXISTS other.t RENAME TO other.u", f"table other.t {missing} renamed"),
+        ("DROP TABLE IF EXISTS other.u", "table other.u is dropped"),
+        ("DROP TABLE IF EXISTS other.u", f"table other.u {missing} dropped"),
+        ("DROP DATABASE IF EXISTS other", "database other is dropped"),
+        ("DROP DATABASE IF EXISTS other", f"database other {missing} dropped"),
+        ("DROP TABLE IF EXISTS other.u", f"table other.u {missing} dropped"),
+    ):
+        assert run(catalog, text).message == message
+    with pytest.raises(DatabaseNotFound):
+        run(catalog, "DROP TABLE other.u")
 
 
 def test_a_table_of_spark(catalog: Catalog) -> None:

@@ -36,7 +36,7 @@ def catalog(tmp_path: Path) -> Catalog:
 @pytest.fixture(autouse=True)
 def _any_feature(monkeypatch: pytest.MonkeyPatch) -> None:
     """These tests are about schemas, whatever readers and writers can do with them."""
-    monkeypatch.setattr("lsm_core.table.catalog.require_writable", lambda store: None)
+    monkeypatch.setattr("lsm_core.table.catalog.require_possible", lambda store, purpose: None)
     monkeypatch.setattr("lsm_core.table.catalog.unsupported", lambda store, purpose: [])
 
 

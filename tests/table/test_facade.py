@@ -6,6 +6,7 @@ import errno
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
@@ -258,3 +259,22 @@ def test_arguments_of_another_kind_are_named(tmp_path: Path, call: Any, error: t
 def test_tables_and_system_tables_are_asked_for_rows_in_the_same_words() -> None:
     for name in ("to_arrow", "to_batches"):
         assert getattr(Table, name) is getattr(ReadOnlyTable, name)
+
+
+def test_a_text_is_not_taken_for_true(tmp_path: Path) -> None:
+    table, home = keyed(tmp_path), catalog(tmp_path)
+    for call, name in (
+        (lambda: table.write(rows([1]), compact="no"), "compact"),  # type: ignore[arg-type]
+        (lambda: table.compact("no"), "full"),  # type: ignore[arg-type]
+        (lambda: table.expire_snapshots(dry_run="yes"), "dry_run"),  # type: ignore[arg-type]
+        (lambda: table.create_tag("x", replace=1), "replace"),  # type: ignore[arg-type]
+        (lambda: table.to_arrow(dictionaries=None), "dictionaries"),  # type: ignore[arg-type]
+        (lambda: home.drop_database("db", cascade="no"), "cascade"),  # type: ignore[arg-type]
+        (lambda: home.drop_table("db.u", "false"), "ignore_if_not_exists"),  # type: ignore[arg-type]
+    ):
+        with pytest.raises(InvalidOption, match=f"'{name}' cannot be .*accepted: True or False"):
+            call()
+    assert table.snapshots() == []
+    with pytest.raises(InvalidOption, match="'main'"):
+        table.create_branch("main")
+    assert table.write(rows([1]), compact=np.True_) == 1  # type: ignore[arg-type]

@@ -254,7 +254,7 @@ def test_a_compaction_looks_at_the_table_three_times_and_reads_each_manifest_onc
     assert len(manifests) == len(set(manifests)) == 4 + 2
     data = [name for _, name in about if name.startswith("data-")]
     assert len(data) == 16 + 2 * 4  # inputs are read, outputs put and read again by the verification
-    assert len(about) - len(data) <= 28
+    assert len(about) - len(data) <= 30  # two of them see that the table was not replaced since
     s3.requests()
     table.to_arrow()
     assert len(s3.requests()) <= 4 + 4  # it knows the manifests that it has just written

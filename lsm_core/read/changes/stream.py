@@ -397,6 +397,7 @@ class StreamScan:
         A batch always has a row. After an error the snapshot that was being read comes again as a whole.
 
         Raises:
+            TableNotFound: the table was dropped, renamed or replaced since it was opened.
             SnapshotNotFound: the next snapshot has expired (``expired`` is set), or the table was rolled back behind
                 the stream.
             InvalidSchema: a value of a newer type does not fit the column's type of this stream, or a column was
@@ -408,6 +409,7 @@ class StreamScan:
             while True:
                 if self._unit is None:
                     unit = None
+                    self._store.require_same()
                     self._unit = self._open()
                     if self._unit is None:
                         return None
@@ -428,7 +430,7 @@ class StreamScan:
             number = self._following if unit is None else unit.snapshot.id
             if number is None:
                 raise
-            with expiry_named(self._store, number):
+            with self._store.naming_lost_table(), expiry_named(self._store, number):
                 raise
 
     def checkpoint(self) -> int | None:
@@ -444,6 +446,7 @@ class StreamScan:
             StorageFull: the progress cannot be written.
         """
         if self.consumer_id is not None and self._following is not None:
+            self._store.require_same()
             consumers.write_consumer(self._store, self.consumer_id, self._following)
         return self._following
 

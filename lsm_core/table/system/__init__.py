@@ -79,6 +79,7 @@ class SystemTable(ReadOnlyTable):
         return SystemTable(self.store.copy(options), self.system)
 
     def _open(self, named: Mapping[str, Any]) -> tuple[TableSchema, Parts]:
+        self.store.require_same()
         version = self._view.version(self.store, named)
         return self._view.schema(version.store), lambda wanted: self._view.tables(version, wanted)
 
