@@ -130,18 +130,37 @@ class PlannedFile:
 
 
 @dataclass(frozen=True)
-class RewriteItem(PlanItem):
-    """Item that replaces files of one partition.
+class PartitionItem(PlanItem):
+    """Item about one partition.
 
     Attributes:
         partition: serialised BinaryRow of the manifest.
         partition_text: Paimon's path of the partition ("" when unpartitioned).
-        inputs: files to replace; applying requires all of them.
     """
 
     partition: bytes
     partition_text: str
+
+
+@dataclass(frozen=True)
+class RewriteItem(PartitionItem):
+    """Item that replaces files of one partition.
+
+    Attributes:
+        inputs: files to replace; applying requires all of them.
+    """
+
     inputs: tuple[PlannedFile, ...]
+
+    @property
+    def bytes_in(self) -> int:
+        """Bytes of the files that are read."""
+        return sum(file.size for file in self.inputs)
+
+    @property
+    def rows_in(self) -> int:
+        """Stored rows of the files that are read, unmerged."""
+        return sum(file.rows for file in self.inputs)
 
     @classmethod
     def from_object(cls, value: Mapping[str, Any]) -> Self:
@@ -427,6 +446,44 @@ class Report(ABC):
     def declined_lists(self) -> dict[str, Sequence[Declined]]:
         """Return the unchanged subjects by title."""
         return {title: getattr(self, name) for name, title in self.left_alone.items()}
+
+
+@dataclass(frozen=True)
+class CommitReport(Report):
+    """Report of an action that commits snapshots.
+
+    Attributes:
+        snapshot_id: the last commit, None if nothing was committed.
+        base_snapshot: newest snapshot at planning.
+        plan_hash: hash of the plan.
+        declined: subjects left unchanged, also those that no longer fit the plan.
+    """
+
+    snapshot_id: int | None
+    base_snapshot: int | None
+    plan_hash: str
+    declined: tuple[Declined, ...] = field(default=(), kw_only=True)
+
+
+@dataclass(frozen=True)
+class RewriteReport(CommitReport):
+    """Report of an action that rewrites files. Bytes are file sizes.
+
+    Attributes:
+        files_in: files read and replaced.
+        files_out: files written.
+        rows_in: stored rows read.
+        rows_out: rows written.
+        bytes_in: bytes read.
+        bytes_out: bytes written.
+    """
+
+    files_in: int = 0
+    files_out: int = 0
+    rows_in: int = 0
+    rows_out: int = 0
+    bytes_in: int = 0
+    bytes_out: int = 0
 
 
 @dataclass(frozen=True)

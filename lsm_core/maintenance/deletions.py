@@ -6,7 +6,7 @@ import posixpath
 from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import ClassVar, Final
 
@@ -32,39 +32,50 @@ _PATHS: Final = {"statistics": TableStore.statistics_path}
 
 
 @dataclass(frozen=True)
-class DeletionReport(Report):
-    """Report of a deletion: files recorded for deletion, or deleted in direct mode.
+class TrashReport(Report):
+    """Report of an action that records files for deletion, or deletes them in direct mode.
 
     Attributes:
         plan_hash: hash of the plan.
-        base_snapshot: newest snapshot at planning.
         files_recorded: files in the deletion record.
         bytes_recorded: their bytes.
-        files_deleted: deleted files.
+        files_deleted: files deleted at once (direct mode).
         bytes_freed: bytes of the deleted files.
         files_missing: files that were already missing (direct mode).
         trash_id: id of the deletion record, None in direct mode.
         not_before_ms: time from which a sweep may delete the files (epoch ms).
         failed: files that could not be deleted, with the reason; the next sweep tries again (direct mode).
+        declined: kept files and other subjects left unchanged, with the reason.
+    """
+
+    left_alone: ClassVar[Mapping[str, str]] = {"declined": "left alone", "failed": "not deleted"}
+
+    plan_hash: str
+    files_recorded: int = field(default=0, kw_only=True)
+    bytes_recorded: int = field(default=0, kw_only=True)
+    files_deleted: int = field(default=0, kw_only=True)
+    bytes_freed: int = field(default=0, kw_only=True)
+    files_missing: int = field(default=0, kw_only=True)
+    trash_id: str | None = field(default=None, kw_only=True)
+    not_before_ms: int | None = field(default=None, kw_only=True)
+    failed: tuple[Declined, ...] = field(default=(), kw_only=True)
+    declined: tuple[Declined, ...] = field(default=(), kw_only=True)
+
+
+@dataclass(frozen=True)
+class DeletionReport(TrashReport):
+    """Report of a deletion: files recorded for deletion, or deleted in direct mode.
+
+    Attributes:
+        base_snapshot: newest snapshot at planning.
         held: files that a retained snapshot, tag, branch or plan still needs.
-        declined: other files that are kept, with the reason.
         dry_run: whether nothing was changed.
     """
 
     left_alone: ClassVar[Mapping[str, str]] = {"held": "held", "declined": "left alone", "failed": "not deleted"}
 
-    plan_hash: str
     base_snapshot: int | None
-    files_recorded: int = 0
-    bytes_recorded: int = 0
-    files_deleted: int = 0
-    bytes_freed: int = 0
-    files_missing: int = 0
-    trash_id: str | None = None
-    not_before_ms: int | None = None
-    failed: tuple[Declined, ...] = ()
     held: tuple[Declined, ...] = ()
-    declined: tuple[Declined, ...] = ()
     dry_run: bool = False
 
     def file_lines(self, table: str) -> list[str]:

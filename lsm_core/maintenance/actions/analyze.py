@@ -27,11 +27,11 @@ from lsm_core.maintenance.action import (
     PLAN_PROPERTY,
     ActionWork,
     ApplyOutcome,
+    CommitReport,
     Declined,
     MaintenancePlan,
     PlanEstimate,
     PlanItem,
-    Report,
     size_text,
 )
 from lsm_core.merge.comparable import flat
@@ -237,26 +237,18 @@ class AnalyzeItem(PlanItem):
 
 
 @dataclass(frozen=True)
-class AnalyzeReport(Report):
+class AnalyzeReport(CommitReport):
     """Report of ANALYZE.
 
     Attributes:
-        plan_hash: hash of the plan.
-        base_snapshot: analyzed snapshot.
-        snapshot_id: the commit, None if there was nothing to analyze.
         rows: rows after merging.
         size: their share of the files' bytes.
         columns: analyzed columns.
-        declined: columns left out.
     """
 
-    plan_hash: str
-    base_snapshot: int | None
-    snapshot_id: int | None = None
     rows: int = 0
     size: int = 0
     columns: tuple[str, ...] = ()
-    declined: tuple[Declined, ...] = ()
 
     def lines(self, table: str) -> list[str]:
         """Return one sentence for people."""
@@ -326,7 +318,7 @@ def apply_analysis(store: TableStore, plan: MaintenancePlan) -> ApplyOutcome:
     """
     item = next(iter(plan.items_of(AnalyzeItem)), None)
     if item is None:
-        return ApplyOutcome(AnalyzeReport(plan.hash, plan.base_snapshot, declined=plan.declined))
+        return ApplyOutcome(AnalyzeReport(None, plan.base_snapshot, plan.hash, declined=plan.declined))
     require_writable(store)
     require_readable(store)
     fields = [_column(store, name) for name in item.names]
@@ -349,7 +341,7 @@ def apply_analysis(store: TableStore, plan: MaintenancePlan) -> ApplyOutcome:
     statistics = Statistics(snapshot.id, store.schema.id, rows, size, by_column)
     done = Committer(store).commit_statistics(statistics, properties={PLAN_PROPERTY: plan.hash})
     report = AnalyzeReport(
-        plan.hash, plan.base_snapshot, done.snapshot_id, rows, size, item.names, declined=plan.declined
+        done.snapshot_id, plan.base_snapshot, plan.hash, rows, size, item.names, declined=plan.declined
     )
     return ApplyOutcome(report, [{"event": "analyzed", "snapshot": snapshot.id, "rows": rows, "bytes": size}])
 

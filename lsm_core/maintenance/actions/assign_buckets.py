@@ -34,8 +34,8 @@ from lsm_core.maintenance.action import (
     MaintenancePlan,
     PlanEstimate,
     PlannedFile,
-    Report,
     RewriteItem,
+    RewriteReport,
     Runner,
 )
 from lsm_core.maintenance.actions.compact.unit_choice import bucket_task
@@ -72,16 +72,6 @@ class AssignItem(RewriteItem):
     buckets: int
     reason: str
 
-    @property
-    def bytes_in(self) -> int:
-        """Bytes of the postponed files."""
-        return sum(file.size for file in self.inputs)
-
-    @property
-    def rows_in(self) -> int:
-        """Number of postponed rows."""
-        return sum(file.rows for file in self.inputs)
-
     def cells(self) -> tuple[Any, ...]:
         """Return buckets, files and rows."""
         place = (self.partition_text or "-", self.buckets)
@@ -93,34 +83,14 @@ class AssignItem(RewriteItem):
 
 
 @dataclass(frozen=True)
-class AssignReport(Report):
+class AssignReport(RewriteReport):
     """Report of an assignment. Bytes are file sizes.
 
     Attributes:
-        snapshot_id: the commit, None if nothing was postponed.
-        base_snapshot: newest snapshot at planning.
-        plan_hash: hash of the plan.
         partitions: paths of the partitions.
-        files_in: postponed files.
-        files_out: new files.
-        rows_in: replayed rows.
-        rows_out: rows of the new files.
-        bytes_in: bytes of the postponed files.
-        bytes_out: bytes of the new files.
-        declined: partitions left unchanged.
     """
 
-    snapshot_id: int | None
-    base_snapshot: int | None
-    plan_hash: str
     partitions: tuple[str, ...] = ()
-    files_in: int = 0
-    files_out: int = 0
-    rows_in: int = 0
-    rows_out: int = 0
-    bytes_in: int = 0
-    bytes_out: int = 0
-    declined: tuple[Declined, ...] = ()
 
     def lines(self, table: str) -> list[str]:
         """Return lines with partitions, files and rows."""

@@ -14,11 +14,11 @@ from lsm_core.maintenance.action import (
     PLAN_PROPERTY,
     ActionWork,
     ApplyOutcome,
+    CommitReport,
     Declined,
     MaintenancePlan,
     PlanEstimate,
     PlanItem,
-    Report,
     size_text,
 )
 from lsm_core.metadata import manifests, snapshots
@@ -57,32 +57,24 @@ class MergeManifestItem(PlanItem):
 
 
 @dataclass(frozen=True)
-class ManifestCompactionReport(Report):
+class ManifestCompactionReport(CommitReport):
     """Report of a manifest compaction. Live files are unchanged.
 
     Attributes:
-        snapshot_id: the commit, None if nothing was merged.
-        base_snapshot: newest snapshot at planning.
-        plan_hash: hash of the plan.
         manifests_in: manifests before.
         manifests_out: manifests after.
         bytes_in: their bytes before.
         bytes_out: their bytes after.
         entries_in: their entries before.
         entries_out: their entries after.
-        declined: manifests left unchanged.
     """
 
-    snapshot_id: int | None
-    base_snapshot: int | None
-    plan_hash: str
     manifests_in: int = 0
     manifests_out: int = 0
     bytes_in: int = 0
     bytes_out: int = 0
     entries_in: int = 0
     entries_out: int = 0
-    declined: tuple[Declined, ...] = ()
 
     def lines(self, table: str) -> list[str]:
         """Return one line for people."""

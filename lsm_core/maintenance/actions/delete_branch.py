@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Final
 
@@ -17,11 +17,10 @@ from lsm_core.maintenance.action import (
     MaintenancePlan,
     PlanEstimate,
     PlanItem,
-    Report,
     size_text,
 )
 from lsm_core.maintenance.actions.sweep_trash import swept_at_once
-from lsm_core.maintenance.deletions import data_items, deletable_path, metadata_item, split_used
+from lsm_core.maintenance.deletions import TrashReport, data_items, deletable_path, metadata_item, split_used
 from lsm_core.maintenance.trash import (
     DELETED_BRANCH,
     DeleteItem,
@@ -67,36 +66,14 @@ class BranchItem(PlanItem):
 
 
 @dataclass(frozen=True)
-class BranchDeletionReport(Report):
+class BranchDeletionReport(TrashReport):
     """Report of the deletion of a branch.
 
     Attributes:
-        plan_hash: hash of the plan.
         branch: name of the branch, "" if nothing was done.
-        files_recorded: files in the deletion record.
-        bytes_recorded: their bytes.
-        files_deleted: files deleted at once (direct mode).
-        bytes_freed: their bytes.
-        files_missing: see `DeletionReport`.
-        trash_id: id of the deletion record, None in direct mode.
-        not_before_ms: time from which a sweep may delete the files (epoch ms).
-        failed: see `DeletionReport`.
-        declined: files that are still needed.
     """
 
-    left_alone: ClassVar[Mapping[str, str]] = {"declined": "left alone", "failed": "not deleted"}
-
-    plan_hash: str
     branch: str = ""
-    files_recorded: int = 0
-    bytes_recorded: int = 0
-    files_deleted: int = 0
-    bytes_freed: int = 0
-    files_missing: int = 0
-    trash_id: str | None = None
-    not_before_ms: int | None = None
-    failed: tuple[Declined, ...] = ()
-    declined: tuple[Declined, ...] = ()
 
     @property
     def changed(self) -> bool:

@@ -16,11 +16,11 @@ from lsm_core.maintenance.action import (
     PLAN_PROPERTY,
     ActionWork,
     ApplyOutcome,
+    CommitReport,
     Declined,
     MaintenancePlan,
+    PartitionItem,
     PlanEstimate,
-    PlanItem,
-    Report,
     size_text,
 )
 from lsm_core.metadata import snapshots
@@ -32,12 +32,10 @@ _Counts = tuple[int, int, int]
 
 
 @dataclass(frozen=True)
-class DropPartitionItem(PlanItem):
+class DropPartitionItem(PartitionItem):
     """Partition to drop, as long as its content is unchanged.
 
     Attributes:
-        partition: serialised BinaryRow.
-        partition_text: Paimon's path of the partition.
         files: number of live files.
         rows: stored rows, unmerged.
         size: bytes of the files.
@@ -47,8 +45,6 @@ class DropPartitionItem(PlanItem):
     title: ClassVar[str] = "would drop"
     columns: ClassVar[tuple[str, ...]] = ("partition", "files", "rows", "bytes")
 
-    partition: bytes
-    partition_text: str
     files: int
     rows: int
     size: int
@@ -64,30 +60,22 @@ class DropPartitionItem(PlanItem):
 
 
 @dataclass(frozen=True)
-class PartitionDropReport(Report):
+class PartitionDropReport(CommitReport):
     """Report of dropping partitions.
 
     Attributes:
-        snapshot_id: the commit, None if nothing was dropped.
-        base_snapshot: newest snapshot at planning.
-        plan_hash: hash of the plan.
         dropped: paths of the dropped partitions.
         files: their files.
         rows: their rows, unmerged.
         size: their bytes.
         before: snapshot that still holds them.
-        declined: partitions left unchanged.
     """
 
-    snapshot_id: int | None
-    base_snapshot: int | None
-    plan_hash: str
     dropped: tuple[str, ...] = ()
     files: int = 0
     rows: int = 0
     size: int = 0
     before: int | None = None
-    declined: tuple[Declined, ...] = ()
 
     def lines(self, table: str) -> list[str]:
         """Return lines on the dropped partitions and how to bring them back."""

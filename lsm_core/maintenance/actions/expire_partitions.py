@@ -23,12 +23,12 @@ from lsm_core.maintenance.action import (
     PLAN_PROPERTY,
     ActionWork,
     ApplyOutcome,
+    CommitReport,
     Declined,
     Fact,
     MaintenancePlan,
+    PartitionItem,
     PlanEstimate,
-    PlanItem,
-    Report,
     size_text,
 )
 from lsm_core.metadata import snapshots
@@ -47,12 +47,10 @@ _MAX_LISTED: Final = 1_000
 
 
 @dataclass(frozen=True)
-class ExpirePartitionItem(PlanItem):
+class ExpirePartitionItem(PartitionItem):
     """Partition to drop with all its files.
 
     Attributes:
-        partition: serialised BinaryRow.
-        partition_text: Paimon's path of the partition.
         time: time of its values or of its newest file (UTC), as text.
         files: number of live files.
         rows: stored rows, unmerged.
@@ -64,8 +62,6 @@ class ExpirePartitionItem(PlanItem):
     title: ClassVar[str] = "would drop"
     columns: ClassVar[tuple[str, ...]] = ("partition", "time (UTC)", "files", "rows", "bytes", "why")
 
-    partition: bytes
-    partition_text: str
     time: str
     files: int
     rows: int
@@ -78,32 +74,24 @@ class ExpirePartitionItem(PlanItem):
 
 
 @dataclass(frozen=True)
-class PartitionExpiryReport(Report):
+class PartitionExpiryReport(CommitReport):
     """Report of a partition expiry.
 
     Attributes:
-        snapshot_id: the last commit, None if nothing expired.
-        base_snapshot: newest snapshot at planning.
-        plan_hash: hash of the plan.
         snapshot_ids: all commits, one per batch (`partition.expiration-batch-size`).
         expired: paths of the dropped partitions.
         files: their files.
         rows: their rows, unmerged.
         size: their bytes.
         held_by: number of older snapshots that still hold their files, none of which is deleted now.
-        declined: kept partitions.
     """
 
-    snapshot_id: int | None
-    base_snapshot: int | None
-    plan_hash: str
     snapshot_ids: tuple[int, ...] = ()
     expired: tuple[str, ...] = ()
     files: int = 0
     rows: int = 0
     size: int = 0
     held_by: int = 0
-    declined: tuple[Declined, ...] = ()
 
     def lines(self, table: str) -> list[str]:
         """Return lines on the dropped partitions, their files, and the next expiry."""

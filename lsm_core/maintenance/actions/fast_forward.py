@@ -17,12 +17,11 @@ from lsm_core.maintenance.action import (
     MaintenancePlan,
     PlanEstimate,
     PlanItem,
-    Report,
     size_text,
 )
 from lsm_core.maintenance.actions.delete_branch import needed_files
 from lsm_core.maintenance.actions.sweep_trash import swept_at_once
-from lsm_core.maintenance.deletions import split_used, under_lock
+from lsm_core.maintenance.deletions import TrashReport, split_used, under_lock
 from lsm_core.maintenance.snapshot_exchange import COVER_PROPERTY, built_upon, cover_of
 from lsm_core.maintenance.trash import FORWARDED, DeleteItem, TrashRecord, read_trash, write_record
 from lsm_core.maintenance.used_files import Lineage, split_at_gaps
@@ -77,42 +76,20 @@ class DropItem(PlanItem):
 
 
 @dataclass(frozen=True)
-class FastForwardReport(Report):
+class FastForwardReport(TrashReport):
     """Report of a fast-forward.
 
     Attributes:
-        plan_hash: hash of the plan.
         base_snapshot: newest snapshot before.
         branch: name of the branch, "" if nothing was changed.
         latest: newest snapshot after.
         dropped: names of the dropped files.
-        files_recorded: files in the deletion record.
-        bytes_recorded: their bytes.
-        files_deleted: files deleted at once (direct mode).
-        bytes_freed: their bytes.
-        files_missing: see `DeletionReport`.
-        trash_id: id of the deletion record, None in direct mode.
-        not_before_ms: time from which a sweep may delete the files (epoch ms).
-        failed: see `DeletionReport`.
-        declined: subjects left unchanged.
     """
 
-    left_alone: ClassVar[Mapping[str, str]] = {"declined": "left alone", "failed": "not deleted"}
-
-    plan_hash: str
     base_snapshot: int | None
     branch: str = ""
     latest: int | None = None
     dropped: tuple[str, ...] = ()
-    files_recorded: int = 0
-    bytes_recorded: int = 0
-    files_deleted: int = 0
-    bytes_freed: int = 0
-    files_missing: int = 0
-    trash_id: str | None = None
-    not_before_ms: int | None = None
-    failed: tuple[Declined, ...] = ()
-    declined: tuple[Declined, ...] = ()
 
     @property
     def changed(self) -> bool:

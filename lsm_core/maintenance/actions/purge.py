@@ -17,11 +17,11 @@ from lsm_core.maintenance.action import (
     PLAN_PROPERTY,
     ActionWork,
     ApplyOutcome,
+    CommitReport,
     Declined,
     MaintenancePlan,
     PlanEstimate,
     PlanItem,
-    Report,
 )
 from lsm_core.maintenance.actions.expire_changelogs import (
     apply_changelog_expiry,
@@ -63,13 +63,10 @@ class PurgeItem(PlanItem):
 
 
 @dataclass(frozen=True)
-class PurgeReport(Report):
+class PurgeReport(CommitReport):
     """Report of a purge.
 
     Attributes:
-        snapshot_id: the empty snapshot, None if nothing was done.
-        base_snapshot: newest snapshot at planning.
-        plan_hash: hash of the plan.
         rows: deleted rows, unmerged.
         snapshots: deleted snapshots.
         changelogs: deleted changelogs.
@@ -78,15 +75,11 @@ class PurgeReport(Report):
         trash_ids: deletion records that can be restored until ``not_before_ms``.
         not_before_ms: time from which a sweep may delete the files (epoch ms).
         failed: files that could not be deleted.
-        declined: subjects left unchanged.
         held: files that are still needed.
     """
 
     left_alone: ClassVar[Mapping[str, str]] = {"declined": "left alone", "held": "held", "failed": "not deleted"}
 
-    snapshot_id: int | None
-    base_snapshot: int | None
-    plan_hash: str
     rows: int = 0
     snapshots: int = 0
     changelogs: int = 0
@@ -95,7 +88,6 @@ class PurgeReport(Report):
     trash_ids: tuple[str, ...] = ()
     not_before_ms: int | None = None
     failed: tuple[Declined, ...] = ()
-    declined: tuple[Declined, ...] = ()
     held: tuple[Declined, ...] = ()
 
     @property

@@ -21,11 +21,11 @@ from lsm_core.maintenance.action import (
     PLAN_PROPERTY,
     ActionWork,
     ApplyOutcome,
+    CommitReport,
     Declined,
     MaintenancePlan,
+    PartitionItem,
     PlanEstimate,
-    PlanItem,
-    Report,
     bucket_name,
 )
 from lsm_core.metadata import manifests, snapshots
@@ -42,12 +42,10 @@ _COLUMNS: Final = ["partition", "bucket", "file_name", "level", "file_size", "ro
 
 
 @dataclass(frozen=True)
-class MissingFileItem(PlanItem):
+class MissingFileItem(PartitionItem):
     """Missing data file, as described by its manifest entry.
 
     Attributes:
-        partition: serialised BinaryRow.
-        partition_text: Paimon's path of the partition.
         bucket: number of the bucket.
         name: name of the file.
         level: its level.
@@ -59,8 +57,6 @@ class MissingFileItem(PlanItem):
     title: ClassVar[str] = "gone, would be taken out"
     columns: ClassVar[tuple[str, ...]] = ("bucket", "file", "level", "rows", "bytes")
 
-    partition: bytes
-    partition_text: str
     bucket: int
     name: str
     level: int
@@ -73,24 +69,16 @@ class MissingFileItem(PlanItem):
 
 
 @dataclass(frozen=True)
-class MissingFilesReport(Report):
+class MissingFilesReport(CommitReport):
     """Report of removing missing files.
 
     Attributes:
-        snapshot_id: the commit, None if none was removed.
-        base_snapshot: newest snapshot at planning.
-        plan_hash: hash of the plan.
         files: number of removed files.
         rows: lost rows, unmerged.
-        declined: files left unchanged.
     """
 
-    snapshot_id: int | None
-    base_snapshot: int | None
-    plan_hash: str
     files: int = 0
     rows: int = 0
-    declined: tuple[Declined, ...] = ()
 
     def lines(self, table: str) -> list[str]:
         """Return one line for people."""
@@ -250,7 +238,9 @@ def apply_missing_files(store: TableStore, plan: MaintenancePlan) -> ApplyOutcom
         if item.name not in names
     ]
     rows = pc.sum(chosen.column("row_count")).as_py() or 0
-    report = MissingFilesReport(number, plan.base_snapshot, plan.hash, chosen.num_rows, rows, (*plan.declined, *back))
+    report = MissingFilesReport(
+        number, plan.base_snapshot, plan.hash, files=chosen.num_rows, rows=rows, declined=(*plan.declined, *back)
+    )
     lines = [{"event": "removed", "file": name} for name in sorted(names)]
     return ApplyOutcome(report, lines)
 

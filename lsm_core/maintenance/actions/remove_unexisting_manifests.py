@@ -17,10 +17,10 @@ from lsm_core.maintenance.action import (
     PLAN_PROPERTY,
     ActionWork,
     ApplyOutcome,
+    CommitReport,
     Declined,
     MaintenancePlan,
     PlanItem,
-    Report,
 )
 from lsm_core.metadata import manifests, snapshots
 from lsm_core.metadata.store import TableStore
@@ -56,24 +56,16 @@ class MissingManifestItem(PlanItem):
 
 
 @dataclass(frozen=True)
-class MissingManifestsReport(Report):
+class MissingManifestsReport(CommitReport):
     """Report of dropping missing manifests.
 
     Attributes:
-        snapshot_id: the commit, None if none was dropped.
-        base_snapshot: newest snapshot at planning.
-        plan_hash: hash of the plan.
         manifests: number of dropped manifests.
         rows_lost: unmerged rows that the table lost (negative: files came back).
-        declined: subjects left unchanged.
     """
 
-    snapshot_id: int | None
-    base_snapshot: int | None
-    plan_hash: str
     manifests: int = 0
     rows_lost: int = 0
-    declined: tuple[Declined, ...] = ()
 
     def lines(self, table: str) -> list[str]:
         """Return one line for people."""
@@ -149,7 +141,9 @@ def apply_missing_manifests(store: TableStore, plan: MaintenancePlan) -> ApplyOu
     lost = _rows_lost(store, snapshot, [meta for meta in metas if meta.file_name not in missing])
     properties = {PLAN_PROPERTY: plan.hash}
     number = Committer(store).leave_out_manifests(missing, lost, properties=properties).snapshot_id
-    report = MissingManifestsReport(number, plan.base_snapshot, plan.hash, len(missing), lost, plan.declined)
+    report = MissingManifestsReport(
+        number, plan.base_snapshot, plan.hash, manifests=len(missing), rows_lost=lost, declined=plan.declined
+    )
     return ApplyOutcome(report, [{"event": "left out", "manifest": name} for name in sorted(missing)])
 
 

@@ -34,8 +34,8 @@ from lsm_core.maintenance.action import (
     MaintenancePlan,
     PlanEstimate,
     PlannedFile,
-    Report,
     RewriteItem,
+    RewriteReport,
     Runner,
 )
 from lsm_core.merge import Digest
@@ -84,45 +84,24 @@ class RescaleItem(RewriteItem):
 
     def cells(self) -> tuple[Any, ...]:
         """Return the numbers of buckets, files and bytes."""
-        size = sum(file.size for file in self.inputs)
         place = (self.partition_text or "-", self.buckets_before, self.buckets_after)
-        return (*place, len(self.inputs), size, self.reason)
+        return (*place, len(self.inputs), self.bytes_in, self.reason)
 
 
 @dataclass(frozen=True)
-class RescaleReport(Report):
+class RescaleReport(RewriteReport):
     """Report of a rescale.
 
     Attributes:
-        snapshot_id: the commit, None if nothing was done.
-        base_snapshot: newest snapshot at planning.
-        plan_hash: hash of the plan.
         partitions: paths of the rewritten partitions.
-        files_in: replaced files.
-        files_out: new files.
-        rows_in: stored rows read.
-        rows_out: merged rows written.
-        bytes_in: bytes of the replaced files.
-        bytes_out: bytes of the new files.
         digest: digest of the merged rows, which the new files were re-read to have as well.
         verification: level of the verification (V1).
-        declined: partitions left unchanged.
         warnings: steps before these partitions can be written again, as a rescale does not change the table's options.
     """
 
-    snapshot_id: int | None
-    base_snapshot: int | None
-    plan_hash: str
     partitions: tuple[str, ...] = ()
-    files_in: int = 0
-    files_out: int = 0
-    rows_in: int = 0
-    rows_out: int = 0
-    bytes_in: int = 0
-    bytes_out: int = 0
     digest: str = ""
     verification: str = "V1"
-    declined: tuple[Declined, ...] = ()
     warnings: tuple[str, ...] = ()
 
     def lines(self, table: str) -> list[str]:
@@ -196,11 +175,11 @@ def plan_rescale(
             )
         inputs = tuple(PlannedFile(f.file_name, f.level, f.file_size, f.row_count, f.delete_row_count) for f in files)
         items.append(RescaleItem(partition, text, inputs, before, target, reason))
-    size = sum(file.size for item in items for file in item.inputs)
+    size = sum(item.bytes_in for item in items)
     estimate = PlanEstimate(
         bytes_in=size,
         bytes_out=size,
-        rows_in=sum(file.rows for item in items for file in item.inputs),
+        rows_in=sum(item.rows_in for item in items),
         files_in=sum(len(item.inputs) for item in items),
         tasks=len(items),
         seconds=round(size / _BYTES_PER_SECOND, 2),

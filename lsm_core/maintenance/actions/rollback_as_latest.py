@@ -36,12 +36,11 @@ from lsm_core.maintenance.action import (
     Fact,
     MaintenancePlan,
     PlanEstimate,
-    Report,
     size_text,
 )
 from lsm_core.maintenance.actions.rollback import find_target
 from lsm_core.maintenance.actions.undo.replaced_files import Place, ReplacedFiles
-from lsm_core.maintenance.actions.undo.undoing import COUNTS, UndoItem, put_back_counts, put_files_back
+from lsm_core.maintenance.actions.undo.undoing import COUNTS, ReturnReport, UndoItem, put_back_counts, put_files_back
 from lsm_core.metadata import manifests, snapshots, tags
 from lsm_core.metadata.indexes import deletion_files, vector_files
 from lsm_core.metadata.row_tracking import tracks_rows
@@ -69,38 +68,16 @@ class AsLatestItem(UndoItem):
 
 
 @dataclass(frozen=True)
-class RollbackAsLatestReport(Report):
+class RollbackAsLatestReport(ReturnReport):
     """Report of making an older version the newest.
 
     Attributes:
-        snapshot_id: the commit, None if nothing was done.
-        base_snapshot: newest snapshot at planning.
-        plan_hash: hash of the plan.
         version: id of the older snapshot.
-        files_removed: removed files.
-        files_restored: restored files.
-        files_moved: files moved to another level.
-        rows_removed: rows of the removed files, unmerged.
-        rows_restored: rows of the restored files, unmerged.
-        bytes_copied: bytes of the restored files.
-        verification: "V1" if the copies were read back, else "V0".
         partitions: paths of the changed partitions, if some were chosen.
-        declined: subjects left unchanged.
     """
 
-    snapshot_id: int | None
-    base_snapshot: int | None
-    plan_hash: str
     version: int | None = None
-    files_removed: int = 0
-    files_restored: int = 0
-    files_moved: int = 0
-    rows_removed: int = 0
-    rows_restored: int = 0
-    bytes_copied: int = 0
-    verification: str = "V0"
     partitions: tuple[str, ...] = ()
-    declined: tuple[Declined, ...] = ()
 
     def lines(self, table: str) -> list[str]:
         """Return lines on the new content and how to revert it."""

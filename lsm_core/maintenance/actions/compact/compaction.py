@@ -17,6 +17,7 @@ from lsm_core.maintenance.action import (
     PlanEstimate,
     Report,
     RewriteItem,
+    RewriteReport,
     bucket_name,
     size_text,
 )
@@ -214,28 +215,18 @@ class UnitOutcome:
 
 
 @dataclass(frozen=True)
-class CompactionReport(Report):
+class CompactionReport(RewriteReport):
     """Report of a compaction. Bytes are file sizes, rows unmerged rows of rewritten files.
 
     Attributes:
-        snapshot_id: the last commit, None if nothing was committed.
-        base_snapshot: newest snapshot at planning.
-        plan_hash: hash of the plan.
-        files_in: compacted files.
-        files_out: written files.
         files_upgraded: files that only changed their level.
-        rows_in: rows read.
-        rows_out: rows written.
         rows_dropped: dropped rows by reason.
-        bytes_in: bytes read.
-        bytes_out: bytes written.
         changelog_rows: rows written to the changelog.
         predicted_seconds: the plan's forecast.
         peak_rss_bytes: peak memory of the driver process.
         runs_before: sorted runs of the bucket with most runs, before.
         runs_after: its sorted runs after.
         verification: result of the verification.
-        declined: buckets left unchanged, including stale ones.
         commits: number of commits.
         changed_keys: keys whose row changed, which only `as-paimon` compactions of order-sensitive tables may do.
         warnings: warnings, such as which keys changed and why.
@@ -252,24 +243,14 @@ class CompactionReport(Report):
     left_alone: ClassVar[Mapping[str, str]] = {"declined": "left alone", "failed": "failed"}
     undone: ClassVar[str] = "buckets could not be compacted"
 
-    snapshot_id: int | None
-    base_snapshot: int | None
-    plan_hash: str
-    files_in: int = 0
-    files_out: int = 0
     files_upgraded: int = 0
-    rows_in: int = 0
-    rows_out: int = 0
     rows_dropped: Mapping[str, int] = field(default_factory=dict)
-    bytes_in: int = 0
-    bytes_out: int = 0
     changelog_rows: int = 0
     predicted_seconds: float = 0.0
     peak_rss_bytes: int = 0
     runs_before: int = 0
     runs_after: int = 0
     verification: Verification = field(default_factory=lambda: Verification("V0"))
-    declined: tuple[Declined, ...] = ()
     commits: int = 0
     changed_keys: int = 0
     warnings: tuple[str, ...] = ()

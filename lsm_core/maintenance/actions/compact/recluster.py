@@ -70,16 +70,6 @@ class ReclusterItem(RewriteItem):
     strategy: str
     reason: str
 
-    @property
-    def bytes_in(self) -> int:
-        """Bytes of the files."""
-        return sum(file.size for file in self.inputs)
-
-    @property
-    def rows_in(self) -> int:
-        """Stored rows, unmerged."""
-        return sum(file.rows for file in self.inputs)
-
     def cells(self) -> tuple[Any, ...]:
         """Return buckets, files and bytes."""
         return (self.partition_text or "-", self.buckets, len(self.inputs), self.bytes_in, self.reason)

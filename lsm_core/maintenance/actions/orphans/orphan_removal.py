@@ -22,7 +22,6 @@ from lsm_core.maintenance.action import (
     Declined,
     MaintenancePlan,
     PlanEstimate,
-    Report,
     Runner,
     TaskRunner,
     size_text,
@@ -31,7 +30,7 @@ from lsm_core.maintenance.actions.expire_snapshots import trace_of_expiry
 from lsm_core.maintenance.actions.orphans.listing import list_in_parts, list_table
 from lsm_core.maintenance.actions.orphans.survey import MOST_NAMED, Survey, survey_in_parts, survey_of
 from lsm_core.maintenance.actions.sweep_trash import plan_sweep, sweep_files
-from lsm_core.maintenance.deletions import deletable_path
+from lsm_core.maintenance.deletions import DeletionReport, deletable_path
 from lsm_core.maintenance.file_allowlist import KINDS, OwnFiles, is_absolute
 from lsm_core.maintenance.file_holders import Held, History, HolderKind, find_holders, history_of
 from lsm_core.maintenance.trash import ORPHANS, DeleteItem, TrashRecord, held_line, read_trash, write_record
@@ -55,40 +54,10 @@ _GRACE: Final = "dredge.trash-grace"
 
 
 @dataclass(frozen=True)
-class OrphanReport(Report):
-    """Report of a removal of orphan files.
-
-    Attributes:
-        plan_hash: hash of the plan.
-        base_snapshot: newest snapshot at planning.
-        files_recorded: files in the deletion record.
-        bytes_recorded: their bytes.
-        files_deleted: files deleted at once (direct mode).
-        bytes_freed: their bytes.
-        files_missing: files that were already missing (direct mode).
-        trash_id: id of the deletion record, None in direct mode.
-        not_before_ms: time from which a sweep may delete the files (epoch ms).
-        held: holders of kept files, with counts.
-        declined: other kept files, with the reason.
-        failed: files that could not be deleted, with the reason.
-        dry_run: whether nothing was changed.
-    """
+class OrphanReport(DeletionReport):
+    """Report of a removal of orphan files; ``held`` counts the kept files of each holder."""
 
     left_alone: ClassVar[Mapping[str, str]] = {"held": "in use", "declined": "left alone", "failed": "not deleted"}
-
-    plan_hash: str
-    base_snapshot: int | None
-    files_recorded: int = 0
-    bytes_recorded: int = 0
-    files_deleted: int = 0
-    bytes_freed: int = 0
-    files_missing: int = 0
-    trash_id: str | None = None
-    not_before_ms: int | None = None
-    held: tuple[Declined, ...] = ()
-    declined: tuple[Declined, ...] = ()
-    failed: tuple[Declined, ...] = ()
-    dry_run: bool = False
 
     @property
     def changed(self) -> bool:

@@ -29,12 +29,12 @@ from lsm_core.maintenance.action import (
     PLAN_PROPERTY,
     ActionWork,
     ApplyOutcome,
+    CommitReport,
     Declined,
     Fact,
     MaintenancePlan,
     PlanEstimate,
     PlannedFile,
-    Report,
     RewriteItem,
     bucket_name,
     size_text,
@@ -141,43 +141,43 @@ class UndoItem(RewriteItem):
 
 
 @dataclass(frozen=True)
-class UndoReport(Report):
-    """Report of an undo.
+class ReturnReport(CommitReport):
+    """Report of an action that brings files of an older snapshot back. Rows are unmerged.
 
     Attributes:
-        snapshot_id: the commit, None if nothing was done.
-        base_snapshot: newest snapshot at planning.
-        plan_hash: hash of the plan.
-        undone_run: run of the compaction.
-        undone_snapshot: its snapshot.
         files_removed: removed files.
         files_restored: restored files.
-        files_moved: files moved back.
-        rows_removed: rows of the removed files, unmerged.
-        rows_restored: rows of the restored files, unmerged.
+        files_moved: files moved to another level.
+        rows_removed: rows of the removed files.
+        rows_restored: rows of the restored files.
         bytes_copied: bytes of the restored files.
-        predicted_seconds: the plan's forecast.
-        verification: "V1" if the copies were read back and the merged rows of every bucket compared with the current
-            ones, else "V0".
-        differences: buckets with other rows than before the undo.
-        declined: buckets left unchanged.
+        verification: "V1" if the copies were read back, else "V0".
     """
 
-    snapshot_id: int | None
-    base_snapshot: int | None
-    plan_hash: str
-    undone_run: str = ""
-    undone_snapshot: int | None = None
     files_removed: int = 0
     files_restored: int = 0
     files_moved: int = 0
     rows_removed: int = 0
     rows_restored: int = 0
     bytes_copied: int = 0
-    predicted_seconds: float = 0.0
     verification: str = "V0"
+
+
+@dataclass(frozen=True)
+class UndoReport(ReturnReport):
+    """Report of an undo; "V1" also compared the merged rows of every bucket with the current ones.
+
+    Attributes:
+        undone_run: run of the compaction.
+        undone_snapshot: its snapshot.
+        predicted_seconds: the plan's forecast.
+        differences: buckets with other rows than before the undo.
+    """
+
+    undone_run: str = ""
+    undone_snapshot: int | None = None
+    predicted_seconds: float = 0.0
     differences: tuple[BucketDifference, ...] = ()
-    declined: tuple[Declined, ...] = ()
 
     def lines(self, table: str) -> list[str]:
         """Return lines on files, rows and differences for readers."""
