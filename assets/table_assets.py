@@ -92,7 +92,7 @@ def layout_asset(card: TableCard, warehouse_path: str, graph: dg.GraphDefinition
 
 
 def _describe_upkeep(card: TableCard) -> str:
-    """Return who compacts the table when nobody asks for it."""
+    """Describe who compacts the table automatically."""
     if card.writers_may_compact:
         return (
             "its writers compact it by themselves after their commits, because it is not write-only. Sensors watch "

@@ -61,9 +61,8 @@ def declare_together(
         card: the table.
         asset: key of the asset.
         name: name of the op.
-        declarations: the checks. A check evaluated by partition is stored by partition, otherwise its result would
-            lose it.
-        function: runs the checks; it gets its table from `checked_table` and its checks from `wanted`.
+        declarations: the checks.
+        function: runs the checks; `card_of_checks` returns its table, and `selected_checks` the checks to run.
         pool: pool of the op, or None.
     """
     partitions = partitions_definition(card)

@@ -127,7 +127,7 @@ def warehouse_health_asset(
 def report_conditions(
     context: dg.AssetExecutionContext, warehouse: WarehouseResource, cards: Sequence[TableCard], policies: Policies
 ) -> None:
-    """Report checks whose result time alone has changed: stalled work, or a read-optimized view that lags."""
+    """Report checks whose result changed without a commit: stalled work, or a read-optimized view that lags."""
     opened = [open_table(warehouse, card, policies.of(card.name)) for card in cards]
     tables = [
         (table.card, table.policy, table.store, table.health)

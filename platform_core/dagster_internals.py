@@ -128,16 +128,16 @@ class _SharedRequirements:
 
 
 class TableAssets(_SharedRequirements, dg.AssetsDefinition):
-    """Assets of one table of many."""
+    """Assets of a table, which share resource requirements with those of all other tables."""
 
 
 class TableChecks(_SharedRequirements, dg.AssetChecksDefinition):
-    """Checks of an asset of one table of many."""
+    """Checks of a table's asset, which share resource requirements with those of all other tables."""
 
 
 @contextmanager
 def allow_early_features() -> Iterator[None]:
-    """Silence Dagster's warnings about beta and preview features, around a use that was reviewed."""
+    """Silence Dagster's warnings about beta and preview features while the context is open."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", dg.BetaWarning)
         warnings.simplefilter("ignore", dg.PreviewWarning)
@@ -149,9 +149,7 @@ def find_failed_partitions(
 ) -> list[tuple[dg.AssetCheckKey, str]]:
     """Return each check with every partition for which it ever failed, by one query.
 
-    Dagster's API reads one check at a time.
-
-    A storage that is no SQL database returns none.
+    Dagster's API reads one check at a time. The list is empty if the storage is no SQL database.
     """
     storage, table = instance.event_log_storage, AssetCheckExecutionsTable
     if not isinstance(storage, SqlEventLogStorage):

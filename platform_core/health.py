@@ -30,7 +30,7 @@ class PartitionHealth:
 
     @cached_property
     def worst(self) -> BucketHealth:
-        """Bucket with the most sorted runs, and of those the largest size amplification."""
+        """Bucket with the most sorted runs; among equals, the one with the largest size amplification."""
         return max(
             self.buckets, key=lambda bucket: (bucket.sorted_runs, bucket.facts.get("amplification_percent") or 0)
         )
@@ -92,12 +92,12 @@ class PartitionHealth:
 
     @cached_property
     def shape(self) -> Hashable:
-        """Value that only a commit changes, not time."""
+        """Value that changes with commits, but not with time."""
         return tuple((item.bucket, shape_of(item), item.newest_file_ms) for item in self.buckets)
 
 
 def shape_of(bucket: BucketHealth) -> Hashable:
-    """Return files, bytes, rows and deleted rows of a bucket; equal until a commit changes it."""
+    """Return files, bytes, rows and deleted rows of a bucket, which stay equal until a commit changes the bucket."""
     return (
         tuple(bucket.files_per_level.items()),
         tuple(bucket.bytes_per_level.items()),

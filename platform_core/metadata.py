@@ -301,7 +301,7 @@ def declined_table(declined: Sequence[Declined]) -> str:
 
 
 def number_metadata(numbers: Mapping[str, Any], prefix: str = "") -> dict[str, dg.MetadataValue]:
-    """Return a report's numbers (`Report.numbers`) under their own names: numbers plot, everything else is text.
+    """Return a report's numbers (`Report.numbers`) as metadata. Dagster plots numbers; other values become text.
 
     ``rows_dropped`` of ``{"superseded": 3}`` becomes "rows dropped": "3 superseded"; nested mappings become tables.
     """

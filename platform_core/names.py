@@ -78,8 +78,8 @@ _TAG_VALUE: Final = 63
 def part(text: str) -> str:
     """Return one safe part of a Dagster name: letters, digits and ``_``.
 
-    Changed or long names get a short hash, so that none collide. So do names with ``_`` at an end: joined by ``__``,
-    ``a_`` with ``b`` would equal ``a`` with ``_b``.
+    Changed and long names get a short hash, so that different names stay different. Names that begin or end with
+    ``_`` also get one, because parts are joined by ``__``: ``a_`` and ``b`` would equal ``a`` and ``_b``.
 
     Args:
         text: any name, such as that of a table.

@@ -26,7 +26,7 @@ _NAME_HOLDS_SECONDS: Final = 300.0
 FAILURES_TO_SUSPEND: Final = 3
 """Consecutive failed runs of a table, of any plans, that suspend it."""
 _MAINTAINING: Final = ("compact", "compact full", "compact sort", "recover")
-"""Actions of sensors' runs, whose failures count. Runs with other actions or arguments by hand do not count."""
+"""Actions of runs that sensors start. Only failures of these runs suspend a table."""
 _FAILED_RUNS: Final = 500
 _FAILED_EVALUATIONS: Final = 1_000
 """Newest failed evaluations of a check that are searched for partitions that may still be blocked."""
@@ -48,7 +48,7 @@ def read_newest_evaluations(
 ) -> dict[dg.AssetCheckKey, dg.AssetCheckEvaluation]:
     """Return the newest evaluation of each check, of any partition.
 
-    Dagster's own newest record may only be planned by a run that is at work or that ended before its checks.
+    Dagster's own newest record may have no result: its run is still running, or ended before the check.
 
     Args:
         instance: Dagster instance.
@@ -137,7 +137,7 @@ def read_newest_comparison(
 
 
 def _failed_partitions(instance: dg.DagsterInstance, checks: Sequence[dg.AssetCheckKey]) -> list[str | None]:
-    """Return the partitions for which a check ever failed, newest first, however many evaluations followed."""
+    """Return the partitions for which a check ever failed, newest first, even if newer evaluations passed."""
     failed = [
         record
         for check in checks
@@ -215,7 +215,7 @@ def find_earlier_run(instance: dg.DagsterInstance, run_id: str, table: str, layo
 
 
 def find_failed_checks(instance: dg.DagsterInstance, layouts: Mapping[str, dg.AssetKey]) -> dict[str, str]:
-    """Return the text of the failed blocking check by table, of one partition if several are blocked.
+    """Return the failed blocking check of each blocked table; if several partitions are blocked, that of one of them.
 
     It takes one query for every 250 layouts, and one or two for each partition that ever failed.
 
@@ -312,7 +312,7 @@ def list_suspensions(instance: dg.DagsterInstance) -> dict[str, Suspension]:
 
 
 class RunsAtWork:
-    """Running runs at the time of the first question, read by one query for all tables."""
+    """Running runs at the time of the first call, read by one query for all tables."""
 
     def __init__(self, instance: dg.DagsterInstance) -> None:
         self._instance = instance
@@ -418,7 +418,7 @@ class NameCheck:
 
     Attributes:
         clock: monotonic clock, in seconds.
-        answer: newest result; None also before the first.
+        answer: newest result; None if no other warehouse uses the name, or before the first query.
         answered_s: time of the newest result, or None before the first.
     """
 

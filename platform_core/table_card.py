@@ -1,4 +1,4 @@
-"""Card of a table for the definitions, and texts for counts."""
+"""Description of a table for Dagster's definitions (`TableCard`), and texts for counts."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class TableCard:
 
     @property
     def writers_may_compact(self) -> bool:
-        """Whether the options let writers compact the table after their commits; a bad value counts as the default."""
+        """Whether the options let writers compact the table after commits; invalid values count as the default."""
         write_only = self.options.get("write-only", "").strip().lower() == "true"
         return not write_only and self.options.get("dredge.compaction.inline", "").strip().lower() != "never"
 

@@ -13,10 +13,10 @@ from lsm_core.options import TableOptions
 
 DATABASE: Final = "nyc"
 _COMMON: Final = {"snapshot.num-retained.min": "20", "snapshot.num-retained.max": "20"}
-_LEFT_TO_THE_PLATFORM: Final = {"write-only": "true"}
-"""The story needs tables that rot: their writers neither compact nor expire."""
-_LOOKS_AFTER_ITSELF: Final = {"dredge.compaction.inline": "follow"}
-"""Writers compact and expire after their commits, whatever the environment of the process says."""
+_WRITE_ONLY: Final = {"write-only": "true"}
+"""Options of tables whose writers neither compact nor expire, so that the platform has work."""
+_COMPACTED_BY_WRITERS: Final = {"dredge.compaction.inline": "follow"}
+"""Options of a table whose writers compact and expire it, even if the environment switches that off."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,8 +44,8 @@ class DemoTable:
     partition_keys: tuple[str, ...] = ()
     options: Mapping[str, str] = field(default_factory=dict)
     sent_twice: frozenset[int] = frozenset()
-    looks_after_itself: bool = False
-    """Whether its writers compact and expire it; else the platform alone does."""
+    writers_compact_it: bool = False
+    """Whether writers compact and expire the table. Otherwise only the platform does."""
 
     @property
     def identifier(self) -> str:
@@ -54,23 +54,23 @@ class DemoTable:
 
     @property
     def all_options(self) -> dict[str, str]:
-        """The table's own options with those that every table of the demo has."""
-        upkeep = _LOOKS_AFTER_ITSELF if self.looks_after_itself else _LEFT_TO_THE_PLATFORM
+        """Options of the table, including those of all demo tables."""
+        upkeep = _COMPACTED_BY_WRITERS if self.writers_compact_it else _WRITE_ONLY
         return {**_COMMON, **upkeep, **self.options}
 
     @property
     def hides_level0(self) -> bool:
-        """Whether readers see nothing before it is compacted."""
+        """Whether rows are invisible until they are compacted."""
         return self.options.get("merge-engine") == "first-row"
 
     @property
     def compaction_trigger(self) -> int:
-        """At how many sorted runs of a bucket its own rules ask for a compaction."""
+        """Number of sorted runs in a bucket from which the table's own rules require a compaction."""
         return TableOptions(self.all_options, self.identifier).compaction_trigger
 
     @property
     def buckets(self) -> int:
-        """How many fixed buckets there are; -1: none."""
+        """Number of fixed buckets, or -1 if buckets are not fixed."""
         return int(self.all_options["bucket"])
 
 
@@ -122,7 +122,7 @@ PLANES: Final = DemoTable(
     ("tailnum",),
     (),
     {"bucket": "1", "sequence.field": "revision"},
-    looks_after_itself=True,
+    writers_compact_it=True,
 )
 WEATHER: Final = DemoTable(
     "weather",

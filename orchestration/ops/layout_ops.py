@@ -142,7 +142,7 @@ class AppliedPlan:
         predicted: estimate of the plan.
         ledger_run: id of the run in the table's ledger, or "".
         failed: items that failed although no rule forbade them.
-        undone: noun for the items of `failed`.
+        undone: noun for the items of `failed`, such as "buckets failed".
         waits: why the plan needs approval first, or "".
     """
 
@@ -555,10 +555,10 @@ def _apply_with_pipes(
 
 
 def _find_published(store: TableStore, plan: MaintenancePlan, replaced: str) -> AppliedPlan | None:
-    """Return the plan's application in a snapshot whose commit had an unknown outcome, or None.
+    """Find the snapshot of a plan whose commit had an unknown outcome, and return the applied plan; None without one.
 
-    Files, rows and bytes come from the snapshot's manifest entries. Dropped rows, compared keys and durations are
-    lost.
+    Files, rows and bytes come from the manifest entries of the snapshot. Numbers that no metadata has, such as dropped
+    rows, compared keys and durations, are missing.
     """
     applied = applied_before(store, plan)
     if applied is None or applied.snapshot_id is None:

@@ -23,7 +23,7 @@ def process_tables(context: dg.OpExecutionContext, tables: Mapping[str, T], proc
 
     Args:
         context: context of the op, for its log.
-        tables: input of the function, by table name.
+        tables: argument of the function for each table, by name.
         process: function to call.
 
     Raises:

@@ -52,9 +52,10 @@ _FOLLOWED: Final = 200
 
 
 class HealthReporter:
-    """Reporter of changes since the last look of this process; it keeps only the hash of each partition's shape.
+    """Reporter of the changes since the previous tick of this process.
 
-    Earlier reports are read from Dagster, so a restart repeats no data version.
+    In memory it keeps only a hash of each partition's shape. Earlier reports are read from Dagster, so a restart
+    repeats no data version.
     """
 
     def __init__(self, warehouse_path: str) -> None:
@@ -75,13 +76,13 @@ class HealthReporter:
     def events(self, tables: Sequence[OpenTable], reports: LastReports) -> Iterator[AssetEvent]:
         """Yield materialisations of changed data, health of changed layouts, and alerts.
 
-        A look yields at most 100 partitions per table.
+        A call yields at most 100 partitions per table.
 
         A passing alert is repeated only above half of its limit, with a materialisation of the layout, or after a
         day.
 
         Args:
-            tables: tables that changed since the last look of this process.
+            tables: tables that changed since the previous tick of this process.
             reports: result of `last_reports` for these tables.
         """
         for table in tables:
@@ -158,12 +159,11 @@ class HealthReporter:
     def _whole_table_events(
         self, table: OpenTable, reports: LastReports, data: dg.AssetKey, layout: dg.AssetKey, *, new_data: bool
     ) -> Iterator[AssetEvent]:
-        """Yield the events of a table without partitions, whose layout is shown as current while it needs nothing.
+        """Yield the events of a table without partitions.
 
-        So is a layout whose writers began to compact it.
-        After a run materialised the layout, new data make Dagster show it as out of date. One materialisation without
-        a run shows that nothing is due. Dagster would treat the results of blocking checks as outdated then, so the
-        tree is checked again and the newest comparison is repeated.
+        New data make Dagster show the layout as out of date, even if no work is due. Then a materialisation without a
+        run shows it as current, also when its writers began to compact it. Dagster treats earlier results of blocking
+        checks as outdated then, so the tree is checked again and the newest comparison is repeated.
         """
         if new_data:
             yield self._materialise_data(table, data, None)
@@ -250,7 +250,7 @@ class LastReports:
 
 
 def _reported_upkeep(event: dg.EventLogEntry) -> object:
-    """Return who compacts the table, as a materialisation of its layout says; None where it says nothing."""
+    """Return who compacts the table according to a materialisation of its layout, or None if it does not say."""
     made = event.asset_materialization
     value = None if made is None else made.metadata.get("upkeep")
     return None if value is None else value.value

@@ -1,4 +1,4 @@
-"""Tables as ticks see them: all sensors of a process share an opened table until it changes.
+"""Cache of opened tables that all sensors of a process share; a changed table is opened again.
 
 A table has changed if its newest snapshot or its schema files differ: three small reads and no manifest. The cache
 holds no decisions. Those are made on every tick, so changes of ages, policies, failed checks and runs apply at once.
@@ -32,7 +32,7 @@ _KEPT_TABLES: Final = 20_000
 
 @dataclass(frozen=True)
 class OpenTable:
-    """Table as a tick sees it.
+    """Table with its policy and health during a tick.
 
     Attributes:
         card: the table as the definitions know it.
@@ -98,13 +98,13 @@ def _sorted_times(store: TableStore, health: TableHealth) -> dict[str, int]:
 
 
 def wall_ms() -> int:
-    """Return the machine's time (epoch ms), by which Dagster measures runs, whatever clock was injected."""
+    """Return the wall-clock time (epoch ms), by which Dagster measures runs. An injected clock does not change it."""
     return SystemClock().now_ms()
 
 
 @dataclass(frozen=True)
 class CachedTable:
-    """Table at the time it was opened.
+    """Opened table with the state by which a later change is detected.
 
     Attributes:
         name: full name of the table.

@@ -63,7 +63,7 @@ class PlatformFailed(DredgeError):
     """Error: Dagster did not start, or gave no valid answer.
 
     Attributes:
-        operation: what was asked of Dagster.
+        operation: the request or the start that failed.
         reason: the error.
     """
 

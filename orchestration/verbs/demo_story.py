@@ -1,4 +1,4 @@
-"""Story of the demo on a running platform: replay to a tick, await sensors and runs, and compare all answers."""
+"""Run of the demo on a platform: replay events to each tick, await sensors and runs, and compare with the reference."""
 
 from __future__ import annotations
 
@@ -506,22 +506,22 @@ class Story:
 
 
 def _subject(run: Run) -> str:
-    """The table of a maintenance run, and the partition if it is about one."""
+    """Return the table of a maintenance run, with the partition if the run has one."""
     table, partition = names.table_of(run.tags), run.tags.get(names.TAG_PARTITION)
     return str(table) if partition is None else f"{table}/{partition}"
 
 
-def _poll(awaited: str) -> Iterator[None]:
+def _poll(expectation: str) -> Iterator[None]:
     """Yield every half second until the deadline, then raise PlatformFailed."""
     deadline = time.monotonic() + _PATIENCE_S
     while time.monotonic() < deadline:
         yield
         time.sleep(0.5)
-    raise PlatformFailed(awaited, f"nothing happened within {_PATIENCE_S} s")
+    raise PlatformFailed(expectation, f"nothing happened within {_PATIENCE_S} s")
 
 
 def summary(findings: Sequence[Comparison]) -> str:
-    """Return one line: how many things were held to the reference and how many did not hold."""
+    """Return one line with the number of comparisons and of differences."""
     known = [finding for finding in findings if finding.in_reference]
     beyond = [finding for finding in findings if not finding.in_reference]
     text = f"{len(known)} answers and decisions held to the reference: {_verdict(known)}"

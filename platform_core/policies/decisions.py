@@ -84,7 +84,7 @@ class Backlog(StrEnum):
 
 @dataclass(frozen=True)
 class Decision:
-    """Decision about one partition or table; one line of a tick.
+    """Decision about one partition or table, shown as one line of a tick.
 
     Attributes:
         table: full name of the table.

@@ -209,7 +209,7 @@ class Retention(_Part):
 
 
 class WatchRules(_Part):
-    """Alert limits of the sensor `watch`; each value inherits by itself."""
+    """Alert limits of the sensor `watch`; each value is inherited separately."""
 
     stalled_after: Duration | None = Field(
         None, description="alert when work is due and nothing was compacted for this long, like '12 h'"
@@ -630,7 +630,7 @@ class Policy:
         return "compact" if action == "recover" and action not in self.approval else action
 
     def retention_arguments(self, action: str, now_ms: int) -> dict[str, int]:
-        """Return the arguments that the policy gives an action of retention; the table's options decide the rest.
+        """Return the arguments that the policy sets for an action of retention. For others, the table's options apply.
 
         Args:
             action: name of the action.
@@ -748,7 +748,7 @@ class Policies:
                 set_value(path, value, Origin(self.source, self.lines.get((*place, *path), 0), label))
             if entry.partitions is not None:
                 values["ages"] = self._resolve_ages((*place, "partitions"), label, entry.partitions)
-        _sort_ages(values, origins)
+        _align_level0_limits(values, origins)
         return Policy(**values, origins=MappingProxyType(origins))
 
     def _resolve_ages(self, place: Place, label: str, rules: Sequence[PartitionEntry]) -> tuple[AgeRule, ...]:
@@ -856,7 +856,7 @@ def _sort_rule(value: SortRules | Literal[False]) -> SortRule | Literal[False]:
     return SortRule(tuple(value.by or ()), value.order or "auto", every)
 
 
-def _sort_ages(values: dict[str, Any], origins: dict[str, Origin]) -> None:
+def _align_level0_limits(values: dict[str, Any], origins: dict[str, Origin]) -> None:
     """Align the level-0 limits so that a warning never comes after the alarm.
 
     Limits of farther entries, or of none, give way to those of the nearest entry.

@@ -30,9 +30,9 @@ _MERGE: Final = "tag:yaml.org,2002:merge"
 
 
 class _UniqueKeyLoader(yaml.SafeLoader):
-    """YAML loader that refuses a key that occurs twice.
+    """YAML loader that refuses repeated keys.
 
-    YAML keeps the last one, which would silently drop a pause above it.
+    Other loaders keep the last value of a repeated key, which could silently end a pause.
     """
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:

@@ -1,7 +1,7 @@
 """Round over many tables: the plans that `maintain` makes, by the same decisions as the sensors.
 
-Nothing here imports Dagster, so the command line decides alike. `Round.known` supplies the facts that only Dagster
-has, such as failed checks and running runs.
+The module does not import Dagster, so the command line makes the same decisions. `Round.known` supplies the facts that
+only Dagster has, such as failed checks and running runs.
 """
 
 from __future__ import annotations
@@ -141,7 +141,7 @@ def values_of(store: TableStore, health: TableHealth, paths: Iterable[str]) -> l
 
 
 @dataclass(frozen=True)
-class _Case:
+class _DuePartition:
     """Partition with due work."""
 
     store: TableStore
@@ -186,13 +186,13 @@ class Round:
         """
         upkeep: list[Request] = []
         declined: list[Declined] = []
-        due: dict[str, tuple[Decision, _Case]] = {}
+        due: dict[str, tuple[Decision, _DuePartition]] = {}
         for name in names:
             for action in actions:
                 try:
                     store = open_table(name)
                     if action == COMPACT:
-                        cases = self._decide_cases(store)
+                        cases = self._decide_partitions(store)
                         due |= {
                             decision.subject: (decision, case)
                             for decision, case in cases
@@ -233,7 +233,7 @@ class Round:
             why = self.upkeep(store, plan.action)
             return None if why is None else _as_declined(why, plan.action)
         paths = {str(getattr(item, "partition_text", "")) for item in plan.items}
-        for decision, case in self._decide_cases(store):
+        for decision, case in self._decide_partitions(store):
             if decision.partition in paths or not decision.partition:
                 final = self._settle(case, Budget()) if decision.outcome is DecisionOutcome.RUN else decision
                 if final.outcome is not DecisionOutcome.RUN:
@@ -249,7 +249,7 @@ class Round:
         known = self.known(store.name, "")
         return decide_upkeep(store.name, action, refusal_of(store), policy, known, store.clock.now_ms())
 
-    def _decide_cases(self, store: TableStore) -> list[tuple[Decision, _Case]]:
+    def _decide_partitions(self, store: TableStore) -> list[tuple[Decision, _DuePartition]]:
         """Return the decision for each partition from metadata alone."""
         table, now = (
             facts_of(store, table_health(store), refusal_of(store)),
@@ -263,10 +263,10 @@ class Round:
             decision = decide(subject, policy, NOTHING_KNOWN, now)
             if decision.outcome is DecisionOutcome.RUN:
                 decision = self._decline_unapproved(store.name, policy, COMPACT) or decision
-            cases.append((decision, _Case(store, subject, policy, now)))
+            cases.append((decision, _DuePartition(store, subject, policy, now)))
         return cases
 
-    def _settle(self, case: _Case, budget: Budget) -> Decision:
+    def _settle(self, case: _DuePartition, budget: Budget) -> Decision:
         known = replace(self.known(case.store.name, case.subject.partition), budget=budget)
         return decide(case.subject, case.policy, known if self.unattended else replace(known, suspended=None), case.now)
 
@@ -281,13 +281,13 @@ class Round:
         return Decision(table, "", DecisionOutcome.DECLINE, Reason.APPROVAL, text)
 
 
-def _make_requests(chosen: Sequence[tuple[Decision, _Case]], declined: list[Declined]) -> list[Request]:
+def _make_requests(chosen: Sequence[tuple[Decision, _DuePartition]], declined: list[Declined]) -> list[Request]:
     """Return the plans for compactions that may run, in their order.
 
     Partitions of a table that its rules pick from share a plan, and so do partitions that are merged whole. Each pass
     over level 0 is a plan of its own.
     """
-    groups: dict[tuple[str, str, bool, str], list[tuple[int, Decision, _Case]]] = {}
+    groups: dict[tuple[str, str, bool, str], list[tuple[int, Decision, _DuePartition]]] = {}
     for turn, (decision, case) in enumerate(chosen):
         level0 = 0 if case.subject.state is None else case.subject.state.level0_files
         action, _ = due_action(level0, case.policy.level0_pass, 0, full=decision.full)

@@ -51,8 +51,8 @@ def listing_file(environment: Mapping[str, str], warehouse: WarehouseResource) -
 def describe_with_listing(warehouse: WarehouseResource, file: Path | None) -> list[TableCard]:
     """Describe every table like `describe_warehouse`, from the listing where it is valid, and update the listing.
 
-    Tables that cannot be opened, or that maintenance does not touch, are opened every time: the reason may be gone
-    without a new schema. So are tables of catalogs in a database, because only the database knows their names.
+    Tables that cannot be opened or maintained are opened every time, because the reason may end without a new schema.
+    Tables of a catalog in a database are opened every time too, because only the database knows their names.
 
     Args:
         warehouse: the warehouse.

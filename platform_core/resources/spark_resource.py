@@ -90,14 +90,13 @@ class SparkResource(dg.ConfigurableResource):  # type: ignore[type-arg]
         return [*self.submit, str(pipes_worker.__file__)]
 
     def driver_environment(self) -> dict[str, str]:
-        """Return variables for that command, so that spark-submit runs the script with this Python.
+        """Return environment variables by which spark-submit runs the driver with this Python.
 
-        Another Python that is configured wins.
-
-        Its driver runs on this machine, and the ``python3`` of the PATH, Spark's default, may not have Dredge.
+        The driver runs on this machine. Spark's default, ``python3`` of the PATH, may not have Dredge. A Python that is
+        already configured has priority.
         """
-        configured = {"PYSPARK_DRIVER_PYTHON", "PYSPARK_PYTHON"}.intersection(os.environ)
-        return {} if configured else {"PYSPARK_DRIVER_PYTHON": sys.executable}
+        has_python = {"PYSPARK_DRIVER_PYTHON", "PYSPARK_PYTHON"}.intersection(os.environ)
+        return {} if has_python else {"PYSPARK_DRIVER_PYTHON": sys.executable}
 
     @property
     def uses_spark(self) -> bool:
@@ -158,15 +157,15 @@ class _LazySparkRunner:
     session: Callable[[], Any]
 
     def slots(self) -> int:
-        """See TaskRunner."""
+        """Return the number of tasks that run at the same time."""
         return self._runner().slots()
 
     def run_parts(self, title: str, work: Callable[[bytes], bytes], parts: Sequence[bytes]) -> list[bytes]:
-        """See TaskRunner."""
+        """Run a function over serialized parts, as `TaskRunner.run_parts`."""
         return self._runner().run_parts(title, work, parts)
 
     def __call__(self, store: TableStore, tasks: Sequence[BucketTask], /) -> Iterable[BucketResult]:
-        """See Runner."""
+        """Run the tasks of a plan, as `Runner`."""
         return self._runner()(store, tasks)
 
     def _runner(self) -> TaskRunner:

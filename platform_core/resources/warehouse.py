@@ -104,7 +104,7 @@ class WarehouseResource(dg.ConfigurableResource):  # type: ignore[type-arg]
         return describe_table(self.catalog(), name)
 
     def replay_text(self) -> str | None:
-        """Return ``replay of batches 5-9 in progress`` while the state file is not empty, else None.
+        """Return a text like ``replay of batches 5-9 in progress`` while the state file is not empty, else None.
 
         An unreadable state file counts as a running replay, so that nothing starts.
         """
