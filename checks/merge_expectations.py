@@ -160,7 +160,7 @@ class _RowMetric(TableMetricProvider):
 
 
 def _question(values: Mapping[str, Any], own_snapshot: int | None) -> Question:
-    """Return the question about an expectation's table and snapshot."""
+    """Return the table, snapshot and sample sizes of an expectation as the engine's `Question`."""
     catalog = Catalog(values["warehouse"], values["catalog_options"] or {}, clock=clock_from(values["clock"]))
     store = catalog.table(values["table_name"]).store
     snapshot_id = values["snapshot_id"] if values["snapshot_id"] is not None else own_snapshot

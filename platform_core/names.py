@@ -161,7 +161,7 @@ def former_layout_key(layout: dg.AssetKey) -> dg.AssetKey:
 
 
 def node_name(warehouse: str, table: str) -> str:
-    """Return the name of the graph behind the layout asset, under which a run takes its configuration."""
+    """Return the name of the graph of a layout asset, which is also its key in the configuration of a run."""
     return "__".join(layout_key(warehouse, table).path)
 
 

@@ -194,29 +194,29 @@ class TableSweep:
                 skip_reason=f"the warehouse {warehouse.path} has no tables yet", cursor=cursor.write()
             )
         policies = self.policies.current()
-        answer = TickResult()
+        result = TickResult()
         # Start where the last tick stopped, so that slow tables do not starve others.
         start = next((index for index, card in enumerate(self.cards) if card.name == cursor.next_table), 0)
         pending = deque([*self.cards[start:], *self.cards[:start]])
         try:
-            self._visit_tables(context.instance, warehouse, policies, pending, answer)
-            if answer.requests or answer.partitions:
+            self._visit_tables(context.instance, warehouse, policies, pending, result)
+            if result.requests or result.partitions:
                 stopped = self.name_check.refresh_if_unknown(context.instance, warehouse.path)
         except _NameConflict as error:
             stopped = str(error)
         if stopped is not None:
             return _skip_tick(context, stopped, cursor)
-        lines = [*([policies.trouble] if policies.trouble else []), *self.tick_log.lines(answer.lines)]
+        lines = [*([policies.trouble] if policies.trouble else []), *self.tick_log.lines(result.lines)]
         for line in lines:
             context.log.info(line)
         text = "\n".join(lines)
         skipped = text if len(text) <= _SKIP_TEXT else f"{text[:_SKIP_TEXT]}\n... (all of it is in this tick's log)"
         return dg.SensorResult(
-            run_requests=answer.requests or None,
-            skip_reason=None if answer.requests else skipped,
+            run_requests=result.requests or None,
+            skip_reason=None if result.requests else skipped,
             cursor=Cursor(cursor.tick + 1, pending[0].name if pending else None).write(),
-            dynamic_partitions_requests=answer.partitions,
-            asset_events=answer.events,
+            dynamic_partitions_requests=result.partitions,
+            asset_events=result.events,
         )
 
     def _visit_tables(
@@ -225,10 +225,10 @@ class TableSweep:
         warehouse: WarehouseResource,
         policies: Policies,
         pending: deque[TableCard],
-        answer: TickResult,
+        result: TickResult,
     ) -> None:
         """Visit pending tables in turn until the time budget is used up."""
-        desk = RunRequestBuilder(instance, warehouse)
+        builder = RunRequestBuilder(instance, warehouse)
         try:
             catalog = warehouse.catalog()
         except (DredgeError, OSError, ValueError):
@@ -237,30 +237,30 @@ class TableSweep:
         news: list[OpenTable] = []
         news_since = began
         visited = 0
-        while pending and len(answer.events) < _EVENTS_A_TICK:
+        while pending and len(result.events) < _EVENTS_A_TICK:
             now = time.monotonic()
             if visited and now - began >= budget:
                 break
             card = pending.popleft()
-            table = self._visit(desk, catalog, card, policies, answer)
+            table = self._visit(builder, catalog, card, policies, result)
             visited += 1
             if table is None or self.reporter is None or not self.reporter.has_changes(table):
                 continue
             news_since = news_since if news else now
             news.append(table)
             if len(news) >= _TOGETHER or time.monotonic() - news_since >= _TOGETHER_SECONDS:
-                answer.events += self._events(self.reporter, news, instance)
+                result.events += self._events(self.reporter, news, instance)
                 news = []
         if news and self.reporter is not None:
-            answer.events += self._events(self.reporter, news, instance)
-        self._request_within(desk, policies, answer, began + 2 * budget)
+            result.events += self._events(self.reporter, news, instance)
+        self._request_within(builder, policies, result, began + 2 * budget)
         if pending:
             limit_text = (
                 f"in this tick's {budget:g} s"
-                if len(answer.events) < _EVENTS_A_TICK
-                else f"after {len(answer.events):,} events"
+                if len(result.events) < _EVENTS_A_TICK
+                else f"after {len(result.events):,} events"
             )
-            answer.lines.append(f"{len(pending)} tables had no turn {limit_text}: next is {pending[0].name}")
+            result.lines.append(f"{len(pending)} tables had no turn {limit_text}: next is {pending[0].name}")
 
     def _events(
         self, reporter: HealthReporter, tables: Sequence[OpenTable], instance: dg.DagsterInstance
@@ -276,65 +276,70 @@ class TableSweep:
             raise _NameConflict(other)
         yield from reporter.events(tables, reports)
 
-    def _request_within(self, desk: RunRequestBuilder, policies: Policies, answer: TickResult, until: float) -> None:
+    def _request_within(self, builder: RunRequestBuilder, policies: Policies, result: TickResult, until: float) -> None:
         """Request runs for due work within the budgets, the most useful first; decline the rest with its numbers."""
-        if not answer.due:
+        if not result.due:
             return
-        cases = {decision.subject: (table, subject) for table, subject, decision in answer.due}
+        cases = {decision.subject: (table, subject) for table, subject, decision in result.due}
 
         def settle(decision: Decision, budget: Budget) -> Decision:
             table, subject = cases[decision.subject]
             try:
-                final, request = desk.request_run(table, subject, budget, out_of_time=time.monotonic() >= until)
+                final, request = builder.request_run(table, subject, budget, out_of_time=time.monotonic() >= until)
             except Exception as error:  # noqa: BLE001  (one table stops no other)
                 return decline_unreadable(table.card, error)
-            answer.requests += [request] if request is not None else []
+            result.requests += [request] if request is not None else []
             return final
 
-        final = decide_in_order((decision for _, _, decision in answer.due), desk.budget(policies), settle)
-        for name in dict.fromkeys(table.name for table, _, _ in answer.due):
-            answer.lines += decision_lines([decision for decision in final if decision.table == name])
+        final = decide_in_order((decision for _, _, decision in result.due), builder.budget(policies), settle)
+        for name in dict.fromkeys(table.name for table, _, _ in result.due):
+            result.lines += decision_lines([decision for decision in final if decision.table == name])
 
     def _visit(
-        self, desk: RunRequestBuilder, catalog: Catalog | None, card: TableCard, policies: Policies, answer: TickResult
+        self,
+        builder: RunRequestBuilder,
+        catalog: Catalog | None,
+        card: TableCard,
+        policies: Policies,
+        result: TickResult,
     ) -> OpenTable | None:
-        """Decide about every partition of one table and add the results to `answer`.
+        """Decide about every partition of one table and add the results to `result`.
 
         Returns:
             The table, or None if it cannot be evaluated.
         """
-        table = open_table(desk.warehouse, card, policies.of(card.name), catalog)
+        table = open_table(builder.warehouse, card, policies.of(card.name), catalog)
         if isinstance(table, Decision):
-            answer.lines += decision_lines([table])
+            result.lines += decision_lines([table])
             return None
         final: list[Decision] = []
         try:
             for subject in subjects(table.facts, self.scope):
                 decision = decide(subject, table.policy_of(subject.state), NOTHING_KNOWN, table.now)
                 if decision.outcome is DecisionOutcome.RUN and policies.limited:
-                    answer.due.append((table, subject, decision))
+                    result.due.append((table, subject, decision))
                     continue
                 if decision.outcome is DecisionOutcome.RUN:
-                    decision, request = desk.request_run(table, subject)
-                    answer.requests += [request] if request is not None else []
+                    decision, request = builder.request_run(table, subject)
+                    result.requests += [request] if request is not None else []
                 final.append(decision)
         except Exception as error:  # noqa: BLE001  (one table stops no other)
             final.append(decline_unreadable(card, error))
-        answer.lines += decision_lines(final)
-        answer.lines += self.further_lines(table)
+        result.lines += decision_lines(final)
+        result.lines += self.further_lines(table)
         if card.partitioned:
             usable, refused = usable_keys(
                 sorted({*table.health.waiting, *(partition.text for partition in table.health.partitions)})
             )
             commit = (table.health.snapshot, table.health.commit)
             if usable and self.known_partitions.get(card.name) != commit:
-                known = set(desk.instance.get_dynamic_partitions(names.partitions_name(card.name)))
+                known = set(builder.instance.get_dynamic_partitions(names.partitions_name(card.name)))
                 missing = [key for key in usable if key not in known]
                 if missing:
-                    answer.partitions.append(dg.AddDynamicPartitionsRequest(names.partitions_name(card.name), missing))
+                    result.partitions.append(dg.AddDynamicPartitionsRequest(names.partitions_name(card.name), missing))
                 else:
                     self.known_partitions[card.name] = commit
-            answer.lines += [
+            result.lines += [
                 f"{card.name}/{key}: Dagster cannot store this partition's name: it is not maintained on its own"
                 for key in refused
             ]

@@ -75,7 +75,7 @@ def demo(
 
 
 def _start(home: Path, port: int | None, stack: ExitStack, say: Callable[[str], None]) -> Story:
-    """Create the tables and start Spark and Dagster; the stack stops them."""
+    """Create the tables and start Spark and Dagster, which end with the stack."""
     from lsm_core.spark import await_server, start_server, stop_server  # pyspark only when the demo runs
 
     clock = FileClock(str(home / "clock"))

@@ -527,9 +527,9 @@ def expiry_of(subject: Subject, policy: Policy) -> tuple[int, int] | None:
     """Return the expiry of a partition.
 
     Returns:
-        The time that partitions are kept (ms) and the time of expiry (epoch ms). None if nothing drops the partition
-        automatically, which includes a pause that covers retention, an expiry that waits for approval, and values
-        without a time.
+        The time that partitions are kept (ms) and the time of expiry (epoch ms). None if the partition does not expire
+        automatically: without an expiration time, during a pause that covers retention, if expiry needs approval, or
+        if the partition values contain no time.
     """
     kept_ms = policy.retention.get("partitions", {}).get(
         "older_than_ms", subject.table.options.get("partition.expiration-time")

@@ -65,7 +65,7 @@ class Finding:
     def key(self) -> str:
         """Identity of the alert: subject, condition and severity.
 
-        An alert is sent once per key until the key changes.
+        While the key stays the same, the alert is not sent again, even if its text changes.
         """
         return f"{self.subject}: {self.trouble} ({self.severity})"
 

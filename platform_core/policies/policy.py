@@ -630,7 +630,7 @@ class Policy:
         return "compact" if action == "recover" and action not in self.approval else action
 
     def retention_arguments(self, action: str, now_ms: int) -> dict[str, int]:
-        """Return the arguments that the policy sets for an action of retention. For others, the table's options apply.
+        """Return the arguments of an action of retention that the policy sets; table options set all others.
 
         Args:
             action: name of the action.

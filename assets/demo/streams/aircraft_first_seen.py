@@ -1,4 +1,4 @@
-"""First sightings of aircraft: each departure is an event, and the first to arrive stays, not always the earliest."""
+"""First sightings of aircraft: each departure is an event. The row of the first event to arrive stays, even if late."""
 
 from __future__ import annotations
 
