@@ -16,7 +16,7 @@ from lsm_core.clock import FileClock, SystemClock
 from lsm_core.maintenance import BucketHealth
 from lsm_core.maintenance import health as health_of_buckets
 from lsm_core.metadata.store import TableStore
-from orchestration.sensors import looks, table_sweep
+from orchestration.sensors import table_cache, table_sweep
 from platform_core import health, names
 from platform_core.dagster_internals import ASSET_JOB
 from platform_core.health import table_health
@@ -86,7 +86,7 @@ def test_a_failed_run_is_repeated_later_and_a_few_times_only(house: House, monke
     commit(house.warehouse.table("shop.plain"), 5)
     request = house.tick(RUNS).run_requests[0]
     later = 0
-    monkeypatch.setattr(looks, "wall_ms", lambda: SystemClock().now_ms() + later)
+    monkeypatch.setattr(table_cache, "wall_ms", lambda: SystemClock().now_ms() + later)
     for number, wait in ((1, "10"), (2, "60")):
         house.instance.add_run(_run(house, request, dg.DagsterRunStatus.FAILURE))
         (line,) = [x for x in house.lines(house.tick(RUNS)) if x.startswith("shop.plain: ")]
@@ -146,7 +146,7 @@ def test_a_repeated_run_that_succeeds_ends_the_story(house: House, monkeypatch: 
     commit(house.warehouse.table("shop.plain"), 5)
     request = house.tick(RUNS).run_requests[0]
     house.instance.add_run(_run(house, request, dg.DagsterRunStatus.FAILURE))
-    monkeypatch.setattr(looks, "wall_ms", lambda: SystemClock().now_ms() + 11 * 60_000)
+    monkeypatch.setattr(table_cache, "wall_ms", lambda: SystemClock().now_ms() + 11 * 60_000)
     assert house.run(house.tick(RUNS).run_requests[0]).success
     assert any("shop.plain: decline (too few runs): 1 sorted run" in line for line in house.lines(house.tick(RUNS)))
 
@@ -155,7 +155,7 @@ def test_a_run_that_a_person_canceled_is_not_repeated(house: House, monkeypatch:
     commit(house.warehouse.table("shop.plain"), 5)
     request = house.tick(RUNS).run_requests[0]
     house.instance.add_run(_run(house, request, dg.DagsterRunStatus.CANCELED))
-    monkeypatch.setattr(looks, "wall_ms", lambda: SystemClock().now_ms() + 10**9)
+    monkeypatch.setattr(table_cache, "wall_ms", lambda: SystemClock().now_ms() + 10**9)
     lines = house.lines(house.tick(RUNS))
     assert any(line.startswith("shop.plain: decline (its run was canceled): plan ") for line in lines)
 
@@ -299,7 +299,7 @@ def test_the_time_budget_ends_a_tick_and_the_next_one_goes_on_from_there(
     for number in range(4):
         keyed_table(root, f"shop.t{number}", partitioned=False)
     with open_house(root, DREDGE_SENSOR_BUDGET="0.2") as house:
-        slow, passed = looks.refusal_of, 0.0
+        slow, passed = table_cache.refusal_of, 0.0
 
         def slowly(store: object) -> str | None:
             nonlocal passed
@@ -307,7 +307,7 @@ def test_the_time_budget_ends_a_tick_and_the_next_one_goes_on_from_there(
             return slow(store)  # type: ignore[arg-type]
 
         monkeypatch.setattr(table_sweep, "time", SimpleNamespace(monotonic=lambda: passed))
-        monkeypatch.setattr(looks, "refusal_of", slowly)
+        monkeypatch.setattr(table_cache, "refusal_of", slowly)
         seen: list[str] = []
         for _ in range(2):
             lines = house.lines(house.tick(RUNS))

@@ -14,7 +14,7 @@ import pytest
 from lsm_core import SchemaChange
 from lsm_core.clock import SystemClock
 from lsm_core.metadata.store import TableStore
-from orchestration.sensors import looks, run_requests, table_sweep
+from orchestration.sensors import run_requests, table_cache, table_sweep
 from platform_core import names, obstacles
 from platform_core.dagster_internals import ASSET_JOB
 from tests.support.platform import House, append_table, commit, keyed_table, open_house
@@ -50,7 +50,7 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     def name(store: TableStore) -> str:
         return store.name
 
-    return counted(monkeypatch, looks, "refusal_of", name)
+    return counted(monkeypatch, table_cache, "refusal_of", name)
 
 
 def test_a_table_that_did_not_move_is_opened_once_whichever_sensor_asks(
@@ -126,7 +126,7 @@ def test_a_plan_that_waits_for_its_next_try_is_not_made_again_and_comes_when_it_
     for _ in range(3):
         assert any(f"{PLAIN}: decline (its run failed)" in line for line in house.lines(house.tick(RUNS)))
     assert plans == {PLAIN: 1}
-    monkeypatch.setattr(looks, "wall_ms", lambda: SystemClock().now_ms() + 11 * 60_000)
+    monkeypatch.setattr(table_cache, "wall_ms", lambda: SystemClock().now_ms() + 11 * 60_000)
     (again,) = house.tick(RUNS).run_requests
     assert again.run_key == f"{request.run_key}#2" and plans == {PLAIN: 2}
     layout = house.layout(PLAIN)
