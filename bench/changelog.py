@@ -18,7 +18,7 @@ from lsm_core import Catalog, Table
 from lsm_core.files import KeyValueFileWriter, open_kv
 from lsm_core.format.manifest import table_to_entries
 from lsm_core.metadata import manifests, snapshots
-from lsm_core.metadata.tree_files import bucket_groups
+from lsm_core.metadata.live_files import bucket_groups
 
 ROWS = 2_000_000
 FASTER_THAN_JAVA, MOST_MIB, MOST_GROWTH, MOST_OVER_PLAIN = 2.5, 700.0, 1.2, 1.3

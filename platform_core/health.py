@@ -14,8 +14,9 @@ from lsm_core.format.snapshot import CommitKind, Snapshot
 from lsm_core.maintenance import BucketHealth, health, rows_given_buckets, waiting_items
 from lsm_core.maintenance.table_ranking import score_of
 from lsm_core.maintenance.writers_compact import upkeep_text, writers_compact
-from lsm_core.metadata import manifests, snapshots, support
+from lsm_core.metadata import manifests, snapshots
 from lsm_core.metadata.store import BucketMode, TableStore
+from lsm_core.metadata.support import require_compactable
 
 _KEPT_BUCKETS: Final = 100_000
 """Most buckets whose health a process keeps (about 2 KB each); when it is exceeded, all are dropped."""
@@ -209,7 +210,7 @@ def table_health(store: TableStore, snapshot: Snapshot | int | None = None) -> T
 def refusal_of(store: TableStore) -> str | None:
     """Return why compacting the table could lose data, or None if it is safe."""
     try:
-        support.require_compactable(store)
+        require_compactable(store)
     except UnsupportedFeature as error:
         return str(error)
     return None

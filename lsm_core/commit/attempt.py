@@ -31,8 +31,7 @@ from lsm_core.format.json_text import parse_object
 from lsm_core.format.manifest import ADD, DELETE, ManifestFileMeta
 from lsm_core.format.snapshot import MAX_SEQUENCE, CommitKind, Snapshot
 from lsm_core.metadata import manifests, schemas, snapshots
-from lsm_core.metadata.manifests import NO_ENTRIES
-from lsm_core.metadata.row_tracking import assign, tracks_rows
+from lsm_core.metadata.manifests import NO_ENTRIES, assign, tracks_rows
 from lsm_core.metadata.store import TableStore
 from lsm_core.metadata.support import Purpose, require_supported
 from lsm_core.options import written_as

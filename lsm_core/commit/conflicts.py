@@ -18,9 +18,9 @@ from lsm_core.errors import CommitConflict, ConflictKind, CorruptFile, SnapshotN
 from lsm_core.format.manifest import ADD, DELETE, IndexManifestEntry
 from lsm_core.format.snapshot import CommitKind, Snapshot
 from lsm_core.metadata import manifests, snapshots
+from lsm_core.metadata.live_files import bucket_groups, tree_files
 from lsm_core.metadata.manifests import NO_ENTRIES
 from lsm_core.metadata.store import TableStore
-from lsm_core.metadata.tree_files import bucket_groups, tree_files
 from lsm_core.options.paimon_version import PaimonVersion
 
 _STRICT: Final = "commit.strict-mode.last-safe-snapshot"

@@ -16,9 +16,9 @@ from lsm_core.format.manifest import ENTRY_SCHEMA
 from lsm_core.format.partitions import partition_specs, partition_values
 from lsm_core.format.snapshot import Snapshot
 from lsm_core.metadata import manifests
+from lsm_core.metadata.live_files import bucket_groups, tree_files
 from lsm_core.metadata.manifests import NO_ENTRIES
 from lsm_core.metadata.store import POSTPONE_BUCKET, BucketMode, TableStore
-from lsm_core.metadata.tree_files import bucket_groups, tree_files
 from lsm_core.tree import DataFile
 from lsm_core.types import to_arrow
 

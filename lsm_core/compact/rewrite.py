@@ -26,8 +26,8 @@ from lsm_core.format.manifest import SOURCE_COMPACT, DataFileMeta
 from lsm_core.format.schema import SEQUENCE_NUMBER, VALUE_KIND, key_name
 from lsm_core.merge import ChangelogRules, NormalisedKeys
 from lsm_core.merge.changelog import Against, LookUp
-from lsm_core.merge.comparable import Ints
 from lsm_core.merge.engines.expire_rows import Living
+from lsm_core.merge.keys import Ints
 from lsm_core.metadata.indexes import DeletionFile
 from lsm_core.metadata.store import TableStore
 from lsm_core.progress import advance

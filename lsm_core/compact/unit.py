@@ -19,7 +19,7 @@ from lsm_core.files.vector_writer import VectorChange, discard_index_files
 from lsm_core.format.deletion_vector import DeletionVector
 from lsm_core.format.manifest import DataFileMeta
 from lsm_core.metadata.indexes import deleted_rows
-from lsm_core.metadata.row_tracking import tracks_rows, with_row_ids
+from lsm_core.metadata.manifests import tracks_rows, with_row_ids
 from lsm_core.metadata.store import POSTPONE_BUCKET, TableStore
 from lsm_core.metadata.support import Purpose, require_possible
 from lsm_core.read.inputs import Shapes

@@ -25,7 +25,7 @@ from lsm_core.metadata.store import TableStore
 from lsm_core.read.inputs import Shapes
 from lsm_core.read.key_range import KeyBounds
 from lsm_core.tree import Levels
-from lsm_core.types.nesting import refit
+from lsm_core.types.arrow import refit
 
 _BATCH_ROWS = 65_536
 

@@ -16,7 +16,7 @@ from lsm_core.files.formats import open_source as open_file
 from lsm_core.files.positions import Deleted, RowPositions, deleted_mask, places_of
 from lsm_core.format.manifest import DataFileMeta
 from lsm_core.format.schema import append_arrow_schema
-from lsm_core.metadata import row_tracking
+from lsm_core.metadata import manifests
 from lsm_core.metadata.store import TableStore
 from lsm_core.storage import place_of
 from lsm_core.types.dictionaries import as_dictionaries
@@ -131,7 +131,7 @@ def read_rows(
         if callable(row_groups):
             row_groups = row_groups(source)
         evolution = Evolution.of(store, meta, source.schema, target, source.path)
-        tracks_rows = not store.has_primary_key and any(name in target.names for name in row_tracking.COLUMNS)
+        tracks_rows = not store.has_primary_key and any(name in target.names for name in manifests.COLUMNS)
         positions = RowPositions(source.group_rows, row_groups) if tracks_rows or deleted is not None else None
         stored = evolution.stored
         dictionary_columns = source.repeating_texts(evolution.dictionaries)
@@ -151,7 +151,7 @@ def read_rows(
                         continue
                     places = None if places is None else places[~is_deleted]
             rows = evolution.apply(batch, source.path)
-            yield rows if places is None else row_tracking.fill_tracking(rows, meta, places, source.path)
+            yield rows if places is None else manifests.fill_tracking(rows, meta, places, source.path)
     finally:
         source.close()
 

@@ -15,7 +15,7 @@ from lsm_core.format.binary_row import EMPTY_ROW
 from lsm_core.format.manifest import DataFileMeta
 from lsm_core.format.schema import SEQUENCE_NUMBER, append_arrow_schema
 from lsm_core.format.stats import EMPTY_STATS, ColumnValues, value_stats
-from lsm_core.metadata.row_tracking import stores_row_ids
+from lsm_core.metadata.manifests import stores_row_ids
 from lsm_core.metadata.store import TableStore
 
 

@@ -16,11 +16,10 @@ from lsm_core.errors import CorruptFile, InvalidData, InvalidSchema
 from lsm_core.files.merged_nulls import merging_leaves_nulls
 from lsm_core.format.manifest import DataFileMeta
 from lsm_core.format.schema import KEY_PREFIX, SEQUENCE_NUMBER, VALUE_KIND, DataField, TableSchema
-from lsm_core.metadata.row_tracking import COLUMNS
+from lsm_core.metadata.manifests import COLUMNS
 from lsm_core.metadata.store import TableStore
 from lsm_core.types import DataType, to_arrow
-from lsm_core.types.nesting import refit, reshape, same_values
-from lsm_core.types.padding import holds_char, unpadded
+from lsm_core.types.arrow import holds_char, refit, reshape, same_values, unpadded
 
 _SYSTEM = (SEQUENCE_NUMBER, VALUE_KIND)
 _PADDING = ".orc"

@@ -14,8 +14,8 @@ from lsm_core.files.index_writer import SUFFIX, IndexWriter
 from lsm_core.format.manifest import DataFileMeta
 from lsm_core.format.stats import ColumnValues
 from lsm_core.metadata.store import TableStore
+from lsm_core.types.arrow import refit
 from lsm_core.types.dictionaries import batch_of, decoded_bytes, is_dictionary_of, plain_table, table_of
-from lsm_core.types.nesting import refit
 
 _GROUP_BYTES: Final = 64 * 1024 * 1024
 _BLOCK_BYTES: Final = 128 * 1024 * 1024

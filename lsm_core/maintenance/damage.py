@@ -28,8 +28,8 @@ from lsm_core.format.side_files import Tag
 from lsm_core.format.snapshot import Snapshot
 from lsm_core.format.xxhash64 import xxhash64
 from lsm_core.maintenance.snapshot_exchange import COVER_PROPERTY
-from lsm_core.metadata import changelogs, manifests, schemas, snapshots, statistics, tags
-from lsm_core.metadata.store import TableStore
+from lsm_core.metadata import changelogs, manifests, snapshots, statistics, tags
+from lsm_core.metadata.store import TableStore, load_schema
 from lsm_core.progress import advance, stage
 
 _COLUMNS: Final = [*manifests.IDENTITY_COLUMNS, "row_count"]
@@ -238,7 +238,7 @@ class _Examiner:
         self._try(holder, "statistics", lambda: statistics.read_statistics(store, snapshot))
         if snapshot.schema_id not in self._schemas:
             try:
-                schemas.load_schema(store.file_io, store.root, snapshot.schema_id, store.branch)
+                load_schema(store.file_io, store.root, snapshot.schema_id, store.branch)
                 self._schemas[snapshot.schema_id] = None
             except (CorruptFile, UnsupportedFeature) as error:
                 self._schemas[snapshot.schema_id] = error

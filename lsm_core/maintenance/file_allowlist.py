@@ -22,8 +22,8 @@ from lsm_core.arrays import numpy_array
 from lsm_core.errors import CorruptFile
 from lsm_core.format.partitions import escape
 from lsm_core.format.schema import TableSchema
-from lsm_core.metadata import branches, schemas
-from lsm_core.metadata.store import TableStore
+from lsm_core.metadata import branches
+from lsm_core.metadata.store import TableStore, list_schema_ids, load_schema
 from lsm_core.options import ALLOWED_PLACES, TableOptions, is_allowed_place
 from lsm_core.storage import file_io_for, place_of
 
@@ -198,8 +198,8 @@ class OwnFiles:
         """
         versions: list[tuple[TableSchema, TableOptions]] = [(store.schema, store.options)]
         for branch in (branches.MAIN, *branches.list_branches(store)):
-            for number in schemas.list_schema_ids(store.file_io, store.root, branch):
-                schema = schemas.load_schema(store.file_io, store.root, number, branch)
+            for number in list_schema_ids(store.file_io, store.root, branch):
+                schema = load_schema(store.file_io, store.root, number, branch)
                 versions.append((schema, TableOptions(schema.options, store.name, stored=True)))
         below = {str(options.get(BELOW) or "").strip("/") for _, options in versions}
         return OwnFiles(

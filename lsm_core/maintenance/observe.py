@@ -21,7 +21,7 @@ from lsm_core.format.partitions import partition_bytes, partition_names, partiti
 from lsm_core.format.schema import TableSchema
 from lsm_core.maintenance import score as scoring
 from lsm_core.maintenance.actions.compact.unit_choice import FullCompactionsByCommits
-from lsm_core.merge.sort_key import key_bytes
+from lsm_core.merge.keys import key_bytes
 from lsm_core.metadata import manifests, snapshots
 from lsm_core.metadata.indexes import deleted_rows, vector_files
 from lsm_core.metadata.live_files import live_parts

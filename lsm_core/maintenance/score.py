@@ -23,8 +23,8 @@ from lsm_core.maintenance.actions.compact.unit_choice import (
     decide,
 )
 from lsm_core.maintenance.history_health import GRACE_MS, HistoryDebt, history_debt
+from lsm_core.metadata.live_files import tree_files
 from lsm_core.metadata.store import TableStore
-from lsm_core.metadata.tree_files import tree_files
 from lsm_core.options import TableOptions
 from lsm_core.read.prune import ExpiredFiles, expired_files
 from lsm_core.tree import DataFile, Decline, DeclineReason, Facts, Trigger

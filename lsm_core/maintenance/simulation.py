@@ -23,9 +23,9 @@ from lsm_core.format.snapshot import CommitKind, Snapshot
 from lsm_core.maintenance.actions.compact.planning import Calibration, calibration_of, compaction_seconds
 from lsm_core.maintenance.actions.compact.unit_choice import NOTHING_EXPIRED, choose_bins, decide, levels_of, task_of
 from lsm_core.metadata import manifests, snapshots
+from lsm_core.metadata.live_files import bucket_groups, tree_files
 from lsm_core.metadata.store import TableStore
 from lsm_core.metadata.support import require_compactable
-from lsm_core.metadata.tree_files import bucket_groups, tree_files
 from lsm_core.options import duration, find_key, whole_number
 from lsm_core.tree import DataFile, Decline, SortedRun
 

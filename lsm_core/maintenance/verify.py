@@ -41,8 +41,8 @@ from lsm_core.merge.engines.expire_rows import Living
 from lsm_core.merge.order_free import order_free
 from lsm_core.metadata import snapshots
 from lsm_core.metadata.indexes import DeletionFile, deletion_vectors, require_in_place
+from lsm_core.metadata.live_files import bucket_groups
 from lsm_core.metadata.store import BucketMode, TableStore
-from lsm_core.metadata.tree_files import bucket_groups
 from lsm_core.progress import advance, reached, stage
 from lsm_core.read import Split, read_bucket_merged
 from lsm_core.read.key_range import KeyBounds

@@ -1,11 +1,6 @@
 # Public names of the package: `__init__.py` imports each on first use, type checkers read them here.
 from lsm_core.merge.changelog import ChangelogMerger as ChangelogMerger
 from lsm_core.merge.changelog import ChangelogRules as ChangelogRules
-from lsm_core.merge.counters import DELETE_AT_BOTTOM as DELETE_AT_BOTTOM
-from lsm_core.merge.counters import EXPIRED as EXPIRED
-from lsm_core.merge.counters import IGNORED_DELETE as IGNORED_DELETE
-from lsm_core.merge.counters import OLDER_VERSION as OLDER_VERSION
-from lsm_core.merge.counters import MergeCounters as MergeCounters
 from lsm_core.merge.digest import Digest as Digest
 from lsm_core.merge.engines.deduplicate import Deduplicate as Deduplicate
 from lsm_core.merge.engines.expire_rows import RowExpiry as RowExpiry
@@ -18,11 +13,16 @@ from lsm_core.merge.functions import AggregateFunction as AggregateFunction
 from lsm_core.merge.functions import aggregate_function as aggregate_function
 from lsm_core.merge.keys import ByteKeys as ByteKeys
 from lsm_core.merge.keys import IntKeys as IntKeys
+from lsm_core.merge.keys import KeySpec as KeySpec
 from lsm_core.merge.keys import NormalisedKeys as NormalisedKeys
+from lsm_core.merge.keys import key_bytes as key_bytes
+from lsm_core.merge.keys import normalise_keys as normalise_keys
 from lsm_core.merge.order_free import OrderVerdict as OrderVerdict
-from lsm_core.merge.sort_key import KeySpec as KeySpec
-from lsm_core.merge.sort_key import key_bytes as key_bytes
-from lsm_core.merge.sort_key import normalise_keys as normalise_keys
+from lsm_core.merge.window import DELETE_AT_BOTTOM as DELETE_AT_BOTTOM
+from lsm_core.merge.window import EXPIRED as EXPIRED
+from lsm_core.merge.window import IGNORED_DELETE as IGNORED_DELETE
+from lsm_core.merge.window import OLDER_VERSION as OLDER_VERSION
+from lsm_core.merge.window import MergeCounters as MergeCounters
 from lsm_core.merge.window import RunInput as RunInput
 from lsm_core.merge.window import UnsortedInput as UnsortedInput
 from lsm_core.merge.window import merge_runs as merge_runs

@@ -20,15 +20,13 @@ import pyarrow as pa
 
 from lsm_core.errors import InvalidOption
 from lsm_core.format.schema import KEY_PREFIX, VALUE_KIND, TableSchema
-from lsm_core.merge.comparable import Ints, Mask
-from lsm_core.merge.counters import DELETE_AT_BOTTOM, IGNORED_DELETE, KNOWN_ABOVE, OLDER_VERSION, MergeCounters
 from lsm_core.merge.engines.first_row import FirstRow
 from lsm_core.merge.engines.fold import NO_ROW, FoldInput
 from lsm_core.merge.function import FoldFunction, MergeFunction
 from lsm_core.merge.functions.elements import codes
-from lsm_core.merge.keys import IntKeys, NormalisedKeys
-from lsm_core.merge.order import Groups, merge_order
-from lsm_core.merge.rows import Piece, Rows, emit, retracts
+from lsm_core.merge.keys import IntKeys, Ints, Mask, NormalisedKeys
+from lsm_core.merge.rows import Groups, Piece, Rows, emit, merge_order, retracts
+from lsm_core.merge.window import DELETE_AT_BOTTOM, IGNORED_DELETE, KNOWN_ABOVE, OLDER_VERSION, MergeCounters
 from lsm_core.options import TableOptions
 from lsm_core.types.dictionaries import batch_of, plain, take_rows
 

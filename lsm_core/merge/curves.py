@@ -28,15 +28,15 @@ import pyarrow as pa
 
 from lsm_core.arrays import decimal_limbs, text_parts, valid_mask
 from lsm_core.errors import UnsupportedFeature
-from lsm_core.merge.comparable import (
+from lsm_core.merge.keys import (
+    ByteKeys,
     Bytes,
     flat,
     is_text,
+    key_bytes,
     numbers,
     width_of,
 )
-from lsm_core.merge.keys import ByteKeys
-from lsm_core.merge.sort_key import key_bytes
 
 Words = npt.NDArray[np.uint64]
 

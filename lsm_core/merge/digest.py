@@ -15,7 +15,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from lsm_core.arrays import decimal_limbs, numpy_array, places_within, text_parts, valid_mask, values_of
-from lsm_core.merge.comparable import (
+from lsm_core.merge.keys import (
+    ByteKeys,
     Bytes,
     Ints,
     flat,
@@ -23,7 +24,6 @@ from lsm_core.merge.comparable import (
     numbers,
     width_of,
 )
-from lsm_core.merge.keys import ByteKeys
 
 Words = npt.NDArray[np.uint64]
 _MASK = (1 << 64) - 1

@@ -10,11 +10,10 @@ import numpy.typing as npt
 
 from lsm_core.errors import InvalidOption
 from lsm_core.format.schema import TableSchema
-from lsm_core.merge.comparable import Ints
 from lsm_core.merge.engines.deduplicate import Deduplicate
 from lsm_core.merge.engines.first_row import FirstRow
-from lsm_core.merge.order import Groups
-from lsm_core.merge.sort_key import KeySpec
+from lsm_core.merge.keys import Ints, KeySpec
+from lsm_core.merge.rows import Groups
 from lsm_core.options import TableOptions
 
 if TYPE_CHECKING:

@@ -1,4 +1,8 @@
-"""Sort keys: int64 values, or byte strings compared eight bytes at a time (never through NumPy's `S` type)."""
+"""Normalised keys: the key columns of a batch as one value that compares fast and as in Java.
+
+Columns become order-preserving numbers, exactly as Java compares them. A sort key is an int64, or a byte string that is
+compared eight bytes at a time (never through NumPy's `S` type).
+"""
 
 from __future__ import annotations
 
@@ -6,20 +10,310 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from lsm_core.arrays import decimal_limbs, text_parts, valid_mask
-from lsm_core.merge.comparable import (
-    Bytes,
-    Ints,
-    Mask,
-    is_text,
-    numbers,
-    width_of,
-)
+from lsm_core.arrays import arrow_scalar, decimal_limbs, numpy_array, one_array, text_parts, valid_mask, values_of
+from lsm_core.errors import InvalidData, InvalidOption, UnsupportedFeature
+from lsm_core.format.schema import KEY_PREFIX, TableSchema
+
+
+@dataclass(frozen=True)
+class KeySpec:
+    """Columns that order the rows of a table.
+
+    A batch has a key column as `_KEY_<name>`, or as `<name>` where it was decoded only once.
+
+    Attributes:
+        key_columns: names in the table.
+        sequence_columns: the user's sequence fields.
+        sequence_descending: whether smaller sequence fields are newer.
+        table: name of the table, for errors.
+    """
+
+    key_columns: tuple[str, ...]
+    sequence_columns: tuple[str, ...] = ()
+    sequence_descending: bool = False
+    table: str = ""
+
+    @staticmethod
+    def of(
+        schema: TableSchema, sequence_field: Sequence[str] = (), descending: bool = False, table: str = ""
+    ) -> KeySpec:
+        """Return the order of a primary-key table: its trimmed primary key, then `sequence.field`.
+
+        Raises:
+            InvalidOption: a sequence field does not exist. Java stores invalid options if they were edited by hand or
+                before checks existed.
+        """
+        for name in sequence_field:
+            if not schema.has_field(name):
+                raise InvalidOption("sequence.field", name, f"columns: {', '.join(schema.field_names)}", table)
+        return KeySpec(schema.trimmed_primary_keys, tuple(sequence_field), descending, table)
+
+    def key_fields(self, schema: pa.Schema) -> list[str]:
+        """Return the column of ``schema`` that holds each key column.
+
+        Raises:
+            InvalidData: a key column is missing.
+        """
+        names = set(schema.names)
+        fields = []
+        for key in self.key_columns:
+            name = KEY_PREFIX + key if KEY_PREFIX + key in names else key
+            if name not in names:
+                raise InvalidData(self.table, key, "the batch lacks this key column")
+            fields.append(name)
+        return fields
+
+    def keys(self, batch: pa.RecordBatch | pa.Table) -> NormalisedKeys:
+        """Return the normalised keys of the rows of ``batch``.
+
+        Raises:
+            InvalidData: a key is null; the error names the column.
+        """
+        fields = self.key_fields(batch.schema)
+        columns = [flat(batch.column(name)) for name in fields]
+        null = any_null(columns)
+        if null is not None:
+            raise InvalidData(self.table, self.key_columns[null], "a key is null")
+        return normalise_keys(columns)
+
+
+def normalise_keys(columns: Sequence[pa.Array]) -> NormalisedKeys:
+    """Return keys of rows without nulls that order as Java's comparison of the key row.
+
+    Args:
+        columns: key columns, most significant first.
+
+    Returns:
+        Fixed-width columns of at most 8 bytes together become int64; a single text column is used unchanged; all other
+        keys become bytes that compare as the rows do. The form depends only on the types, so keys of different batches
+        compare.
+
+    Raises:
+        InvalidData: a key is null, or the keys are too large.
+    """
+    columns = [flat(column) for column in columns]
+    if not columns:
+        raise InvalidData("", "", "a key has no columns")
+    if any_null(columns) is not None:
+        raise InvalidData("", "", "a key is null")
+    if len(columns) == 1:
+        if is_text(columns[0].type):
+            return ByteKeys.of(*text_parts(columns[0]))
+        if _sort_width(columns[0].type) <= 8:
+            return IntKeys(numbers(columns[0]))
+    widths = [None if is_text(column.type) else _sort_width(column.type) for column in columns]
+    fixed = [width for width in widths if width is not None]
+    if len(fixed) < len(columns):
+        return ByteKeys.of(*text_parts(_join_parts(columns, nulls=False)))
+    rows, width = len(columns[0]), sum(fixed)
+    matrix = np.zeros((rows, max(width, 8)), np.uint8)
+    offset = matrix.shape[1] - width
+    for column in columns:
+        part = big_endian(column)
+        matrix[:, offset : offset + part.shape[1]] = part
+        offset += part.shape[1]
+    if width <= 8:
+        return IntKeys(
+            (matrix.view(np.dtype(">u8")).reshape(rows) ^ np.uint64(1 << 63)).astype(np.uint64).view(np.int64)
+        )
+    starts = np.arange(rows, dtype=np.int64) * width
+    return ByteKeys.of(matrix.reshape(-1), starts, np.full(rows, width, np.int64))
+
+
+def _sort_width(kind: pa.DataType) -> int:
+    width = width_of(kind)
+    assert width is not None
+    return 8 if pa.types.is_floating(kind) else width
+
+
+def key_bytes(columns: Sequence[pa.Array]) -> pa.BinaryArray:
+    """Return memcomparable bytes of each row, for smallest and largest keys of files.
+
+    Python's order of bytes is the keys' order.
+
+    For each column these are a null byte (nulls first), then big-endian sign-flipped numbers, floats in Java's order,
+    or text escaped (00 -> 00 FF) and terminated (00).
+
+    Raises:
+        UnsupportedFeature: a type has no order.
+    """
+    return _join_parts([flat(column) for column in columns], nulls=True)
+
+
+def _join_parts(columns: Sequence[pa.Array], nulls: bool) -> pa.BinaryArray:
+    """Join fixed parts and escaped texts; the last text has no terminator, because no part follows it."""
+    rows = len(columns[0])
+    parts: list[pa.Array] = []
+    pending: list[Bytes] = []
+    for index, column in enumerate(columns):
+        if nulls:
+            valid = valid_mask(column)
+            pending.append(np.ones((rows, 1), np.uint8) if valid is None else valid.astype(np.uint8)[:, None])
+        if not is_text(column.type):
+            pending.append(big_endian(column))
+            continue
+        if pending:
+            parts.append(_fixed_array(np.hstack(pending)))
+        last = index == len(columns) - 1
+        parts.append(_text_array(column, escape=not last))
+        # the byte after a terminator must be below FF: the next null byte is, else a second zero is added
+        pending = [] if last else [np.zeros((rows, 1 if nulls else 2), np.uint8)]
+    if pending:
+        parts.append(_fixed_array(np.hstack(pending)))
+    if len(parts) == 1:
+        return parts[0].cast(pa.binary())
+    try:
+        keys = pc.binary_join_element_wise(*parts, arrow_scalar(b""))
+    except pa.ArrowInvalid as error:
+        raise InvalidData("", "", f"keys too large to compare: {error}") from error
+    return keys
+
+
+def _fixed_array(matrix: Bytes) -> pa.Array:
+    rows, width = matrix.shape
+    data = pa.py_buffer(np.ascontiguousarray(matrix))
+    offsets = pa.py_buffer(np.arange(rows + 1, dtype=np.int32) * np.int32(width))
+    return pa.BinaryArray.from_buffers(pa.binary(), rows, [None, offsets, data])
+
+
+def _text_array(column: pa.Array, escape: bool) -> pa.Array:
+    raw = column.cast(pa.binary()) if not pa.types.is_binary(column.type) else column
+    raw = raw.fill_null(b"") if raw.null_count else raw
+    data, starts, lengths = text_parts(raw)
+    if not escape or len(raw) == 0:
+        return raw
+    used_bytes = data[starts[0] : starts[-1] + lengths[-1]]
+    return pc.replace_substring(raw, b"\x00", b"\x00\xff") if (used_bytes == 0).any() else raw
+
+
+Ints = npt.NDArray[np.int64]
+Bytes = npt.NDArray[np.uint8]
+Mask = npt.NDArray[np.bool_]
+
+_SIGN64 = np.uint64(1 << 63)
+
+
+def flat(column: pa.Array | pa.ChunkedArray) -> pa.Array:
+    """Convert a column to one contiguous array.
+
+    Args:
+        column: array, or chunks that are joined.
+
+    Returns:
+        The values; dictionaries are decoded, views and large offsets are converted.
+    """
+    column = one_array(column)
+    if pa.types.is_dictionary(column.type):
+        column = column.dictionary_decode()
+    return column
+
+
+def is_text(kind: pa.DataType) -> bool:
+    """Return whether values of the type are compared as unsigned bytes."""
+    return bool(
+        pa.types.is_string(kind)
+        or pa.types.is_large_string(kind)
+        or pa.types.is_binary(kind)
+        or pa.types.is_large_binary(kind)
+        or pa.types.is_fixed_size_binary(kind)
+    )
+
+
+def width_of(kind: pa.DataType) -> int | None:
+    """Return the bytes of the order-preserving number of a fixed-width type, or None for text.
+
+    Raises:
+        UnsupportedFeature: the type has no order.
+    """
+    if is_text(kind):
+        return None
+    if pa.types.is_boolean(kind):
+        return 1
+    if pa.types.is_decimal128(kind):
+        return 8 if kind.precision <= 18 else 16
+    if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_temporal(kind):
+        width = int(kind.bit_width) // 8
+        if width in {1, 2, 4, 8} and not pa.types.is_float16(kind) and not pa.types.is_interval(kind):
+            return width
+    raise UnsupportedFeature(f"ordering by a column of type {kind}")
+
+
+def numbers(column: pa.Array) -> Ints:
+    """Return int64 numbers in the order of the column's values.
+
+    Floats follow Java's compare: -0.0 < 0.0, every NaN equal and greatest. Booleans: false < true.
+
+    Args:
+        column: values of a fixed-width type of at most 8 bytes.
+
+    Returns:
+        One number for each value; undefined at null positions.
+    """
+    kind = column.type
+    if pa.types.is_boolean(kind):
+        bits = numpy_array(pc.cast(column, pa.int8()).fill_null(arrow_scalar(0, pa.int8())))
+        return np.asarray(bits, dtype=np.int64)
+    if pa.types.is_floating(kind):
+        return float_order(values_of(column, np.float32 if kind.bit_width == 32 else np.float64))
+    if pa.types.is_decimal128(kind):
+        return values_of(column, np.dtype((np.int64, (2,))))[:, 0].astype(np.int64)
+    sign = "u" if pa.types.is_unsigned_integer(kind) else "i"
+    raw = values_of(column, np.dtype(f"{sign}{kind.bit_width // 8}"))
+    if sign == "u" and kind.bit_width == 64:
+        return np.asarray((raw ^ _SIGN64).view(np.int64))
+    return np.asarray(raw, dtype=np.int64)
+
+
+def float_order(values: npt.NDArray[Any]) -> Ints:
+    """Return numbers in the order in which Java compares the floats."""
+    bits = values.astype(np.float64).view(np.int64)
+    bits = np.where(np.isnan(values), np.int64(0x7FF8000000000000), bits)
+    # IEEE total order: all bits of negative numbers except the sign are inverted
+    return np.asarray(bits ^ ((bits >> np.int64(63)) & np.int64(0x7FFFFFFFFFFFFFFF)), dtype=np.int64)
+
+
+def big_endian(column: pa.Array) -> Bytes:
+    """Return order-preserving big-endian bytes of a fixed-width column.
+
+    Args:
+        column: values of a type for which :func:`width_of` returns a width.
+
+    Returns:
+        Matrix with one row a value and :func:`width_of` columns; zeros for nulls.
+    """
+    width = width_of(column.type)
+    assert width is not None
+    if width == 16:
+        high, low = decimal_limbs(column)
+        words = np.empty((len(column), 2), np.dtype(">u8"))
+        words[:, 0] = high.view(np.uint64) ^ _SIGN64
+        words[:, 1] = low
+        matrix = words.view(np.uint8).reshape(len(column), 16)
+    else:
+        if pa.types.is_floating(column.type):
+            width = 8
+        wide = numbers(column) ^ np.int64(-(1 << (8 * width - 1)))
+        whole = np.ascontiguousarray(wide).astype(np.dtype(">i8")).view(np.uint8).reshape(len(column), 8)
+        matrix = whole[:, 8 - width :]
+    valid = valid_mask(column)
+    return matrix if valid is None else np.where(valid[:, None], matrix, np.uint8(0))
+
+
+def any_null(columns: Sequence[pa.Array]) -> int | None:
+    """Find a null in a list of columns.
+
+    Returns:
+        Index of the first column with a null, or None.
+    """
+    return next((i for i, column in enumerate(columns) if column.null_count), None)
+
 
 Words = npt.NDArray[np.uint64]
 _WordsOf = Callable[[int, Ints], Words]

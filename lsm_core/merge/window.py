@@ -3,6 +3,8 @@
 The cut is the smallest full sort key among the last buffered rows of the unfinished inputs: no later row is smaller.
 Rows up to the cut form a window. Its last key may have later rows, so its result so far is carried into the next
 window. Memory is about inputs x batch, independent of the number of rows or of versions of a key.
+
+Counters check the merge (V0): each input row is either returned or dropped for a named reason.
 """
 
 from __future__ import annotations
@@ -16,14 +18,61 @@ import numpy as np
 import pyarrow as pa
 
 from lsm_core.arrays import arrow_array, numpy_array
-from lsm_core.errors import CorruptFile
+from lsm_core.errors import CorruptFile, VerificationFailed
 from lsm_core.format.schema import VALUE_KIND
-from lsm_core.merge.counters import DELETE_AT_BOTTOM, IGNORED_DELETE, OLDER_VERSION, MergeCounters
 from lsm_core.merge.engines.fold import FoldInput, OpenState
 from lsm_core.merge.function import FoldFunction, MergeFunction
-from lsm_core.merge.order import Groups, Newest, merge_order, newest_versions
-from lsm_core.merge.rows import Piece, Rows, emit, retracts, window_parts
-from lsm_core.merge.sort_key import KeySpec
+from lsm_core.merge.keys import KeySpec
+from lsm_core.merge.rows import Groups, Newest, Piece, Rows, emit, merge_order, newest_versions, retracts, window_parts
+
+OLDER_VERSION = "older-version"
+DELETE_AT_BOTTOM = "delete-at-bottom"
+IGNORED_DELETE = "ignored-delete"
+EXPIRED = "expired"
+KNOWN_ABOVE = "known-above"
+
+
+@dataclass
+class MergeCounters:
+    """Row counts of a merge; pass the same object to several merges to add them up.
+
+    A key counts once for each window that contains it.
+
+    Attributes:
+        rows_in: input rows.
+        rows_out: result rows.
+        dropped: dropped rows by reason.
+        keys_folded: keys of which several versions became one new row.
+        keys_one_by_one: those keys for which a function worked key by key (bitmaps, sketches, decimals near their
+            precision).
+    """
+
+    rows_in: int = 0
+    rows_out: int = 0
+    dropped: dict[str, int] = field(default_factory=dict)
+    keys_folded: int = 0
+    keys_one_by_one: int = 0
+
+    def drop(self, reason: str, rows: int) -> None:
+        """Count ``rows`` dropped for ``reason``."""
+        if rows:
+            self.dropped[reason] = self.dropped.get(reason, 0) + rows
+
+    @property
+    def rows_dropped(self) -> int:
+        """Rows dropped for any reason."""
+        return sum(self.dropped.values())
+
+    def check(self) -> None:
+        """Check that rows in = rows out + rows dropped; call it after a merge.
+
+        Raises:
+            VerificationFailed: the counts differ (V0).
+        """
+        if self.rows_in != self.rows_out + self.rows_dropped:
+            detail = f"{self.rows_in} rows in, {self.rows_out} out, dropped {self.dropped}"
+            raise VerificationFailed("V0", (detail,))
+
 
 Key = int | bytes
 _FEWEST_BYTES: Final = 1 << 16

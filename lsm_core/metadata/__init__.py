@@ -7,24 +7,7 @@ Begin with `store` and `snapshots`.
 
 from __future__ import annotations
 
-from lsm_core.metadata import (
-    branches,
-    changelogs,
-    consumers,
-    hints,
-    manifests,
-    schemas,
-    snapshots,
-    statistics,
-    support,
-    tags,
-)
+from lsm_core.metadata import branches, changelogs, consumers, manifests, snapshots, statistics, store, tags
+from lsm_core.metadata.live_files import bucket_groups, tree_files
 from lsm_core.metadata.store import POSTPONE_BUCKET, BucketMode, TableStore
-from lsm_core.metadata.support import (
-    Purpose,
-    require_compactable,
-    require_readable,
-    require_writable,
-    unsupported,
-)
-from lsm_core.metadata.tree_files import bucket_groups, tree_files
+from lsm_core.metadata.support import Purpose, require_compactable, require_readable, require_writable, unsupported

@@ -10,8 +10,8 @@ from typing import Final
 
 from lsm_core.errors import InvalidOption, SnapshotNotFound, TableExists, TableNotFound
 from lsm_core.format.snapshot import Snapshot
-from lsm_core.metadata import schemas, snapshots, tags
-from lsm_core.metadata.store import TableStore
+from lsm_core.metadata import snapshots, tags
+from lsm_core.metadata.store import TableStore, list_schema_ids, metadata_root
 from lsm_core.storage import check_name, inside_really
 
 MAIN: Final = "main"
@@ -53,7 +53,7 @@ def change_times(store: TableStore) -> dict[str, int]:
 
 
 def _holds_files(store: TableStore, branch: str) -> bool:
-    return bool(schemas.list_schema_ids(store.file_io, store.root, branch) or metadata_paths(store, branch))
+    return bool(list_schema_ids(store.file_io, store.root, branch) or metadata_paths(store, branch))
 
 
 def open_branch(store: TableStore, branch: str) -> TableStore:
@@ -120,7 +120,7 @@ def branch_dir(store: TableStore, branch: str) -> str:
     """
     if branch == MAIN:
         raise InvalidOption("branch", branch, "a branch besides main", store.name)
-    return schemas.metadata_root(store.root, check_name(branch, store.name, "branch name"))
+    return metadata_root(store.root, check_name(branch, store.name, "branch name"))
 
 
 def metadata_paths(store: TableStore, branch: str) -> list[str]:
@@ -237,7 +237,7 @@ def _collect_files(
             data = store.file_io.read_bytes(original)
             if snapshots.is_same(Snapshot.from_json(data, original), snapshot):
                 files[path] = data
-    schema_ids = schemas.list_schema_ids(store.file_io, store.root, store.branch)
+    schema_ids = list_schema_ids(store.file_io, store.root, store.branch)
     last_schema_id = (
         schema_ids[-1] if snapshot is None and schema_ids else -1 if snapshot is None else snapshot.schema_id
     )

@@ -1,20 +1,30 @@
-"""Live files of large tables in bounded memory: one manifest at a time, or a search that reads few manifests."""
+"""Live files of large tables in bounded memory: one manifest at a time, or a search that reads few manifests.
+
+Totals per partition or bucket are computed from manifests one at a time. Entries become values of the tree: files by
+bucket, keys as bytes that compare in key order.
+
+Source: ``PartitionEntry``, ``BucketEntry``.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import zip_longest
+from itertools import pairwise, zip_longest
 from typing import Final, TypeAlias
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lsm_core.arrays import arrow_array, one_array
+from lsm_core.arrays import arrow_array, numpy_array, one_array
+from lsm_core.format.binary_row import decode_rows
 from lsm_core.format.manifest import ADD, DELETE, ENTRY_SCHEMA, ManifestFileMeta, merge_entries
 from lsm_core.format.snapshot import Snapshot
+from lsm_core.merge import key_bytes
 from lsm_core.metadata import manifests
 from lsm_core.metadata.store import TableStore
+from lsm_core.tree import DataFile
 
 NameOnLevel: TypeAlias = tuple[str, int]
 _KEPT_BYTES: Final = 1 << 22
@@ -199,3 +209,159 @@ def _from_both_ends(metas: Sequence[ManifestFileMeta]) -> Iterator[ManifestFileM
     half = len(metas) // 2
     for newer, older in zip_longest(reversed(metas[half:]), metas[:half]):
         yield from (meta for meta in (newer, older) if meta is not None)
+
+
+_SUMS: Final = ("record_count", "file_size_in_bytes", "file_count")
+NEWEST: Final = "last_update_time"
+
+
+def totals(
+    store: TableStore,
+    snapshot: Snapshot,
+    keys: Sequence[str],
+    *,
+    waiting: bool = False,
+    partitions: Collection[bytes] | None = None,
+) -> pa.Table:
+    """Return rows, bytes and files per key, and the creation time of the newest file (epoch ms).
+
+    Additions and deletions are summed with opposite signs as manifests are read, so files need no matching. Memory
+    holds one manifest and the groups. As in Java, the newest file is taken from all manifest entries, including deleted
+    files. Groups without files are left out.
+
+    Args:
+        store: the table.
+        snapshot: the snapshot to read.
+        keys: grouping columns: "partition" (bytes), "bucket".
+        waiting: whether to include files that still wait for a bucket; by bucket they are always included.
+        partitions: partitions to include (serialised rows), or None for all.
+
+    Returns:
+        One row per group.
+
+    Raises:
+        CorruptFile: a manifest list or manifest is damaged.
+    """
+    groups: pa.Table | None = None
+    pending: list[pa.Table] = []
+    metas = manifests.prune(
+        manifests.data_manifests(store, snapshot), store.schema.partition_types, partitions, None, None
+    )
+    for meta in metas:
+
+        def sign_entries(entries: pa.Table) -> pa.Table:
+            return _to_signed_counts(manifests.keep_rows(entries, partitions, None, None), keys, waiting)
+
+        pending.append(_aggregate(manifests.read_manifest(store, meta, sign_entries), keys))
+        # Merging when the new groups are as many as the known ones keeps memory and work proportional to the groups.
+        if groups is None or sum(part.num_rows for part in pending) >= groups.num_rows:
+            groups, pending = _aggregate(pa.concat_tables([*([groups] if groups else []), *pending]), keys), []
+    if groups is None:
+        groups = _to_signed_counts(manifests.entries_of(store, []), keys, waiting)
+    groups = _aggregate(pa.concat_tables([groups, *pending]), keys)
+    return groups.filter(pc.greater(groups.column("file_count"), 0))
+
+
+def _to_signed_counts(entries: pa.Table, keys: Sequence[str], waiting: bool) -> pa.Table:
+    sign = pc.cast(pc.if_else(pc.equal(entries.column("kind"), 0), 1, -1), pa.int64())
+    if "bucket" not in keys and not waiting:  # files that wait for a bucket cannot be read yet
+        has_bucket = pc.greater_equal(entries.column("bucket"), 0)
+        entries, sign = entries.filter(has_bucket), sign.filter(has_bucket)
+    columns = {name: entries.column(name) for name in keys}
+    columns["record_count"] = pc.multiply(entries.column("row_count"), sign)
+    columns["file_size_in_bytes"] = pc.multiply(entries.column("file_size"), sign)
+    columns["file_count"] = sign
+    columns[NEWEST] = entries.column("creation_time_ms")
+    return pa.table(columns)
+
+
+def _aggregate(part: pa.Table, keys: Sequence[str]) -> pa.Table:
+    sums = part.group_by(list(keys)).aggregate([*((name, "sum") for name in _SUMS), (NEWEST, "max")])
+    names = {**{f"{name}_sum": name for name in _SUMS}, f"{NEWEST}_max": NEWEST}
+    return sums.rename_columns([names.get(name, name) for name in sums.column_names]).select([*keys, *_SUMS, NEWEST])
+
+
+BucketGroup = tuple[bytes, int, int, pa.Table]
+
+
+def bucket_groups(entries: pa.Table) -> list[BucketGroup]:
+    """Group entries by partition and bucket, ordered by partition bytes and bucket.
+
+    Args:
+        entries: manifest entries.
+
+    Returns:
+        Partition, bucket, total buckets (the largest recorded in the bucket) and the bucket's entries in their order.
+    """
+    if entries.num_rows == 0:
+        return []
+    positions = arrow_array(np.arange(entries.num_rows, dtype=np.int64))
+    sort_columns = pa.table(
+        {"partition": entries.column("partition"), "bucket": entries.column("bucket"), "place": positions}
+    )
+    order = pc.sort_indices(sort_columns, sort_keys=[(name, "ascending") for name in ("partition", "bucket", "place")])
+    ordered = entries.take(order)
+    # Adjacent rows are compared, because Arrow's hash grouping does not guarantee an order.
+    partitions, buckets = (one_array(ordered.column(name)) for name in ("partition", "bucket"))
+    pair_count = ordered.num_rows - 1
+    differs = pc.or_(
+        pc.not_equal(partitions.slice(1), partitions.slice(0, pair_count)),
+        pc.not_equal(buckets.slice(1), buckets.slice(0, pair_count)),
+    )
+    starts = [0, *(np.flatnonzero(numpy_array(differs)) + 1).tolist(), ordered.num_rows]
+    groups: list[BucketGroup] = []
+    for start, stop in pairwise(starts):  # one step per bucket, not per file
+        part = ordered.slice(start, stop - start)
+        total = pc.max(part.column("total_buckets")).as_py()
+        groups.append((partitions[start].as_py(), buckets[start].as_py(), total, part))
+    return groups
+
+
+def tree_files(store: TableStore, entries: pa.Table) -> list[DataFile]:
+    """Return one bucket's files as values of the tree.
+
+    Keys are memcomparable bytes of the trimmed primary key; append tables get empty keys. ``creation_ms`` is the
+    recorded creation time (0 if unknown).
+
+    Args:
+        store: the table.
+        entries: manifest entries of one bucket.
+
+    Returns:
+        The files, in the order of the entries.
+    """
+    types = store.schema.trimmed_key_types
+    lows, highs = (
+        list(key_bytes(decode_rows(entries.column(name), types)).to_pylist()) if types else [b""] * entries.num_rows
+        for name in ("min_key", "max_key")
+    )
+    columns = {name: entries.column(name).to_pylist() for name in _COLUMNS}
+    return [
+        DataFile(
+            name=columns["file_name"][i],
+            level=columns["level"][i],
+            size=columns["file_size"][i],
+            min_key=lows[i],
+            max_key=highs[i],
+            row_count=columns["row_count"][i],
+            min_sequence=columns["min_sequence_number"][i],
+            max_sequence=columns["max_sequence_number"][i],
+            creation_ms=columns["creation_time_ms"][i] or 0,
+            delete_row_count=columns["delete_row_count"][i],
+            schema_id=columns["schema_id"][i],
+        )
+        for i in range(entries.num_rows)
+    ]
+
+
+_COLUMNS = (
+    "file_name",
+    "level",
+    "file_size",
+    "row_count",
+    "min_sequence_number",
+    "max_sequence_number",
+    "creation_time_ms",
+    "delete_row_count",
+    "schema_id",
+)

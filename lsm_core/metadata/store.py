@@ -1,9 +1,13 @@
-"""State of one table (or branch) for all operations: paths, FileIO, schema, options and clock."""
+"""State of one table (or branch) for all operations: paths, FileIO, schema, options and clock.
+
+Schema files: find the newest, read any, add one without ever replacing another.
+"""
 
 from __future__ import annotations
 
 import itertools
 import json
+import re
 import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -17,7 +21,7 @@ from lsm_core.format.manifest import DataFileMeta
 from lsm_core.format.partitions import newer_partition_dir, partition_dir
 from lsm_core.format.schema import TableSchema
 from lsm_core.json_reader import parse_json
-from lsm_core.metadata import paimon_version, schemas
+from lsm_core.metadata import paimon_version
 from lsm_core.options import TableOptions
 from lsm_core.options.paimon_version import KEY as PAIMON_VERSION
 from lsm_core.storage import (
@@ -31,6 +35,73 @@ from lsm_core.storage import (
     place_of,
     storage_options,
 )
+
+# A schema of 10,000 columns takes 2 MB. A file above this limit is not a schema and is not read into memory.
+_MAX_BYTES = 64 << 20
+_NAME = re.compile(r"schema-(0|[1-9][0-9]{0,18})")
+
+
+def metadata_root(root: str, branch: str = "main") -> str:
+    """Return the directory that contains the schemas, snapshots, tags and consumers of a branch."""
+    return root if branch == "main" else f"{root}/branch/branch-{branch}"
+
+
+def schema_path(root: str, schema_id: int, branch: str = "main") -> str:
+    """Return the path of a schema file."""
+    return f"{metadata_root(root, branch)}/schema/schema-{schema_id}"
+
+
+def list_schema_ids(file_io: FileIO, root: str, branch: str = "main") -> list[int]:
+    """Return the ids of all schema files, ascending; empty if the table does not exist."""
+    matches = (
+        _NAME.fullmatch(status.name)
+        for status in file_io.list_dir(f"{metadata_root(root, branch)}/schema")
+        if not status.is_dir
+    )
+    return sorted(int(match.group(1)) for match in matches if match)
+
+
+def load_schema(file_io: FileIO, root: str, schema_id: int, branch: str = "main") -> TableSchema:
+    """Return the schema with an id.
+
+    Raises:
+        CorruptFile: the file is missing, too large, truncated or holds another id; the message names it.
+    """
+    path = schema_path(root, schema_id, branch)
+    try:
+        with file_io.open_input(path) as source:
+            if source.size() > _MAX_BYTES:
+                raise CorruptFile(path, f"a schema of {source.size()} bytes")
+            schema = TableSchema.from_json(source.read(), path)
+    except FileNotFoundError as error:
+        raise CorruptFile(path, "the schema file is missing") from error
+    if schema.id != schema_id:
+        raise CorruptFile(path, f"holds schema id {schema.id}")
+    return schema
+
+
+def latest_schema(file_io: FileIO, root: str, branch: str = "main") -> TableSchema | None:
+    """Return the newest schema.
+
+    Returns:
+        The schema, or None if the directory is not a table.
+
+    Raises:
+        CorruptFile: the schema file is damaged.
+    """
+    ids = list_schema_ids(file_io, root, branch)
+    return load_schema(file_io, root, ids[-1], branch) if ids else None
+
+
+def write_schema(file_io: FileIO, root: str, schema: TableSchema, branch: str = "main") -> bool:
+    """Create the file of a new schema.
+
+    Returns:
+        False if the id is taken, because another writer was faster.
+    """
+    path = schema_path(root, schema.id, branch)
+    return file_io.write_exclusive(path, schema.to_json())
+
 
 POSTPONE_BUCKET = -2
 
@@ -165,9 +236,9 @@ class TableStore:
         check_name(branch, name, "branch name")
         _require_no_links(root, branch, name)
         if schema_id is not None:
-            schema: TableSchema | None = schemas.load_schema(file_io, root, schema_id, branch)
+            schema: TableSchema | None = load_schema(file_io, root, schema_id, branch)
         else:
-            schema = schemas.latest_schema(file_io, root, branch)
+            schema = latest_schema(file_io, root, branch)
         if schema is None:
             suffix = "" if branch == "main" else f", branch {branch}"
             raise TableNotFound(f"table {name}{suffix} does not exist (no schema under {root})")
@@ -175,7 +246,7 @@ class TableStore:
         if not schema.primary_keys or PAIMON_VERSION in schema.options or PAIMON_VERSION in options:
             return cls(file_io, root, name, schema, None, clock, branch, options)
         kept = Kept()
-        version = paimon_version.of_snapshots(file_io, f"{schemas.metadata_root(root, branch)}/snapshot", kept)
+        version = paimon_version.of_snapshots(file_io, f"{metadata_root(root, branch)}/snapshot", kept)
         detected_options = {} if version is None else {PAIMON_VERSION: str(version)}
         store = cls(file_io, root, name, schema, None, clock, branch, {**options, **detected_options})
         store._detected_options, store.kept = detected_options, kept
@@ -299,7 +370,7 @@ class TableStore:
         """
         schema = self._schemas.get(schema_id)
         if schema is None:
-            schema = schemas.load_schema(self.file_io, self.root, schema_id, self.branch)
+            schema = load_schema(self.file_io, self.root, schema_id, self.branch)
             self._schemas[schema_id] = schema
         return schema
 
@@ -325,7 +396,7 @@ class TableStore:
     @property
     def metadata_root(self) -> str:
         """Directory of schema, snapshot, tag, consumer and changelog of this branch."""
-        return schemas.metadata_root(self.root, self.branch)
+        return metadata_root(self.root, self.branch)
 
     @property
     def snapshot_dir(self) -> str:
@@ -353,7 +424,7 @@ class TableStore:
 
     def schema_path(self, schema_id: int) -> str:
         """Return the path of a schema file."""
-        return schemas.schema_path(self.root, int(schema_id), self.branch)
+        return schema_path(self.root, int(schema_id), self.branch)
 
     def delete(self, path: str) -> bool:
         """Delete one file of the table without following symbolic links below its root.

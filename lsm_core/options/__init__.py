@@ -7,7 +7,6 @@ with `table_options`.
 from __future__ import annotations
 
 from lsm_core.options.catalog_options import STORAGE_OPTIONS, CatalogOptions, is_catalog_option, parse_catalog_options
-from lsm_core.options.changing import CREATION_ONLY, check_change
 from lsm_core.options.keys import ENUMS, FAMILIES, FLINK_READING, READING, Effect, Family, Key
 from lsm_core.options.misnamed import misnamed
 from lsm_core.options.operator import ALLOWED_PLACES, is_allowed_place, is_secret, mask_secrets
@@ -19,6 +18,17 @@ from lsm_core.options.paimon_version import (
     version_written_by,
     written_as,
 )
-from lsm_core.options.registry import ALIASES, REGISTRY, canonical, find_key, mistyped_reading, not_acted_on
-from lsm_core.options.table_options import INLINE_VARIABLE, TableOptions, inline_default
+from lsm_core.options.table_options import (
+    ALIASES,
+    CREATION_ONLY,
+    INLINE_VARIABLE,
+    REGISTRY,
+    TableOptions,
+    canonical,
+    check_change,
+    find_key,
+    inline_default,
+    mistyped_reading,
+    not_acted_on,
+)
 from lsm_core.options.units import duration, memory_size, parse_digits, whole_number

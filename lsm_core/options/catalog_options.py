@@ -11,7 +11,7 @@ from lsm_core.errors import InvalidOption
 from lsm_core.json_reader import parse_json
 from lsm_core.options.keys import BOOL, DURATION, INT, MEMORY, TEXT, Key
 from lsm_core.options.misnamed import advice_on
-from lsm_core.options.registry import parse_value
+from lsm_core.options.table_options import parse_value
 
 _LOG = logging.getLogger(__name__)
 

@@ -8,8 +8,8 @@ from itertools import pairwise
 from operator import attrgetter
 
 from lsm_core.format.manifest import DataFileMeta, ManifestEntry, entries_to_table
+from lsm_core.metadata.live_files import tree_files
 from lsm_core.metadata.store import TableStore
-from lsm_core.metadata.tree_files import tree_files
 from lsm_core.tree import DataFile, interval_partition, newest_first
 
 Files = tuple[DataFileMeta, ...]

@@ -24,7 +24,7 @@ from lsm_core.format.schema import KEY_PREFIX
 from lsm_core.merge import KeySpec, key_bytes, normalise_keys
 from lsm_core.metadata.store import TableStore
 from lsm_core.tree import DataFile
-from lsm_core.types.nesting import refit
+from lsm_core.types.arrow import refit
 
 
 @dataclass(frozen=True)

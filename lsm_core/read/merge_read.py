@@ -24,9 +24,9 @@ from lsm_core.merge import (
     merge_function,
     merge_streams,
 )
-from lsm_core.merge.comparable import Ints
 from lsm_core.merge.engines.deduplicate import Deduplicate
 from lsm_core.merge.engines.expire_rows import Living
+from lsm_core.merge.keys import Ints
 from lsm_core.metadata.indexes import DeletionFile, read_vector
 from lsm_core.metadata.store import TableStore
 from lsm_core.read.inputs import Files, Section, as_tree, sections_of, sequence_range

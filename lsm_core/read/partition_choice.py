@@ -15,8 +15,8 @@ from lsm_core.errors import InvalidFilter, InvalidOption
 from lsm_core.format.partitions import partition_value, partition_values
 from lsm_core.format.snapshot import Snapshot
 from lsm_core.metadata import snapshots
+from lsm_core.metadata.live_files import NEWEST, totals
 from lsm_core.metadata.store import TableStore
-from lsm_core.metadata.totals import NEWEST, totals
 from lsm_core.read.predicate import parse_filter
 from lsm_core.read.prune import prune_partitions
 from lsm_core.read.sql_text import condition_groups

@@ -16,10 +16,9 @@ from lsm_core.errors import ColumnNotFound, InvalidFilter
 from lsm_core.format.partitions import partition_bytes
 from lsm_core.format.schema import TableSchema
 from lsm_core.format.snapshot import Snapshot
-from lsm_core.metadata import row_tracking
+from lsm_core.metadata import manifests
 from lsm_core.metadata.indexes import deletion_vectors, require_in_place
-from lsm_core.metadata.manifests import live_entries
-from lsm_core.metadata.row_tracking import tracks_rows, with_row_ids
+from lsm_core.metadata.manifests import live_entries, tracks_rows, with_row_ids
 from lsm_core.metadata.store import POSTPONE_BUCKET, TableStore
 from lsm_core.metadata.support import require_declared_places, require_readable
 from lsm_core.options import whole_number
@@ -150,7 +149,7 @@ def plan_version(
         predicate_with_ids = parse_filter(filter, with_ids.schema, store.name)
         columns = store.schema.field_names if columns is None else columns
         if {*columns, *(() if predicate_with_ids is None else predicate_with_ids.columns)}.intersection(
-            row_tracking.COLUMNS
+            manifests.COLUMNS
         ):
             store = with_ids
     schema = store.schema

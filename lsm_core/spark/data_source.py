@@ -25,8 +25,8 @@ from pyspark.sql.datasource import (
 
 from lsm_core.errors import DredgeError, InvalidOption, SnapshotNotFound, UnsupportedFeature
 from lsm_core.json_reader import parse_json
-from lsm_core.metadata.row_tracking import COLUMNS as ROW_TRACKING
-from lsm_core.metadata.row_tracking import tracks_rows, with_row_ids
+from lsm_core.metadata.manifests import COLUMNS as ROW_TRACKING
+from lsm_core.metadata.manifests import tracks_rows, with_row_ids
 from lsm_core.metadata.store import TableStore
 from lsm_core.options import READING, find_key, is_catalog_option
 from lsm_core.read import resolve

@@ -18,7 +18,7 @@ from lsm_core.errors import InvalidOption, SnapshotNotFound
 from lsm_core.files.formats import open_source
 from lsm_core.format.schema import TableSchema, append_arrow_schema, kv_arrow_schema
 from lsm_core.metadata import tags
-from lsm_core.metadata.row_tracking import stores_row_ids, with_row_ids
+from lsm_core.metadata.manifests import stores_row_ids, with_row_ids
 from lsm_core.metadata.store import TableStore
 from lsm_core.options import TableOptions, whole_number
 from lsm_core.read import Predicate, Scan, Split, plan_scan, read_split

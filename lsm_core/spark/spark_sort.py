@@ -31,7 +31,7 @@ from lsm_core.files import SpillSpace, open_append
 from lsm_core.format.manifest import DataFileMeta
 from lsm_core.format.schema import append_arrow_schema
 from lsm_core.merge import Digest
-from lsm_core.metadata.row_tracking import tracks_rows, with_row_ids
+from lsm_core.metadata.manifests import tracks_rows, with_row_ids
 from lsm_core.metadata.store import TableStore
 from lsm_core.spark.spark_tasks import (
     ANSWER_DDL,

@@ -27,9 +27,9 @@ from lsm_core.arrays import arrow_array, one_array
 from lsm_core.errors import DredgeError, InvalidOption, SnapshotNotFound, UnsupportedFeature
 from lsm_core.format.snapshot import Snapshot
 from lsm_core.metadata import consumers, snapshots
+from lsm_core.metadata.live_files import bucket_groups
 from lsm_core.metadata.store import BucketMode, TableStore
 from lsm_core.metadata.support import require_readable
-from lsm_core.metadata.tree_files import bucket_groups
 from lsm_core.options import memory_size, parse_digits
 from lsm_core.read import Split
 from lsm_core.read.changes.changed_rows import Choice, Rows, file_rows, split_rows

@@ -11,7 +11,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from lsm_core.errors import DredgeError, InvalidOption
-from lsm_core.metadata.row_tracking import with_row_ids
+from lsm_core.metadata.manifests import with_row_ids
 from lsm_core.metadata.store import TableStore
 from lsm_core.read import Split, parse_filter, plan_scan, read_split
 from lsm_core.read.changes import Choice, span_of_options, span_parts, span_values

@@ -12,9 +12,9 @@ from lsm_core.errors import ColumnNotFound, DatabaseNotFound, InvalidOption
 from lsm_core.format.partitions import partition_specs
 from lsm_core.format.schema import DataField, TableSchema
 from lsm_core.metadata import snapshots
+from lsm_core.metadata.live_files import totals
 from lsm_core.metadata.statistics import read_statistics
 from lsm_core.metadata.store import TableStore
-from lsm_core.metadata.totals import totals
 from lsm_core.sql.column_types import quoted_name, quoted_text, type_text
 from lsm_core.sql.statements import Describe, PartitionSpec, Show
 from lsm_core.table import Catalog

@@ -24,8 +24,8 @@ from lsm_core.errors import DatabaseNotFound, InvalidOption, TableNotFound, Unsu
 from lsm_core.format.partitions import partition_values
 from lsm_core.format.schema import TableSchema
 from lsm_core.metadata import manifests, snapshots
-from lsm_core.metadata.row_tracking import COLUMNS as ROW_TRACKING
-from lsm_core.metadata.row_tracking import tracks_rows
+from lsm_core.metadata.manifests import COLUMNS as ROW_TRACKING
+from lsm_core.metadata.manifests import tracks_rows
 from lsm_core.read import resolve
 from lsm_core.read.sql_text import EXACT_TYPES
 from lsm_core.read.table_versions import moment_ms

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from lsm_core.errors import CorruptFile, StorageRefused
 from lsm_core.format.schema import TableSchema
-from lsm_core.metadata import schemas
+from lsm_core.metadata import store
 from lsm_core.metadata.branches import MAIN
 from lsm_core.storage import FileIO, FileStatus, inside_really, is_link
 from lsm_core.table.names import DATABASE_SUFFIX, TableName, checked_database
@@ -56,7 +56,7 @@ class FolderMetastore:
 
     def has_table(self, name: TableName) -> bool:
         """Return whether a table exists."""
-        return bool(schemas.list_schema_ids(self.file_io, self._path(name)))
+        return bool(store.list_schema_ids(self.file_io, self._path(name)))
 
     def write_schema(self, name: TableName, schema: TableSchema, branch: str = MAIN) -> bool:
         """Create a schema file, and with the first one the table.
@@ -64,7 +64,7 @@ class FolderMetastore:
         Returns:
             False when another writer created the schema with this id.
         """
-        return schemas.write_schema(self.file_io, self._path(name), schema, branch)
+        return store.write_schema(self.file_io, self._path(name), schema, branch)
 
     def remove_table(self, name: TableName) -> None:
         """Remove a table with all its files."""
@@ -94,7 +94,7 @@ class FolderMetastore:
 
     def _may_be_table(self, path: str) -> bool:
         try:
-            return bool(schemas.list_schema_ids(self.file_io, path))
+            return bool(store.list_schema_ids(self.file_io, path))
         except (CorruptFile, PermissionError):
             return True
 

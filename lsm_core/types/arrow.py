@@ -1,11 +1,227 @@
-"""Mapping between logical types and Arrow types, shared by readers, writers and kernels."""
+"""Logical types as Arrow types: the mapping, checks of a column's values, and nested arrays with replaced children.
+
+Readers, writers and kernels share them. A check finds the first value of a column that violates its type: nested nulls,
+lengths, digits of times. CHAR values of ORC files are padded with spaces, which Paimon's reader removes.
+"""
 
 from __future__ import annotations
 
-import pyarrow as pa
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Final
 
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lsm_core.arrays import numpy_array
 from lsm_core.errors import InvalidSchema
 from lsm_core.types.data_type import MAX_DECIMAL_PRECISION, MAX_LENGTH, DataType, RowField, TypeRoot
+
+Leaf = Callable[[pa.Array, DataType, DataType], pa.Array]
+"""Conversion of atomic values from one type to another."""
+_LISTS: Final = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
+
+
+def refit(array: pa.Array, target: pa.DataType) -> pa.Array:
+    """Convert an array to another Arrow type at every depth without loss; ROW fields are matched by name.
+
+    Args:
+        array: the values.
+        target: the Arrow type.
+
+    Returns:
+        The converted array.
+
+    Raises:
+        ArrowInvalid: a value does not fit.
+        ArrowException: the types are incompatible.
+    """
+    if array.type.equals(target):
+        return array
+    kind = array.type
+    if pa.types.is_struct(target) and pa.types.is_struct(kind):
+        positions = [kind.get_field_index(field.name) for field in target]
+        if -1 in positions:
+            raise pa.ArrowInvalid(f"no field '{target[positions.index(-1)].name}' in {kind}")
+        fields = [refit(array.field(position), field.type) for position, field in zip(positions, target, strict=True)]
+        return struct_of(array, fields, target)
+    if pa.types.is_map(target) and pa.types.is_map(kind):
+        array = compact(array)
+        return map_of(array, refit(array.keys, target.key_type), refit(array.items, target.item_type), target)
+    if pa.types.is_list(target) and any(is_list(kind) for is_list in _LISTS):
+        plain = compact(array if pa.types.is_list(kind) else array.cast(pa.list_(kind.value_field)))
+        return list_of(plain, refit(plain.values, target.value_type), target)
+    if pa.types.is_map(target) and pa.types.is_list(kind) and pa.types.is_struct(kind.value_type):
+        # File formats that lack maps with these keys store a list of pairs.
+        array = compact(array)
+        pairs = array.values
+        if pairs.type.num_fields == 2:
+            return map_of(
+                array, refit(pairs.field(0), target.key_type), refit(pairs.field(1), target.item_type), target
+            )
+    return array.cast(target)
+
+
+def refit_table(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Convert the columns of a table, in order, to the types of a schema.
+
+    Arrow's cast fails for a null ROW of NOT NULL fields.
+    """
+    columns = []
+    for column, field in zip(table.columns, schema, strict=True):
+        chunks = [refit(chunk, field.type) for chunk in column.chunks]
+        columns.append(pa.chunked_array(chunks, chunks[0].type if chunks else field.type))
+    return pa.Table.from_arrays(columns, schema=schema)
+
+
+def without_hidden_nulls(array: pa.Array) -> pa.Array:
+    """Return the array without nulls in NOT NULL fields below a null ROW, because Parquet's writer refuses them."""
+    kind = array.type
+    if pa.types.is_struct(kind):
+        fields = [without_hidden_nulls(array.field(at)) for at in range(kind.num_fields)]
+        for at, field in enumerate(fields):
+            if not kind.field(at).nullable and field.null_count:
+                is_visible = pc.any(pc.and_(field.is_null(), array.is_valid()), min_count=0).as_py()
+                fields[at] = field if is_visible else _all_valid(field)
+        return struct_of(array, fields, kind)
+    if pa.types.is_map(kind):
+        return map_of(array, without_hidden_nulls(array.keys), without_hidden_nulls(array.items), kind)
+    if pa.types.is_list(kind):
+        return list_of(array, without_hidden_nulls(array.values), kind)
+    return array
+
+
+def _all_valid(array: pa.Array) -> pa.Array:
+    """Return the same slots without nulls; the content of a null slot is never read, because its ROW is null."""
+    kind, count = array.type, len(array)
+    if pa.types.is_struct(kind):
+        return pa.Array.from_buffers(kind, count, [None], 0, 0, [array.field(at) for at in range(kind.num_fields)])
+    if pa.types.is_map(kind) or pa.types.is_list(kind):
+        inner = array.values
+        return pa.Array.from_buffers(kind, count, [None, array.buffers()[1]], 0, array.offset, [inner])
+    return pa.Array.from_buffers(kind, count, [None, *array.buffers()[1:]], 0, array.offset)
+
+
+def reshape(array: pa.Array, source: DataType, target: DataType, leaf: Leaf) -> pa.Array:
+    """Convert values to another logical type.
+
+    Fields of ROWs by id (missing ones become null), atomic values by ``leaf``.
+
+    Args:
+        array: the values.
+        source: their logical type.
+        target: the new logical type.
+        leaf: conversion of atomic values.
+
+    Returns:
+        The converted array.
+
+    Source: ``SchemaEvolutionUtil.createCastExecutor``.
+    """
+    if same_values(source, target):
+        return refit(array, to_arrow(target))
+    if source.root is not target.root or not target.is_nested:
+        return leaf(array, source, target)
+    kind = to_arrow(target)
+    if target.root is not TypeRoot.ROW and target.root is not TypeRoot.VECTOR:
+        array = compact(array)
+    if target.root is TypeRoot.ROW:
+        positions = {field.id: position for position, field in enumerate(source.fields)}
+        fields = []
+        for field in target.fields:
+            position = positions.get(field.id)
+            if position is None:
+                fields.append(pa.nulls(len(array), to_arrow(field.type)))
+            else:
+                fields.append(reshape(array.field(position), source.fields[position].type, field.type, leaf))
+        return struct_of(array, fields, kind)
+    if target.root is TypeRoot.MAP and source.key and source.value and target.key and target.value:
+        keys = reshape(array.keys, source.key, target.key, leaf)
+        return map_of(array, keys, reshape(array.items, source.value, target.value, leaf), kind)
+    if source.element is None or target.element is None:
+        return leaf(array, source, target)
+    if target.root is TypeRoot.MULTISET:
+        return map_of(array, reshape(array.keys, source.element, target.element, leaf), array.items, kind)
+    return list_of(array, reshape(array.values, source.element, target.element, leaf), kind)
+
+
+def same_values(source: DataType, target: DataType) -> bool:
+    """Return whether two types have the same values and field names.
+
+    Args:
+        source: a type.
+        target: another type.
+
+    Returns:
+        True if they differ at most in nullability, field descriptions and defaults.
+    """
+    if source.root is not target.root or source.is_nested != target.is_nested:
+        return False
+    if not source.is_nested:
+        return source.with_nullable(target.nullable) == target
+    if len(source.fields) != len(target.fields) or source.length != target.length:
+        return False
+    if any((a.id, a.name) != (b.id, b.name) for a, b in zip(source.fields, target.fields, strict=True)):
+        return False
+    inner = [(source.element, target.element), (source.key, target.key), (source.value, target.value)]
+    inner += [(a.type, b.type) for a, b in zip(source.fields, target.fields, strict=True)]
+    return all(a is b or (a is not None and b is not None and same_values(a, b)) for a, b in inner)
+
+
+def compact(array: pa.Array) -> pa.Array:
+    """Return a list or map array whose children contain only referenced values; a slice would keep its whole array."""
+    offsets = numpy_array(array.offsets)
+    first, last = (int(offsets[0]), int(offsets[-1])) if len(offsets) else (0, 0)
+    is_map = pa.types.is_map(array.type)
+    if not array.offset and not first and last == len(array.keys if is_map else array.values):
+        return array
+    validity = array.is_valid().buffers()[1] if array.null_count else None
+    new_offsets = pa.py_buffer(np.ascontiguousarray(offsets - first))
+    if is_map:
+        pairs = [array.keys.slice(first, last - first), array.items.slice(first, last - first)]
+        entries = struct_of(pairs[0], pairs, pa.struct([array.type.key_field, array.type.item_field]), rows_only=True)
+    else:
+        entries = array.values.slice(first, last - first)
+    return pa.Array.from_buffers(array.type, len(array), [validity, new_offsets], array.null_count, 0, [entries])
+
+
+# -- arrays with other children ----------------------------------------------------------------------------------------
+
+
+def struct_of(array: pa.Array, children: Sequence[pa.Array], kind: pa.DataType, *, rows_only: bool = False) -> pa.Array:
+    """Return a struct array with other children, null where ``array`` is null (never with ``rows_only``).
+
+    Args:
+        array: the array with the validity.
+        children: arrays of the same length.
+        kind: the struct type.
+        rows_only: whether only the number of rows of ``array`` is used.
+
+    Returns:
+        The struct array.
+    """
+    nulls = 0 if rows_only else array.null_count
+    validity = None
+    if nulls:
+        # The validity bits of a slice do not start at zero, but its children do.
+        validity = array.is_valid().buffers()[1] if array.offset else array.buffers()[0]
+    return pa.Array.from_buffers(kind, len(array), [validity], nulls, 0, list(children))
+
+
+def list_of(array: pa.Array, values: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Return a list array with the offsets of ``array`` and other values (as many as ``array.values``)."""
+    return pa.Array.from_buffers(kind, len(array), array.buffers()[:2], array.null_count, array.offset, [values])
+
+
+def map_of(array: pa.Array, keys: pa.Array, items: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Return a map array with the offsets of ``array`` (a map, or a list of pairs) and other keys and items."""
+    pair = pa.struct([kind.key_field, kind.item_field])
+    entries = struct_of(keys, [keys, items], pair, rows_only=True)
+    return list_of(array, entries, kind)
+
 
 _ARROW: dict[TypeRoot, pa.DataType] = {
     TypeRoot.CHAR: pa.string(),
@@ -130,3 +346,204 @@ def from_arrow(kind: pa.DataType, nullable: bool = True) -> DataType:
         fields = tuple(RowField(i, f.name, from_arrow(f.type, f.nullable)) for i, f in enumerate(kind))
         return DataType(TypeRoot.ROW, nullable, fields=fields)
     raise InvalidSchema(f"no column type for Arrow's {kind}")
+
+
+def holds_char(kind: DataType) -> bool:
+    """Return whether the type is CHAR or contains it at any depth."""
+    inner = (kind.element, kind.key, kind.value, *(field.type for field in kind.fields))
+    return kind.root is TypeRoot.CHAR or any(part is not None and holds_char(part) for part in inner)
+
+
+def unpadded(array: pa.Array, kind: DataType) -> pa.Array:
+    """Return an array without the trailing spaces of CHAR values.
+
+    Java writes ORC's own CHAR, in which all values have the full length; other writers use plain text, which is not
+    changed. Arrow does not distinguish the two, but the lengths do.
+
+    Args:
+        array: the values.
+        kind: their logical type.
+
+    Returns:
+        The array with the same Arrow type.
+    """
+    if not holds_char(kind):
+        return array
+    if kind.root is TypeRoot.CHAR:
+        has_full_length = pc.all(pc.equal(pc.utf8_length(array), kind.length), min_count=0)
+        return pc.utf8_rtrim(array, characters=" ") if has_full_length.as_py() else array
+    if kind.root is TypeRoot.ROW:
+        positions = [(array.type.get_field_index(field.name), field.type) for field in kind.fields]
+        parts = {position: unpadded(array.field(position), inner) for position, inner in positions if position >= 0}
+        return struct_of(
+            array, [parts.get(position, array.field(position)) for position in range(array.type.num_fields)], array.type
+        )
+    if pa.types.is_map(array.type):
+        key, value = (kind.element, None) if kind.root is TypeRoot.MULTISET else (kind.key, kind.value)
+        keys = array.keys if key is None else unpadded(array.keys, key)
+        return map_of(array, keys, array.items if value is None else unpadded(array.items, value), array.type)
+    if pa.types.is_list(array.type) and kind.element is not None:
+        return list_of(array, unpadded(array.values, kind.element), array.type)
+    return array
+
+
+_TEXTS: Final = frozenset({TypeRoot.CHAR, TypeRoot.VARCHAR})
+_BINARIES: Final = frozenset({TypeRoot.BINARY, TypeRoot.VARBINARY})
+_TIMES: Final = frozenset({TypeRoot.TIME, TypeRoot.TIMESTAMP, TypeRoot.TIMESTAMP_LTZ})
+_UNIT_DIGITS: Final = {"s": 0, "ms": 3, "us": 6, "ns": 9}
+
+
+@dataclass(frozen=True)
+class Misfit:
+    """A value that does not fit its type.
+
+    Attributes:
+        row: index of the row.
+        path: position inside the row's value: "" for the value itself, ".x" for a field, "[]" for an element.
+        value: the value.
+        kind: the type that it violates.
+        reason: explanation for the user.
+    """
+
+    row: int
+    path: str
+    value: object
+    kind: DataType
+    reason: str
+
+
+def find_misfit(array: pa.Array, kind: DataType) -> Misfit | None:
+    """Return the first value that its type does not allow; a null value itself is not checked.
+
+    The check covers lengths of CHAR, VARCHAR, BINARY and VARBINARY (maximum in characters or bytes), digits of TIME and
+    timestamps, and NOT NULL inside nested values. Violations that Arrow's types exclude are not checked.
+
+    Args:
+        array: values with the type `to_arrow(kind)`.
+        kind: the logical type.
+
+    Returns:
+        The first misfit, or None.
+    """
+    if not _has_limits(kind) or not len(array):
+        return None
+    if kind.root is TypeRoot.ROW:
+        return _find_in_row(array, kind)
+    if kind.root is TypeRoot.MAP and kind.key is not None and kind.value is not None:
+        misfit = _find_in_elements(array, array.keys, kind.key.with_nullable(nullable=False), "{key}")
+        return (
+            misfit
+            or _find_in_elements(array, array.items, kind.value, "{value}")
+            or _find_repeated_key(array, kind.key)
+        )
+    if kind.root is TypeRoot.MULTISET and kind.element is not None:
+        misfit = _find_in_elements(array, array.keys, kind.element.with_nullable(nullable=False), "{}")
+        return misfit or _find_repeated_key(array, kind.element)
+    if kind.root is TypeRoot.ARRAY and kind.element is not None:
+        return _find_in_elements(array, array.values, kind.element, "[]")
+    return _find_in_atoms(array, kind)
+
+
+def one_nan(array: pa.Array) -> pa.Array:
+    """Return floating-point values with Java's bit pattern for every NaN.
+
+    Keys with other patterns would be in two buckets.
+    """
+    nan = pc.is_nan(array)
+    return pc.if_else(nan, pa.scalar(float("nan"), array.type), array) if pc.any(nan).as_py() else array
+
+
+def _find_repeated_key(array: pa.MapArray, kind: DataType) -> Misfit | None:
+    """Return the first repeated key of a map, because keys of Java's maps are unique; nested keys are not checked."""
+    if pa.types.is_nested(array.keys.type):
+        return None
+    keys, rows = _elements(array, array.keys)
+    if len(keys) < 2:
+        return None
+    encoded = keys.dictionary_encode()
+    codes = np.asarray(encoded.indices.fill_null(-1)).astype(np.int64) + 1
+    pairs = rows * (len(encoded.dictionary) + 1) + codes
+    order = np.argsort(pairs, kind="stable")
+    repeated = order[1:][pairs[order][1:] == pairs[order][:-1]]
+    if not len(repeated):
+        return None
+    index = int(repeated.min())
+    return Misfit(int(rows[index]), "{key}", keys[index].as_py(), kind, "the map has this key already")
+
+
+@lru_cache(maxsize=4096)
+def _has_limits(kind: DataType) -> bool:
+    """Return whether a value that Arrow allows may violate the type."""
+    if kind.root in _TEXTS or kind.root in _BINARIES:
+        return (kind.length or MAX_LENGTH) < MAX_LENGTH
+    if kind.root in _TIMES:
+        return (kind.precision or 0) not in (3, 6, 9)
+    if kind.root in (TypeRoot.MAP, TypeRoot.MULTISET):
+        return True
+    inner = [field.type for field in kind.fields] + [part for part in (kind.element, kind.value) if part is not None]
+    return any(not part.nullable or _has_limits(part) for part in inner)
+
+
+def _find_in_row(array: pa.Array, kind: DataType) -> Misfit | None:
+    valid = array.is_valid() if array.null_count else None
+    misfits = []
+    for index, field in enumerate(kind.fields):
+        child = array.field(index)
+        # Values below a null row are not part of the data.
+        inner = _find_within(child if valid is None else child.filter(valid), field.type, f".{field.name}")
+        if inner is not None:
+            row = inner.row if valid is None else int(np.flatnonzero(np.asarray(valid))[inner.row])
+            misfits.append(replace(inner, row=row))
+    return min(misfits, key=lambda misfit: misfit.row, default=None)
+
+
+def _find_in_elements(array: pa.Array, values: pa.Array, kind: DataType, path: str) -> Misfit | None:
+    if kind.nullable and not _has_limits(kind):
+        return None
+    elements, rows = _elements(array, values)
+    inner = _find_within(elements, kind, path)
+    return None if inner is None else replace(inner, row=int(rows[inner.row]))
+
+
+def _elements(array: pa.Array, values: pa.Array) -> tuple[pa.Array, npt.NDArray[np.int64]]:
+    """Return the elements of lists or maps, and the row of each; elements below a null are left out."""
+    valid = np.flatnonzero(np.asarray(array.is_valid()))
+    lists = list_of(array, values, pa.list_(values.type))
+    if array.null_count:
+        lists = lists.drop_null()
+    return lists.flatten(), valid[np.asarray(pc.list_parent_indices(lists)).astype(np.int64)]
+
+
+def _find_within(array: pa.Array, kind: DataType, path: str) -> Misfit | None:
+    """Return a forbidden null, or a misfit further inside."""
+    forbidden_null = None
+    if array.null_count and not kind.nullable:
+        forbidden_null = Misfit(int(np.argmax(np.asarray(array.is_null()))), path, None, kind, "null where none may be")
+    inner = find_misfit(array, kind)
+    if inner is None or (forbidden_null is not None and forbidden_null.row <= inner.row):
+        return forbidden_null
+    return replace(inner, path=path + inner.path)
+
+
+def _find_in_atoms(array: pa.Array, kind: DataType) -> Misfit | None:
+    """Return the first atomic value that is too long or has too many digits."""
+    if kind.root in _TIMES:
+        unit = array.type.unit
+        whole = pa.int32() if kind.root is TypeRoot.TIME else pa.int64()
+        numbers = np.asarray(array.cast(whole).fill_null(0))
+        surplus = _UNIT_DIGITS[unit] - min(kind.precision or 0, _UNIT_DIGITS[unit])
+        is_misfit = numbers % 10**surplus != 0
+    else:
+        lengths = pc.utf8_length(array) if kind.root in _TEXTS else pc.binary_length(array)
+        numbers = np.asarray(lengths.fill_null(0))
+        is_misfit = numbers > (kind.length or 0)
+    if array.null_count:
+        is_misfit = is_misfit & np.asarray(array.is_valid())
+    if not is_misfit.any():
+        return None
+    row = int(np.argmax(is_misfit))
+    if kind.root in _TIMES:
+        value = array[row : row + 1].cast(pa.string())[0].as_py()
+        return Misfit(row, "", value, kind, f"more than {kind.precision} digits after the seconds")
+    unit_name = "characters" if kind.root in _TEXTS else "bytes"
+    return Misfit(row, "", array[row].as_py(), kind, f"{int(numbers[row])} {unit_name}")

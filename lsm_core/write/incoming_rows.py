@@ -16,10 +16,9 @@ import pyarrow.compute as pc
 from lsm_core.errors import ColumnNotFound, InvalidData, InvalidOption
 from lsm_core.format.schema import DataField, TableSchema
 from lsm_core.types import MAX_LENGTH, DataType, TypeRoot, kinds_from_text, to_arrow, to_sql
+from lsm_core.types.arrow import compact, find_misfit, list_of, map_of, one_nan, refit_table, struct_of
 from lsm_core.types.casts import CastError, cast_values
 from lsm_core.types.casts.cast_errors import shown
-from lsm_core.types.checks import find_misfit, one_nan
-from lsm_core.types.nesting import compact, list_of, map_of, refit_table, struct_of
 
 _TEXT: Final = DataType(TypeRoot.VARCHAR, length=MAX_LENGTH)
 _COUNT: Final = DataType(TypeRoot.INT, nullable=False)

@@ -14,9 +14,9 @@ from lsm_core.format.partitions import partition_text
 from lsm_core.format.snapshot import MAX_SEQUENCE, Snapshot
 from lsm_core.metadata import manifests, snapshots
 from lsm_core.metadata.indexes import require_in_place, vector_files
+from lsm_core.metadata.live_files import bucket_groups
 from lsm_core.metadata.manifests import live_entries
 from lsm_core.metadata.store import BucketMode, TableStore
-from lsm_core.metadata.tree_files import bucket_groups
 
 _COLUMNS = ("partition", "bucket", "total_buckets", "max_sequence_number")
 

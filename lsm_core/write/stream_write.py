@@ -13,8 +13,8 @@ from lsm_core.errors import CorruptFile, InvalidData, SnapshotNotFound
 from lsm_core.format.manifest import ADD, DataFileMeta, ManifestEntry, entries_to_table, table_to_entries
 from lsm_core.format.snapshot import CommitKind, Snapshot
 from lsm_core.metadata import manifests, snapshots
+from lsm_core.metadata.live_files import bucket_groups
 from lsm_core.metadata.store import TableStore
-from lsm_core.metadata.tree_files import bucket_groups
 from lsm_core.write.background import BucketCompaction, Compactor
 from lsm_core.write.cross_partition import Known
 from lsm_core.write.key_value import KeyValueBucket

@@ -10,8 +10,7 @@ from lsm_core.errors import InvalidOption
 from lsm_core.format.snapshot import CommitKind, Snapshot
 from lsm_core.maintenance import BucketHealth
 from lsm_core.maintenance.action import size_text
-from lsm_core.options.changing import check_change
-from lsm_core.options.registry import REGISTRY, canonical, parse_value
+from lsm_core.options.table_options import REGISTRY, canonical, check_change, parse_value
 from platform_core.policies.presets import PRESETS, PresetName
 
 _HOUR_MS: Final = 3_600_000

@@ -15,8 +15,7 @@ from lsm_core.format.manifest import DataFileMeta, table_to_entries
 from lsm_core.format.partitions import partition_bytes
 from lsm_core.format.schema import KEY_PREFIX, SEQUENCE_NUMBER, VALUE_KIND, DataField, TableSchema, kv_arrow_schema
 from lsm_core.metadata import manifests, snapshots
-from lsm_core.metadata.schemas import write_schema
-from lsm_core.metadata.store import TableStore
+from lsm_core.metadata.store import TableStore, write_schema
 from lsm_core.storage import FileIO, LocalFileIO
 from lsm_core.types import parse
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from lsm_core.options.registry import REGISTRY
+from lsm_core.options.table_options import REGISTRY
 from scripts.generated import GENERATED, stale
 from tests.docs.pages import DOCS, ROOT
 

@@ -15,9 +15,10 @@ from lsm_core import Catalog, Schema, Table
 from lsm_core.commit import discard_on_failure
 from lsm_core.errors import UnsupportedFeature
 from lsm_core.maintenance.used_files import metadata_names, names_of
-from lsm_core.metadata import manifests, support
+from lsm_core.metadata import manifests
 from lsm_core.metadata.indexes import deletion_vectors, hash_index, read_vector
 from lsm_core.metadata.store import TableStore
+from lsm_core.metadata.support import Purpose, unsupported
 from lsm_core.storage import FileIO, LocalFileIO
 
 QUICK = {"commit.min-retry-wait": "1 ms", "commit.max-retry-wait": "1 ms", "commit.max-retries": "3"}
@@ -96,7 +97,7 @@ class Kind:
         """What keeps Dredge from writing and compacting such a table; such kinds join by themselves when it can."""
         with TemporaryDirectory() as folder:
             try:
-                found = support.unsupported(self.create(Path(folder)).store, support.Purpose.COMPACT)
+                found = unsupported(self.create(Path(folder)).store, Purpose.COMPACT)
             except UnsupportedFeature as error:
                 return str(error)
             return found[0] if found else None

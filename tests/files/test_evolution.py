@@ -22,8 +22,7 @@ from lsm_core.files import AppendFileWriter, open_append, open_kv
 from lsm_core.files.formats.parquet import ParquetSource
 from lsm_core.format.manifest import DataFileMeta
 from lsm_core.format.schema import DataField
-from lsm_core.metadata.schemas import write_schema
-from lsm_core.metadata.store import TableStore
+from lsm_core.metadata.store import TableStore, write_schema
 from lsm_core.storage import LocalFileIO
 from lsm_core.types import DataType, RowField, TypeRoot, parse
 from tests.commit.tables import EMPTY, make_store, reopen, write_append, write_kv

@@ -21,8 +21,8 @@ from lsm_core import Catalog, Schema
 from lsm_core.errors import CorruptFile, InvalidData, InvalidOption, UnsupportedFeature
 from lsm_core.files.formats import compression_of, extension_of, format_of, open_sink, open_source, thrift
 from lsm_core.files.formats.orc import unwritable
+from lsm_core.files.formats.parquet import schema_elements
 from lsm_core.files.formats.parquet_footer import parse_footer, stored_footer
-from lsm_core.files.formats.parquet_schema import schema_elements
 from lsm_core.format import DataField, ManifestEntry, TableSchema
 from lsm_core.format.avro import Container, avro_schema
 from lsm_core.format.binary_row import decode_row

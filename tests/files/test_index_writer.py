@@ -14,8 +14,7 @@ from lsm_core.errors import CorruptFile, DredgeError, InvalidOption
 from lsm_core.files.index_writer import SUFFIX, IndexWriter
 from lsm_core.format.file_index import FileIndex
 from lsm_core.metadata.indexes import file_index
-from lsm_core.metadata.schemas import write_schema
-from lsm_core.metadata.store import TableStore
+from lsm_core.metadata.store import TableStore, write_schema
 from lsm_core.read.predicate import Predicate
 from lsm_core.storage import LocalFileIO
 from lsm_core.storage.faults import FaultyFileIO, InjectedFault

@@ -13,7 +13,7 @@ import pytest
 from lsm_core.errors import CorruptFile, DredgeError
 from lsm_core.files.formats import open_sink, open_source
 from lsm_core.files.formats.parquet import ParquetSink
-from lsm_core.files.formats.parquet_usual import page_header
+from lsm_core.files.formats.thrift import page_header
 from lsm_core.options import TableOptions
 from lsm_core.storage import LocalFileIO
 from tests.maintenance.tables import keyed, rows

@@ -12,9 +12,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from lsm_core.errors import CorruptFile, UnsupportedFeature
-from lsm_core.files.formats import parquet_footer, parquet_usual, thrift
+from lsm_core.files.formats import parquet_footer, thrift
 from lsm_core.files.formats.parquet_footer import Footer, parse_footer, stored_footer
-from lsm_core.files.formats.parquet_usual import RowGroupFields, page_header
+from lsm_core.files.formats.thrift import RowGroupFields, page_header
 from tests.fuzz.footers import samples
 from tests.support.parquet_files import footer_of
 
@@ -74,7 +74,7 @@ def test_what_writers_give_is_read_by_patterns(name: str, monkeypatch: pytest.Mo
     data = files()[name]
     expected = footer_of(data)
     groups: list[Any] = []
-    read_groups = parquet_usual.row_groups
+    read_groups = thrift.row_groups
 
     def kept(*arguments: Any) -> Any:
         found = read_groups(*arguments)
@@ -120,6 +120,6 @@ def test_page_headers_of_writers_are_read_by_a_pattern() -> None:
 
 
 def test_a_pattern_takes_no_number_that_its_type_does_not_hold() -> None:
-    long = re.compile(parquet_usual._LONG + rb"\Z", re.DOTALL)
+    long = re.compile(thrift._LONG + rb"\Z", re.DOTALL)
     assert long.match(thrift.varint((1 << 63) - 1))
     assert not long.match(thrift.varint(1 << 63))

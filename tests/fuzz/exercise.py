@@ -16,9 +16,9 @@ from lsm_core.files.formats import open_source
 from lsm_core.format.file_index import FileIndex
 from lsm_core.format.manifest import table_to_entries
 from lsm_core.maintenance import apply_plan, health, plan_compaction, plan_expiry, plan_sweep
-from lsm_core.metadata import branches, consumers, manifests, schemas, snapshots, tags
+from lsm_core.metadata import branches, consumers, manifests, snapshots, tags
 from lsm_core.metadata.indexes import deletion_vectors, hash_index, read_vector
-from lsm_core.metadata.store import TableStore
+from lsm_core.metadata.store import TableStore, list_schema_ids, load_schema
 from lsm_core.read import plan_scan, to_batches
 from lsm_core.table.system import SYSTEM_TABLES
 from lsm_core.write import TableWrite
@@ -79,8 +79,8 @@ class Exercise:
     # -- probes -----------------------------------------------------------------------------------------------------
 
     def _schemas(self) -> None:
-        for number in schemas.list_schema_ids(self.files, str(self.root)):
-            assert schemas.load_schema(self.files, str(self.root), number).arrow_schema is not None
+        for number in list_schema_ids(self.files, str(self.root)):
+            assert load_schema(self.files, str(self.root), number).arrow_schema is not None
 
     def _branches(self) -> None:
         store = self.store()

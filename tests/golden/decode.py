@@ -8,11 +8,11 @@ from lsm_core.files import open_append, open_kv
 from lsm_core.format.file_index import FileIndex
 from lsm_core.format.manifest import DataFileMeta, ManifestEntry, table_to_entries
 from lsm_core.format.snapshot import Snapshot
-from lsm_core.metadata import manifests, schemas, snapshots, tags
+from lsm_core.metadata import manifests, snapshots, tags
 from lsm_core.metadata.branches import all_stores
 from lsm_core.metadata.consumers import list_consumers
 from lsm_core.metadata.indexes import deletion_vectors, hash_index, read_vector
-from lsm_core.metadata.store import TableStore
+from lsm_core.metadata.store import TableStore, list_schema_ids
 from lsm_core.read.table_versions import with_schema
 
 
@@ -20,7 +20,7 @@ def decode_everything(store: TableStore) -> int:
     """Decode every file of the table by way of the metadata that names it; the number of rows stored in data files."""
     rows: dict[str, int] = {}
     for branch in all_stores(store):
-        for number in schemas.list_schema_ids(branch.file_io, branch.root, branch.branch):
+        for number in list_schema_ids(branch.file_io, branch.root, branch.branch):
             assert branch.schema_of(number).id == number
         list_consumers(branch)
         for snapshot in [*snapshots.iterate(branch), *tags.list_tags(branch).values()]:

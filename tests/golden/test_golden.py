@@ -15,7 +15,7 @@ from lsm_core.errors import SnapshotNotFound, UnsupportedFeature
 from lsm_core.metadata import snapshots
 from lsm_core.metadata.branches import open_branch
 from lsm_core.metadata.indexes import deletion_vectors
-from lsm_core.metadata.row_tracking import tracked_schema
+from lsm_core.metadata.manifests import tracked_schema
 from lsm_core.metadata.store import BucketMode, TableStore
 from lsm_core.read import plan_scan, read_bucket_merged, to_arrow
 from lsm_core.table.system import SYSTEM_TABLES

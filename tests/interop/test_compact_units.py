@@ -16,7 +16,7 @@ import pytest
 from lsm_core import Catalog, Table
 from lsm_core.maintenance.actions.compact.unit_choice import levels_of
 from lsm_core.metadata import manifests, snapshots
-from lsm_core.metadata.tree_files import bucket_groups, tree_files
+from lsm_core.metadata.live_files import bucket_groups, tree_files
 from lsm_core.tree import (
     CompactUnit,
     DataFile,

@@ -20,7 +20,7 @@ import pytest
 
 from lsm_core import Catalog
 from lsm_core.format.schema import TableSchema
-from lsm_core.metadata.schemas import latest_schema
+from lsm_core.metadata.store import latest_schema
 from lsm_core.storage import LocalFileIO
 from lsm_core.types import DataType, TypeRoot, parse
 from tests.interop.schema_twins import RandomSteps, Step, as_change

@@ -23,8 +23,7 @@ from lsm_core.format.schema import DataField, TableSchema
 from lsm_core.format.snapshot import CommitKind, Snapshot
 from lsm_core.format.stats import EMPTY_STATS
 from lsm_core.metadata import manifests
-from lsm_core.metadata.schemas import write_schema
-from lsm_core.metadata.store import TableStore
+from lsm_core.metadata.store import TableStore, write_schema
 from lsm_core.storage import FileStatus
 from lsm_core.types import parse
 from tests.support.memory_file_io import MemoryFileIO

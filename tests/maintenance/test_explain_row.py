@@ -15,8 +15,7 @@ from lsm_core.errors import ColumnNotFound, DredgeError, InvalidFilter, Snapshot
 from lsm_core.maintenance.row_explanation.column_sources import Versions, supplies
 from lsm_core.merge import merge_function
 from lsm_core.merge.functions import PickAggregate
-from lsm_core.merge.order import merge_order
-from lsm_core.merge.rows import Piece, Rows
+from lsm_core.merge.rows import Piece, Rows, merge_order
 from lsm_core.merge.window import Merger
 from tests.maintenance.tables import NOW, catalog, keyed, rows
 from tests.merge.random_histories import random_history, to_batch

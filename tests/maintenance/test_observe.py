@@ -15,7 +15,7 @@ from lsm_core.maintenance.ledger import LedgerEntry
 from lsm_core.maintenance.score import Part, Signs, history_parts, score, score_parts
 from lsm_core.maintenance.table_ranking import need_of
 from lsm_core.metadata import manifests, snapshots
-from lsm_core.metadata.tree_files import tree_files
+from lsm_core.metadata.live_files import tree_files
 from lsm_core.options import TableOptions
 from lsm_core.storage import FaultyFileIO, LocalFileIO
 from lsm_core.table import Schema, Table

@@ -34,9 +34,8 @@ from lsm_core.maintenance import (
     verify_snapshots,
 )
 from lsm_core.metadata import manifests, snapshots
-from lsm_core.metadata.live_files import live_parts
+from lsm_core.metadata.live_files import bucket_groups, live_parts, tree_files
 from lsm_core.metadata.store import TableStore
-from lsm_core.metadata.tree_files import bucket_groups, tree_files
 from lsm_core.read import merge_read
 from lsm_core.tree import DataFile, Levels, check_levels, pick_oldest
 from tests.maintenance.tables import HOUR, NOW, catalog, content, keyed, rows, strays

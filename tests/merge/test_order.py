@@ -10,10 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lsm_core.format.schema import SEQUENCE_NUMBER, VALUE_KIND, DataField, TableSchema
-from lsm_core.merge.keys import ByteKeys
-from lsm_core.merge.order import merge_order, newest_versions
-from lsm_core.merge.rows import Piece, Rows
-from lsm_core.merge.sort_key import KeySpec
+from lsm_core.merge.keys import ByteKeys, KeySpec
+from lsm_core.merge.rows import Piece, Rows, merge_order, newest_versions
 from lsm_core.types import parse
 from tests.support.samples import examples
 

@@ -13,7 +13,8 @@ from lsm_core.format.manifest import DataFileMeta, ManifestEntry, entries_to_tab
 from lsm_core.format.schema import DataField, TableSchema
 from lsm_core.format.snapshot import CommitKind, Snapshot
 from lsm_core.format.stats import EMPTY_STATS
-from lsm_core.metadata import TableStore, manifests, schemas
+from lsm_core.metadata import TableStore, manifests
+from lsm_core.metadata.store import write_schema
 from lsm_core.storage import FileIO, LocalFileIO
 from lsm_core.types import parse
 
@@ -41,7 +42,7 @@ def make_store(
     """A table ``db.t`` with key ``k`` and value ``v`` (or ``fields``), nothing committed yet."""
     fields = fields or {"k": "BIGINT NOT NULL", "v": "DOUBLE"}
     options = {"bucket": "2", **(options or {})}
-    assert schemas.write_schema(LocalFileIO(), str(root), make_schema(fields, keys, partitions, options))
+    assert write_schema(LocalFileIO(), str(root), make_schema(fields, keys, partitions, options))
     return TableStore.open(file_io or LocalFileIO(), str(root), "db.t", FixedClock(NOW))
 
 

@@ -10,7 +10,8 @@ import pytest
 from lsm_core.clock import FileClock, FixedClock
 from lsm_core.errors import CorruptFile, InvalidData, InvalidOption, TableNotFound, UnsupportedFeature
 from lsm_core.format.binary_row import EMPTY_ROW, encode_row
-from lsm_core.metadata import TableStore, schemas
+from lsm_core.metadata import TableStore
+from lsm_core.metadata.store import write_schema
 from lsm_core.storage import LocalFileIO
 from tests.metadata.tables import NOW, make_schema, make_store
 
@@ -27,7 +28,7 @@ def test_the_newest_schema_counts_and_refresh_finds_a_newer_one(tmp_path: Path) 
     store = make_store(tmp_path)
     for number in (9, 10):  # 10 sorts before 9 as text
         newer = make_schema({"k": "BIGINT NOT NULL", "w": "INT"}, ["k"])
-        assert schemas.write_schema(store.file_io, store.root, type(newer)(**{**newer.__dict__, "id": number}))
+        assert write_schema(store.file_io, store.root, type(newer)(**{**newer.__dict__, "id": number}))
     assert store.schema.id == 0
     assert store.refresh().schema.id == 10
     assert store.schema_of(9).field_names == ("k", "w")
@@ -35,7 +36,7 @@ def test_the_newest_schema_counts_and_refresh_finds_a_newer_one(tmp_path: Path) 
 
 def test_a_schema_is_never_replaced(tmp_path: Path) -> None:
     store = make_store(tmp_path)
-    assert not schemas.write_schema(store.file_io, store.root, store.schema)
+    assert not write_schema(store.file_io, store.root, store.schema)
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"id": 0}', b"\xff\xfe"])

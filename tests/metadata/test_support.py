@@ -16,9 +16,9 @@ from lsm_core.metadata import (
     require_compactable,
     require_readable,
     require_writable,
-    schemas,
     unsupported,
 )
+from lsm_core.metadata.store import write_schema
 from lsm_core.metadata.support import require_plain_files
 from lsm_core.types import parse
 from tests.metadata.tables import entry, make_store, publish, table_of
@@ -119,9 +119,7 @@ def test_files_of_an_older_schema_are_kept_up_but_not_shown_to_plain_readers(tmp
     first = make_store(tmp_path)
     snapshot = publish(first, 1, None, table_of(entry(first, "a.parquet")))
     fields = (*first.schema.fields, DataField(2, "w", parse("INT")))
-    assert schemas.write_schema(
-        first.file_io, first.root, replace(first.schema, id=1, fields=fields, highest_field_id=2)
-    )
+    assert write_schema(first.file_io, first.root, replace(first.schema, id=1, fields=fields, highest_field_id=2))
     store = first.refresh()
     for gate in (require_readable, require_writable, require_compactable):
         gate(store)
@@ -136,7 +134,7 @@ def test_files_of_an_older_schema_are_kept_up_but_not_shown_to_plain_readers(tmp
 def test_files_of_another_format_are_refused_even_when_the_option_has_changed(tmp_path: Path) -> None:
     first = make_store(tmp_path, options={"file.format": "lance"})
     publish(first, 1, None, table_of(entry(first, "a.lance")))
-    assert schemas.write_schema(first.file_io, first.root, replace(first.schema, id=1, options={"bucket": "2"}))
+    assert write_schema(first.file_io, first.root, replace(first.schema, id=1, options={"bucket": "2"}))
     _refuses(require_readable, first.refresh(), "file format 'lance'")
     publish(first, 2, None, table_of())
     require_readable(first.refresh())

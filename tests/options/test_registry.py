@@ -10,7 +10,7 @@ import pytest
 from lsm_core.errors import InvalidOption
 from lsm_core.options import ALIASES, REGISTRY, Effect, Key, TableOptions, canonical, not_acted_on
 from lsm_core.options.keys import ENUMS, RANGES
-from lsm_core.options.registry import find_key, parse_value
+from lsm_core.options.table_options import find_key, parse_value
 
 SPEC = Path(__file__).parents[3] / "shared/spec/features.md"
 TABLE = Path(__file__).parents[1] / "data/options/appendix_a.tsv"

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from lsm_core.errors import InvalidOption
 from lsm_core.options import duration, memory_size
-from lsm_core.options.units import whole_number
+from lsm_core.options.table_options import whole_number
 
 HOUR = 3_600_000
 

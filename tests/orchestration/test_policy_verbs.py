@@ -17,7 +17,7 @@ from jsonschema import Draft202012Validator
 from lsm_core import Catalog
 from lsm_core.cli.app import run
 from lsm_core.format.snapshot import CommitKind, Snapshot
-from lsm_core.options.changing import check_change
+from lsm_core.options.table_options import check_change
 from lsm_core.sql.acting import Session, act
 from lsm_core.sql.parsing import parse_statement
 from orchestration.verbs.policies import explain_values, schema_text

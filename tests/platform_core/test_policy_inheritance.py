@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from lsm_core.options import TableOptions
 from lsm_core.options.keys import Effect
-from lsm_core.options.registry import REGISTRY, parse_value
+from lsm_core.options.table_options import REGISTRY, parse_value
 from platform_core.policies import Policy
 from platform_core.policies.partition_age import partition_age_ms
 from platform_core.policies.policy import DAY_MS

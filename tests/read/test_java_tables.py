@@ -89,7 +89,7 @@ def test_vectors_are_applied_where_rows_are_merged_too(tmp_path: Path) -> None:
     """The same vectors, read through the merge as a table without the option would: nothing deleted comes back."""
     from lsm_core.format.manifest import table_to_entries
     from lsm_core.metadata.indexes import deletion_vectors
-    from lsm_core.metadata.tree_files import bucket_groups
+    from lsm_core.metadata.live_files import bucket_groups
     from lsm_core.read import read_bucket_merged
 
     store = open_table("dv_pk", tmp_path)

@@ -21,8 +21,7 @@ from lsm_core.compact import run_bucket_task
 from lsm_core.format.manifest import table_to_entries
 from lsm_core.format.schema import DataField
 from lsm_core.metadata import manifests, snapshots
-from lsm_core.metadata.schemas import write_schema
-from lsm_core.metadata.store import TableStore
+from lsm_core.metadata.store import TableStore, write_schema
 from lsm_core.read import parse_filter, plan_scan, to_arrow
 from lsm_core.read.prune.file_pruning import keeps_order
 from lsm_core.types import parse

@@ -18,8 +18,7 @@ from lsm_core.format.schema import DataField
 from lsm_core.format.snapshot import CommitKind
 from lsm_core.metadata import snapshots, tags
 from lsm_core.metadata.branches import open_branch
-from lsm_core.metadata.schemas import write_schema
-from lsm_core.metadata.store import TableStore
+from lsm_core.metadata.store import TableStore, write_schema
 from lsm_core.types import parse
 from tests.support.stores import make_store, write
 

@@ -14,10 +14,9 @@ from lsm_core.format.manifest import DataFileMeta, table_to_entries
 from lsm_core.format.schema import DataField, TableSchema
 from lsm_core.metadata import indexes, snapshots
 from lsm_core.metadata.indexes import vector_files
+from lsm_core.metadata.live_files import bucket_groups
 from lsm_core.metadata.manifests import delta_entries, live_entries
-from lsm_core.metadata.schemas import write_schema
-from lsm_core.metadata.store import TableStore
-from lsm_core.metadata.tree_files import bucket_groups
+from lsm_core.metadata.store import TableStore, write_schema
 from lsm_core.read import plan_scan, to_arrow
 from lsm_core.read.inputs import as_tree
 from lsm_core.storage import LocalFileIO

@@ -17,8 +17,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lsm_core.types import DataType, TypeRoot, parse, to_arrow
+from lsm_core.types.arrow import same_values
 from lsm_core.types.casts import CastError, cast_values, castable
-from lsm_core.types.nesting import same_values
 from tests.types.java_values import array_of, java_text, our_text
 
 STRING = parse("STRING")

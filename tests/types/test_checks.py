@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lsm_core.types import DataType, parse, to_arrow
-from lsm_core.types.checks import find_misfit
-from lsm_core.types.nesting import compact, refit
+from lsm_core.types.arrow import compact, find_misfit, refit
 from tests.files.nested_evolution import _types, values_of
 
 ROW = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 
 from lsm_core.types import parse, to_arrow
-from lsm_core.types.padding import holds_char, unpadded
+from lsm_core.types.arrow import holds_char, unpadded
 
 
 def test_full_length_values_lose_their_spaces_and_plain_texts_keep_them() -> None:

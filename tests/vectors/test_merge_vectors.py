@@ -28,8 +28,7 @@ from lsm_core.merge.functions import (
     GroupError,
     aggregate_function,
 )
-from lsm_core.merge.order import merge_order
-from lsm_core.merge.rows import Piece, Rows
+from lsm_core.merge.rows import Piece, Rows, merge_order
 from lsm_core.options import TableOptions
 from lsm_core.types import kinds_from_text, kinds_to_text, parse
 from tests.vectors.cases import Case, cases, require_known

@@ -1,11 +1,11 @@
-"""Bounds and null counts of columns, gathered while they are written.
+"""Columns by leaves: bounds and null counts gathered while they are written, and values that a format cannot store.
 
-This serves formats whose footer does not have them as in Java.
+This serves formats whose footer does not have the bounds as in Java.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -76,3 +76,45 @@ def _has_order(kind: pa.DataType) -> bool:
         or pa.types.is_large_binary(kind)
         or pa.types.is_fixed_size_binary(kind)
     )
+
+
+FieldRule = Callable[[pa.Field], pa.Field]
+
+
+def map_field(field: pa.Field, rule: FieldRule) -> pa.Field:
+    """Return ``field`` with ``rule`` applied to it and to every nested field, the inner ones first."""
+    kind = field.type
+    if pa.types.is_struct(kind):
+        kind = pa.struct([map_field(kind.field(i), rule) for i in range(kind.num_fields)])
+    elif pa.types.is_map(kind):
+        kind = pa.map_(map_field(kind.key_field, rule), map_field(kind.item_field, rule))
+    elif pa.types.is_list(kind):
+        kind = pa.list_(map_field(kind.value_field, rule))
+    return rule(field.with_type(kind))
+
+
+def leaf_types(kind: pa.DataType) -> Iterator[pa.DataType]:
+    """Yield the types of all values that are not nested."""
+    if pa.types.is_map(kind):
+        yield from leaf_types(kind.key_type)
+        yield from leaf_types(kind.item_type)
+    elif pa.types.is_nested(kind):
+        for i in range(kind.num_fields):
+            yield from leaf_types(kind.field(i).type)
+    else:
+        yield kind
+
+
+def leaf_arrays(array: pa.Array) -> Iterator[pa.Array]:
+    """Yield the columns of values inside ``array`` that are not nested; values under a null are left out."""
+    if pa.types.is_struct(array.type):
+        for child in array.flatten():
+            yield from leaf_arrays(child)
+    elif pa.types.is_map(array.type):
+        # A sliced map keeps the entries of the whole map: the cast removes the others and those under nulls.
+        entries = array.cast(pa.list_(pa.struct([array.type.key_field, array.type.item_field])))
+        yield from leaf_arrays(entries)
+    elif pa.types.is_list(array.type):
+        yield from leaf_arrays(pc.list_flatten(array))
+    else:
+        yield array

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from lsm_core.arrays import numpy_array
 from lsm_core.errors import CorruptFile, InvalidData, InvalidOption, UnsupportedFeature
-from lsm_core.files.formats.gather import ValueGatherer
+from lsm_core.files.formats.gather import ValueGatherer, leaf_arrays, leaf_types, map_field
 from lsm_core.files.formats.guard import (
     TailOutput,
     check_rows,
@@ -29,13 +29,12 @@ from lsm_core.files.formats.guard import (
     quietly_abort,
     quietly_close,
 )
-from lsm_core.files.formats.leaves import leaf_arrays, leaf_types, map_field
 from lsm_core.files.formats.orc_footer import BATCH_BYTES, decoded_sizes
 from lsm_core.files.formats.protocol import FileFormat, WholeFileSource
 from lsm_core.format.stats import ColumnValues
 from lsm_core.options import TableOptions
 from lsm_core.storage import FileIO, Kept
-from lsm_core.types.nesting import refit_table
+from lsm_core.types.arrow import refit_table
 
 STRIPE_SIZE: Final = 16 * 1024 * 1024
 """Encoded bytes of a stripe: the bytes that a writer buffers, and about the bytes that a reader holds."""

@@ -17,8 +17,7 @@ import pyarrow.compute as pc
 from lsm_core.arrays import arrow_array
 from lsm_core.errors import CorruptFile, UnsupportedFeature
 from lsm_core.files.formats import thrift
-from lsm_core.files.formats.parquet_usual import ChunkFields, RowGroupFields, row_groups
-from lsm_core.files.formats.thrift import Struct
+from lsm_core.files.formats.thrift import ChunkFields, RowGroupFields, Struct, row_groups
 from lsm_core.format.stats import ColumnStats
 
 BOOLEAN, INT32, INT64, INT96, FLOAT, DOUBLE, BYTE_ARRAY, FIXED_LEN_BYTE_ARRAY = range(8)

@@ -1,11 +1,12 @@
-"""Number of rows of a Parquet file that fit into memory at a time.
-
-It comes from page headers, before anything large is decompressed.
+"""Decoding of Parquet pages in bounded memory: the number of rows of a file that fit into memory at a time.
 
 A few bytes of a file can decode to gigabytes: a page that compresses ten thousandfold, a long text of a dictionary that
 a run of one number repeats a million times, texts with a long common prefix, one list of a billion equal elements. The
-counts in the footer are not needed: page headers show the memory that a reader needs. Batches are cut so that one fits,
-and values that fit nowhere are rejected.
+counts in the footer are not needed: page headers show the memory that a reader needs, before anything large is
+decompressed. Batches are cut so that one fits, and values that fit nowhere are rejected.
+
+Arrow's decoder is used without `pyarrow.parquet`, which imports file systems, with SSL and the libraries of four
+clouds: 9 MiB and a tenth of the time of importing Arrow. Files are read through `lsm_core.storage` here.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+from pyarrow._parquet import FileMetaData, ParquetReader
 
 from lsm_core.arrays import value_offsets
 from lsm_core.errors import CorruptFile, ValueTooLarge
@@ -30,10 +32,61 @@ from lsm_core.files.formats.parquet_footer import (
     Footer,
     Leaf,
 )
-from lsm_core.files.formats.parquet_reader import iter_batches, open_reader
-from lsm_core.files.formats.parquet_usual import page_header
-from lsm_core.files.formats.thrift import Struct
+from lsm_core.files.formats.thrift import Struct, page_header
 from lsm_core.types.dictionaries import longest_value
+
+
+def open_reader(
+    source: pa.NativeFile,
+    *,
+    metadata: FileMetaData | None = None,
+    dictionaries: Sequence[str] = (),
+    buffer_size: int = 0,
+) -> Any:
+    """Return Arrow's reader of ``source``, as `pyarrow.parquet.ParquetFile` opens it.
+
+    Its `metadata` and `schema_arrow` describe the file.
+
+    Args:
+        source: the file.
+        metadata: the footer, if already read.
+        dictionaries: text columns to return as Arrow dictionaries.
+        buffer_size: bytes of a column chunk that are read at a time; 0 for all.
+
+    Raises:
+        pyarrow.ArrowException: the file is not valid.
+        OSError: the file cannot be read.
+    """
+    reader = ParquetReader()
+    reader.open(
+        source,
+        metadata=metadata,
+        read_dictionary=list(dictionaries) or None,
+        buffer_size=buffer_size,
+        pre_buffer=False,
+        page_checksum_verification=True,  # for pages that have one, as Java's do
+        arrow_extensions_enabled=True,
+    )
+    return reader
+
+
+def iter_batches(
+    reader: Any, rows: int, groups: Sequence[int] | None = None, leaves: Sequence[int] | None = None
+) -> Iterator[pa.RecordBatch]:
+    """Yield decoded batches of a file, on the calling thread.
+
+    Args:
+        reader: Arrow's reader.
+        rows: largest number of rows of a batch.
+        groups: row groups to read; None for all.
+        leaves: indexes of leaf columns; None for all.
+    """
+    chosen = range(reader.metadata.num_row_groups) if groups is None else groups
+    batches: Iterator[pa.RecordBatch] = reader.iter_batches(
+        rows, row_groups=chosen, column_indices=None if leaves is None else list(leaves), use_threads=False
+    )
+    return batches
+
 
 LARGEST_VALUE: Final = 64 << 20
 """Largest bytes of a value that is read into memory; writers reject larger ones too."""

@@ -34,8 +34,8 @@ from lsm_core.maintenance.action import (
     PlanItem,
     size_text,
 )
-from lsm_core.merge.comparable import flat
 from lsm_core.merge.digest import value_hashes
+from lsm_core.merge.keys import flat
 from lsm_core.metadata import manifests, snapshots
 from lsm_core.metadata.store import TableStore
 from lsm_core.metadata.support import require_readable, require_writable

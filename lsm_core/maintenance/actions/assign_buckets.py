@@ -41,10 +41,10 @@ from lsm_core.maintenance.action import (
 from lsm_core.maintenance.actions.compact.unit_choice import bucket_task
 from lsm_core.maintenance.actions.undo.replaced_files import undone_by
 from lsm_core.maintenance.verify import ReferenceJudge
-from lsm_core.metadata import manifests, snapshots, support
+from lsm_core.metadata import manifests, snapshots
+from lsm_core.metadata.live_files import bucket_groups
 from lsm_core.metadata.store import POSTPONE_BUCKET, BucketMode, TableStore
-from lsm_core.metadata.support import require_compactable
-from lsm_core.metadata.tree_files import bucket_groups
+from lsm_core.metadata.support import require_compactable, require_current
 from lsm_core.write.background import Compactor
 from lsm_core.write.postpone import in_order
 from lsm_core.write.table_write import StoredRows
@@ -229,7 +229,7 @@ def live_files(store: TableStore, item: AssignItem) -> tuple[DataFileMeta, ...]:
     if snapshot is None:
         raise PlanStale(f"{where} is empty now", store.name)
     entries = manifests.live_entries(store, snapshot, partitions=[item.partition])
-    support.require_current(store, entries, "assigning buckets")
+    require_current(store, entries, "assigning buckets")
     counts = pc.unique(
         entries.filter(pc.greater_equal(entries.column("bucket"), 0)).column("total_buckets")
     ).to_pylist()

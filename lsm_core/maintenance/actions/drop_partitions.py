@@ -24,9 +24,9 @@ from lsm_core.maintenance.action import (
     size_text,
 )
 from lsm_core.metadata import snapshots
+from lsm_core.metadata.live_files import totals
 from lsm_core.metadata.store import POSTPONE_BUCKET, TableStore
 from lsm_core.metadata.support import require_writable
-from lsm_core.metadata.totals import totals
 
 _Counts = tuple[int, int, int]
 

@@ -32,9 +32,9 @@ from lsm_core.maintenance.action import (
     size_text,
 )
 from lsm_core.metadata import snapshots
+from lsm_core.metadata.live_files import NEWEST, totals
 from lsm_core.metadata.store import POSTPONE_BUCKET, TableStore
 from lsm_core.metadata.support import require_writable
-from lsm_core.metadata.totals import NEWEST, totals
 from lsm_core.options import whole_number
 
 _STRATEGY: Final = "partition.expiration-strategy"

@@ -25,8 +25,8 @@ from lsm_core.maintenance.deletions import TrashReport, split_used, under_lock
 from lsm_core.maintenance.snapshot_exchange import COVER_PROPERTY, built_upon, cover_of
 from lsm_core.maintenance.trash import FORWARDED, DeleteItem, TrashRecord, read_trash, write_record
 from lsm_core.maintenance.used_files import Lineage, split_at_gaps
-from lsm_core.metadata import branches, changelogs, hints, schemas, snapshots, tags
-from lsm_core.metadata.store import TableStore
+from lsm_core.metadata import branches, changelogs, snapshots, tags
+from lsm_core.metadata.store import TableStore, list_schema_ids
 
 
 @dataclass(frozen=True)
@@ -226,7 +226,7 @@ def _require_no_cover(store: TableStore) -> None:
 
 
 def _schemas(store: TableStore, since: int) -> list[int]:
-    return [number for number in schemas.list_schema_ids(store.file_io, store.root, store.branch) if number >= since]
+    return [number for number in list_schema_ids(store.file_io, store.root, store.branch) if number >= since]
 
 
 def _name(store: TableStore, path: str) -> str:
@@ -415,7 +415,7 @@ def _exchange_snapshots(store: TableStore, removed: set[int], new: Mapping[int, 
     def stand_in(number: int) -> bytes:
         return replace(cover_of(store, to_come, number, _STANDS_IN, ""), time_millis=to_come.time_millis).to_json()
 
-    io.delete(f"{store.snapshot_dir}/{hints.LATEST}")  # Java believes it as long as the next snapshot is not there
+    io.delete(f"{store.snapshot_dir}/{snapshots.LATEST}")  # Java believes it as long as the next snapshot is not there
     on_top = sorted(number for number in new if number > newest)
     for number in on_top:
         _create(store, number, new[number] if number == last else stand_in(number))

@@ -30,9 +30,9 @@ from lsm_core.maintenance.actions.expire_changelogs import (
 from lsm_core.maintenance.actions.expire_snapshots import apply_expiry, plan_expiry
 from lsm_core.maintenance.deletions import require_main
 from lsm_core.metadata import branches, changelogs, consumers, snapshots, tags
+from lsm_core.metadata.live_files import totals
 from lsm_core.metadata.store import TableStore
 from lsm_core.metadata.support import require_writable
-from lsm_core.metadata.totals import totals
 
 _ALL = 2**31 - 1
 

@@ -39,11 +39,11 @@ from lsm_core.maintenance.action import (
     Runner,
 )
 from lsm_core.merge import Digest
-from lsm_core.metadata import manifests, snapshots, support
+from lsm_core.metadata import manifests, snapshots
 from lsm_core.metadata.indexes import require_in_place, vector_files
+from lsm_core.metadata.live_files import bucket_groups
 from lsm_core.metadata.store import TableStore
-from lsm_core.metadata.support import require_compactable, require_declared_places
-from lsm_core.metadata.tree_files import bucket_groups
+from lsm_core.metadata.support import require_compactable, require_current, require_declared_places
 from lsm_core.options import whole_number
 from lsm_core.progress import advance, stage
 from lsm_core.read import Split, read_bucket_merged
@@ -290,7 +290,7 @@ def live_buckets(store: TableStore, item: RewriteItem) -> list[Bucket]:
     if snapshot is None:
         raise PlanStale(f"{where} is empty now", store.name)
     entries = manifests.live_entries(store, snapshot, partitions=[item.partition])
-    support.require_current(store, entries, "rescaling it")
+    require_current(store, entries, "rescaling it")
     require_in_place(store, snapshot, entries)
     vectors = vector_files(store, snapshot, [item.partition])
     buckets = [

@@ -43,10 +43,10 @@ from lsm_core.maintenance.actions.undo.replaced_files import Place, ReplacedFile
 from lsm_core.maintenance.actions.undo.undoing import COUNTS, ReturnReport, UndoItem, put_back_counts, put_files_back
 from lsm_core.metadata import manifests, snapshots, tags
 from lsm_core.metadata.indexes import deletion_files, vector_files
-from lsm_core.metadata.row_tracking import tracks_rows
+from lsm_core.metadata.live_files import bucket_groups
+from lsm_core.metadata.manifests import tracks_rows
 from lsm_core.metadata.store import BucketMode, TableStore
 from lsm_core.metadata.support import require_compactable
-from lsm_core.metadata.tree_files import bucket_groups
 
 AS_LATEST_PROPERTY: Final = "dredge.as-latest"
 """Snapshot property: id of the older snapshot whose content it has."""

@@ -24,9 +24,8 @@ from lsm_core.maintenance.checks.outcome import CheckLimits, Question
 from lsm_core.maintenance.reference.sampling import Place, Sample
 from lsm_core.metadata import manifests, snapshots
 from lsm_core.metadata.indexes import DeletionFile, deletion_vectors, require_in_place
-from lsm_core.metadata.live_files import live_parts
+from lsm_core.metadata.live_files import bucket_groups, live_parts
 from lsm_core.metadata.store import BucketMode, TableStore
-from lsm_core.metadata.tree_files import bucket_groups
 from lsm_core.read import plan_scan, read_split
 from lsm_core.read.inputs import as_tree
 from lsm_core.read.key_range import KeyBounds, KeyRange

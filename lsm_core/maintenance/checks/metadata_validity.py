@@ -14,8 +14,8 @@ from lsm_core.maintenance.action import bucket_name
 from lsm_core.maintenance.checks.outcome import CheckReport, Question
 from lsm_core.metadata import manifests, snapshots
 from lsm_core.metadata.indexes import deletion_vectors, read_vector, require_in_place
+from lsm_core.metadata.live_files import bucket_groups, tree_files
 from lsm_core.metadata.store import TableStore
-from lsm_core.metadata.tree_files import bucket_groups, tree_files
 from lsm_core.tree import find_violations
 
 

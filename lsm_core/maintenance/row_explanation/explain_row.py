@@ -21,8 +21,7 @@ from lsm_core.maintenance.row_explanation.stored_versions import (
 )
 from lsm_core.merge import FoldFunction, MergeFunction, merge_function
 from lsm_core.merge.engines.expire_rows import RowExpiry
-from lsm_core.merge.order import merge_order
-from lsm_core.merge.rows import Piece, Rows
+from lsm_core.merge.rows import Piece, Rows, merge_order
 from lsm_core.merge.window import Merger
 from lsm_core.metadata.store import TableStore
 from lsm_core.metadata.support import require_readable

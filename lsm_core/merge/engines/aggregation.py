@@ -14,7 +14,6 @@ import pyarrow.compute as pc
 
 from lsm_core.arrays import arrow_array, offsets_from
 from lsm_core.format.schema import TableSchema
-from lsm_core.merge.comparable import Ints, Mask
 from lsm_core.merge.engines.errors import named_error
 from lsm_core.merge.engines.fold import DELETE, INSERT, NO_ROW, FoldInput, FoldOutput, GroupRows, ResultColumns, finish
 from lsm_core.merge.functions import (
@@ -30,7 +29,7 @@ from lsm_core.merge.functions import (
     takes_newest,
 )
 from lsm_core.merge.functions.base import Operations
-from lsm_core.merge.sort_key import KeySpec
+from lsm_core.merge.keys import Ints, KeySpec, Mask
 
 DEFAULT_FUNCTION: Final = "last_non_null_value"
 _FUNCTION: Final = "aggregate-function"

@@ -12,10 +12,8 @@ from typing import ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from lsm_core.merge.comparable import Ints
-from lsm_core.merge.order import Groups
-from lsm_core.merge.rows import retracts
-from lsm_core.merge.sort_key import KeySpec
+from lsm_core.merge.keys import Ints, KeySpec
+from lsm_core.merge.rows import Groups, retracts
 
 
 @dataclass(frozen=True)

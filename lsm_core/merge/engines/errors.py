@@ -8,7 +8,7 @@ from lsm_core.errors import ArithmeticOverflow, DredgeError, InvalidData, Retrac
 from lsm_core.merge.engines.fold import FoldInput, GroupRows
 from lsm_core.merge.functions import GroupError
 from lsm_core.merge.functions.base import OVERFLOW, RETRACT_REFUSED
-from lsm_core.merge.sort_key import KeySpec
+from lsm_core.merge.keys import KeySpec
 
 
 def key_of(window: FoldInput, inputs: GroupRows, group: int, spec: KeySpec) -> dict[str, Any]:

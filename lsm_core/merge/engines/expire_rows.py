@@ -18,7 +18,7 @@ import pyarrow as pa
 from lsm_core.arrays import valid_mask
 from lsm_core.errors import InvalidOption
 from lsm_core.format.schema import TableSchema
-from lsm_core.merge.comparable import (
+from lsm_core.merge.keys import (
     Mask,
     numbers,
 )

@@ -13,10 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from lsm_core.errors import RetractNotSupported
-from lsm_core.merge.comparable import Ints
-from lsm_core.merge.order import Groups
-from lsm_core.merge.rows import retracts
-from lsm_core.merge.sort_key import KeySpec
+from lsm_core.merge.keys import Ints, KeySpec
+from lsm_core.merge.rows import Groups, retracts
 
 REFUSAL: Final = "first-row does not take -U or -D; 'ignore-delete' = 'true' lets it ignore them"
 

@@ -18,12 +18,8 @@ import pyarrow.compute as pc
 
 from lsm_core.arrays import arrow_array, numpy_array, offsets_from, slice_places, valid_mask, values_of
 from lsm_core.format.schema import VALUE_KIND
-from lsm_core.merge.comparable import (
-    Ints,
-    Mask,
-)
-from lsm_core.merge.order import Groups
-from lsm_core.merge.rows import OUTPUT_ROWS, Piece, Rows
+from lsm_core.merge.keys import Ints, Mask
+from lsm_core.merge.rows import OUTPUT_ROWS, Groups, Piece, Rows
 
 NO_ROW: Final = -1
 INSERT: Final = 0

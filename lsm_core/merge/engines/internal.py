@@ -14,8 +14,8 @@ import numpy as np
 from lsm_core.arrays import arrow_array
 from lsm_core.format.schema import KEY_PREFIX, LEVEL, SEQUENCE_NUMBER, VALUE_KIND
 from lsm_core.merge.engines.fold import FoldInput, FoldOutput, OpenState
+from lsm_core.merge.keys import KeySpec
 from lsm_core.merge.rows import Piece, emit
-from lsm_core.merge.sort_key import KeySpec
 
 _NOT_VALUES = frozenset({SEQUENCE_NUMBER, VALUE_KIND, LEVEL})
 

@@ -18,7 +18,6 @@ import pyarrow.compute as pc
 
 from lsm_core.errors import InvalidData, RetractNotSupported
 from lsm_core.format.schema import KEY_PREFIX, LEVEL, SEQUENCE_NUMBER, VALUE_KIND
-from lsm_core.merge.comparable import Mask
 from lsm_core.merge.engines.errors import key_of, named_error
 from lsm_core.merge.engines.fold import (
     DELETE,
@@ -39,7 +38,7 @@ from lsm_core.merge.engines.sequence_group import (
     newest_of_inserts,
 )
 from lsm_core.merge.functions import AGG, LATE, RETRACT, SKIP, Accumulators, AggregateFunction, GroupError
-from lsm_core.merge.sort_key import KeySpec
+from lsm_core.merge.keys import KeySpec, Mask
 
 REFUSAL: Final = (
     "partial-update does not take -U or -D; "

@@ -20,13 +20,13 @@ import pyarrow.compute as pc
 from lsm_core.arrays import numpy_array
 from lsm_core.errors import InvalidData, RetractNotSupported
 from lsm_core.format.schema import TableSchema
-from lsm_core.merge.comparable import Mask
 from lsm_core.merge.engines import first_row, partial_update
 from lsm_core.merge.engines.aggregation import Aggregation
 from lsm_core.merge.engines.first_row import FirstRow
 from lsm_core.merge.engines.partial_update import PartialUpdate
 from lsm_core.merge.function import MergeFunction
 from lsm_core.merge.functions.one_by_one import OneByOne
+from lsm_core.merge.keys import Mask
 from lsm_core.types import RowKind, is_retract
 
 

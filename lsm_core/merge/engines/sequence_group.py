@@ -16,14 +16,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lsm_core.arrays import valid_mask
-from lsm_core.merge.comparable import (
+from lsm_core.merge.engines.fold import DELETE, NO_ROW, FoldInput, GroupRows
+from lsm_core.merge.functions.elements import dense
+from lsm_core.merge.keys import (
     Ints,
     Mask,
     numbers,
+    order_parts,
 )
-from lsm_core.merge.engines.fold import DELETE, NO_ROW, FoldInput, GroupRows
-from lsm_core.merge.functions.elements import dense
-from lsm_core.merge.keys import order_parts
 
 _LOWEST: Final = np.iinfo(np.int64).min
 _MOST_LOOKBACKS: Final = 6

@@ -12,7 +12,7 @@ from lsm_core.merge.engines.aggregation import Aggregation, functions_of
 from lsm_core.merge.engines.partial_update import PartialUpdate
 from lsm_core.merge.engines.sequence_group import SequenceGroup
 from lsm_core.merge.functions import AggregateFunction, aggregate_function
-from lsm_core.merge.sort_key import KeySpec
+from lsm_core.merge.keys import KeySpec
 from lsm_core.options import TableOptions
 
 _GROUP: Final = re.compile(r"fields\.(.+)\.sequence-group")

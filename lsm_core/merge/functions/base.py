@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from lsm_core.arrays import arrow_array, numpy_array, offsets_from, valid_mask
 from lsm_core.errors import InvalidOption
-from lsm_core.merge.comparable import (
+from lsm_core.merge.keys import (
     Ints,
     Mask,
 )

@@ -19,12 +19,6 @@ import pyarrow as pa
 
 from lsm_core.arrays import valid_mask
 from lsm_core.errors import InvalidOption
-from lsm_core.merge.comparable import (
-    Ints,
-    Mask,
-    float_order,
-    numbers,
-)
 from lsm_core.merge.functions.base import (
     AGG,
     LATE,
@@ -36,7 +30,13 @@ from lsm_core.merge.functions.base import (
     Operations,
     steps,
 )
-from lsm_core.merge.keys import order_parts
+from lsm_core.merge.keys import (
+    Ints,
+    Mask,
+    float_order,
+    numbers,
+    order_parts,
+)
 from lsm_core.types import DataType, TypeRoot
 
 NULL: Final = -1

@@ -13,12 +13,12 @@ import pyarrow.compute as pc
 
 from lsm_core.arrays import offsets_from, valid_mask
 from lsm_core.errors import InvalidOption
-from lsm_core.merge.comparable import (
+from lsm_core.merge.functions.base import AggregateFunction, FieldOptions
+from lsm_core.merge.functions.elements import Chains, Flat, ListFold, _valid, codes, flatten_lists, rebuild_lists
+from lsm_core.merge.keys import (
     Ints,
     Mask,
 )
-from lsm_core.merge.functions.base import AggregateFunction, FieldOptions
-from lsm_core.merge.functions.elements import Chains, Flat, ListFold, _valid, codes, flatten_lists, rebuild_lists
 from lsm_core.options import PaimonVersion
 from lsm_core.types import DataType, TypeRoot
 from lsm_core.types.data_type import MAX_LENGTH

@@ -11,12 +11,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lsm_core.arrays import offsets_from, places_within, slice_places, valid_mask
-from lsm_core.merge.comparable import (
+from lsm_core.merge.functions.base import AGG, LATE, RETRACT, Accumulators, AggregateFunction, Folding
+from lsm_core.merge.keys import (
     Ints,
     Mask,
+    order_parts,
 )
-from lsm_core.merge.functions.base import AGG, LATE, RETRACT, Accumulators, AggregateFunction, Folding
-from lsm_core.merge.keys import order_parts
 
 
 @dataclass(frozen=True, eq=False)

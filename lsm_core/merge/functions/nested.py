@@ -14,11 +14,10 @@ import pyarrow.compute as pc
 
 from lsm_core.arrays import offsets_from, slice_places
 from lsm_core.errors import InvalidOption
-from lsm_core.merge.comparable import Ints, Mask
 from lsm_core.merge.functions.base import INVALID, AggregateFunction, FieldOptions, GroupError
 from lsm_core.merge.functions.collection import Collect, _all_null
 from lsm_core.merge.functions.elements import Chains, Flat, ListFold, _valid, codes, dense, flatten_lists, rebuild_lists
-from lsm_core.merge.keys import order_parts
+from lsm_core.merge.keys import Ints, Mask, order_parts
 from lsm_core.options import PaimonVersion
 from lsm_core.types import DataType, TypeRoot
 

@@ -19,10 +19,6 @@ import pyarrow as pa
 
 from lsm_core.arrays import arrow_array, arrow_scalar, numpy_array, offsets_from, valid_mask, values_of
 from lsm_core.errors import InvalidOption
-from lsm_core.merge.comparable import (
-    Ints,
-    Mask,
-)
 from lsm_core.merge.functions.base import (
     INVALID,
     OVERFLOW,
@@ -33,6 +29,10 @@ from lsm_core.merge.functions.base import (
     Folding,
     GroupError,
     steps,
+)
+from lsm_core.merge.keys import (
+    Ints,
+    Mask,
 )
 from lsm_core.types import DataType, TypeRoot
 

@@ -23,8 +23,8 @@ from lsm_core.format.manifest import DataFileMeta, table_to_entries
 from lsm_core.format.schema import VALUE_KIND
 from lsm_core.merge.digest import value_hashes
 from lsm_core.metadata.indexes import DeletionFile, read_vector
+from lsm_core.metadata.live_files import bucket_groups
 from lsm_core.metadata.store import BucketMode, TableStore
-from lsm_core.metadata.tree_files import bucket_groups
 from lsm_core.read.merge_read import read_bucket_merged
 from lsm_core.read.predicate import Predicate, parse_filter
 from lsm_core.read.prune import prune_buckets, prune_files, prune_partitions

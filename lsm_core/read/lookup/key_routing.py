@@ -18,14 +18,14 @@ from lsm_core.format.hashing import bucket_of
 from lsm_core.format.manifest import ENTRY_SCHEMA, DataFileMeta, table_to_entries
 from lsm_core.format.snapshot import Snapshot
 from lsm_core.merge import ByteKeys, IntKeys, NormalisedKeys, normalise_keys
-from lsm_core.merge.comparable import Ints, Mask, flat
+from lsm_core.merge.keys import Ints, Mask, flat
 from lsm_core.metadata.indexes import DeletionFile, deletion_vectors, require_in_place
+from lsm_core.metadata.live_files import bucket_groups
 from lsm_core.metadata.manifests import live_entries
 from lsm_core.metadata.store import TableStore
-from lsm_core.metadata.tree_files import bucket_groups
 from lsm_core.read.compacted import compacted_only
 from lsm_core.read.scan import visible
-from lsm_core.types.checks import one_nan
+from lsm_core.types.arrow import one_nan
 
 _WORD = 8
 

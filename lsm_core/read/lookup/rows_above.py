@@ -25,7 +25,7 @@ from lsm_core.format.binary_row import decode_rows
 from lsm_core.format.manifest import DataFileMeta
 from lsm_core.format.schema import key_names
 from lsm_core.merge import KeySpec, NormalisedKeys, normalise_keys
-from lsm_core.merge.comparable import Ints
+from lsm_core.merge.keys import Ints
 from lsm_core.metadata.indexes import DeletionFile, read_vector
 from lsm_core.metadata.store import TableStore
 from lsm_core.read.lookup.key_routing import SortedKeys, lower_bound, places_of, upper_bound

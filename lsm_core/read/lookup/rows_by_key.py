@@ -21,7 +21,7 @@ from lsm_core.format.manifest import DataFileMeta
 from lsm_core.format.schema import key_name
 from lsm_core.format.snapshot import Snapshot
 from lsm_core.merge import KeySpec, NormalisedKeys, normalise_keys
-from lsm_core.merge.comparable import Ints
+from lsm_core.merge.keys import Ints
 from lsm_core.metadata.indexes import file_index
 from lsm_core.metadata.store import TableStore
 from lsm_core.metadata.support import require_readable
@@ -38,7 +38,7 @@ from lsm_core.read.lookup.key_routing import (
 from lsm_core.read.merge_read import Merging
 from lsm_core.read.scan import chosen_columns
 from lsm_core.read.table_versions import require_same_columns, resolve
-from lsm_core.types.nesting import refit
+from lsm_core.types.arrow import refit
 
 _GATHERED_ROWS: Final = 16_384
 """Hits that are returned together, unless the caller's batches are smaller."""

@@ -12,8 +12,8 @@ import pyarrow as pa
 from lsm_core.format.partitions import partition_specs
 from lsm_core.format.schema import TableSchema
 from lsm_core.metadata import snapshots
+from lsm_core.metadata.live_files import totals
 from lsm_core.metadata.store import TableStore
-from lsm_core.metadata.totals import totals
 from lsm_core.options import mask_secrets
 from lsm_core.table.system.view import of_columns, table_schema
 

@@ -17,8 +17,8 @@ from lsm_core.arrays import one_array
 from lsm_core.format.binary_row import decode_rows
 from lsm_core.format.schema import TableSchema
 from lsm_core.metadata import manifests
+from lsm_core.metadata.live_files import NEWEST, totals
 from lsm_core.metadata.store import POSTPONE_BUCKET, TableStore
-from lsm_core.metadata.totals import NEWEST, totals
 from lsm_core.read.predicate import Predicate, parse_filter
 from lsm_core.table.system.entry_texts import cast_text, key_texts, partition_texts, paths, row_texts, stats_texts
 from lsm_core.table.system.view import Version, View, Wanted, of_columns, table_schema

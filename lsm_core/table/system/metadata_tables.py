@@ -13,8 +13,9 @@ from typing import Any, Final
 import pyarrow as pa
 
 from lsm_core.format.json_text import pretty
-from lsm_core.metadata import branches, consumers, schemas, snapshots, tags
+from lsm_core.metadata import branches, consumers, snapshots, tags
 from lsm_core.metadata.statistics import read_statistics
+from lsm_core.metadata.store import list_schema_ids
 from lsm_core.options import mask_secrets
 from lsm_core.table.system.view import Version, View, Wanted, of_columns, table_schema
 
@@ -50,9 +51,7 @@ class Schemas(View):
     def tables(self, version: Version, wanted: Wanted) -> Iterator[pa.Table]:
         """See View. All rows at once. Raises CorruptFile."""
         store = version.store
-        versions = [
-            store.schema_of(number) for number in schemas.list_schema_ids(store.file_io, store.root, store.branch)
-        ]
+        versions = [store.schema_of(number) for number in list_schema_ids(store.file_io, store.root, store.branch)]
         yield of_columns(
             SCHEMAS,
             {

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from lsm_core.arrays import one_array
 from lsm_core.errors import UnsupportedFeature
 from lsm_core.format.schema import DataField, TableSchema
-from lsm_core.metadata.row_tracking import tracked_schema, tracks_rows
+from lsm_core.metadata.manifests import tracked_schema, tracks_rows
 from lsm_core.metadata.store import TableStore
 from lsm_core.read import Scan, plan_scan, to_batches
 from lsm_core.read.changes import Choice, Span, span_of_options

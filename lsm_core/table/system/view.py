@@ -17,7 +17,7 @@ from lsm_core.metadata.store import TableStore
 from lsm_core.read import resolve
 from lsm_core.read.predicate import Predicate
 from lsm_core.types import parse
-from lsm_core.types.nesting import refit_table
+from lsm_core.types.arrow import refit_table
 
 
 def table_schema(columns: Iterable[tuple[str, str]]) -> TableSchema:

@@ -15,12 +15,11 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lsm_core.types.arrow import to_arrow
+from lsm_core.types.arrow import same_values, to_arrow
 from lsm_core.types.casts import from_text, numbers, times, to_text
 from lsm_core.types.casts.cast_errors import CastError, refuse
 from lsm_core.types.casts.castable import BINARIES, INSTANTS, INTEGERS, NUMBERS, TEXTS, castable
 from lsm_core.types.data_type import DataType, TypeRoot
-from lsm_core.types.nesting import same_values
 
 Cast = Callable[[pa.Array, DataType, DataType], pa.Array]
 

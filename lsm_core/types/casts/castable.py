@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from lsm_core.types.arrow import same_values
 from lsm_core.types.data_type import MAX_LENGTH, DataType, TypeRoot
-from lsm_core.types.nesting import same_values
 
 TEXTS: Final = frozenset({TypeRoot.CHAR, TypeRoot.VARCHAR})
 BINARIES: Final = frozenset({TypeRoot.BINARY, TypeRoot.VARBINARY})

@@ -11,10 +11,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lsm_core.types.arrow import compact, list_of
 from lsm_core.types.casts.cast_errors import CastError, refuse
 from lsm_core.types.casts.java_floats import float_column
 from lsm_core.types.data_type import MAX_LENGTH, DataType, TypeRoot
-from lsm_core.types.nesting import compact, list_of
 
 _UNIT_DIGITS: Final = {"ms": 3, "us": 6, "ns": 9}
 _MAX_PRECISION: Final = 38

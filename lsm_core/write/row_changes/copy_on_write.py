@@ -20,10 +20,11 @@ from lsm_core.commit import CommitMessage, Committer, discard_on_failure
 from lsm_core.files import AppendFileWriter, open_append
 from lsm_core.format.manifest import SOURCE_APPEND, DataFileMeta
 from lsm_core.format.schema import ROW_ID, SEQUENCE_NUMBER
-from lsm_core.metadata import manifests, support
-from lsm_core.metadata.row_tracking import tracks_rows, with_row_ids
+from lsm_core.metadata import manifests
+from lsm_core.metadata.live_files import bucket_groups
+from lsm_core.metadata.manifests import tracks_rows, with_row_ids
 from lsm_core.metadata.store import TableStore
-from lsm_core.metadata.tree_files import bucket_groups
+from lsm_core.metadata.support import require_current
 from lsm_core.read import Scan, Split
 from lsm_core.read.predicate import Predicate
 from lsm_core.write.row_changes.append_parts import (
@@ -119,7 +120,7 @@ def _totals(store: TableStore, scan: Scan) -> dict[Place, int]:
         return {}
     columns = ["partition", "bucket", "total_buckets", "schema_id"]
     entries = manifests.live_entries(store, scan.snapshot, partitions=partitions, columns=columns)
-    support.require_current(store, entries, "changing its rows")
+    require_current(store, entries, "changing its rows")
     return {(partition, bucket): total for partition, bucket, total, _ in bucket_groups(entries)}
 
 

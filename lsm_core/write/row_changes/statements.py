@@ -16,9 +16,9 @@ from lsm_core.commit import Committer, discard_on_failure
 from lsm_core.commit.changes import partitions_of
 from lsm_core.errors import ColumnNotFound, InvalidFilter, InvalidOption, UnsupportedFeature
 from lsm_core.format.binary_row import decode_rows
-from lsm_core.metadata import manifests, snapshots, support
+from lsm_core.metadata import manifests, snapshots
 from lsm_core.metadata.store import BucketMode, TableStore
-from lsm_core.metadata.support import require_writable
+from lsm_core.metadata.support import require_schema, require_writable
 from lsm_core.read import Scan, plan_scan
 from lsm_core.read.predicate import Predicate, parse_filter
 from lsm_core.write.incoming_rows import Rows, as_rows
@@ -312,7 +312,7 @@ def _scan_of_newest(store: TableStore, predicate: Predicate) -> Scan:
     """
     newest = snapshots.latest(store)
     if newest is not None:
-        support.require_schema(store, newest.schema_id, "changing its rows")
+        require_schema(store, newest.schema_id, "changing its rows")
     scan = plan_scan(store, filter=predicate)
     if scan.snapshot is not None and newest is not None and scan.snapshot.id < newest.id:
         raise InvalidOption(

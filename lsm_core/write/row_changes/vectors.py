@@ -25,11 +25,12 @@ from lsm_core.files.vector_writer import change_vectors
 from lsm_core.format.deletion_vector import DeletionVector
 from lsm_core.format.manifest import SOURCE_APPEND, DataFileMeta
 from lsm_core.format.schema import ROW_ID, SEQUENCE_NUMBER
-from lsm_core.metadata import manifests, support
+from lsm_core.metadata import manifests
 from lsm_core.metadata.indexes import DeletionFile, read_vector, vector_files
-from lsm_core.metadata.row_tracking import tracks_rows, with_row_ids
+from lsm_core.metadata.live_files import bucket_groups
+from lsm_core.metadata.manifests import tracks_rows, with_row_ids
 from lsm_core.metadata.store import BucketMode, TableStore
-from lsm_core.metadata.tree_files import bucket_groups
+from lsm_core.metadata.support import require_current
 from lsm_core.read import Scan, Split
 from lsm_core.read.predicate import Predicate
 from lsm_core.write.row_changes.append_parts import (
@@ -125,7 +126,7 @@ def _change(store: TableStore, scan: Scan, marking: Marking, run: AppendRun, add
     partitions = sorted({split.partition for split in scan.splits})
     columns = ["partition", "bucket", "total_buckets", "schema_id", "file_name"]
     entries = manifests.live_entries(store, scan.snapshot, partitions=partitions, columns=columns)
-    support.require_current(store, entries, "changing its rows")
+    require_current(store, entries, "changing its rows")
     buckets = {(partition, bucket): (total, table) for partition, bucket, total, table in bucket_groups(entries)}
     messages: list[CommitMessage] = []
     with discard_on_failure(store, messages):

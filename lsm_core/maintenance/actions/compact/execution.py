@@ -56,11 +56,11 @@ from lsm_core.merge import EXPIRED, KeySpec, RunInput, merge_streams
 from lsm_core.merge.engines.expire_rows import Living
 from lsm_core.merge.engines.internal import Differences
 from lsm_core.merge.order_free import order_free
-from lsm_core.metadata import manifests, paimon_version, snapshots, support, tags
+from lsm_core.metadata import manifests, paimon_version, snapshots, tags
 from lsm_core.metadata.indexes import deleted_rows, require_in_place, vector_files
+from lsm_core.metadata.live_files import bucket_groups, tree_files
 from lsm_core.metadata.store import TableStore
-from lsm_core.metadata.support import require_compactable
-from lsm_core.metadata.tree_files import bucket_groups, tree_files
+from lsm_core.metadata.support import require_compactable, require_current
 from lsm_core.progress import reached, stage
 from lsm_core.read import read_bucket_merged
 from lsm_core.read.prune import living_at
@@ -431,7 +431,7 @@ def tasks_of_plan(
     partitions = sorted({item.partition for item in items})
     buckets = sorted({item.bucket for item in items})
     entries = entries_of(store, snapshot, items)
-    support.require_current(store, entries, "compacting it")
+    require_current(store, entries, "compacting it")
     live = {(partition, bucket): (total, table) for partition, bucket, total, table in bucket_groups(entries)}
     require_in_place(store, snapshot, entries)
     vectors = vector_files(store, snapshot, partitions, buckets)

@@ -29,9 +29,9 @@ from lsm_core.maintenance.actions.compact.unit_choice import FullCompactionsByCo
 from lsm_core.maintenance.ledger import DONE, LedgerEntry, iterate_ledger
 from lsm_core.metadata import manifests, paimon_version, snapshots
 from lsm_core.metadata.indexes import deleted_rows, vector_files
+from lsm_core.metadata.live_files import BucketGroup, bucket_groups, tree_files
 from lsm_core.metadata.store import POSTPONE_BUCKET, BucketMode, TableStore
 from lsm_core.metadata.support import require_compactable, require_declared_places
-from lsm_core.metadata.tree_files import BucketGroup, bucket_groups, tree_files
 from lsm_core.options import PaimonVersion, duration, whole_number
 from lsm_core.read.partition_choice import chosen_partitions, idle_partitions
 

@@ -40,8 +40,8 @@ from lsm_core.maintenance.actions.rescale import (
 from lsm_core.maintenance.ledger import peak_memory
 from lsm_core.merge.curves import Curve
 from lsm_core.metadata import manifests, snapshots
+from lsm_core.metadata.live_files import BucketGroup
 from lsm_core.metadata.store import TableStore
-from lsm_core.metadata.tree_files import BucketGroup
 from lsm_core.write.restore import hash_entries
 from lsm_core.write.table_write import StoredRows
 

@@ -14,8 +14,7 @@ from lsm_core.arrays import arrow_array, empty_table
 from lsm_core.errors import DredgeError
 from lsm_core.format.partitions import escape
 from lsm_core.maintenance.file_allowlist import BUCKET, EXTERNAL, HISTORY, METADATA, OwnFiles, Place
-from lsm_core.metadata import schemas
-from lsm_core.metadata.store import TableStore
+from lsm_core.metadata.store import TableStore, latest_schema
 from lsm_core.options import ALLOWED_PLACES
 from lsm_core.progress import advance, stage
 from lsm_core.storage import FileStatus, file_io_for, same_place
@@ -273,7 +272,7 @@ class _Walk:
             if same_place(path, self.store.root):
                 continue
             try:
-                schema = schemas.latest_schema(self.store.file_io, path)
+                schema = latest_schema(self.store.file_io, path)
                 if schema is None:
                     continue
                 declared = str(schema.options.get(EXTERNAL) or "").split(",")

@@ -17,10 +17,11 @@ from lsm_core.format.snapshot import CommitKind, Snapshot
 from lsm_core.maintenance.action import PLAN_PROPERTY, bucket_name
 from lsm_core.maintenance.actions.compact.compaction import expiry_clock
 from lsm_core.maintenance.ledger import DONE, UNKNOWN, LedgerEntry, find_entry, read_ledger
-from lsm_core.metadata import manifests, snapshots, support, tags
+from lsm_core.metadata import manifests, snapshots, tags
 from lsm_core.metadata.indexes import DeletionFile, deletion_files, vector_files
+from lsm_core.metadata.live_files import bucket_groups
 from lsm_core.metadata.store import POSTPONE_BUCKET, TableStore
-from lsm_core.metadata.tree_files import bucket_groups
+from lsm_core.metadata.support import require_current
 from lsm_core.read.compacted import compacted_only
 from lsm_core.read.prune.expired_files import expiry_of
 
@@ -179,7 +180,7 @@ def find_compaction(store: TableStore, run_id: str, *, allow_changes: bool = Fal
         clock = entry.time_ms
     partitions = sorted({bucket.partition for bucket in before})
     live = manifests.live_entries(store, latest, partitions=partitions, buckets=sorted({b.bucket for b in before}))
-    support.require_current(store, live, "undoing a compaction")
+    require_current(store, live, "undoing a compaction")
     groups = {(partition, bucket): table for partition, bucket, _, table in bucket_groups(live)}
     vectors = vector_files(store, latest, partitions)
     fit = []
