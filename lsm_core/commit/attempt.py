@@ -30,9 +30,9 @@ from lsm_core.errors import (
 from lsm_core.format.json_text import parse_object
 from lsm_core.format.manifest import ADD, DELETE, ManifestFileMeta
 from lsm_core.format.snapshot import MAX_SEQUENCE, CommitKind, Snapshot
-from lsm_core.metadata import manifests, schemas, snapshots
+from lsm_core.metadata import manifests, snapshots
 from lsm_core.metadata.manifests import NO_ENTRIES, assign, tracks_rows
-from lsm_core.metadata.store import TableStore
+from lsm_core.metadata.store import TableStore, list_schema_ids
 from lsm_core.metadata.support import Purpose, require_supported
 from lsm_core.options import written_as
 
@@ -273,7 +273,7 @@ class CommitRun:
         assert self._delta is not None
         request, store = self._request, self._store
         store.require_same()
-        schema_id = max(schemas.list_schema_ids(store.file_io, store.root, store.branch), default=store.identity.id)
+        schema_id = max(list_schema_ids(store.file_io, store.root, store.branch), default=store.identity.id)
         added, deleted = rows_of(entries, ADD), rows_of(entries, DELETE) + request.lost_rows
         marks = [mark for mark in (request.watermark, latest.watermark if latest else None) if mark is not None]
         return Snapshot(

@@ -39,6 +39,9 @@ from lsm_core.storage import (
 # A schema of 10,000 columns takes 2 MB. A file above this limit is not a schema and is not read into memory.
 _MAX_BYTES = 64 << 20
 _NAME = re.compile(r"schema-(0|[1-9][0-9]{0,18})")
+_DECODED_SIZE = 10  # decoded bytes for each byte of JSON
+# Every operation reads its schema again (`require_same`). The bytes belong to the key, so a changed file is decoded.
+_decoded = Kept(32 << 20)
 
 
 def metadata_root(root: str, branch: str = "main") -> str:
@@ -72,12 +75,54 @@ def load_schema(file_io: FileIO, root: str, schema_id: int, branch: str = "main"
         with file_io.open_input(path) as source:
             if source.size() > _MAX_BYTES:
                 raise CorruptFile(path, f"a schema of {source.size()} bytes")
-            schema = TableSchema.from_json(source.read(), path)
+            data = source.read()
     except FileNotFoundError as error:
         raise CorruptFile(path, "the schema file is missing") from error
+    schema: TableSchema | None = _decoded.get((path, data))
+    if schema is None:
+        schema = TableSchema.from_json(data, path)
+        _decoded.put((path, data), schema, _DECODED_SIZE * len(data))
     if schema.id != schema_id:
         raise CorruptFile(path, f"holds schema id {schema.id}")
     return schema
+
+
+def require_same(file_io: FileIO, root: str, name: str, opened: TableSchema, branch: str = "main") -> None:
+    """Check that a folder still holds the table that was opened there.
+
+    The identity of a table is the content of the schema that it was opened with, which contains the time of its
+    creation. Paimon never changes a schema file.
+
+    Args:
+        file_io: access to the files.
+        root: the table's directory.
+        name: the table's name, for the message.
+        opened: the schema that was read when the table was opened.
+        branch: the branch.
+
+    Raises:
+        TableNotFound: the table was dropped or renamed, or another table or history is in its place.
+        CorruptFile: the schema file is damaged.
+    """
+    try:
+        current = load_schema(file_io, root, opened.id, branch)
+    except CorruptFile:
+        ids = list_schema_ids(file_io, root, branch)
+        if opened.id in ids:
+            raise
+        if not ids:
+            which = f"table {name}" if branch == "main" else f"branch {branch} of table {name}"
+            reason = "was dropped or renamed since it was opened: it does not exist any more"
+            raise TableNotFound(f"{which} {reason}") from None
+        current = None
+    if current != opened:
+        raise TableNotFound(replaced_text(name))
+
+
+def replaced_text(name: str) -> str:
+    """Return the message about a table that is not the one that was opened."""
+    reason = "was replaced since it was opened: it was dropped and created again, or has another history"
+    return f"table {name} {reason}; open it again"
 
 
 def latest_schema(file_io: FileIO, root: str, branch: str = "main") -> TableSchema | None:
@@ -322,7 +367,7 @@ class TableStore:
             TableNotFound: the table was dropped or renamed, or another table is in its place.
             CorruptFile: the schema that the table was opened with is damaged.
         """
-        schemas.require_same(self.file_io, self.root, self.name, self.identity, self.branch)
+        require_same(self.file_io, self.root, self.name, self.identity, self.branch)
 
     def require_folder(self) -> None:
         """Check as :meth:`require_same` before a file is created, because a new file would create a lost folder again.
@@ -624,7 +669,7 @@ class TableStore:
         arguments = (spec["clock"], spec["dynamic_options"], spec["branch"], spec["schema_id"])
         store = cls.open(file_io, spec["root"], spec["name"], *arguments)
         if store.schema.time_millis != spec["schema_ms"]:
-            raise TableNotFound(schemas.replaced_text(store.name))
+            raise TableNotFound(replaced_text(store.name))
         return store
 
     def __getstate__(self) -> dict[str, Any]:

@@ -15,8 +15,8 @@ from lsm_core.errors import UnsupportedFeature, WriterStale
 from lsm_core.format.schema import TableSchema
 from lsm_core.format.snapshot import Snapshot
 from lsm_core.locks import table_lock
-from lsm_core.metadata import manifests, paimon_version, schemas, snapshots
-from lsm_core.metadata.store import POSTPONE_BUCKET, BucketMode, TableStore
+from lsm_core.metadata import manifests, paimon_version, snapshots
+from lsm_core.metadata.store import POSTPONE_BUCKET, BucketMode, TableStore, list_schema_ids
 from lsm_core.options import REGISTRY, canonical, inline_default
 from lsm_core.types import TypeRoot
 
@@ -239,7 +239,7 @@ def require_schema(store: TableStore, newest: int | None, operation: str) -> Non
         WriterStale: the table must be opened again.
     """
     own_id = store.schema.id
-    current_id = max(schemas.list_schema_ids(store.file_io, store.root, store.branch), default=own_id)
+    current_id = max(list_schema_ids(store.file_io, store.root, store.branch), default=own_id)
     has_newer_rows = newest is not None and newest > own_id
     if has_newer_rows or (
         current_id > own_id and _rewrite_rules(store.schema_of(current_id)) != _rewrite_rules(store.schema)
@@ -386,5 +386,5 @@ def _unsupported_formats(store: TableStore, snapshot: Snapshot) -> Iterator[str]
 
 def _former_formats(store: TableStore) -> set[str]:
     """Return the unsupported formats of all the table's schemas, which some files may still have."""
-    ids = schemas.list_schema_ids(store.file_io, store.root, store.branch)
+    ids = list_schema_ids(store.file_io, store.root, store.branch)
     return {str(store.schema_of(i).options.get("file.format", "parquet")).strip().lower() for i in ids} - _FORMATS

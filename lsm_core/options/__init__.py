@@ -26,9 +26,12 @@ from lsm_core.options.table_options import (
     TableOptions,
     canonical,
     check_change,
+    duration,
     find_key,
     inline_default,
+    memory_size,
     mistyped_reading,
     not_acted_on,
+    parse_digits,
+    whole_number,
 )
-from lsm_core.options.units import duration, memory_size, parse_digits, whole_number

@@ -25,9 +25,9 @@ from lsm_core.errors import (
 )
 from lsm_core.format.schema import CURRENT_VERSION, TableSchema
 from lsm_core.locks import Lease, held, lock_given_way, lock_settings, table_lock
-from lsm_core.metadata import paimon_version, schemas, snapshots
+from lsm_core.metadata import paimon_version, snapshots
 from lsm_core.metadata.branches import MAIN, list_branches
-from lsm_core.metadata.store import TableStore
+from lsm_core.metadata.store import TableStore, latest_schema, list_schema_ids
 from lsm_core.metadata.support import Purpose, require_possible, unsupported
 from lsm_core.options import CatalogOptions, TableOptions, not_acted_on
 from lsm_core.storage import Guarantee, file_io_for, is_link
@@ -215,9 +215,7 @@ class Catalog:
         exists = self._metastore.has_table(parsed)
         if not exists:
             with self._locked(store):
-                exists = bool(schemas.list_schema_ids(self.file_io, path)) or not self._metastore.write_schema(
-                    parsed, first
-                )
+                exists = bool(list_schema_ids(self.file_io, path)) or not self._metastore.write_schema(parsed, first)
         if exists:
             if ignore_if_exists:
                 return self.table(name)
@@ -273,7 +271,7 @@ class Catalog:
         """
         parsed = TableName.parse(name)
         path = self._path(parsed)
-        schema = schemas.latest_schema(self.file_io, path, parsed.branch)
+        schema = latest_schema(self.file_io, path, parsed.branch)
         if schema is None:
             raise TableNotFound(f"table {parsed.on_branch} was dropped meanwhile")
         options = TableOptions.usable(schema.options, parsed.on_branch)
@@ -312,7 +310,7 @@ class Catalog:
         if not self._metastore.has_table(parsed):
             known = ", ".join(self.list_tables(parsed.database)) or "none"
             raise TableNotFound(f"table {parsed.plain} is not in {self.root}; database {parsed.database} has: {known}")
-        if parsed.branch != MAIN and not schemas.list_schema_ids(self.file_io, path, parsed.branch):
+        if parsed.branch != MAIN and not list_schema_ids(self.file_io, path, parsed.branch):
             known = ", ".join(list_branches(self.store_as_stored(parsed.plain))) or "none"
             raise TableNotFound(f"table {parsed.plain} has no branch '{parsed.branch}'; it has: {known}")
         return path

@@ -16,8 +16,8 @@ from lsm_core import Catalog
 from lsm_core.clock import SystemClock
 from lsm_core.format.snapshot import Snapshot
 from lsm_core.maintenance.actions.compact.sort_order import sorted_times
-from lsm_core.metadata import schemas, snapshots
-from lsm_core.metadata.store import TableStore
+from lsm_core.metadata import snapshots
+from lsm_core.metadata.store import TableStore, list_schema_ids
 from lsm_core.storage import FileStatus, Kept
 from platform_core.health import PartitionHealth, TableHealth, refusal_of, table_health
 from platform_core.policies import Decision, DecisionOutcome, DecisionScope, Now, Policy, Reason, TableFacts, decide_all
@@ -156,7 +156,7 @@ def load_table(warehouse: WarehouseResource, name: str, catalog: Catalog | None 
         # Keep this order: a change between two of these steps is then detected by the next look.
         files, newest = _schema_files(store), snapshots.latest(store)
         cached = CachedTable(name, store, refusal_of(store), newest, files)
-        current = store.schema.id == max(schemas.list_schema_ids(store.file_io, store.root, store.branch), default=-1)
+        current = store.schema.id == max(list_schema_ids(store.file_io, store.root, store.branch), default=-1)
         if newest is not None and current and opened.options.metastore == "filesystem":
             with _lock:
                 if len(_cache) >= _KEPT_TABLES:

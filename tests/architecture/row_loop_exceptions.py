@@ -16,7 +16,7 @@ ALLOWED: dict[str, str] = {
     "merge/functions/numeric.py: _numbers": "groups of many rows one by one; decimals only where a precision may be left",
     "merge/functions/one_by_one.py: _fold_group": "bitmaps and sketches are unions of a library; groups of two or more inputs only",
     "merge/functions/one_by_one.py: unreadable": "each distinct bitmap or sketch that is written is read by a library once",
-    "merge/window.py: span": "one number per open batch of an input",
+    "merge/rows.py: span": "one number per open batch of an input",
     "read/lookup/key_routing.py: buckets_of": "the newest file of a bucket",
     "read/lookup/key_routing.py: __init__": "one item per partition of the keys asked for",
     "read/lookup/key_routing.py: rows": "one number per number of buckets that files were written with",

@@ -16,8 +16,7 @@ from lsm_core import Catalog, Schema, SchemaChange, Table
 from lsm_core.commit import Committer
 from lsm_core.commit.attempt import CommitHooks, Phase
 from lsm_core.errors import CorruptFile, TableNotFound, WriterStale
-from lsm_core.metadata import schemas
-from lsm_core.metadata.store import TableStore
+from lsm_core.metadata.store import TableStore, load_schema
 from lsm_core.table.readable import Readable
 
 FIELDS = pa.schema([pa.field("k", pa.int64(), nullable=False), ("v", pa.string())])
@@ -270,9 +269,9 @@ def test_a_damaged_schema_is_named_as_such(catalog: Catalog) -> None:
 def test_schemas_are_decoded_again_when_their_bytes_change(catalog: Catalog) -> None:
     store = created(catalog).store
     path = Path(store.schema_path(0))
-    assert schemas.load_schema(store.file_io, store.root, 0) == store.schema
+    assert load_schema(store.file_io, store.root, 0) == store.schema
     path.write_text(path.read_text().replace('"v"', '"w"'))
-    assert schemas.load_schema(store.file_io, store.root, 0).field_names == ("k", "w")
+    assert load_schema(store.file_io, store.root, 0).field_names == ("k", "w")
 
 
 ALTERATIONS = {
