@@ -2,6 +2,7 @@
 
     DredgeError
       InvalidOption           an option's value (or a ``dredge.*`` key) cannot be used
+        InvalidStatement      a SQL statement cannot be parsed or executed as it is written
       InvalidSchema           a table's definition breaks a rule
       InvalidFilter           a filter is invalid
         ColumnNotFound        a filter or a selection names a column that the table lacks
@@ -84,6 +85,21 @@ class InvalidOption(DredgeError):
         where = f" of table {table}" if table else ""
         accept = f"; accepted: {accepted}" if accepted else ""
         super().__init__(f"option '{key}'{where} cannot be {_shorten(value)}{accept}")
+
+
+class InvalidStatement(InvalidOption):
+    """A SQL statement cannot be parsed or executed as it is written.
+
+    Attributes:
+        value: text of the statement.
+        accepted: explanation, with what to do.
+        library: text of the library that refused the statement, or "".
+    """
+
+    def __init__(self, statement: str, reason: str, library: str = "") -> None:
+        super().__init__("SQL", statement, reason)
+        self.library = library
+        DredgeError.__init__(self, f"SQL {_shorten(statement)}: {reason}{f' ({library})' if library else ''}")
 
 
 def _shorten(value: object) -> str:

@@ -39,7 +39,7 @@ def answered(spark: SparkSession, query: Query) -> Iterator[DataFrame]:
     Raises SparkFailed, and as `read_table`.
     """
     made: list[str] = []
-    with translated("answering the query"), _spark_logs_silent():
+    with translated(f"answering the query {query.shown}"), _spark_logs_silent():
         try:
             yield _answer(spark, query, made)
         finally:
@@ -64,7 +64,7 @@ def framed(spark: SparkSession, query: Query) -> DataFrame:
     """
     made: list[str] = []
     classic = False
-    with translated("planning the query"):
+    with translated(f"planning the query {query.shown}"):
         try:
             frame = _answer(spark, query, made)
             classic = hasattr(frame, "_jdf")

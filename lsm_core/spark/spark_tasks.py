@@ -92,6 +92,22 @@ _TELLING: Final = re.compile(
     r"(Python worker exited[^.\n]*|Python worker failed to connect back|Connection refused|"
     r"OutOfMemoryError[^\n]*|No space left on device)"
 )
+_CONDITION: Final = re.compile(r"\[([A-Z_]+)[\].]")
+_SENTENCES: Final = {
+    "UNRESOLVED_COLUMN": "a column does not exist: name a column of its tables",
+    "UNRESOLVED_ROUTINE": "a function does not exist: use a function of Spark",
+    "AMBIGUOUS_REFERENCE": "several tables have the column: name it as table.column",
+    "PARSE_": "it is not a query in Spark SQL: correct it at the place that Spark names",
+    "DATATYPE_MISMATCH": "the types of an expression do not fit each other: CAST them",
+    "WRONG_NUM_ARGS": "a function does not take that number of arguments",
+    "MISSING_AGGREGATION": "a column is neither in GROUP BY nor in an aggregate function: add it to one of them",
+    "MISSING_GROUP_BY": "a column is neither in GROUP BY nor in an aggregate function: add it to one of them",
+    "CAST_INVALID_INPUT": "a value does not have the type of its CAST: select other rows, or use try_cast",
+    "DIVIDE_BY_ZERO": "a division by zero: select other rows, or use nullif(divisor, 0)",
+    "ARITHMETIC_OVERFLOW": "a number is too large for its type: CAST it to a larger one",
+    "SCALAR_SUBQUERY_TOO_MANY_ROWS": "a subquery in place of a value has several rows: use LIMIT 1 in it",
+}
+"""Sentences for users by the beginning of Spark's error condition."""
 _OTHER_PYTHON: Final = re.compile(
     r"PYTHON_VERSION_MISMATCH\].*?different version: ([\d.]+) than that in driver: ([\d.]+)"
 )
@@ -285,6 +301,9 @@ def typed_error(error: BaseException, title: str) -> DredgeError:
         return SparkFailed(title, f"{_LACKS}: {lacking.group(1) or lacking.group(2)}; {_GIVE_IT}")
     telling = _TELLING.search(text)
     lines = [line.strip() for line in text.splitlines() if line.strip()]
+    if telling is None and lines and (condition := _CONDITION.match(lines[0])) is not None:
+        sentence = next((words for name, words in _SENTENCES.items() if condition[1].startswith(name)), "")
+        return SparkFailed(title, f"{sentence} ({lines[0]})" if sentence else lines[0])
     return SparkFailed(title, telling.group(1) if telling else (lines[0] if lines else type(error).__name__))
 
 

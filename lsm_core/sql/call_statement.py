@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from lsm_core.errors import InvalidOption
-from lsm_core.read.sql_text import Literal, SqlReader, tokens
+from lsm_core.read.sql_text import Literal, tokens
+from lsm_core.sql.reading import StatementReader
 
 FORM: Final = "CALL sys.procedure(argument => literal, ...)"
 
@@ -37,7 +38,7 @@ def parse_call(text: str) -> CallStatement:
     Raises:
         InvalidOption: the text cannot be parsed; the message names the position.
     """
-    reader = SqlReader(text, "CALL")
+    reader = StatementReader(text)
     if reader.peek().kind == "name" and reader.peek().text.upper() == "CALL":
         reader.take()
     parts = [reader.name()]

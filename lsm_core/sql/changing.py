@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from sqlglot import exp
 
 from lsm_core.arrays import one_array
-from lsm_core.errors import ColumnNotFound, InvalidOption, UnsupportedFeature
+from lsm_core.errors import ColumnNotFound, InvalidOption, InvalidStatement, UnsupportedFeature
 from lsm_core.format.schema import TableSchema
 from lsm_core.read import Predicate, parse_filter
 from lsm_core.read.predicate import ComputedPredicate
@@ -167,7 +167,7 @@ def delete(session: Session, text: str, engine: QueryEngine) -> StatementResult:
     """
     tree = parsed(text)
     if not isinstance(tree, exp.Delete) or not isinstance(tree.this, exp.Table):
-        raise InvalidOption("SQL", text, "DELETE FROM database.table [WHERE ...]")
+        raise InvalidStatement(text, "write DELETE FROM database.table [WHERE ...]")
     require_known(tree, "this", "where")
     target = Target.of(tree.this)
     table = table_to_change(session, target.name, "DELETE")
@@ -196,7 +196,7 @@ def update(session: Session, text: str, engine: QueryEngine) -> StatementResult:
     """
     tree = parsed(text)
     if not isinstance(tree, exp.Update) or not isinstance(tree.this, exp.Table) or not tree.expressions:
-        raise InvalidOption("SQL", text, "UPDATE database.table SET column = value [WHERE ...]")
+        raise InvalidStatement(text, "write UPDATE database.table SET column = value [WHERE ...]")
     require_known(tree, "this", "expressions", "where")
     target = Target.of(tree.this)
     table = table_to_change(session, target.name, "UPDATE")

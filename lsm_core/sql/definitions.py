@@ -204,7 +204,7 @@ def _read_columns(reader: StatementReader, definition: _Definition, flink: bool)
             reader.peek(), "',' or ')' was expected; a column takes NOT NULL, DEFAULT, COMMENT, PRIMARY KEY"
         )
     reader.expect(")")
-    require_unique(start, [column.name for column in definition.columns])
+    require_unique(reader, start, [column.name for column in definition.columns])
 
 
 def _refuse_constraint(reader: StatementReader) -> None:
@@ -266,7 +266,7 @@ def default_text(reader: StatementReader) -> str | None:
 def _set_key(reader: StatementReader, definition: _Definition, names: tuple[str, ...], token: Any) -> None:
     if definition.primary_keys:
         raise reader.wrong(token, "the primary key is given twice")
-    require_unique(token, names)
+    require_unique(reader, token, names)
     definition.primary_keys = names
 
 
@@ -288,14 +288,14 @@ def _read_partitioned_by(reader: StatementReader, definition: _Definition, flink
         if reader.peek(1).kind == "name":
             column = _read_column(reader, definition, flink)
             definition.columns.append(column)
-            require_unique(token, [column.name for column in definition.columns])
+            require_unique(reader, token, [column.name for column in definition.columns])
             keys.append(column.name)
         else:
             keys.append(reader.name())
         if not reader.accept(","):
             break
     reader.expect(")")
-    require_unique(start, keys)
+    require_unique(reader, start, keys)
     return tuple(keys)
 
 

@@ -141,7 +141,7 @@ def read_insert(text: str) -> Insert:
     columns: tuple[str, ...] = ()
     if token.text == "(" and reader.peek(1).text.upper() not in ("SELECT", "WITH", "VALUES", "FROM", "("):
         columns = reader.names()
-        require_unique(token, columns)
+        require_unique(reader, token, columns)
     by_name = reader.accept_words("BY", "NAME")
     if reader.word() == "REPLACE":
         raise UnsupportedFeature(

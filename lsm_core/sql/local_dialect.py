@@ -6,7 +6,6 @@ all are written in lower case. Only functions with equal results in both engines
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
@@ -16,7 +15,8 @@ import sqlglot
 from sqlglot import ErrorLevel, exp
 from sqlglot.errors import SqlglotError
 
-from lsm_core.errors import InvalidOption, UnsupportedFeature
+from lsm_core.errors import InvalidStatement, UnsupportedFeature
+from lsm_core.sql.invalid_statements import USE_SPARK, parse_error
 from lsm_core.sql.reading import with_quoted_names
 
 _FUNCTIONS: Final[tuple[type[exp.Expr], ...]] = (
@@ -33,6 +33,7 @@ _FUNCTIONS: Final[tuple[type[exp.Expr], ...]] = (
 )
 _REFUSED: Final[Mapping[type[exp.Expr], str]] = {
     exp.Lateral: "LATERAL VIEW",
+    exp.Qualify: "QUALIFY",
     exp.Pivot: "PIVOT and UNPIVOT",
     exp.TableSample: "TABLESAMPLE",
     exp.Sort: "SORT BY",
@@ -41,8 +42,6 @@ _REFUSED: Final[Mapping[type[exp.Expr], str]] = {
     exp.Transform: "TRANSFORM",
     exp.Lambda: "functions as arguments",
 }
-_UNDERLINES: Final = re.compile(r"\x1b\[\d*m")
-USE_SPARK: Final = "the local engine; use --engine spark"
 _UNCAST: Final = (pa.types.is_floating, pa.types.is_temporal, pa.types.is_nested, pa.types.is_binary)
 """Types whose text form differs between Spark and DataFusion, except that of dates."""
 
@@ -96,15 +95,10 @@ def parsed(text: str) -> exp.Expr:
     try:
         trees = [tree for tree in sqlglot.parse(with_quoted_names(text), read="spark") if tree is not None]
     except (SqlglotError, RecursionError) as error:
-        raise InvalidOption("SQL", text, f"a statement of Spark SQL: {reason_of(error)}") from error
+        raise parse_error(text, "a statement of Spark SQL", error) from error
     if len(trees) != 1:
-        raise InvalidOption("SQL", text, "one statement")
+        raise InvalidStatement(text, "one statement is expected in each call")
     return trees[0]
-
-
-def reason_of(error: Exception) -> str:
-    """Return a parser's message on one line, without the terminal codes by which sqlglot underlines words."""
-    return " ".join(_UNDERLINES.sub("", str(error)).split())
 
 
 def output_names(tree: exp.Query) -> list[str | None]:
@@ -118,7 +112,7 @@ def output_names(tree: exp.Query) -> list[str | None]:
         elif isinstance(item, exp.Column):
             names.append(item.name)
         else:
-            names.append(item.sql(dialect="spark"))
+            names.append(item.sql(dialect="spark", comments=False))
     return names
 
 
@@ -156,7 +150,8 @@ def local_text(tree: exp.Expr, columns: Columns) -> str:
     try:
         return str(tree.sql(dialect="postgres", unsupported_level=ErrorLevel.RAISE))
     except SqlglotError as error:
-        raise UnsupportedFeature(f"{reason_of(error)} in {USE_SPARK}") from error
+        reason = str(error).splitlines()[0].rstrip(".")
+        raise UnsupportedFeature(f"a clause or function of this query in {USE_SPARK} ({reason})") from error
 
 
 def _require_alike(tree: exp.Expr, columns: Columns) -> None:

@@ -14,9 +14,10 @@ import pyarrow as pa
 import pyarrow.dataset as pads
 from sqlglot import exp
 
-from lsm_core.errors import DredgeError, InvalidOption, UnsupportedFeature
+from lsm_core.errors import DredgeError, UnsupportedFeature
 from lsm_core.metadata import snapshots
-from lsm_core.sql.local_dialect import USE_SPARK, Columns, local_text, output_names, parsed
+from lsm_core.sql.invalid_statements import USE_SPARK, engine_error
+from lsm_core.sql.local_dialect import Columns, local_text, output_names, parsed
 from lsm_core.sql.queries import Query, TableRead, planned_query
 from lsm_core.sql.reading import all_rows_of
 from lsm_core.table import Catalog
@@ -191,7 +192,7 @@ def run_query(
         # the stream.
         rows = frame.execute_stream()
     except Exception as error:
-        raise _own_error(error, shown or text, tables) from error
+        raise _own_error(error, shown or text, tables, columns) from error
     names = _names(planned.names, columns, wanted)
     kinds = [_plain_type(field.type) for field in planned]
     schema = pa.schema([pa.field(name, kind) for name, kind in zip(names, kinds, strict=True)])
@@ -203,7 +204,7 @@ def run_query(
                 arrays = [column.cast(kind) for column, kind in zip(batch.columns, kinds, strict=True)]
                 yield pa.RecordBatch.from_arrays(arrays, schema=schema)
         except Exception as error:
-            raise _own_error(error, shown or text, tables) from error
+            raise _own_error(error, shown or text, tables, columns) from error
 
     return pa.RecordBatchReader.from_batches(schema, batches())
 
@@ -233,19 +234,13 @@ def _plain_type(kind: pa.DataType) -> pa.DataType:
     return kind
 
 
-def _own_error(error: Exception, text: str, tables: Sequence[TableDataset]) -> DredgeError:
+def _own_error(error: Exception, text: str, tables: Sequence[TableDataset], columns: Columns) -> DredgeError:
     """Return the DredgeError for an error of DataFusion; the error of a table's reader comes first."""
     for table in tables:
         if table.failure is not None:
             return table.failure
-    if isinstance(error, DredgeError):
-        return error
-    message = " ".join(str(error).split()).replace(_PREFIX, "table ")
-    if "Invalid function" in message:
-        name = message.partition("Invalid function ")[2].partition(" Did")[0].strip(" .'")
-        return UnsupportedFeature(f"the function {name}() in {USE_SPARK}")
-    message = message.removeprefix("DataFusion error: ").removeprefix("Schema error: ")
-    return InvalidOption("SQL", text, f"a query that DataFusion can execute: {message}")
+    known = [name for table in tables for name in table.known] or columns.spelling.values()
+    return error if isinstance(error, DredgeError) else engine_error(error, text, known)
 
 
 class TableDataset(pads.Dataset):
@@ -254,6 +249,7 @@ class TableDataset(pads.Dataset):
     Attributes:
         own_schema: Arrow schema of the columns that the query can need, in the table's own spelling.
         respelled: whether the lower-case names differ from those of the table.
+        known: names of all columns of the table, for errors.
         failure: error of the last read of the table, or None.
     """
 
@@ -270,6 +266,8 @@ class TableDataset(pads.Dataset):
         table = read.table
         chosen = read.snapshot_id if isinstance(table, ReadOnlyTable) else None if read.version else snapshot_id
         self._scan = table.scan(columns=list(read.columns), filter=list(read.tests) or None, snapshot_id=chosen)
+        schema = table.schema_at(chosen) if isinstance(table, ReadOnlyTable) else table.schema
+        self.known: tuple[str, ...] = schema.field_names
         self._counts_rows = not isinstance(table, ReadOnlyTable)
         self.failure: DredgeError | None = None
         self.own_schema: pa.Schema = self._scan.schema

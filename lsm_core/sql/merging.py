@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from sqlglot import exp
 
 from lsm_core.arrays import one_array
-from lsm_core.errors import ColumnNotFound, InvalidOption, UnsupportedFeature
+from lsm_core.errors import ColumnNotFound, InvalidOption, InvalidStatement, UnsupportedFeature
 from lsm_core.read import Predicate, parse_filter
 from lsm_core.read.predicate import ComputedPredicate
 from lsm_core.read.sql_text import EXACT_TYPES
@@ -104,8 +104,8 @@ def merge(session: Session, text: str, engine: QueryEngine) -> StatementResult:
         DredgeError: the statement cannot be executed; nothing was changed.
     """
     tree = parsed(text)
-    if not isinstance(tree, exp.Merge) or not isinstance(tree.this, exp.Table) or tree.args.get("on") is None:
-        raise InvalidOption("SQL", text, "MERGE INTO database.table USING source ON condition WHEN ... THEN ...")
+    if not isinstance(tree, exp.Merge) or not isinstance(tree.this, exp.Table) or not tree.args.get("on"):
+        raise InvalidStatement(text, "write MERGE INTO database.table USING source ON condition WHEN ... THEN ...")
     require_known(tree, "this", "using", "on", "whens")
     target = Target.of(tree.this)
     table = table_to_change(session, target.name, "MERGE")

@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from lsm_core.errors import InvalidOption, UnsupportedFeature
+from lsm_core.errors import InvalidStatement, UnsupportedFeature
 from lsm_core.read.sql_text import tokens
 from lsm_core.sql.call_statement import CallStatement, parse_call
 from lsm_core.sql.definitions import read_alter, read_create, read_drop, read_truncate
-from lsm_core.sql.reading import StatementReader, all_rows_of
+from lsm_core.sql.reading import StatementReader, all_rows_of, split_statements
 from lsm_core.sql.statements import AlterTable, Describe, Procedure, Query, RowStatement, Show, Statement
 from lsm_core.table.schema_change import SchemaChange
 
+_SHOWN: Final = 40
+"""Characters of a second statement that an error shows."""
 _ROWS: Final = ("INSERT", "UPDATE", "DELETE", "MERGE")
 _QUERIES: Final = ("SELECT", "WITH", "FROM", "VALUES", "TABLE")
 _LISTED: Final = (
@@ -53,18 +55,26 @@ def parse_statement(text: str) -> Statement:
         The parsed statement.
 
     Raises:
-        InvalidOption: the text cannot be parsed; the message names the position and the expected word.
+        InvalidStatement: the text has no statement or several, or cannot be parsed; the message names the position and
+            the expected word.
         UnsupportedFeature: a statement or clause is not supported; the message names the supported ones.
         TableNotFound: the name of a table lacks its database.
     """
-    if not isinstance(text, str) or not text.strip():
-        raise InvalidOption("SQL", text, f"a statement: {_LISTED}")
+    statements = split_statements(text) if isinstance(text, str) else []
+    if not statements:
+        raise InvalidStatement(text, f"a statement is expected: {_LISTED}")
+    text = statements[0]
     first = next(tokens(text, stop_early=True), None)
     word = "" if first is None else first.text.upper() if first.kind == "name" else first.text[:1]
+    if len(statements) > 1:
+        more = f"'{statements[1][:_SHOWN]}' follows; run each statement in a call of its own"
+        if word == "INSERT" or word in _QUERIES or word == "(":
+            raise UnsupportedFeature(f"statements other than one query in a call: {more}")
+        raise InvalidStatement(text, f"one statement is expected, and {more}")
     if word in _ROWS:
-        return RowStatement(word, text.strip().removesuffix(";"))
+        return RowStatement(word, text)
     if word in _QUERIES or word == "(":
-        query = text.strip().removesuffix(";")
+        query = text
         if word in ("VALUES", "TABLE"):
             query = all_rows_of(query[len(word) :] if word == "TABLE" else query)
         return Query(query)
@@ -73,7 +83,8 @@ def parse_statement(text: str) -> Statement:
     read = _READERS.get(word)
     if read is None:
         instead = _INSTEAD.get(word)
-        raise UnsupportedFeature(f"the statement {word}; {instead or f'supported: {_LISTED}'}")
+        shown = word or text[:_SHOWN]
+        raise UnsupportedFeature(f"the statement {shown}; {instead or f'supported: {_LISTED}'}")
     reader = StatementReader(text)
     reader.take()
     return read(reader)

@@ -29,7 +29,7 @@ from lsm_core.metadata.manifests import tracks_rows
 from lsm_core.read import resolve
 from lsm_core.read.sql_text import EXACT_TYPES
 from lsm_core.read.table_versions import moment_ms
-from lsm_core.sql.local_dialect import reason_of
+from lsm_core.sql.invalid_statements import parse_error
 from lsm_core.sql.reading import CATALOGS, with_quoted_names
 from lsm_core.table import Catalog
 from lsm_core.table.names import TableName
@@ -38,6 +38,8 @@ from lsm_core.types import TypeRoot
 
 Test = tuple[str, str, Any]
 _INNER: Final = frozenset({"", "INNER", "CROSS"})
+_SHOWN: Final = 200
+"""Characters of a query that an error shows."""
 _DATE: Final = re.compile(r"\d{4}-\d\d-\d\d")
 
 
@@ -73,6 +75,11 @@ class Query:
     text: str
     reads: tuple[TableRead, ...] = field(default=())
 
+    @property
+    def shown(self) -> str:
+        """Beginning of the text, for errors."""
+        return repr(self.text if len(self.text) <= _SHOWN else f"{self.text[:_SHOWN]}...")
+
     def with_views(self, names: Sequence[str]) -> str:
         """Return the text with the tables replaced by these views."""
         parts, at = [], 0
@@ -102,8 +109,8 @@ def planned_query(catalog: Catalog, text: str) -> Query:
     try:
         trees = [tree for tree in sqlglot.parse(text, read="spark") if tree is not None]
         tokens = sqlglot.tokenize(text, read="spark")
-    except SqlglotError as error:
-        raise InvalidOption("SQL", text, f"a query in Spark SQL: {reason_of(error)}") from error
+    except (SqlglotError, RecursionError) as error:
+        raise parse_error(text, "a query in Spark SQL", error) from error
     if len(trees) != 1 or not isinstance(trees[0], exp.Query):
         raise UnsupportedFeature("statements other than one query (SELECT) or CALL")
     tree = trees[0]

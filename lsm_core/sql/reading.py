@@ -6,9 +6,11 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from lsm_core.errors import InvalidOption, TableNotFound
+from lsm_core.errors import InvalidStatement, TableNotFound
 from lsm_core.read.sql_text import Literal, SqlReader, Token, tokens, unquote
 
+_SHOWN: Final = 40
+"""Characters of a statement that an error shows."""
 CATALOGS: Final = frozenset({"paimon", "dredge"})
 """Accepted catalogs in names of three parts; all mean the current catalog."""
 _NAMES_AND_TEXTS: Final = re.compile(
@@ -16,7 +18,28 @@ _NAMES_AND_TEXTS: Final = re.compile(
     r"""|(?<![\w$])(?P<name>[^\W\d]\w*(?:\$\w+)+)""",
     re.DOTALL,
 )
+_SEPARATORS: Final = re.compile(
+    r"""'(?:[^'\\]|\\.|'')*'|"(?:[^"\\]|\\.|"")*"|`(?:[^`]|``)*`|(?P<comment>--[^\n]*|/\*.*?\*/)|(?P<end>;)""",
+    re.DOTALL,
+)
 _SUFFIX: Final = re.compile(r"(?<=[\d.])(BD|[LSYDF])$", re.IGNORECASE)
+
+
+def split_statements(text: str) -> list[str]:
+    """Return the statements of a text without the semicolons between them; comments alone are no statement."""
+    statements, start, code = [], 0, []
+    at = 0
+    for match in _SEPARATORS.finditer(text):
+        if match["comment"] is not None or match["end"] is not None:
+            code.append(text[at : match.start()])
+            at = match.end()
+        if match["end"] is not None:
+            if "".join(code).strip():
+                statements.append(text[start : match.start()].strip())
+            start, code = match.end(), []
+    if "".join([*code, text[at:]]).strip():
+        statements.append(text[start:].strip())
+    return statements
 
 
 class StatementReader(SqlReader):
@@ -30,6 +53,13 @@ class StatementReader(SqlReader):
 
     def _pieces(self, text: str) -> Iterator[Token]:
         return tokens(text, stop_early=True)
+
+    def wrong(self, token: Token, reason: str) -> InvalidStatement:
+        """Return the error for ``token``, with its place in the statement."""
+        if token.kind == "end":
+            return InvalidStatement(self.text, f"it ends at character {token.at + 1}: {reason}")
+        shown = self.text[token.at : token.at + _SHOWN]
+        return InvalidStatement(self.text, f"'{shown}' at character {token.at + 1} is not expected: {reason}")
 
     def restart(self) -> None:
         """Return to the first word."""
@@ -220,10 +250,10 @@ def all_rows_of(source: str) -> str:
     return f"SELECT * FROM {source}"  # noqa: S608
 
 
-def require_unique(token: Token, names: Sequence[str]) -> None:
-    """Raise InvalidOption if a name occurs twice, ignoring case."""
+def require_unique(reader: StatementReader, token: Token, names: Sequence[str]) -> None:
+    """Raise InvalidStatement if a name occurs twice, ignoring case."""
     known: set[str] = set()
     for name in names:
         if name.lower() in known:
-            raise InvalidOption("SQL", name, f"a column once (character {token.at + 1})")
+            raise reader.wrong(token, f"the column {name} is given twice; name a column once")
         known.add(name.lower())
