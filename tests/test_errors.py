@@ -10,7 +10,7 @@ import pytest
 from lsm_core import errors
 
 MADE = [
-    errors.InvalidStatement("SELECT", "it ends too early", "parser: end"),
+    errors.InvalidStatement("SELECT k FROM db.t WHERE", "it ends too early", "parser: end"),
     errors.InvalidOption("bucket", "0", "above 0", "db.t"),
     errors.ColumnNotFound("db.t", "nope", ["a", "b"]),
     errors.InvalidData("db.t", "k", "a key is null"),

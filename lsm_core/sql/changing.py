@@ -18,8 +18,7 @@ from lsm_core.read import Predicate, parse_filter
 from lsm_core.read.predicate import ComputedPredicate
 from lsm_core.sql.acting import Session, StatementResult, committed_result, same_name, table_to_change
 from lsm_core.sql.evaluating import RowEvaluator, Target, pushed_tests, row_evaluator
-from lsm_core.sql.local_dialect import parsed
-from lsm_core.sql.local_engine import SESSION_ZONE
+from lsm_core.sql.local_dialect import SESSION_ZONE, parsed
 from lsm_core.table.writing import committed
 from lsm_core.types import DataType
 from lsm_core.write import row_changes

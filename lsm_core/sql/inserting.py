@@ -23,8 +23,7 @@ from lsm_core.sql.acting import (
     spec_of,
     table_to_change,
 )
-from lsm_core.sql.local_dialect import parsed
-from lsm_core.sql.local_engine import SESSION_ZONE
+from lsm_core.sql.local_dialect import SESSION_ZONE, parsed
 from lsm_core.sql.reading import StatementReader, all_rows_of, require_unique
 from lsm_core.sql.statements import CreateTable
 from lsm_core.table import Catalog

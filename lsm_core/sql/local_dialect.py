@@ -42,6 +42,8 @@ _REFUSED: Final[Mapping[type[exp.Expr], str]] = {
     exp.Transform: "TRANSFORM",
     exp.Lambda: "functions as arguments",
 }
+SESSION_ZONE: Final = "UTC"
+"""Time zone in which DataFusion evaluates queries."""
 _UNCAST: Final = (pa.types.is_floating, pa.types.is_temporal, pa.types.is_nested, pa.types.is_binary)
 """Types whose text form differs between Spark and DataFusion, except that of dates."""
 

@@ -17,7 +17,7 @@ from sqlglot import exp
 from lsm_core.errors import DredgeError, UnsupportedFeature
 from lsm_core.metadata import snapshots
 from lsm_core.sql.invalid_statements import USE_SPARK, engine_error
-from lsm_core.sql.local_dialect import Columns, local_text, output_names, parsed
+from lsm_core.sql.local_dialect import SESSION_ZONE, Columns, local_text, output_names, parsed
 from lsm_core.sql.queries import Query, TableRead, planned_query
 from lsm_core.sql.reading import all_rows_of
 from lsm_core.table import Catalog
@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from lsm_core.maintenance.action import MaintenancePlan
     from lsm_core.sql.inserting import InsertPlan
 
-SESSION_ZONE: Final = "UTC"
-"""Time zone in which DataFusion evaluates queries."""
 _UNLIMITED: Final = (1 << 63) - 1
 _OPENED: Final = 5
 """Maximum attempts to open the tables of a query such that all mentions of a table share one snapshot."""

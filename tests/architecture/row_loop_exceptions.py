@@ -64,6 +64,6 @@ ALLOWED: dict[str, str] = {
     "write/bucket.py: partition_codes": "one item per distinct partition of a batch",
     "write/cross_partition.py: keys_by_bucket": "one item per bucket of the partitions that get keys",
     "write/restore.py: look_up": "one item per bucket that a batch touches, one number for an error message",
-    "write/incoming_rows.py: _fitted": "one value for an error message",
+    "write/incoming_rows.py: fit_column": "one value for an error message",
     "write/table_write.py: _conform": "one number per column and batch",
 }
