@@ -210,7 +210,7 @@ def _next_step(path: str) -> str:
     branch = f"$branch_{match['branch']}" if match["branch"] else ""
     table = _shlex.quote(f"{match['database']}.{match['table']}{branch}")
     if match["metadata"]:
-        return f"; `dredge repair {table}` lists all damaged metadata and mends it or says what can be done"
+        return f"; `dredge repair {table}` lists all damaged metadata, and repairs it or names the remedy"
     return f"; `dredge check {table} --deep` lists all damaged data files"
 
 

@@ -171,7 +171,11 @@ class CommitRun:
                 return snapshot.id
             if not self._retries.wait():
                 self._clean_all()
-                reason = f"table {self._store.name}: lost {self._retries.attempt + 1} races for the next snapshot id"
+                attempts = self._retries.attempt + 1
+                reason = (
+                    f"table {self._store.name}: other commits took the next snapshot id {attempts} times; "
+                    "retry, or raise commit.max-retries"
+                )
                 raise CommitConflict(ConflictKind.RACES_LOST, (), None, snapshot.id, reason)
 
     def _publish(self, snapshot: Snapshot, attempt_files: list[str]) -> bool:

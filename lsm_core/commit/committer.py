@@ -269,7 +269,10 @@ class Committer:
             going.update(still(live))
             live = live.filter(pc.is_in(live.column("partition"), pa.array(sorted(going), pa.binary())))
             if not live.num_rows:
-                reason = f"table {self._store.name}: the partitions to drop were written to, or dropped, meanwhile"
+                reason = (
+                    f"table {self._store.name}: another commit wrote to the partitions "
+                    "to drop, or dropped them; plan again"
+                )
                 raise CommitConflict(ConflictKind.PARTITION_CHANGED, reason=reason)
             return live, deletions_of(live)
 
@@ -340,7 +343,7 @@ class Committer:
             del writer
             staying = [meta for meta in metas if meta.file_name not in names]
             if len(staying) == len(metas):
-                raise NothingToMerge(f"table {store.name} has no such manifest")
+                raise NothingToMerge(f"table {store.name} has none of the manifests {', '.join(sorted(names)[:5])}")
             return staying
 
         request = self._request(CommitKind.OVERWRITE, self._parts(()).append, BATCH, None, properties)
@@ -390,7 +393,7 @@ class Committer:
         request = self._request(CommitKind.ANALYZE, self._parts(()).append, BATCH, None, properties)
         try:
             if not self._store.file_io.write_exclusive(path, statistics.to_json()):
-                raise CorruptFile(path, "statistics of that name are there already")
+                raise CorruptFile(path, "a statistics file of this name already exists; analyze again")
             return CommitResult([self._commit_part(replace(request, statistics=name))])
         except BaseException as error:
             if not is_unknown(error):
@@ -519,7 +522,11 @@ class Committer:
         missing = missing_file(self._store, [(message, message.written(by_writer=True)) for message in messages])
         if missing is not None:
             self._store.require_same()
-            raise CorruptFile(missing, f"commit {request.identifier} of {self.commit_user} needs it, and it is gone")
+            raise CorruptFile(
+                missing,
+                f"commit {request.identifier} of {self.commit_user} needs this "
+                "file, which was deleted; write the rows again",
+            )
         if has_deletes(request.entries):
             return request  # made once already, it would find nothing to delete
         return replace(request, added=AddedFiles(self._store, messages))
@@ -539,7 +546,7 @@ class Committer:
                 compacts = request.kind is CommitKind.COMPACT
                 if any((kind is CommitKind.COMPACT) == compacts for kind in done.kinds):
                     reason = (
-                        f"table {self._store.name}: commit {request.identifier} is in the table already, with "
+                        f"table {self._store.name}: commit {request.identifier} is already in the table with "
                         "other files"
                     )
                     raise CommitConflict(ConflictKind.ALREADY_COMMITTED, (), self.commit_user, done.snapshot_id, reason)

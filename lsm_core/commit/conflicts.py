@@ -109,8 +109,9 @@ class StrictMode:
 
     def _conflict(self, number: int, user: str | None, cause: str) -> CommitConflict:
         reason = (
-            f"table {self._store.name}: {cause} of another user came after snapshot {self._safe}, which {_STRICT} "
-            "calls safe"
+            f"table {self._store.name}: {cause} of another user follows snapshot "
+            f"{self._safe}, the newest that {_STRICT} "
+            "allows"
         )
         return CommitConflict(ConflictKind.STRICT_MODE, (), user, number, reason)
 
@@ -151,13 +152,13 @@ def _check_identity(store: TableStore, base: pa.Table, delta: pa.Table, latest: 
     wanted = identities(delta)
     twice = [which for which, count in Counter(wanted).items() if count > 1]
     if twice:
-        reason = f"table {store.name}: one commit names a file twice"
+        reason = f"table {store.name}: the commit adds a file twice"
         raise CommitConflict(ConflictKind.FILE_TWICE, _names(twice), reason=reason)
     missing = [which for which, kind in zip(wanted, kinds, strict=True) if kind == DELETE and which not in present]
     if missing:
         names = _names(missing)
         user, snapshot_id = blame(store, latest, set(names), DELETE)
-        reason = f"table {store.name}: files to replace are gone or moved to another level"
+        reason = f"table {store.name}: files to replace were deleted or moved to another level; plan again"
         raise CommitConflict(ConflictKind.INPUTS_GONE, names, user, snapshot_id, reason)
     known = [which for which, kind in zip(wanted, kinds, strict=True) if kind == ADD and which in present]
     if known:
@@ -222,7 +223,10 @@ def unchanged_since(store: TableStore, entries: pa.Table, snapshot_id: int) -> R
     def source(latest: Snapshot | None) -> tuple[pa.Table, pa.Table]:
         nonlocal last_checked
         if latest is None or latest.id < snapshot_id:
-            reason = f"table {store.name}: snapshot {snapshot_id}, which this change was made from, is gone"
+            reason = (
+                f"table {store.name}: snapshot {snapshot_id}, from which this change "
+                "was computed, has expired; do it again"
+            )
             raise CommitConflict(ConflictKind.BASE_GONE, reason=reason)
         for number in range(last_checked + 1, latest.id + 1):
             _require_apart(store, number, touched)
@@ -240,15 +244,13 @@ def _require_apart(store: TableStore, number: int, touched: set[tuple[bytes, int
             return
         delta = manifests.delta_entries(store, snapshot)
     except SnapshotNotFound as error:
-        reason = f"table {store.name}: snapshot {number} expired meanwhile, what it changed is unknown"
+        reason = f"table {store.name}: snapshot {number} expired meanwhile, so its changes are unknown; do it again"
         raise CommitConflict(ConflictKind.BASE_GONE, reason=reason) from error
     near = delta.filter(pc.is_in(delta.column("partition"), pa.array(sorted({p for p, _ in touched}), pa.binary())))
     places = zip(near["partition"].to_pylist(), near["bucket"].to_pylist(), near["file_name"].to_pylist(), strict=True)
     names = [name for partition, bucket, name in places if (bytes(partition), bucket) in touched]
     if names:
-        reason = (
-            f"table {store.name}: another commit wrote to a bucket that this change was worked out from; do it again"
-        )
+        reason = f"table {store.name}: another commit changed a bucket that this change was computed from; do it again"
         raise CommitConflict(ConflictKind.BUCKET_CHANGED, names, snapshot.commit_user, snapshot.id, reason)
 
 

@@ -215,7 +215,7 @@ def messages_of(store: TableStore, messages: object) -> list[CommitMessage]:
         if not same:
             made_for = f"table {origin.table} (branch {origin.branch}, at {origin.root})"
             here = f"branch {store.branch}, at {store.root}"
-            reason = f"these commit messages were made for {made_for}; they cannot be committed to this one ({here})"
+            reason = f"these commit messages were made for {made_for}; they cannot be committed to this table ({here})"
             raise InvalidData(store.name, "", reason)
     return listed
 

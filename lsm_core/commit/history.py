@@ -309,7 +309,9 @@ class AddedFiles:
     def _refuse(self, names: set[str], snapshot: Snapshot | None) -> None:
         if names:
             user, number = (None, None) if snapshot is None else (snapshot.commit_user, snapshot.id)
-            reason = f"table {self._store.name}: files were added before; a commit's messages can be committed once"
+            reason = (
+                f"table {self._store.name}: these files were already committed; messages can be committed only once"
+            )
             raise CommitConflict(ConflictKind.FILES_KNOWN, sorted(names), user, number, reason)
 
 

@@ -128,7 +128,7 @@ def next_index_manifest(
     drops = change.dropped or (lambda _: False)
     removed = {(_place(entry), entry.file_name) for entry in change.removed if not drops(entry.partition)}
     if lost := removed - {(_place(entry), entry.file_name) for entry in live}:
-        cause = "index files to replace are gone: another commit replaced them"
+        cause = "another commit replaced index files that this commit replaces"
         raise _conflict(store, latest, cause, sorted(name for _, name in lost))
     keep = [not drops(entry.partition) and (_place(entry), entry.file_name) not in removed for entry in live]
     staying = list(compress(live, keep))
@@ -169,27 +169,27 @@ def _require_no_write_since(store: TableStore, latest: Snapshot | None, change: 
     keys_as_of, waiting = change.keys_as_of, set(change.keys_after)
     now = 0 if latest is None else latest.id
     if now < keys_as_of:
-        reason = f"table {store.name}: snapshot {keys_as_of}, at which keys were looked up, is gone"
+        reason = f"table {store.name}: snapshot {keys_as_of}, at which keys were looked up, has expired; write again"
         raise CommitConflict(ConflictKind.BASE_GONE, (), None, now or None, reason)
     for number in range(keys_as_of + 1, now + 1):
         try:
             snapshot = snapshots.read(store, number)
         except SnapshotNotFound as error:
-            reason = f"table {store.name}: snapshot {number} expired meanwhile, what it changed is unknown"
+            reason = f"table {store.name}: snapshot {number} expired meanwhile, so its changes are unknown; do it again"
             raise CommitConflict(ConflictKind.BASE_GONE, (), None, now, reason) from error
         if snapshot.commit_kind is CommitKind.COMPACT:
             continue
         if snapshot.commit_user != user or snapshot.commit_identifier not in change.keys_after:
             reason = (
-                f"table {store.name}: another commit wrote since it was looked up in which partition each key lives; "
-                "write again"
+                f"table {store.name}: another commit followed the lookup of the partitions of the keys; write again"
             )
             raise CommitConflict(ConflictKind.INDEX_CHANGED, (), snapshot.commit_user, number, reason)
         waiting.discard(snapshot.commit_identifier)
     if waiting:
         reason = (
-            f"table {store.name}: commit {min(waiting)} of {user} is not in the table, whose keys this one counts on; "
-            "commit in order"
+            f"table {store.name}: commit {min(waiting)} of {user} is not in the "
+            "table, but this commit depends on its keys; "
+            "commit the messages in order"
         )
         raise CommitConflict(ConflictKind.BASE_GONE, (), user, now or None, reason)
 
@@ -266,7 +266,7 @@ def _require_vectors_fit(
         _places_of(base.filter(pc.is_in(base.column("file_name"), wanted))).keys() - removed_places.keys() | new.keys()
     )
     if missing := sorted({name for _, _, name in set(vectors) - existing}):
-        reason = f"table {store.name}: files whose rows are to be deleted (deletion vectors) are gone"
+        reason = f"table {store.name}: files whose rows are to be deleted (deletion vectors) were removed; do it again"
         raise CommitConflict(ConflictKind.INPUTS_GONE, missing, None, latest.id if latest else None, reason)
 
 

@@ -136,7 +136,9 @@ def _typed_spec(store: TableStore, spec: Values) -> Values:
             scalar = pa.scalar(value)
             typed_spec[name] = scalar.as_py() if scalar.type.equals(wanted) else scalar.cast(wanted).as_py()
         except (pa.ArrowException, TypeError, ValueError) as error:
-            raise InvalidData(store.name, name, f"{value!r} is no value of this partition column: {error}") from error
+            raise InvalidData(
+                store.name, name, f"{value!r} cannot be a value of this partition column: {error}"
+            ) from error
     return typed_spec
 
 

@@ -150,7 +150,7 @@ def _create(store: TableStore, snapshot_id: int, data: bytes, retries: Retries, 
             if store.file_io.write_exclusive(path, data):
                 late = "" if lease is None else lease.overdue()
                 if late:  # another engine, which relies on the lock alone, may write over it
-                    raise CommitUnknown(snapshot_id, f"it is written, but the lock was lost meanwhile: {late}")
+                    raise CommitUnknown(snapshot_id, f"it was written, but the lock was lost meanwhile: {late}")
                 return PublishOutcome.PUBLISHED
             failure = OSError(f"{path} exists and cannot be read")
         except CommitUnknown:
@@ -204,7 +204,9 @@ def _came_too_late(store: TableStore, snapshot: Snapshot, base: Snapshot | None)
             return False  # the newest, or so long in its turn that it has expired itself
         return min(later) > snapshot.id + 1 or not _follows(store, snapshots.read(store, snapshot.id + 1), snapshot)
     except (SnapshotNotFound, CorruptFile, OSError) as error:
-        raise CommitUnknown(snapshot.id, f"it is written, but whether in its turn cannot be told: {error}") from error
+        raise CommitUnknown(
+            snapshot.id, f"it was written, but it is unknown whether before another writer of the same number: {error}"
+        ) from error
 
 
 def _follows(store: TableStore, successor: Snapshot, snapshot: Snapshot) -> bool:
@@ -217,7 +219,9 @@ def _follows(store: TableStore, successor: Snapshot, snapshot: Snapshot) -> bool
     if not delta.num_rows and successor.index_manifest != snapshot.index_manifest:
         # Index files alone changed, and the successor changed some too: its own may have replaced ours, or
         # never known them.
-        raise CommitUnknown(snapshot.id, "it is written, but whether in its turn cannot be told")
+        raise CommitUnknown(
+            snapshot.id, "it was written, but it is unknown whether before another writer of the same number"
+        )
     near = set(identities(base.filter(pc.is_in(base.column("file_name"), pc.unique(delta.column("file_name"))))))
     kinds = delta.column("kind").to_pylist()
     return all((which in near) == (kind == ADD) for which, kind in zip(identities(delta), kinds, strict=True))

@@ -46,11 +46,11 @@ def chosen_partitions(store: TableStore, arguments: Mapping[str, Any]) -> list[d
     if specs is None and where is None:
         return None
     if specs is not None and where is not None:
-        raise InvalidOption("where", where, "nothing beside partitions", store.name)
+        raise InvalidOption("where", where, "no value together with partitions; give one of the two", store.name)
     keys = store.schema.partition_keys
     if not keys:
         option = "partitions" if specs else "where"
-        raise InvalidOption(option, specs or where, "nothing: the table has no partitions", store.name)
+        raise InvalidOption(option, specs or where, "no value, because the table has no partitions", store.name)
     snapshot = snapshots.latest(store)
     if snapshot is None:
         return []
@@ -84,7 +84,7 @@ def _convert_test(store: TableStore, test: tuple[str, str, Any]) -> tuple[str, s
         (key for key in keys if key.lower() == column.lower()), None
     )
     if name is None:
-        raise InvalidFilter(f"{error_prefix}'{column}' is no partition column; they are {', '.join(keys)}")
+        raise InvalidFilter(f"{error_prefix}'{column}' is not a partition column; they are {', '.join(keys)}")
     kind = store.schema.partition_types[keys.index(name)]
     several = isinstance(value, Sequence) and not isinstance(value, str)
     values = [

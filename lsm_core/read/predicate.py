@@ -276,7 +276,7 @@ def _merge_groups(groups: Groups, schema: TableSchema) -> Groups:
 def _split_groups(condition: object, table: str) -> list[list[Any]]:
     if not isinstance(condition, (list, tuple)):
         raise InvalidFilter(
-            f"table {table}: a filter is a list of tuples, SQL text or an Arrow expression, "
+            f"table {table}: a filter must be a list of tuples, SQL text or an Arrow expression, "
             f"not {type(condition).__name__}"
         )
     if isinstance(condition, tuple) and condition and isinstance(condition[0], str):
@@ -302,7 +302,7 @@ def _parse_test(item: object, schema: TableSchema, table: str) -> Conjunct:
     kind = schema.arrow_schema.field(name).type
     unary = op in _UNARY
     if len(item) == 2 and not unary:
-        raise InvalidFilter(f"table {table}, column '{name}': {item!r} lacks the value to compare with")
+        raise InvalidFilter(f"table {table}, column '{name}': {item!r} has no value to compare with")
     if unary:
         if op in _NAN_TESTS and not pa.types.is_floating(kind):
             raise InvalidFilter(f"table {table}, column '{name}': '{op}' takes a floating point column, not {kind}")

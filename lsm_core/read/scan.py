@@ -395,13 +395,13 @@ def chosen_columns(store: TableStore, columns: Sequence[str] | None) -> tuple[st
     """
     field_names = store.schema.field_names
     if isinstance(columns, str):
-        raise InvalidFilter(f"table {store.name}: columns are a list of names, not the text {columns!r}")
+        raise InvalidFilter(f"table {store.name}: columns must be a list of names, not the text {columns!r}")
     for name in columns or ():
         if name not in field_names:
             raise ColumnNotFound(store.name, name, field_names)
     chosen = field_names if columns is None else tuple(columns)
     if len(set(chosen)) != len(chosen):
-        raise InvalidFilter(f"table {store.name}: a column is chosen twice: {', '.join(chosen)}")
+        raise InvalidFilter(f"table {store.name}: the selection has a column twice: {', '.join(chosen)}")
     return chosen
 
 

@@ -287,7 +287,7 @@ class SqlReader:
         if not pairs:
             return tuple(literals)
         if len(literals) % 2 or not all(isinstance(key, str) for key in literals[::2]):
-            raise self.wrong(token, "map(...) takes keys, which are texts, and values in turn")
+            raise self.wrong(token, "map(...) takes text keys and values, alternating")
         return dict(zip(map(str, literals[::2]), literals[1::2], strict=True))
 
     def alternatives(self, *, negated: bool = False, depth: int = 0) -> Condition:
@@ -317,7 +317,7 @@ class SqlReader:
     def _factor(self, negated: bool, depth: int) -> Condition:
         """Take a comparison, or a condition in parentheses or behind NOT."""
         if depth > _MOST_NESTING:
-            raise self.wrong(self.peek(), f"at most {_MOST_NESTING} parentheses and NOTs inside each other are taken")
+            raise self.wrong(self.peek(), f"at most {_MOST_NESTING} levels of nested parentheses and NOTs are accepted")
         if self.word() == "NOT":
             self.take()
             return self._factor(not negated, depth + 1)

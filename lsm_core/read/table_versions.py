@@ -199,7 +199,7 @@ def pair_of(table: str, key: str, text: str) -> tuple[str, str]:
     """
     parts = [part.strip() for part in text.split(",")]
     if len(parts) != 2 or not all(parts):
-        raise InvalidOption(key, text, "a start (exclusive) and an end (inclusive) with a comma between", table)
+        raise InvalidOption(key, text, "a start (exclusive) and an end (inclusive), separated by a comma", table)
     return parts[0], parts[1]
 
 
@@ -376,7 +376,7 @@ def _pinned_snapshot(store: TableStore) -> Snapshot | None:
     start = startup(store)
     key, value = start.key, start.value
     if start.changes or start.mode is Mode.FROM_CREATION:
-        raise UnsupportedFeature(f"read option '{key or 'scan.mode'}' where one version is read", store.name)
+        raise UnsupportedFeature(f"read option '{key or 'scan.mode'}' in a read of one version", store.name)
     if key is None or start.mode is Mode.FROM_FILE_CREATION:
         return None
     if key == "scan.snapshot-id":
@@ -409,7 +409,9 @@ def _snapshot_at_time(store: TableStore, timestamp_ms: int) -> Snapshot:
         since = (
             f"the earliest is of {snapshots.read(store, ids[0]).time_millis}" if ids else "nothing was committed yet"
         )
-        raise SnapshotNotFound(f"table {store.name} has no snapshot as old as timestamp {timestamp_ms} (ms): {since}")
+        raise SnapshotNotFound(
+            f"table {store.name} has no snapshot at or before timestamp {timestamp_ms} (ms): {since}"
+        )
     return snapshots.read(store, ids[position - 1])
 
 

@@ -118,7 +118,7 @@ def _text_of(spark: SparkSession, store: TableStore, name: str, column: Any) -> 
         return str(frame.queryExecution().analyzed().projectList().apply(0).sql())
     except PySparkException as error:
         raise InvalidData(
-            store.name, name, f"its new value cannot be computed: {str(error).splitlines()[0]}"
+            store.name, name, f"the new value cannot be computed: {str(error).splitlines()[0]}"
         ) from error
 
 
@@ -163,7 +163,7 @@ def arrow_expression(text: str, store: TableStore, name: str) -> pc.Expression:
         evaluate(nothing, [expression])
     except (pa.ArrowException, KeyError, TypeError) as error:
         raise InvalidData(
-            store.name, name, f"its new value cannot be computed: {str(error).splitlines()[0]}"
+            store.name, name, f"the new value cannot be computed: {str(error).splitlines()[0]}"
         ) from error
     return expression
 
@@ -407,5 +407,5 @@ class _Translation:
         try:
             return evaluate(nothing, [expression])[0].type
         except (pa.ArrowException, KeyError, TypeError) as error:
-            reason = f"its new value cannot be computed: {str(error).splitlines()[0]}"
+            reason = f"the new value cannot be computed: {str(error).splitlines()[0]}"
             raise InvalidData(self._store.name, self._column, reason) from error

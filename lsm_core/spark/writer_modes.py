@@ -97,7 +97,11 @@ def require_partitions(store: TableStore, columns: Sequence[str] | None) -> None
     """
     keys = list(store.schema.partition_keys)
     if columns is not None and names_in_table(columns, store.schema) != keys:
-        own = f"the table's partition columns: {', '.join(keys)}" if keys else "nothing: the table has no partitions"
+        own = (
+            f"the table's partition columns: {', '.join(keys)}"
+            if keys
+            else "no value, because the table has no partitions"
+        )
         raise InvalidOption("partitionBy", ", ".join(columns), f"{own} (or leave it out)", store.name)
 
 

@@ -224,7 +224,7 @@ def spec_of(table: str, schema: TableSchema, spec: Mapping[str, Any]) -> dict[st
         InvalidOption: the table has no partitions.
     """
     if not schema.partition_keys:
-        raise InvalidOption("PARTITION", ", ".join(spec), "nothing: the table has no partitions", table)
+        raise InvalidOption("PARTITION", ", ".join(spec), "no value, because the table has no partitions", table)
     return {same_name(table, name, schema.partition_keys): value for name, value in spec.items()}
 
 

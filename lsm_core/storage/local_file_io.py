@@ -38,7 +38,7 @@ def _step(name: str, path: str) -> Iterator[None]:
             if error.errno in _FULL:
                 raise StorageFull(path) from error
             if error.errno in _NO_FILE:
-                raise CorruptFile(path, f"cannot be a file here: {os.strerror(error.errno)}") from error
+                raise CorruptFile(path, f"this name cannot be a file: {os.strerror(error.errno)}") from error
             raise
 
 
@@ -220,7 +220,9 @@ class LocalFileIO:
                     return False
                 except OSError as error:
                     if error.errno in _NO_LINKS:
-                        raise UnsupportedFeature(f"a file system without hard links, at {path}") from error
+                        raise UnsupportedFeature(
+                            f"publishing snapshots on a file system without hard links, at {path}"
+                        ) from error
                     raise
                 _sync_dir(os.path.dirname(path))
             return True

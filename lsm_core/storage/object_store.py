@@ -365,7 +365,7 @@ class ObjectStoreFileIO:
         """
         store, key = self._at(path)
         if not key:
-            raise StorageRefused(path, "it is a whole bucket", "remove")
+            raise StorageRefused(path, "it is a whole bucket, which Dredge never deletes", "remove")
         any_found = False
         with _step("delete_dir", path, "remove"):
             for chunk in obstore.list(store, key, chunk_size=_KEYS_AT_ONCE):
@@ -557,7 +557,7 @@ def _put_new(store: Any, key: str, path: str, data: bytes) -> bool:
             try:
                 return _writer_of(store, key) == writer_id
             except FileNotFoundError as error:
-                raise _NotAnswered(path, "it existed when it was to be created, and then did not") from error
+                raise _NotAnswered(path, "another process deleted it while it was created; try again") from error
         except (FileNotFoundError, PermissionDeniedError, UnauthenticatedError):
             raise
         except BaseError:

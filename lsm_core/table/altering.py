@@ -114,7 +114,7 @@ class _Altering:
 
     def _apply_to_column(self, change: SchemaChange, path: Path) -> None:
         if not path or not all(path):
-            raise InvalidSchema(f"table {self._table}: '{dotted(path)}' is no column")
+            raise InvalidSchema(f"table {self._table}: '{dotted(path)}' is not a column")
         if change.action == "add_column":
             self._add(path, change)
         elif change.action == "rename_column":
@@ -133,7 +133,7 @@ class _Altering:
         elif change.action == "move":
             self._move(path, change.move_to or Move("first"))
         else:
-            raise InvalidSchema(f"table {self._table}: there is no schema change '{change.action}'")
+            raise InvalidSchema(f"table {self._table}: schema change '{change.action}' is unknown")
 
     # -- columns come and go ---------------------------------------------------------------------------------------
 
@@ -192,7 +192,7 @@ class _Altering:
             at = position(fields, name, self._table, path)
             if len(fields) == 1:
                 raise InvalidSchema(
-                    f"table {self._table}: column '{dotted(path)}' is the last one and cannot be dropped"
+                    f"table {self._table}: column '{dotted(path)}' is the last column and cannot be dropped"
                 )
             return (*fields[:at], *fields[at + 1 :])
 
@@ -204,7 +204,9 @@ class _Altering:
             others = (*fields[:at], *fields[at + 1 :])
             ends = {"first": 0, "last": len(fields) - 1}
             if move.reference in (name, dotted(path)) or ends.get(move.kind) == at:
-                raise InvalidSchema(f"table {self._table}: column '{dotted(path)}' cannot move to where it is")
+                raise InvalidSchema(
+                    f"table {self._table}: column '{dotted(path)}' cannot be placed before or after itself"
+                )
             to = self._place(others, path, move)
             return (*others[:to], fields[at], *others[to:])
 
@@ -224,7 +226,8 @@ class _Altering:
         self._refuse_primary_key(path, "given another type")
         if len(path) == 1 and path[0] in listed(self._options.get("bucket-key", "")):
             raise InvalidSchema(
-                f"table {self._table}: column '{path[0]}' is a bucket key: rows are found by the hash of its type"
+                f"table {self._table}: column '{path[0]}' is a bucket key, whose hash "
+                "depends on the type; its type cannot change"
             )
         target = as_type(change.value, self._table, path)
         explicit = not self._before.get("disable-explicit-type-casting")
@@ -308,7 +311,10 @@ def as_type(value: object, table: str, path: Path) -> DataType:
             return parse(value)
     except InvalidSchema as error:
         raise InvalidSchema(f"table {table}, column '{dotted(path)}': {error}") from error
-    raise InvalidSchema(f"table {table}, column '{dotted(path)}': {value!r} is no type; give an Arrow type or text")
+    raise InvalidSchema(
+        f"table {table}, column '{dotted(path)}': {value!r} is not a type; "
+        "give an Arrow type or a text such as 'BIGINT'"
+    )
 
 
 class FieldIds:
@@ -398,7 +404,7 @@ def require_values_fit(store: TableStore, following: TableSchema) -> Iterator[st
             raise InvalidSchema(
                 f"table {store.name}: column '{column.name}' of type {to_sql(column.type)} cannot become "
                 f"{to_sql(later.type)}: it "
-                f"holds {bad}, which reads would show as another value. Change such rows and compact the table fully "
+                f"holds {bad}, which reads would show as another value. Change these rows and compact the table fully "
                 "before"
             )
         if not np.all(bounds.only_nulls | numpy_array(pc.is_valid(bounds.lows))):

@@ -110,7 +110,7 @@ class Catalog:
             InvalidSchema: the name cannot be a database's.
         """
         if name == SYSTEM_DATABASE:
-            raise DatabaseExists(f"database {name} is the catalog's own: it holds the tables about all others")
+            raise DatabaseExists(f"database {name} is reserved: it has the catalog's system tables")
         if self._metastore.has_database(name):
             if ignore_if_exists:
                 return False
@@ -243,7 +243,7 @@ class Catalog:
 
             if parsed.table not in GLOBAL_TABLES or parsed.system or parsed.branch != MAIN:
                 known = ", ".join(f"{SYSTEM_DATABASE}.{table}" for table in GLOBAL_TABLES)
-                raise TableNotFound(f"there is no table {parsed}; the catalog has: {known}")
+                raise TableNotFound(f"table {parsed} does not exist; the catalog has: {known}")
             # Nearly all callers open plain tables: they get the facade's type, without a test that never fails.
             return cast("Table", GlobalTable(Warehouse(self.options.raw, _Stores(self)), parsed.table))
         from lsm_core.table.table import Table
@@ -255,7 +255,7 @@ class Catalog:
 
         if parsed.system not in SYSTEM_TABLES:
             raise UnsupportedFeature(
-                f"system table ${parsed.system}; there are ${', $'.join(SYSTEM_TABLES)}", store.name
+                f"system table ${parsed.system}; known ones: ${', $'.join(SYSTEM_TABLES)}", store.name
             )
         return cast("Table", SystemTable(store, parsed.system))
 
@@ -273,7 +273,7 @@ class Catalog:
         path = self._path(parsed)
         schema = latest_schema(self.file_io, path, parsed.branch)
         if schema is None:
-            raise TableNotFound(f"table {parsed.on_branch} was dropped meanwhile")
+            raise TableNotFound(f"table {parsed.on_branch} was dropped meanwhile by another process")
         options = TableOptions.usable(schema.options, parsed.on_branch)
         return TableStore(
             self.file_io, path, parsed.on_branch, schema, options, self.clock, parsed.branch, self._locking
@@ -291,7 +291,7 @@ class Catalog:
         parsed = TableName.parse(name)
         if parsed.system:
             raise UnsupportedFeature(
-                f"this verb on the system table ${parsed.system}; name the table alone", parsed.on_branch
+                f"this operation on the system table ${parsed.system}; name the table without it", parsed.on_branch
             )
         path = self._path(parsed)
         try:
@@ -359,7 +359,7 @@ class Catalog:
                 for warning in warnings:
                     _LOG.warning("table %s: %s", store.name, warning)
                 return
-        raise WriterStale(f"table {parsed} was altered {_ALTER_ATTEMPTS} times by others meanwhile")
+        raise WriterStale(f"table {parsed} was altered {_ALTER_ATTEMPTS} times by other processes meanwhile; try again")
 
     # -- looking after many tables ---------------------------------------------------------------------------------
 
@@ -443,7 +443,7 @@ class Catalog:
             raise InvalidOption("mode", mode, ", ".join(MODES))
         if mode == "divided":
             if not isinstance(plan, str):
-                raise InvalidOption("mode", mode, "combined, where a plan of all tables is applied")
+                raise InvalidOption("mode", mode, "combined, because a plan of all tables is applied")
             return maintain_divided(self, plan, None, Limits(), approved_by, tell, rules)[0]
         made = self.plan_maintenance(plan, rules=rules) if isinstance(plan, str) else plan
         return maintain_tables(self, made, approved_by, tell, rules)
@@ -551,7 +551,7 @@ class _Stores:
 def _refuse_link(path: str, verb: str) -> None:
     """Raise StorageRefused for a symbolic link, because its target is outside the warehouse."""
     if is_link(path):
-        raise StorageRefused(path, "it is a symbolic link; remove or move the link and what it leads to by hand", verb)
+        raise StorageRefused(path, "it is a symbolic link; remove or move the link and its target by hand", verb)
 
 
 def _warn_of_no_effect(table: str, options: Mapping[str, str], before: Mapping[str, str]) -> None:
@@ -572,7 +572,7 @@ def _require_kept_up(store: TableStore, following: TableSchema) -> None:
         # It is being repaired: without it a table with a key would be one of dynamic buckets, for good.
         if after.has_primary_key and after.options.bucket == -1:
             raise UnsupportedFeature(
-                "dynamic buckets in a table whose files are in fixed ones (set 'bucket')", store.name
+                "dynamic buckets in a table whose files are in fixed buckets; set 'bucket' to their number", store.name
             )
         fixed = TableOptions({**store.options.raw, "bucket": "1"}, store.name, stored=True)
         store = TableStore(store.file_io, store.root, store.name, store.schema, fixed, store.clock, store.branch)

@@ -107,7 +107,7 @@ def position(fields: Sequence[RowField], name: str, table: str, path: Path) -> i
         if field.name == name:
             return at
     known = ", ".join(field.name for field in fields)
-    raise InvalidSchema(f"table {table} has no column '{dotted(path)}'; there are {known}")
+    raise InvalidSchema(f"table {table} has no column '{dotted(path)}'; it has {known}")
 
 
 def _nowhere(kind: DataType, path: Path, table: str) -> InvalidSchema:

@@ -70,7 +70,9 @@ def as_definition(
     if isinstance(schema, Schema):
         named = [key for key, value in beside.items() if value]
         if named:
-            raise InvalidSchema(f"table {name}: {', '.join(named)} must be inside Schema(...), not beside it")
+            raise InvalidSchema(
+                f"table {name}: {', '.join(named)} must be arguments of Schema(...), not of create_table beside it"
+            )
         definition = schema
     elif isinstance(schema, pa.Schema):
         definition = Schema(schema, primary_keys, partition_keys, options or {}, comment)
@@ -104,12 +106,14 @@ def new_table_schema(definition: Schema, name: str, clock: Clock) -> TableSchema
         if text is None:
             continue
         if getattr(definition, member):
-            raise InvalidSchema(f"table {name}: option '{option}' and {member} are both given")
+            raise InvalidSchema(f"table {name}: option '{option}' and {member} exclude each other; give one of them")
         keys = tuple(part.strip() for part in text.split(",") if part.strip())
         definition = replace(definition, **{member: keys})  # type: ignore[arg-type]
     definition = replace(definition, options=options)
     if "path" in definition.options:
-        raise InvalidOption("path", definition.options["path"], "no path: tables lie below their warehouse", name)
+        raise InvalidOption(
+            "path", definition.options["path"], "no value: a table's folder is below its warehouse", name
+        )
     ids = FieldIds()
     columns = tuple(_columns(definition.fields, name))
     check_columns(columns, name)

@@ -100,4 +100,4 @@ class FolderMetastore:
 
     def _delete(self, path: str, description: str) -> None:
         if not self.file_io.delete_dir(inside_really(self.root, path)):
-            raise StorageRefused(path, f"{description} is no folder any more", "remove")
+            raise StorageRefused(path, f"{description} is not a folder any more", "remove")

@@ -63,7 +63,7 @@ class TableName:
         system = more.pop(0) if more else ""
         if not dot or not database or not table or more or not branch or text.endswith("$"):
             raise InvalidSchema(
-                f"{text!r} is no table name; write it as database.table, database.table$branch_name or "
+                f"{text!r} is not a table name; write it as database.table, database.table$branch_name or "
                 "database.table$system"
             )
         return TableName(checked_database(database), _plain(table, text), system, _plain(branch, text))
@@ -93,13 +93,13 @@ def checked_new(name: TableName) -> TableName:
 def checked_database(name: str) -> str:
     """Return a database name after checking that it can be part of a path. Raises InvalidSchema."""
     if not isinstance(name, str) or "." in name or "$" in name:
-        raise InvalidSchema(f"{name!r} is no database name: a text that holds neither '.' nor '$'")
+        raise InvalidSchema(f"{name!r} is not a database name: it must be a text without '.' and '$'")
     return _plain(name, name)
 
 
 def _plain(part: str, whole: str) -> str:
     if not part.strip():
-        raise InvalidSchema(f"{whole!r} cannot be a name: a part of it is blank")
+        raise InvalidSchema(f"{whole!r} cannot be a name: one of its parts is blank")
     try:
         return check_name(part, subject="the part")
     except InvalidData as error:

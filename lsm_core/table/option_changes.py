@@ -101,7 +101,7 @@ def with_option(
     """
     (name,) = canonical({key: ""})
     if name in CREATION_ONLY:
-        raise InvalidSchema(f"table {table}: '{name}' is fixed when a table is created")
+        raise InvalidSchema(f"table {table}: option '{name}' can only be set when the table is created")
     if followed is not None:
         check_change(before, name, value, table, version=followed)
     same = {name, *(REGISTRY[name].aliases if name in REGISTRY else ())}

@@ -165,5 +165,5 @@ def _place(after: str | None, before: str | None, first: bool, last: bool) -> Mo
         if wanted
     ]
     if len(places) > 1:
-        raise InvalidSchema("a column goes to one place: give one of after, before, first and last")
+        raise InvalidSchema("a new place of a column must be one of after, before, first and last")
     return places[0] if places else None

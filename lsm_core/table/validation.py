@@ -80,7 +80,7 @@ def validate(
             raise InvalidOption(
                 key,
                 MASK,
-                "no secrets: everybody who reads the table reads its options; the environment holds them",
+                "no secrets, because every reader of the table sees its options; set them in the environment",
                 table,
             )
     options = TableOptions(schema.options, table)
@@ -115,14 +115,14 @@ def check_columns(fields: Sequence[DataField], table: str) -> None:
             if not name.strip():
                 raise InvalidSchema(f"table {table}: a column{' of ' + path if path else ''} has a blank name")
             if counts[name] > 1:
-                raise InvalidSchema(f"table {table}: column '{path + '.' if path else ''}{name}' is given twice")
+                raise InvalidSchema(f"table {table}: column '{path + '.' if path else ''}{name}' is defined twice")
 
 
 def _check_rows(fields: Sequence[DataField], table: str) -> None:
     """Raise InvalidSchema for a ROW without fields, which Parquet cannot store."""
     for path, names in _groups((), fields):
         if path and not names:
-            raise InvalidSchema(f"table {table}: column '{path}' is a ROW without fields, which no file can hold")
+            raise InvalidSchema(f"table {table}: column '{path}' is a ROW without fields, which files cannot store")
 
 
 def _check_texts(schema: TableSchema, table: str) -> None:
@@ -168,10 +168,11 @@ def _check_keys(schema: TableSchema, table: str) -> None:
             if kind.root in _NO_KEY:
                 raise InvalidSchema(f"table {table}: {role} column '{key}' cannot be of type {to_sql(kind)}")
         if len(set(keys)) != len(keys):
-            raise InvalidSchema(f"table {table}: a {role} column is given twice")
+            raise InvalidSchema(f"table {table}: the {role} columns contain a column twice")
     if schema.primary_keys and not schema.trimmed_primary_keys:
         raise InvalidSchema(
-            f"table {table}: the primary key holds partition columns only, so a partition would hold one row"
+            f"table {table}: the primary key has only partition columns, so a "
+            "partition would have one row; add another column"
         )
 
 
@@ -188,19 +189,19 @@ def _check_buckets(schema: TableSchema, options: TableOptions, table: str) -> No
     bucket_key, keyed, bucket = options.bucket_key, bool(schema.primary_keys), options.bucket
     text = ",".join(bucket_key)
     if set(bucket_key) & set(schema.partition_keys):
-        raise InvalidOption("bucket-key", text, "columns outside the partition", table)
+        raise InvalidOption("bucket-key", text, "columns that are not partition columns", table)
     if keyed and not set(bucket_key) <= set(schema.trimmed_primary_keys):
-        raise InvalidOption("bucket-key", text, "primary key columns outside the partition", table)
+        raise InvalidOption("bucket-key", text, "columns of the primary key that are not partition columns", table)
     nested = [name for name in bucket_key if schema.has_field(name) and schema.field(name).type.root in _NO_KEY]
     if nested:
         raise InvalidOption("bucket-key", text, f"columns without nested types, so not '{nested[0]}'", table)
     if bucket == -1 and bucket_key:
-        raise InvalidOption("bucket-key", text, "no bucket key with 'bucket' = -1", table)
+        raise InvalidOption("bucket-key", text, "no value with 'bucket' = -1; set 'bucket' to a number above 0", table)
     if bucket == -1 and not keyed and options.get("full-compaction.delta-commits") is not None:
         raise InvalidOption(
             "full-compaction.delta-commits",
             options.get("full-compaction.delta-commits"),
-            "tables with a primary key or a fixed number of buckets",
+            "no value in a table without primary key and with 'bucket' = -1",
             table,
         )
     if bucket == -1 and keyed:
@@ -208,21 +209,23 @@ def _check_buckets(schema: TableSchema, options: TableOptions, table: str) -> No
     if bucket == POSTPONE and not keyed:
         raise InvalidOption("bucket", bucket, "a number above 0 or -1 in a table without primary key", table)
     if bucket > 0 and not keyed and not bucket_key:
-        raise InvalidOption("bucket", bucket, "'bucket-key' with it, or -1, in a table without primary key", table)
+        raise InvalidOption(
+            "bucket", bucket, "-1, or this number together with 'bucket-key', in a table without primary key", table
+        )
 
 
 def _check_sequence(schema: TableSchema, options: TableOptions, table: str) -> None:
     names = options.sequence_field
     text = ",".join(names)
     if len(set(names)) != len(names):
-        raise InvalidOption("sequence.field", text, "every column once", table)
+        raise InvalidOption("sequence.field", text, "each column once", table)
     for name in names:
         if f"fields.{name}.aggregate-function" in schema.options:
             raise InvalidOption("sequence.field", text, f"columns without aggregate function, so not '{name}'", table)
     if names and options.merge_engine == "first-row":
-        raise InvalidOption("sequence.field", text, "no sequence field with merge engine first-row", table)
+        raise InvalidOption("sequence.field", text, "no value with merge engine first-row", table)
     if names and schema.cross_partition:
-        raise InvalidOption("sequence.field", text, "none while the primary key lacks partition columns", table)
+        raise InvalidOption("sequence.field", text, "no value while the primary key lacks partition columns", table)
 
 
 def _check_engine(schema: TableSchema, table: str) -> None:
@@ -249,7 +252,7 @@ def _check_merging(schema: TableSchema, options: TableOptions, table: str) -> No
         if producer in ("full-compaction", "lookup"):
             raise InvalidOption("streaming-read-overwrite", "true", f"false with changelog producer {producer}", table)
         if not schema.primary_keys:
-            raise InvalidOption("streaming-read-overwrite", "true", "tables with a primary key", table)
+            raise InvalidOption("streaming-read-overwrite", "true", "false in a table without primary key", table)
     if options.deletion_vectors_enabled:
         if producer == "full-compaction":
             raise InvalidOption(
@@ -258,9 +261,13 @@ def _check_merging(schema: TableSchema, options: TableOptions, table: str) -> No
         if engine == "first-row" and not options.get("pk-clustering-override"):
             raise InvalidOption("deletion-vectors.enabled", "true", "false with merge engine first-row", table)
     if options.get("row-tracking.enabled") and (schema.primary_keys or options.bucket != -1):
-        raise InvalidOption("row-tracking.enabled", "true", "tables without primary key and with 'bucket' = -1", table)
+        raise InvalidOption(
+            "row-tracking.enabled", "true", "false in a table with a primary key or with 'bucket' other than -1", table
+        )
     if options.get("data-evolution.enabled") and not options.get("row-tracking.enabled"):
-        raise InvalidOption("data-evolution.enabled", "true", "'row-tracking.enabled' with it", table)
+        raise InvalidOption(
+            "data-evolution.enabled", "true", "false, or true together with 'row-tracking.enabled'", table
+        )
 
 
 def _check_writers(options: TableOptions, known: Mapping[str, str], table: str) -> None:
@@ -281,7 +288,10 @@ def _check_times(schema: TableSchema, options: TableOptions, table: str) -> None
         raise InvalidOption("changelog.num-retained.max", high, f"at least changelog.num-retained.min ({low})", table)
     if options.get("partition.expiration-time") is not None and not schema.partition_keys:
         raise InvalidOption(
-            "partition.expiration-time", options.raw["partition.expiration-time"], "tables with partitions", table
+            "partition.expiration-time",
+            options.raw["partition.expiration-time"],
+            "no value in a table without partitions",
+            table,
         )
     name = options.get("record-level.time-field")
     if name and schema.has_field(name) and schema.field(name).type.root not in _TIMES:
@@ -355,14 +365,14 @@ def _check_files(schema: TableSchema, options: TableOptions, table: str, before:
         kind = schema.field(name).type
         if kind.root in _NO_KEY:
             raise InvalidOption(
-                "sequence.field", name, f"columns that have an order, which {to_sql(kind)} has not", table
+                "sequence.field", name, f"columns of a comparable type, which {to_sql(kind)} is not", table
             )
     column = _kind_column(schema)
     if column is not None and (before is None or _kind_column(before) != column):
         texts = [field.name for field in schema.fields if field.type.root in (TypeRoot.CHAR, TypeRoot.VARCHAR)]
         if column[0] not in texts:
             choices = ", ".join(texts) or "none"
-            raise InvalidOption("rowkind.field", column[0], f"one column of text; there are: {choices}", table)
+            raise InvalidOption("rowkind.field", column[0], f"one text column of: {choices}", table)
     if "data-file.prefix" in new:
         try:
             check_name(options.data_file_prefix + "0", table)
@@ -396,6 +406,6 @@ def check_default(field: DataField | RowField, table: str, path: str = "") -> No
         try:
             cast_values(pa.array([field.default], pa.string()), _TEXT, wanted)
         except (DredgeError, CastError) as error:
-            raise InvalidSchema(f"{place}: default {field.default!r} is no {to_sql(kind)} ({error})") from error
+            raise InvalidSchema(f"{place}: default {field.default!r} is not a {to_sql(kind)} ({error})") from error
     for inner in field.type.fields:
         check_default(inner, table, f"{name}.")

@@ -70,7 +70,7 @@ def tables_matching(catalog: Tables, pattern: str) -> list[str]:
     names = [f"{database}.{table}" for database in catalog.list_databases() for table in catalog.list_tables(database)]
     matches = [name for name in names if fnmatchcase(name, pattern)]
     if not matches:
-        raise TableNotFound(f"no table of {catalog.root} is called {pattern}")
+        raise TableNotFound(f"no table of {catalog.root} matches {pattern}")
     return matches
 
 
@@ -125,7 +125,7 @@ def load_combined(catalog: Tables, plan_hash: str) -> CombinedPlan:
     try:
         plan = CombinedPlan.from_json(catalog.file_io.read_bytes(path).decode(errors="replace"))
     except FileNotFoundError as error:
-        raise PlanStale(f"there is no saved plan with hash {plan_hash} in {catalog.root}") from error
+        raise PlanStale(f"{catalog.root} has no saved plan with hash {plan_hash}") from error
     except CorruptFile as error:
         raise CorruptFile(path, error.reason) from error
     if plan.hash != plan_hash:

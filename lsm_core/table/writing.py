@@ -454,13 +454,13 @@ def commit_arguments(store: TableStore, watermark: int | None, properties: Mappi
     """
     mark = None if watermark is None else whole_number(watermark, "watermark", store.name)
     if mark is not None and not -(1 << 63) <= mark < 1 << 63:
-        raise InvalidOption("watermark", watermark, "epoch milliseconds of 64 bits", store.name)
+        raise InvalidOption("watermark", watermark, "a 64-bit number of milliseconds since 1970", store.name)
     for key, value in (properties or {}).items():
         if not isinstance(key, str) or not isinstance(value, str) or not key:
-            raise InvalidOption("properties", {key: value}, "texts by names", store.name)
+            raise InvalidOption("properties", {key: value}, "a mapping of names to texts", store.name)
         require_whole(key + value, store.name, "a property of the commit:")
         if key.startswith("dredge.") or key == MAX_SEQUENCE:
-            raise InvalidOption("properties", key, "names that the engine does not write itself", store.name)
+            raise InvalidOption("properties", key, "a name that is not reserved for the engine", store.name)
     return {"watermark": mark, "properties": dict(properties) if properties else None}
 
 
@@ -540,7 +540,9 @@ def with_merged_schema(
             "schema_mode", mode, '"merge", or None to refuse columns that the table does not have', store.name
         )
     if catalog is None:
-        raise UnsupportedFeature("schema_mode of a table that no catalog opened (use Catalog.table)", store.name)
+        raise UnsupportedFeature(
+            "schema_mode of a table that was not opened by a catalog; open it with Catalog.table", store.name
+        )
     rows = as_rows(data, store.name)
     store.require_same()
     store = store.refresh()
@@ -549,7 +551,7 @@ def with_merged_schema(
         kind = _known_type(field.type)
         if not store.schema.has_field(field.name) and kind != field.type:
             raise InvalidSchema(
-                f"table {store.name}: new column '{field.name}' holds only nulls; give it a type, or leave it out"
+                f"table {store.name}: new column '{field.name}' has only nulls; give it a type, or leave it out"
             )
         if kind is not None:
             kinds[field.name] = as_type(field.with_type(kind), store.name, (field.name,))

@@ -236,7 +236,7 @@ def kinds_from_text(
             values = values.dictionary_decode()
         texts = values.cast(pa.string())
     except pa.ArrowException as error:
-        raise InvalidData(table, column, f"no column of row kinds: {error}") from error
+        raise InvalidData(table, column, f"the row kinds cannot be read: {error}") from error
     kinds = pc.index_in(pc.ascii_upper(texts) if any_case else texts, value_set=_TEXT_ARRAY)
     _require(pc.is_valid(kinds), values, ", ".join(_TEXTS), table, column, row_name)
     return kinds.cast(pa.int8())

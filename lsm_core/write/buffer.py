@@ -223,5 +223,5 @@ class SortBuffer:
     def _require_whole(self) -> None:
         if self._broken:
             raise DredgeError(
-                f"table {self._table}: this writer lost rows when it failed before; abort it and write them again"
+                f"table {self._table}: an earlier failure of this writer lost rows; abort it and write them again"
             )

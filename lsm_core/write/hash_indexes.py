@@ -234,7 +234,9 @@ class HashIndexes:
         for entry in entries:
             path = index_file_path(store, entry)
             if not 0 <= entry.bucket <= LARGEST_BUCKET:
-                raise CorruptFile(path, f"table {store.name}: the hash index of bucket {entry.bucket}, which cannot be")
+                raise CorruptFile(
+                    path, f"table {store.name}: it indexes bucket {entry.bucket}, which is not a valid bucket"
+                )
             if entry.bucket in seen:
                 raise CorruptFile(path, f"table {store.name}: a second hash index of bucket {entry.bucket}")
             seen.add(entry.bucket)

@@ -23,7 +23,7 @@ from lsm_core.types.casts.cast_errors import shown
 _TEXT: Final = DataType(TypeRoot.VARCHAR, length=MAX_LENGTH)
 _COUNT: Final = DataType(TypeRoot.INT, nullable=False)
 _SHOWN: Final = 120
-_MISSING: Final = "the column is NOT NULL, and the rows do not have it"
+_MISSING: Final = "the column is NOT NULL and has no default, but the rows lack it"
 _WIDE: Final = pa.decimal256(76, 0)
 CHUNK_BYTES: Final = 64 << 20
 """Input is worked on in pieces of about this size, so that casting never doubles a large table."""
@@ -131,7 +131,7 @@ def _require_no_objects(schema: Mapping[str, Any]) -> None:
     """Raise TypeError for a column of Python objects, which Polars exports as addresses in memory."""
     for name, kind in schema.items():
         if str(kind) == "Object":
-            raise TypeError(f"column {name!r} holds Python objects; give it a type")
+            raise TypeError(f"column {name!r} has Python objects; convert it to a type of Arrow")
 
 
 def _rows_of_lazy_frame(frame: Any) -> pa.RecordBatchReader:
@@ -150,7 +150,7 @@ def _rows_of_list(rows: Sequence[Any]) -> pa.Table:
         return pa.concat_tables([pa.table(part) for part in rows], promote_options="default")
     strangers = {type(row).__name__ for row in rows if not isinstance(row, Mapping)}
     if strangers:
-        raise TypeError(f"a list of rows holds dictionaries by column name, not {', '.join(sorted(strangers))}")
+        raise TypeError(f"a list of rows must have dictionaries by column name, not {', '.join(sorted(strangers))}")
     names = list(dict.fromkeys(chain.from_iterable(rows)))
     return pa.table({name: pa.array([row.get(name) for row in rows]) for name in names})
 
@@ -238,7 +238,7 @@ def _require_names(names: Sequence[str], schema: TableSchema, table: str) -> Non
         raise ColumnNotFound(table, unknown[0], schema.field_names)
     twice = [name for name, count in Counter(names).items() if count > 1]
     if twice:
-        raise InvalidData(table, twice[0], f"the column is given twice: {', '.join(names)}")
+        raise InvalidData(table, twice[0], f"the rows have the column twice: {', '.join(names)}")
 
 
 def conform_stored(data: pa.Table, schema: TableSchema) -> pa.Table:
@@ -272,7 +272,7 @@ def conform_kinds(
         try:
             kinds = pa.array(row_kinds)
         except (TypeError, ValueError, pa.ArrowException) as error:
-            raise InvalidData(table, "row_kinds", f"no column of row kinds: {error}") from error
+            raise InvalidData(table, "row_kinds", f"the row kinds cannot be read: {error}") from error
     if len(kinds) != rows:
         raise InvalidData(table, "row_kinds", f"{len(kinds)} row kinds for {rows} rows")
     return kinds_from_text(kinds, table, row_name=ALL.row)
@@ -291,9 +291,9 @@ def kinds_of_column(table: pa.Table, name: str, where: str, numbering: RowNumber
         raise InvalidOption("rowkind.field", name, f"one of the columns {', '.join(table.column_names)}", where)
     column = table.column(name)
     if not pa.types.is_string(column.type):
-        raise InvalidOption("rowkind.field", name, f"a column of text, and that one is {column.type}", where)
+        raise InvalidOption("rowkind.field", name, f"a text column, and this one is {column.type}", where)
     if column.null_count:
-        raise InvalidData(where, name, f"{numbering.row(_first(pc.is_null(column)))}: null instead of a row kind")
+        raise InvalidData(where, name, f"{numbering.row(_first(pc.is_null(column)))}: null is not a row kind")
     return kinds_from_text(column, where, name, numbering.row, any_case=True)
 
 

@@ -118,7 +118,7 @@ class BucketHistory:
                 named = int(text)
             except ValueError as error:
                 path = self.store.snapshot_path(self._snapshot.id)
-                raise CorruptFile(path, f"property {MAX_SEQUENCE} is no number: {text!r}") from error
+                raise CorruptFile(path, f"property {MAX_SEQUENCE} is not a number: {text!r}") from error
         return max(self._known.get(partition, {}).get(bucket, -1), named) + 1
 
     def buckets_of(self, partition: bytes) -> list[int]:

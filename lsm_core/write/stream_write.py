@@ -161,7 +161,7 @@ class StreamTableWrite(TableWrite):
             DredgeError: a flush or compaction failed. No message was returned; abort the writer.
         """
         if commit_identifier <= self._last:
-            reason = f"commit identifier {commit_identifier} after {self._last}: identifiers of a writer must grow"
+            reason = f"commit identifier {commit_identifier} after {self._last}: identifiers of a writer must increase"
             raise InvalidData(self.store.name, "", reason)
         self._catch_up()
         # What a lookup tells comes with the rows that it tells of.

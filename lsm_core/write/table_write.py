@@ -247,7 +247,7 @@ class TableWrite:
             self._times.extract(java_texts(self.store.schema, [partition])[0])
         except NoTime as error:
             text = partition_text(self.store.schema, partition, self.store.options)
-            reason = f"partition {text} tells no time, as partition.timestamp-format.strict asks it to: {error}"
+            reason = f"partition {text} has no readable time, which partition.timestamp-format.strict requires: {error}"
             raise InvalidData(self.store.name, ", ".join(self.store.schema.partition_keys), reason) from error
         self._timely.add(partition)
 
@@ -279,7 +279,7 @@ class TableWrite:
         """
         if self.store.options.write_only:
             if full:
-                raise InvalidOption("write-only", "true", "false for a writer that is to compact", self.store.name)
+                raise InvalidOption("write-only", "true", "false for a writer that compacts", self.store.name)
             return
         if self._compactor is None:
             writer_kind = "an overwriting writer" if self.store.has_primary_key else "a writer of an append table"
@@ -288,7 +288,7 @@ class TableWrite:
         require_compactable(self.store)
         last = self.store.options.bucket - 1 if self.store.options.bucket > 0 else LARGEST_BUCKET
         if not 0 <= bucket <= last:
-            raise InvalidData(self.store.name, "", f"there is no bucket {bucket}, only 0 to {last}")
+            raise InvalidData(self.store.name, "", f"bucket {bucket} does not exist; the buckets are 0 to {last}")
         self._look_up([(partition, bucket)])
         writer = self._bucket(partition, bucket)
         assert isinstance(writer, KeyValueBucket)
@@ -375,7 +375,7 @@ class TableWrite:
 
     def _require_complete(self) -> None:
         if self._write_incomplete:
-            reason = "a write failed halfway, some of its rows are in: abort it and write them again"
+            reason = "an earlier write failed with some of its rows buffered; abort this writer and write them again"
             raise DredgeError(f"table {self.store.name}: {reason}")
 
     def abort(self) -> None:
@@ -431,7 +431,7 @@ class TableWrite:
         """Return rows as the merge engine takes them: kinds from `rowkind.field`, counted columns as ones and zeros."""
         if self._kind_field is not None:
             if kinds is not None and np.asarray(kinds).any():
-                reason = f"row kinds are given beside the column that rowkind.field names ('{self._kind_field}')"
+                reason = f"row kinds come from the column of rowkind.field ('{self._kind_field}'); leave row_kinds out"
                 raise InvalidData(self.store.name, "row_kinds", reason)
             kinds = kinds_of_column(table, self._kind_field, self.store.name, numbering)
         if self.store.has_primary_key:
@@ -453,7 +453,7 @@ class TableWrite:
                 raise InvalidData(
                     self.store.name,
                     "row_kinds",
-                    f"{numbering.row(int(changes[0]))}: an append table takes inserts only",
+                    f"{numbering.row(int(changes[0]))}: an append table accepts only +I",
                 )
             return table, None
         ignored = self._ignored(kinds)

@@ -33,7 +33,7 @@ def test_compact_takes_partitions_without_new_data_and_the_words_of_paimon(shell
         (("--full", "--compact-strategy", "minor"), "'compact_strategy'"),
         (("--partition-idle-time", "7 weeks"), "'partition_idle_time' of table db.t cannot be '7 weeks'"),
         (("--order-strategy", "zorder"), "'clustering.columns' names none"),
-        (("--where", "v > 3"), "'v' is no partition column"),
+        (("--where", "v > 3"), "'v' is not a partition column"),
     ],
 )
 def test_what_compact_cannot_do_is_one_clear_error(shell: Shell, arguments: tuple[str, ...], named: str) -> None:

@@ -288,9 +288,9 @@ def test_a_flag_of_another_action_is_refused_before_anything_is_planned(shell: S
     assert {item["partition_text"] for item in planned["items"]} == {"dt=b"}
     assert "nothing was compacted" in shell("compact", "db.t", "--full", "--where", "dt IN ('zz')").out
     refused = shell("compact", "db.t", "--where", "v = 1")
-    assert refused.code == 1 and "'v' is no partition column; they are dt" in refused.err
+    assert refused.code == 1 and "'v' is not a partition column; they are dt" in refused.err
     refused = shell("compact", "db.t", "--where", "dt = 'b'", "--partition", "dt=a")
-    assert refused.code == 1 and "accepted: nothing beside partitions" in refused.err
+    assert refused.code == 1 and "accepted: no value together with partitions" in refused.err
     missing = shell("plan", "db.t", "--action", "restore")
     assert missing.code == 1 and "'trash_id' of table db.t" in missing.err
     helped = shell("plan", "--help").out

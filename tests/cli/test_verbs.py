@@ -184,7 +184,7 @@ def test_plans_of_other_actions(shell: Shell) -> None:
 BAD_INPUT = {
     "unknown table": (["health", "db.nope"], 1, "table db.nope is not in"),
     "unknown database": (["health", "zz.t"], 1, "database zz is not in"),
-    "no table name": (["health", "t"], 1, "'t' is no table name"),
+    "no table name": (["health", "t"], 1, "'t' is not a table name"),
     "unknown option value": (["compact", "db.t", "--set", "num-levels=many"], 1, "num-levels"),
     "malformed setting": (["compact", "db.t", "--set", "num-levels"], 1, "KEY=VALUE"),
     "immutable option": (["compact", "db.t", "--set", "bucket=9"], 1, "bucket"),

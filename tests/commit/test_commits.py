@@ -202,7 +202,7 @@ def test_overwrite_refuses_what_does_not_fit_its_spec(tmp_path: Path) -> None:
         Committer(store).overwrite([outside], {"dt": "2024-01-01"})
     with pytest.raises(ColumnNotFound, match="no column 'v'"):
         Committer(store).overwrite([], {"v": "x"})
-    with pytest.raises(InvalidData, match="no value"):
+    with pytest.raises(InvalidData, match="cannot be a value"):
         Committer(store).overwrite([], {"dt": "yesterday"})
     assert values(store) == ["1-0", "1-1", "2-0", "2-1"]
     assert abort(store, [outside])

@@ -118,7 +118,7 @@ def test_a_change_fits_after_compactions_and_commits_to_other_buckets(tmp_path: 
 
 def test_a_change_made_from_a_snapshot_that_is_gone_does_not_fit(tmp_path: Path) -> None:
     store = two_runs(tmp_path)
-    with pytest.raises(CommitConflict, match="is gone"):
+    with pytest.raises(CommitConflict, match=r"snapshot 7.*has expired"):
         Committer(store).commit([rows(store, [1], "mine", 4)], made_from=7)
 
 

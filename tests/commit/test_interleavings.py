@@ -123,7 +123,7 @@ def test_a_compaction_never_brings_back_what_an_overwrite_removed(tmp_path: Path
     store = two_runs(tmp_path)
     plan, replacement = compaction(store), rows(store, [7], "new", 9)
     hook = At(phase, lambda: Committer(reopen(tmp_path), "o").overwrite([replacement]))
-    with pytest.raises(CommitConflict, match="gone") as caught:
+    with pytest.raises(CommitConflict, match="deleted or moved") as caught:
         Committer(store, "c", CommitHooks(hook)).commit([plan])
     assert caught.value.by_user == "o"
     assert content(store) == [(7, "new")]
@@ -134,7 +134,7 @@ def test_an_upgrade_of_a_file_that_was_compacted_meanwhile_is_a_conflict(tmp_pat
     (first, _) = [file for _, _, file in live_files(store)]
     plan = message(store, compact_before=[first], compact_after=[first.upgrade(4)])
     Committer(store, "c").commit([compaction(store)])
-    with pytest.raises(CommitConflict, match="gone or moved") as caught:
+    with pytest.raises(CommitConflict, match="deleted or moved") as caught:
         Committer(store, "late").commit([plan])
     assert caught.value.files == (first.file_name,)
     assert abort(store, [plan]) == []
@@ -217,7 +217,7 @@ def test_retries_that_are_used_up_end_in_a_definite_conflict(tmp_path: Path) -> 
             other = reopen(tmp_path)
             Committer(other).commit([rows(other, [100 + count[0]], "r", 100)])
 
-    with pytest.raises(CommitConflict, match="lost 3 races"):
+    with pytest.raises(CommitConflict, match="other commits took the next snapshot id 3 times"):
         Committer(store, "w", CommitHooks(rival)).commit([rows(store, [9], "x", 9)])
     assert count == [3]
     assert {name for name in stray_files(store) if "manifest" in name} == set()

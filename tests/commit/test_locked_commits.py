@@ -96,7 +96,7 @@ def test_a_lock_that_was_lost_while_the_snapshot_was_written_leaves_the_outcome_
     store = make_store(tmp_path / "t", options=FILE)
     monkeypatch.setattr(Lease, "find_overdue_work", lambda lease: "it slept" if snapshots.latest_id(store) else "")
     with pytest.raises(
-        CommitUnknown, match="snapshot 1 is unknown: it is written, but the lock was lost meanwhile: it slept"
+        CommitUnknown, match="snapshot 1 is unknown: it was written, but the lock was lost meanwhile: it slept"
     ):
         Committer(store, "me").commit([new_message(store, 1)], commit_identifier=1)
     assert content(store) == [(1, "1")]

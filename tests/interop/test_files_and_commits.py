@@ -149,7 +149,7 @@ def test_a_stale_dredge_compaction_loses_against_javas(tmp_path: Path, java: Jav
     old = [entry.file for entry in live(store)]
     java("compact", full=True)
     upgrade = CommitMessage(bytes(12), 0, 1, compact_before=tuple(old[:1]), compact_after=(old[0].upgrade(4),))
-    with pytest.raises(CommitConflict, match="gone or moved") as caught:
+    with pytest.raises(CommitConflict, match="deleted or moved") as caught:
         Committer(store, "dredge").commit([upgrade])
     assert caught.value.snapshot_id == 3
     assert len(java("read")["rows"]) == 30

@@ -130,7 +130,7 @@ def test_by_time(tmp_path: Path) -> None:
     plan = table.plan_maintenance("rollback", timestamp_ms=times[4] + 1)
     assert plan.arguments["to_snapshot"] == 4
     assert table.rollback_to(timestamp_ms=times[2]).rolled_back_to == 2
-    with pytest.raises(SnapshotNotFound, match="no snapshot as old"):
+    with pytest.raises(SnapshotNotFound, match="no snapshot at or before"):
         table.rollback_to(timestamp_ms=NOW - 1)
     for wrong in ({}, {"snapshot_id": 1, "tag": "v"}):
         with pytest.raises(InvalidOption, match="exactly one of snapshot_id, tag, timestamp_ms, watermark"):

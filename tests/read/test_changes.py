@@ -82,7 +82,7 @@ def test_the_newest_snapshot_alone_is_read_where_that_is_asked_for(tmp_path: Pat
     assert values(table) == []
     put(table, ("+I", 5, 50))
     assert values(table) == [(5, 50)]
-    with pytest.raises(InvalidOption, match=r"scan\.mode.*nothing in a stream"):
+    with pytest.raises(InvalidOption, match=r"scan\.mode.*no value in a stream"):
         table.copy(LATEST).new_stream_scan()
     with pytest.raises(InvalidOption, match=r"scan\.mode.*from-snapshot.* together with scan\.snapshot-id"):
         values(table, **{"scan.snapshot-id": "1"})
@@ -119,7 +119,7 @@ def test_versions_with_other_bucket_counts_are_not_compared_wherever_their_files
         table.apply(table.plan_maintenance("rescale", bucket_num=2))
         table = Catalog(tmp_path / str(key)).table("db.t")
         places.add(old == {bucket.bucket for bucket in table.health()})
-        with pytest.raises(UnsupportedFeature, match="comparing versions with 5 and 2 buckets"):
+        with pytest.raises(UnsupportedFeature, match=r"different numbers of buckets \(5 and 2\)"):
             table.incremental(1, 2, mode="diff")
         assert changes(table, 2, 2, "diff") == []
     assert places == {True, False}
@@ -257,7 +257,7 @@ def test_versions_with_other_numbers_of_buckets_are_not_compared(tmp_path: Path)
     put(catalog.table("db.t"), ("+I", 1, 1), ("+I", 2, 2))
     catalog.alter_table("db.t", [SchemaChange.set_option("bucket", "2")])
     put(catalog.table("db.t"), ("+I", 1, 1), ("+I", 2, 2), overwrite=True)
-    with pytest.raises(UnsupportedFeature, match="1 and 2 buckets"):
+    with pytest.raises(UnsupportedFeature, match=r"different numbers of buckets \(1 and 2\)"):
         catalog.table("db.t").incremental(1, 2, "diff")
 
 

@@ -19,7 +19,7 @@ FIELDS = pa.schema([pa.field("k", pa.int64(), nullable=False), ("v", pa.string()
 SAID = {
     "a type that does not fit": r"^InvalidData: .*db\.t.*column 'v': values of type list<.*> do not fit STRING",
     "a column that is not there": r"^ColumnNotFound: .*db\.t has no column 'nope'; it has k, v",
-    "a name twice": r"^InvalidData: .*column 'k': the column is given twice: k, k",
+    "a name twice": r"^InvalidData: .*column 'k': the rows have the column twice: k, k",
     "a null key": r"^InvalidData: .*db\.t.*column 'k'",
     "a null key, by the format": r"InvalidData.*db\.t.*column 'k'|column 'k'.*null",
     "a table that is not there": r"db\.none",

@@ -44,7 +44,7 @@ def save(frame: Any, root: Path, mode: str = "append", **options: str) -> None:
     ("ddl", "error", "part"),
     [
         ("k BIGINT, must INT, nope INT", ColumnNotFound, "no column 'nope'"),
-        ("k BIGINT, must INT, k BIGINT", InvalidData, "column 'k': the column is given twice: k, must, k"),
+        ("k BIGINT, must INT, k BIGINT", InvalidData, "column 'k': the rows have the column twice: k, must, k"),
         ("k BIGINT, v STRING", InvalidData, "column 'must': the column is NOT NULL"),
         ("must INT, v STRING", InvalidData, "column 'k': the column is NOT NULL"),
         ("k ARRAY<INT>, must INT", InvalidData, r"column 'k': values of type list<.*> do not fit BIGINT"),
@@ -139,7 +139,7 @@ def test_columns_are_found_in_any_case_where_none_fits_exactly(spark: Any, tmp_p
     delete_keys(spark.sql("SELECT 2L kEY"), table)
     save(spark.sql("SELECT 3L key, 'c' word, '+I' _ROW_KIND"), tmp_path)
     assert table.to_arrow().sort_by("Key").to_pylist() == [{"Key": 1, "Word": "A"}, {"Key": 3, "Word": "c"}]
-    with pytest.raises(InvalidData, match="column 'Key': the column is given twice"):
+    with pytest.raises(InvalidData, match="column 'Key': the rows have the column twice"):
         prepared(table.store, struct("key BIGINT, Key BIGINT"))
     both = make_table(tmp_path, "db.both", fields=fields.append(pa.field("word", pa.string())), primary_keys=("Key",))
     assert prepared(both.store, struct("KEY BIGINT, word STRING, Word STRING"))[1] is None

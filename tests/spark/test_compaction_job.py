@@ -143,7 +143,7 @@ def test_a_condition_chooses_partitions(spark: Any, tmp_path: Path) -> None:
         table.write({"day": ["a", "b", "c"], "k": [1, 2, 3]})
     report = compact_table(spark, table, full=True, where="day > 'a'")
     assert [unit.subject for unit in report.units] == ["day=b/bucket-0", "day=c/bucket-0"]
-    with pytest.raises(InvalidFilter, match="'k' is no partition column"):
+    with pytest.raises(InvalidFilter, match="'k' is not a partition column"):
         compact_table(spark, table, where="k = 1")
 
 

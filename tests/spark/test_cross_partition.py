@@ -184,7 +184,7 @@ def test_a_failing_row_and_a_commit_that_another_overtook_leave_nothing(
             return real(job, *given)
 
         monkeypatch.setattr(WriteJob, "publish", late)
-        with pytest.raises(CommitConflict, match="another commit wrote since"):
+        with pytest.raises(CommitConflict, match="another commit followed the lookup"):
             write_table(frame_of(spark, [("b", 1, 2)]), table)
         assert rows_of(table) == [("c", 1, 5)]
     else:

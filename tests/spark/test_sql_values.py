@@ -108,7 +108,7 @@ def test_a_text_for_a_column_of_texts_is_that_text(spark: Any, tmp_path: Path) -
         ("v FROM t", InvalidData, "no single expression"),
         ("soon", InvalidData, "'soon' does not fit DOUBLE, and is no column; the table has k, n, v"),
         ("zz + 1", ColumnNotFound, "no column 'zz'; it has k, n"),
-        ("s + 1", InvalidData, "its new value cannot be computed"),
+        ("s + 1", InvalidData, "the new value cannot be computed"),
         ("rand()", UnsupportedFeature, r"RAND\(\) in the new value of column 'v'; compute such rows with Spark"),
         ("round(v, 2)", UnsupportedFeature, r"ROUND\(v, 2\)"),
         ("cast(v as string)", UnsupportedFeature, "in the new value of column 'v'"),
@@ -122,8 +122,8 @@ def test_what_is_no_expression_is_refused(table: Table, text: str, kind: type[Dr
 
 
 def test_an_overflow_or_a_column_that_spark_does_not_know_changes_nothing(spark: Any, table: Table) -> None:
-    with pytest.raises(InvalidData, match=r"db\.t, column 'n': its new value cannot be computed: overflow"):
+    with pytest.raises(InvalidData, match=r"db\.t, column 'n': the new value cannot be computed: overflow"):
         update_where(spark, table, "k = 1", {"n": "n + 2147483647"})
-    with pytest.raises(InvalidData, match=r"db\.t, column 'n': its new value cannot be computed: .*zz"):
+    with pytest.raises(InvalidData, match=r"db\.t, column 'n': the new value cannot be computed: .*zz"):
         update_where(spark, table, "k = 1", {"n": F.col("zz") + 1})
     assert len(table.snapshots()) == 1

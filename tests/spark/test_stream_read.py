@@ -256,7 +256,7 @@ def test_a_file_that_expired_is_named_as_an_expiry_and_one_that_is_lost_as_damag
         run()
     assert damage.value.__notes__, "Spark finds it by its note"
     monkeypatch.setattr(spans.snapshots, "exists", lambda _store, number: number != lost)
-    with pytest.raises(SnapshotNotFound, match=f"snapshot {lost} of table db.t expired while it was read") as expiry:
+    with pytest.raises(SnapshotNotFound, match=f"snapshot {lost} of table db.t expired during the read") as expiry:
         run()
     assert expiry.value.expired and expiry.value.__notes__
 
@@ -318,8 +318,8 @@ def test_files_that_were_counted_must_be_the_files_that_are_left_out(tmp_path: P
             "read.stream.maxfles.*options of streams: read.changelog, read.stream.maxfiles",
         ),
         ({"read__changelog": "yes"}, "accepted: true, false"),
-        ({"read__changelog": "true", "snapshot_id": "1"}, "nothing in a stream; scan.snapshot-id is where"),
-        ({"read__changelog": "true", "incremental_between": "1,2"}, "nothing in a stream"),
+        ({"read__changelog": "true", "snapshot_id": "1"}, "no value in a stream; scan.snapshot-id is where"),
+        ({"read__changelog": "true", "incremental_between": "1,2"}, "no value in a stream"),
         ({"consumer_id": "../x"}, "consumer id"),
         ({"read__changelog": "true", "columns": "nope"}, "no column 'nope'"),
     ],

@@ -87,7 +87,7 @@ def test_the_options_may_be_given_by_themselves(tmp_path: Path) -> None:
         _writer(tmp_path / "c", overwrite=True, save_mode="ignore")
     with pytest.raises(
         InvalidOption,
-        match=r"'partitionBy' of table db\.t cannot be 'k'; accepted: nothing: the table has no partitions",
+        match=r"'partitionBy' of table db\.t cannot be 'k'; accepted: no value, because the table has no partitions",
     ):
         _writer(tmp_path / "d", partition_by="k")
     with pytest.raises(InvalidOption, match="'bucket' cannot be '3'"):

@@ -152,7 +152,7 @@ def test_tags_statistics_and_copies(warehouse: Warehouse) -> None:
         (
             "INSERT INTO db.u (k) VALUES (1)",
             InvalidData,
-            "column 'v': the column is NOT NULL, and the rows do not have it",
+            "column 'v': the column is NOT NULL and has no default, but the rows lack it",
         ),
         ("INSERT INTO db.u (k, v) VALUES (1, NULL)", InvalidData, "null in a NOT NULL column"),
         (
@@ -165,7 +165,11 @@ def test_tags_statistics_and_copies(warehouse: Warehouse) -> None:
             InvalidOption,
             "merge-engine.*no change",
         ),
-        ("ALTER TABLE db.u SET TBLPROPERTIES ('primary-key' = 'v')", DredgeError, "'primary-key' is fixed"),
+        (
+            "ALTER TABLE db.u SET TBLPROPERTIES ('primary-key' = 'v')",
+            DredgeError,
+            "'primary-key' can only be set when the table is created",
+        ),
         (
             "CALL sys.compact(table => 'db.u', where => 'v > 1')",
             InvalidOption,
@@ -174,7 +178,7 @@ def test_tags_statistics_and_copies(warehouse: Warehouse) -> None:
         (
             "CALL sys.compact(table => 'db.t', where => 'id > 1')",
             DredgeError,
-            "'id' is no partition column; they are dt",
+            "'id' is not a partition column; they are dt",
         ),
     ],
 )

@@ -158,7 +158,7 @@ def test_a_table_of_a_query_that_fails_is_not_left(catalog: Catalog) -> None:
         (
             "INSERT INTO db.t (v, dt, h) VALUES ('a', 'x', 1)",
             InvalidData,
-            "column 'id': the column is NOT NULL, and the rows do not have it",
+            "column 'id': the column is NOT NULL and has no default, but the rows lack it",
         ),
         ("INSERT INTO db.t VALUES (NULL, 'a', 'x', 1)", InvalidData, "column 'id'.*null in a NOT NULL column"),
         ("INSERT INTO db.t VALUES (3000000000, 'a', 'x', 1)", InvalidData, "column 'id'"),

@@ -177,7 +177,7 @@ def test_what_a_query_needs(
         ("SELECT * FROM db.t VERSION AS OF 1 + 1", InvalidOption, "a literal"),
         ("SELECT k FROM db.t TIMESTAMP AS OF CAST('2999-01-01' AS TIMESTAMP) x", InvalidOption, "a literal"),
         ("SELECT * FROM db.t TIMESTAMP AS OF 'yesterday'", InvalidOption, "TIMESTAMP AS OF"),
-        ("SELECT * FROM db.t TIMESTAMP AS OF '1970-01-01'", SnapshotNotFound, "no snapshot as old"),
+        ("SELECT * FROM db.t TIMESTAMP AS OF '1970-01-01'", SnapshotNotFound, "no snapshot at or before"),
         ("SELECT * FROM db.`t$nothing`", UnsupportedFeature, r"system table \$nothing"),
     ],
 )

@@ -270,7 +270,7 @@ REFUSED = {
     "drop the key": (SchemaChange.drop_column("k"), "primary key column 'k'"),
     "drop the partition": (SchemaChange.drop_column("dt"), "partition column 'dt'"),
     "drop nothing": (SchemaChange.drop_column("q"), "no column 'q'"),
-    "drop the last inside": (SchemaChange.drop_column("r.y.z"), r"'r\.y\.z' is the last one"),
+    "drop the last inside": (SchemaChange.drop_column("r.y.z"), r"'r\.y\.z' is the last column"),
     "drop an element": (SchemaChange.drop_column("ar.element"), "'ar' is ARRAY"),
     "type of the key": (SchemaChange.update_type("k", pa.int32()), "primary key column 'k'"),
     "type of the partition": (SchemaChange.update_type("dt", pa.int32()), "partition column 'dt'"),
@@ -288,10 +288,10 @@ REFUSED = {
     "default inside that is none": (SchemaChange.update_default("r.x", "many"), r"'r\.x'.*many"),
     "move nothing": (SchemaChange.move("q"), "no column 'q'"),
     "move behind nothing": (SchemaChange.move("v", after="q"), "no column 'q'"),
-    "move behind itself": (SchemaChange.move("v", after="v"), "'v' cannot move to where it is"),
-    "move first what is first": (SchemaChange.move("k"), "'k' cannot move to where it is"),
-    "no column at all": (SchemaChange.drop_column(()), "no column"),
-    "an empty step": (SchemaChange.drop_column("r."), "no column"),
+    "move behind itself": (SchemaChange.move("v", after="v"), "'v' cannot be placed before or after itself"),
+    "move first what is first": (SchemaChange.move("k"), "'k' cannot be placed before or after itself"),
+    "no column at all": (SchemaChange.drop_column(()), "is not a column"),
+    "an empty step": (SchemaChange.drop_column("r."), "is not a column"),
     "an unknown change": (SchemaChange("shuffle", "v"), "shuffle"),
 }
 

@@ -86,7 +86,7 @@ def test_what_is_missing_is_named_with_what_there_is(catalog: Catalog) -> None:
         catalog.table("db.order")
     with pytest.raises(DatabaseNotFound, match="it has: db"):
         catalog.table("nope.orders")
-    with pytest.raises(UnsupportedFeature, match=r"\$nothing; there are .*\$files"):
+    with pytest.raises(UnsupportedFeature, match=r"\$nothing; known ones: .*\$files"):
         catalog.table("db.orders$nothing")
     with pytest.raises(DatabaseNotFound):
         catalog.list_tables("nope")
@@ -120,13 +120,13 @@ BAD = {
     "reserved name": (_schema(fields=FIELDS.append(pa.field("_VALUE_KIND", pa.int8()))), InvalidSchema, "_VALUE_KIND"),
     "reserved prefix": (_schema(fields=FIELDS.append(pa.field("_KEY_k", pa.int8()))), InvalidSchema, "_KEY_k"),
     "rowkind": (_schema(fields=FIELDS.append(pa.field("rowkind", pa.int8()))), InvalidSchema, "rowkind"),
-    "twice": (_schema(fields=FIELDS.append(pa.field("v", pa.int8()))), InvalidSchema, "'v' is given twice"),
+    "twice": (_schema(fields=FIELDS.append(pa.field("v", pa.int8()))), InvalidSchema, "'v' is defined twice"),
     "blank": (_schema(fields=FIELDS.append(pa.field(" ", pa.int8()))), InvalidSchema, "blank"),
     "path": (_schema(options={"bucket": "1", "path": "/elsewhere"}), InvalidOption, "path"),
     "twice inside": (
         _schema(fields=FIELDS.append(pa.field("r", pa.struct([("x", pa.int8()), ("x", pa.int8())])))),
         InvalidSchema,
-        r"'r\.x' is given twice",
+        r"'r\.x' is defined twice",
     ),
     "blank inside": (
         _schema(fields=FIELDS.append(pa.field("r", pa.list_(pa.struct([("", pa.int8())]))))),
@@ -201,7 +201,7 @@ BAD = {
     "unknown key": (_schema(primary_keys=["x"]), InvalidSchema, "primary key column 'x'"),
     "key twice": (_schema(primary_keys=["k", "k"]), InvalidSchema, "twice"),
     "unknown partition": (_schema(partition_keys=["x"]), InvalidSchema, "partition column 'x'"),
-    "key is partition": (_schema(primary_keys=["dt"], partition_keys=["dt"]), InvalidSchema, "partition columns only"),
+    "key is partition": (_schema(primary_keys=["dt"], partition_keys=["dt"]), InvalidSchema, "only partition columns"),
     "unknown bucket key": (_schema(options={"bucket": "1", "bucket-key": "x"}), InvalidOption, "bucket-key"),
     "bucket key not key": (_schema(options={"bucket": "1", "bucket-key": "v"}), InvalidOption, "bucket-key"),
     "unknown sequence": (_schema(options={"bucket": "1", "sequence.field": "x"}), InvalidOption, "sequence.field"),
@@ -259,7 +259,7 @@ def test_keys_may_come_as_options_and_catalog_defaults_apply(tmp_path: Path) -> 
     catalog.create_database("db")
     table = catalog.create_table("db.t", Schema(FIELDS, options={"primary-key": "dt,k", "partition": "dt"}))
     assert (table.primary_keys, table.partition_keys, table.options) == (("dt", "k"), ("dt",), {"bucket": "3"})
-    with pytest.raises(InvalidSchema, match="both given"):
+    with pytest.raises(InvalidSchema, match="exclude each other"):
         catalog.create_table("db.u", Schema(FIELDS, ["k"], options={"primary-key": "k"}))
 
 

@@ -176,7 +176,7 @@ def test_a_numbered_commit_that_a_retry_wrote_again_is_refused(tmp_path: Path) -
     table = create(tmp_path, kind="append")
     table.new_commit("job").commit(prepared(table, 1), commit_identifier=7)
     table.write(rows(2))
-    with pytest.raises(CommitConflict, match="commit 7 is in the table already") as caught:
+    with pytest.raises(CommitConflict, match="commit 7 is already in the table") as caught:
         table.new_commit("job").commit(prepared(table, 1), commit_identifier=7)
     assert (caught.value.by_user, caught.value.snapshot_id) == ("job", 1)
     assert len(files(table)) == 2  # and its files are gone
@@ -213,7 +213,7 @@ def test_messages_without_an_origin_are_committed_once_too(tmp_path: Path) -> No
     table.new_commit().commit([CommitMessage.from_bytes(data) for data in old])
     table.write(rows(2))
     table.compact(full=True)
-    with pytest.raises(CommitConflict, match="added before"):
+    with pytest.raises(CommitConflict, match="already committed"):
         table.new_commit().commit(messages)
     assert keys_of(table) == [1, 2]
 

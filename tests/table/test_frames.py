@@ -280,11 +280,11 @@ def test_values_that_arrow_would_spoil_without_a_word_are_refused(tmp_path: Path
         ([{"id": 1, "f": 1e300}], r"column 'f'.*row 0 .*too large"),
         ([{"id": 1, "d": dt.datetime(2024, 1, 1, 5)}], r"column 'd'.*row 0 .*time of day"),
         ([{"id": 2**70}], "cannot be read as a table"),
-        (pl.DataFrame({"id": [1], "s": [object()]}), "'s' holds Python objects"),
+        (pl.DataFrame({"id": [1], "s": [object()]}), "'s' has Python objects"),
     ):
         with pytest.raises(InvalidData, match=words):
             table.write(rows)
-    with pytest.raises(InvalidSchema, match="holds only nulls"):
+    with pytest.raises(InvalidSchema, match="has only nulls"):
         table.write([{"id": 1, "new": None}], schema_mode="merge")
     assert table.latest_snapshot() is None
     table.write([{"id": 1, "f": float("inf"), "d": dt.datetime(2024, 1, 1)}])

@@ -68,7 +68,7 @@ def test_an_overwrite_numbers_from_0_and_deletes_are_refused(tmp_path: Path) -> 
     Committer(store).overwrite(messages)
     ((file,),) = live_files(store).values()
     assert (file.min_sequence_number, file.max_sequence_number) == (0, 0)
-    with pytest.raises(InvalidData, match="append table takes inserts only"):
+    with pytest.raises(InvalidData, match=r"append table accepts only \+I"):
         write(store, rows((1, 4)), ["-D"])
 
 

@@ -160,7 +160,7 @@ def test_a_full_spill_disk_is_one_error_and_the_writer_refuses_to_go_on(
         patch.setattr(pa, "OSFile", _full)
         with pytest.raises(StorageFull, match=r"run-0\.arrow"):
             writer.write(keys)
-    with pytest.raises(DredgeError, match="abort it"):
+    with pytest.raises(DredgeError, match="abort this writer"):
         writer.prepare_commit()
     writer.abort()
     assert data_files_on_disk(store) == set()

@@ -151,7 +151,7 @@ def test_another_commit_since_the_keys_were_looked_up_is_a_conflict(make: Make) 
     table = make()
     ours = [CommitMessage.from_bytes(m.to_bytes()) for m in prepared(table, ("a", 0, 1, 1, "+I"))]
     table.new_commit().commit(prepared(table, ("b", 0, 1, 2, "+I")))
-    with pytest.raises(CommitConflict, match="looked up in which partition each key lives") as caught:
+    with pytest.raises(CommitConflict, match="another commit followed the lookup of the partitions") as caught:
         table.new_commit().commit(ours)
     assert caught.value.kind is ConflictKind.INDEX_CHANGED
     assert found(table, ("k",)) == {1: ("b", 0, 1, 2)}
@@ -222,7 +222,7 @@ def test_another_job_between_two_commits_that_count_on_each_other_is_a_conflict(
         second = writer.prepare_commit(commit_identifier=1)
         commit.commit(first, 0)
         table.new_commit().commit(prepared(table, ("c", 0, 1, 3, "+I")))
-        with pytest.raises(CommitConflict, match="another commit wrote since"):
+        with pytest.raises(CommitConflict, match="another commit followed the lookup"):
             commit.commit(second, 1)
     assert found(table, ("k",)) == {1: ("c", 0, 1, 3)}
 

@@ -288,7 +288,7 @@ def test_what_another_commit_changed_meanwhile_is_never_undone(
         table.delete([("k", "<", 3)])
         assert content(table) == [(1, 99, "late", "x"), (3, 30, None, "y"), (4, 40, "d", "y")]
         rivals.append(lambda: table.truncate())
-        with pytest.raises(CommitConflict, match="gone"):
+        with pytest.raises(CommitConflict, match="deleted or moved"):
             table.update(ALL, {"s": "u"})
         assert content(table) == []
     live = {file.file_name for files in live_files(table.store).values() for file in files}

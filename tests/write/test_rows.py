@@ -223,7 +223,7 @@ def test_numbers_outside_of_a_dictionary_are_named_with_column_and_row(kind: str
 def test_row_kinds_outside_of_a_dictionary_or_of_no_text_are_refused() -> None:
     kinds = pa.DictionaryArray.from_arrays(pa.array([0, 7], pa.int32()), pa.array(["+I", "-D"]), safe=False)
     for given in (kinds, pa.array([{"a": 1}] * 2)):
-        with pytest.raises(InvalidData, match="column 'row_kinds': no column of row kinds"):
+        with pytest.raises(InvalidData, match="column 'row_kinds': the row kinds cannot be read"):
             conform_kinds(given, 2, "db.t")
 
 

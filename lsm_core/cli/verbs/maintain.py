@@ -405,7 +405,7 @@ def matching_tables(catalog: Catalog, pattern: str) -> list[str] | None:
     names = [f"{db}.{name}" for db in catalog.list_databases() for name in catalog.list_tables(db)]
     matches = [name for name in names if fnmatchcase(name, pattern)]
     if not matches:
-        raise DredgeError(f"no table of {catalog.root} is called {pattern}")
+        raise DredgeError(f"no table of {catalog.root} matches {pattern}")
     return matches
 
 

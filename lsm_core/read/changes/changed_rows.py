@@ -70,7 +70,8 @@ class Choice:
         hidden = [name for name in store.schema.field_names if name.upper() == ROW_KIND]
         if hidden:
             raise UnsupportedFeature(
-                f"changes of a table with a column '{hidden[0]}', which is the name of their kinds (rename the column)",
+                f"reading changes of a table with a column '{hidden[0]}', the "
+                "name of their row kinds; rename the column",
                 store.name,
             )
         return Choice(store, chosen_columns(store, columns), parse_filter(filter, store.schema, store.name))

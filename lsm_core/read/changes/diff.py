@@ -76,7 +76,9 @@ def differences(choice: Choice, before: Snapshot, after: Snapshot) -> Rows:
     for (partition, _), side in sides[_AFTER].items():
         if totals.get(partition, side.total_buckets) != side.total_buckets:
             numbers = f"{totals[partition]} and {side.total_buckets}"
-            raise UnsupportedFeature(f"comparing versions with {numbers} buckets", choice.store.name)
+            raise UnsupportedFeature(
+                f"comparing versions with different numbers of buckets ({numbers})", choice.store.name
+            )
     if choice.store.bucket_mode in (BucketMode.DYNAMIC, BucketMode.CROSS_PARTITION):
         yield from _between_buckets(choice, sides[_BEFORE], sides[_AFTER])
         return

@@ -92,8 +92,8 @@ def expiry_named(store: TableStore, snapshot_id: int, *, whole: bool = False) ->
         for attempt in range(attempts):
             if not snapshots.exists(store, snapshot_id) and (whole or is_expired(store, snapshot_id)):
                 raise SnapshotNotFound(
-                    f"snapshot {snapshot_id} of table {store.name} expired while it was read: "
-                    "begin again with one that is kept",
+                    f"snapshot {snapshot_id} of table {store.name} expired during the read: "
+                    "choose a version that is kept, or protect it by a tag",
                     expired=True,
                 ) from error
             if attempt + 1 < attempts:

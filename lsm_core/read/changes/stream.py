@@ -70,7 +70,9 @@ class Beginning:
         start = startup(store)
         if start.changes or (start.mode is Mode.FROM_SNAPSHOT and _named_snapshot_id(start) is None):
             key, value = (start.key, start.value) if start.key else ("scan.mode", str(start.mode))
-            raise InvalidOption(str(key), value, "nothing in a stream: it begins at a snapshot", store.name)
+            raise InvalidOption(
+                str(key), value, "no value in a stream, which begins at a snapshot; leave the option out", store.name
+            )
         return Beginning(store, consumer_id, number, start)
 
     def find(self) -> Start | None:

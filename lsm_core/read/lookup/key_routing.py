@@ -145,7 +145,7 @@ class LookupKeys:
         if not schema.primary_keys:
             raise UnsupportedFeature("looking up rows of a table without a primary key", table)
         if not isinstance(keys, (pa.Table, pa.RecordBatch)):
-            raise InvalidFilter(f"table {table}: the keys to look up are an Arrow table, not {type(keys).__name__}")
+            raise InvalidFilter(f"table {table}: the keys to look up must be an Arrow table, not {type(keys).__name__}")
         names, wanted = keys.schema.names, ", ".join(schema.primary_keys)
         for name in names:
             if not schema.has_field(name):
@@ -153,7 +153,7 @@ class LookupKeys:
             if name not in schema.primary_keys:
                 raise InvalidFilter(f"table {table}: column '{name}' is not part of the primary key ({wanted})")
         if len(set(names)) != len(names):
-            raise InvalidFilter(f"table {table}: a key column is given twice: {', '.join(names)}")
+            raise InvalidFilter(f"table {table}: the keys to look up have a column twice: {', '.join(names)}")
         missing = [name for name in schema.primary_keys if name not in names]
         if missing:
             raise InvalidFilter(
@@ -228,7 +228,7 @@ def _cast_key_column(column: pa.Array, name: str, kind: pa.DataType, table: str)
     if pa.types.is_floating(kind):  # Arrow rounds to narrower floating point types without an error
         before, after = (numpy_array(side).astype(np.float64) for side in (column, cast))
         if not ((before == after) | (np.isnan(before) & np.isnan(after))).all():
-            raise InvalidFilter(f"{wrong}: a value that it cannot hold exactly")
+            raise InvalidFilter(f"{wrong}: the column's type cannot represent the value exactly")
         return one_nan(cast)
     return cast
 

@@ -105,6 +105,6 @@ class GlobalTable(ReadOnlyTable):
     def _open(self, named: Mapping[str, Any]) -> tuple[TableSchema, Parts]:
         for key, value in named.items():
             if value is not None:
-                raise InvalidOption(key, value, "nothing: this system table has no versions", self.name)
+                raise InvalidOption(key, value, "no value, because this system table has no versions", self.name)
         schema, rows = GLOBAL_TABLES[self.system]
         return schema, lambda _: rows(self._warehouse)

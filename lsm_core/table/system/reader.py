@@ -34,7 +34,7 @@ class ReadOnlyTable(Readable):
                 raise AttributeError(f"{type(self).__name__!r} object has no attribute {verb!r}")
 
             def refuse(*_: object, **__: object) -> NoReturn:
-                raise UnsupportedFeature(f"{verb} of a system table, which has to_arrow and to_batches only", self.name)
+                raise UnsupportedFeature(f"{verb} of a system table, which only has to_arrow and to_batches", self.name)
 
             return refuse
 
@@ -92,13 +92,13 @@ class ReadOnlyTable(Readable):
         columns, filter_argument, limit, version, _ = question
         schema, parts = self._open(version)
         if isinstance(columns, str):
-            raise InvalidFilter(f"table {self.name}: columns are a list of names, not the text {columns!r}")
+            raise InvalidFilter(f"table {self.name}: columns must be a list of names, not the text {columns!r}")
         chosen = schema.field_names if columns is None else tuple(columns)
         for name in chosen:
             if not schema.has_field(name):
                 raise ColumnNotFound(self.name, name, schema.field_names)
         if len(set(chosen)) != len(chosen):
-            raise InvalidFilter(f"table {self.name}: a column is chosen twice: {', '.join(chosen)}")
+            raise InvalidFilter(f"table {self.name}: the selection has a column twice: {', '.join(chosen)}")
         predicate = parse_filter(filter_argument, schema, self.name)
         left = None if limit is None else whole_number(limit, "limit", self.name, least=0)
         used = schema.field_names if predicate and predicate.by_position else predicate.columns if predicate else ()

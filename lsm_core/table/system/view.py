@@ -91,7 +91,7 @@ class View(ABC):
         pinned = {name: value for name, value in named.items() if value is not None}
         if self.timeless:
             for name, value in pinned.items():
-                raise InvalidOption(name, value, "nothing: this system table has no versions", store.name)
+                raise InvalidOption(name, value, "no value, because this system table has no versions", store.name)
             return Version(store, None)
         resolved = resolve(store, **named)
         return Version(resolved.store, resolved.snapshot, bool(pinned), dict(named))

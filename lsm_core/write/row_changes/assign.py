@@ -105,7 +105,7 @@ class Assignments:
                 missing = first.partition("FieldRef.Name(")[2].partition(")")[0]
                 if missing and not schema.has_field(missing):
                     raise ColumnNotFound(store.name, missing, schema.field_names) from error
-                raise InvalidData(store.name, name, f"its new value cannot be computed: {first}") from error
+                raise InvalidData(store.name, name, f"the new value cannot be computed: {first}") from error
 
     def apply(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Return a batch (all columns of the table) with the new values, in the columns' types.
@@ -116,7 +116,7 @@ class Assignments:
             new_values = dict(zip(self._expressions, evaluate(batch, list(self._expressions.values())), strict=True))
         except pa.ArrowException as error:  # an overflow, a division by zero
             names = ", ".join(self._expressions)
-            raise InvalidData(self._store.name, names, f"its new value cannot be computed: {error}") from error
+            raise InvalidData(self._store.name, names, f"the new value cannot be computed: {error}") from error
         if isinstance(self._values, ComputedValues) and batch.num_rows:
             new_values |= {n: pa.chunked_array([value]) for n, value in self._values.compute(batch).items()}
         new_values |= {n: pa.chunked_array([pa.repeat(value, batch.num_rows)]) for n, value in self._literals.items()}
@@ -151,4 +151,4 @@ class Assignments:
         try:
             return pa.scalar(value)
         except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
-            raise InvalidData(self._store.name, name, f"{value!r} is no value of this column: {error}") from error
+            raise InvalidData(self._store.name, name, f"{value!r} cannot be a value of this column: {error}") from error

@@ -232,12 +232,15 @@ def require_delete(store: TableStore) -> None:
     if not store.schema.primary_keys:
         return
     if store.bucket_mode is BucketMode.POSTPONE:
-        raise UnsupportedFeature("DELETE in a table with postponed buckets, whose rows are not all seen", store.name)
+        raise UnsupportedFeature(
+            "DELETE in a table with postponed buckets, some of whose rows are not visible before a compaction",
+            store.name,
+        )
     engine = store.options.merge_engine
     if engine == "first-row":
-        raise UnsupportedFeature("merge engine first-row, which takes no deletes, with DELETE", store.name)
+        raise UnsupportedFeature("DELETE with merge engine first-row, which accepts no deletes", store.name)
     if store.options.ignore_delete:
-        raise UnsupportedFeature("DELETE while option 'ignore-delete' is true, which drops it", store.name)
+        raise UnsupportedFeature("DELETE while option 'ignore-delete' is true, which ignores it", store.name)
     wanted = _REMOVING.get(engine, ())
     if wanted and not any(store.options.get(key) for key in wanted):
         feature = f"merge engine {engine} with DELETE, unless option '{wanted[0]}' is true"
@@ -258,7 +261,10 @@ def _require_update(store: TableStore, columns: Mapping[str, Any]) -> None:
         if not store.schema.has_field(name):
             raise ColumnNotFound(store.name, name, store.schema.field_names)
     if store.bucket_mode is BucketMode.POSTPONE:
-        raise UnsupportedFeature("UPDATE in a table with postponed buckets, whose rows are not all seen", store.name)
+        raise UnsupportedFeature(
+            "UPDATE in a table with postponed buckets, some of whose rows are not visible before a compaction",
+            store.name,
+        )
     schema, options = store.schema, store.options
     bucket_keys = schema.bucket_keys if options.bucket > 0 else ()
     kinds = (options.rowkind_field,) if schema.primary_keys and options.rowkind_field else ()
@@ -283,7 +289,7 @@ def require_upsert(store: TableStore) -> None:
     engine = store.options.merge_engine
     if engine == "first-row":
         raise UnsupportedFeature(
-            "upserts into a table with merge engine first-row, which keeps what is there", store.name
+            "upserts into a table with merge engine first-row, which keeps existing rows", store.name
         )
 
 
@@ -296,7 +302,7 @@ def _chosen_rows(store: TableStore, condition: object, verb: str) -> Predicate:
     if predicate is None:
         raise InvalidFilter(
             f"table {store.name}: {verb} without a filter would change every row; "
-            "say so with pyarrow.compute.scalar(True), or use truncate()"
+            "to do so, pass pyarrow.compute.scalar(True) or use truncate()"
         )
     return predicate
 
