@@ -149,7 +149,7 @@ def test_what_changed_since_is_stale_and_a_dry_run_writes_nothing(tmp_path: Path
 
 def test_names_and_plans_that_are_none_are_refused(tmp_path: Path) -> None:
     warehouse = house(tmp_path)
-    with pytest.raises(TableNotFound, match=r"is called nope\.\*"):
+    with pytest.raises(TableNotFound, match=r"matches nope\.\*"):
         warehouse.plan_maintenance("nope.*")
     with pytest.raises(DatabaseNotFound, match="nope"):
         warehouse.plan_maintenance("nope")
