@@ -42,7 +42,7 @@ from bench import (
     writing,
 )
 from bench.harness import ROUNDS, Result, table
-from lsm_core.maintenance.inline import INLINE
+from lsm_core.options import INLINE_VARIABLE
 
 BENCHES: dict[str, tuple[Callable[[int | None, int], list[Result]], str]] = {
     "compact": (
@@ -204,7 +204,7 @@ def main(argv: list[str]) -> int:
     unknown = [name for name in arguments.names if name not in BENCHES]
     if unknown:
         parser.error(f"unknown benchmark {unknown[0]!r}; known: {', '.join(BENCHES)}")
-    os.environ.setdefault(INLINE, "never")  # each benchmark says by itself when it compacts
+    os.environ.setdefault(INLINE_VARIABLE, "never")  # each benchmark says by itself when it compacts
     results: list[Result] = []
     for name in arguments.names or [name for name in BENCHES if name not in BY_NAME_ONLY]:
         print(f"bench: {name} ...", file=sys.stderr, flush=True)

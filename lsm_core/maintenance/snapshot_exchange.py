@@ -17,7 +17,7 @@ from typing import Final
 from lsm_core.errors import PlanRefused, RefusalRule
 from lsm_core.format.snapshot import BATCH_COMMIT_IDENTIFIER, CommitKind, Snapshot
 from lsm_core.maintenance.action import PLAN_PROPERTY
-from lsm_core.metadata import snapshots
+from lsm_core.metadata import hints, snapshots
 from lsm_core.metadata.paimon_version import carried_writer
 from lsm_core.metadata.store import TableStore
 
@@ -95,7 +95,7 @@ def uncover(store: TableStore, cover: Snapshot) -> bool:
     if built_upon(store, cover.id):
         return False
     path = store.snapshot_path(cover.id)
-    store.delete(f"{store.snapshot_dir}/{snapshots.LATEST}")
+    store.delete(f"{store.snapshot_dir}/{hints.LATEST}")
     store.delete(path)
     left = snapshots.list_ids(store)
     if not left or left[-1] > cover.id:

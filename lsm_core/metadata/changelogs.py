@@ -15,7 +15,7 @@ from lsm_core.errors import CorruptFile, SnapshotNotFound
 from lsm_core.format.manifest import ENTRY_SCHEMA, SOURCE_APPEND
 from lsm_core.format.side_files import decode_changelog, encode_changelog
 from lsm_core.format.snapshot import Snapshot
-from lsm_core.metadata import manifests, snapshots
+from lsm_core.metadata import hints, manifests
 from lsm_core.metadata.store import TableStore
 
 PREFIX: Final = "changelog-"
@@ -33,7 +33,7 @@ def changelog_path(store: TableStore, snapshot_id: int) -> str:
 
 def list_changelogs(store: TableStore) -> list[int]:
     """Return the ids of expired snapshots that still have a changelog, ascending."""
-    return snapshots.list_numbers(store.file_io, changelog_dir(store), PREFIX)
+    return hints.list_ids(store.file_io, changelog_dir(store), PREFIX)
 
 
 def latest_id(store: TableStore) -> int | None:
@@ -41,7 +41,7 @@ def latest_id(store: TableStore) -> int | None:
 
     The hint file is verified before it is used.
     """
-    return snapshots.find_latest(store.file_io, changelog_dir(store), PREFIX)
+    return hints.find_latest(store.file_io, changelog_dir(store), PREFIX)
 
 
 def earliest_id(store: TableStore) -> int | None:
@@ -49,7 +49,7 @@ def earliest_id(store: TableStore) -> int | None:
 
     The hint file is verified before it is used.
     """
-    return snapshots.find_earliest(store.file_io, changelog_dir(store), PREFIX)
+    return hints.find_earliest(store.file_io, changelog_dir(store), PREFIX)
 
 
 def exists(store: TableStore, snapshot_id: int) -> bool:
@@ -86,7 +86,7 @@ def write_changelog(store: TableStore, snapshot: Snapshot) -> None:
         StorageFull: the file cannot be written.
     """
     store.file_io.overwrite(changelog_path(store, snapshot.id), encode_changelog(snapshot))
-    snapshots.write_hint(store.file_io, changelog_dir(store), snapshots.LATEST, snapshot.id)
+    hints.write_hint(store.file_io, changelog_dir(store), hints.LATEST, snapshot.id)
 
 
 def delete_changelogs(store: TableStore, ids: list[int]) -> None:
@@ -114,11 +114,11 @@ def point_hints(store: TableStore, kept: list[int]) -> None:
     """
     folder = changelog_dir(store)
     if not kept:
-        store.delete(f"{folder}/{snapshots.EARLIEST}")
-        store.delete(f"{folder}/{snapshots.LATEST}")
+        store.delete(f"{folder}/{hints.EARLIEST}")
+        store.delete(f"{folder}/{hints.LATEST}")
         return
-    snapshots.write_hint(store.file_io, folder, snapshots.EARLIEST, kept[0])
-    snapshots.write_hint(store.file_io, folder, snapshots.LATEST, kept[-1])
+    hints.write_hint(store.file_io, folder, hints.EARLIEST, kept[0])
+    hints.write_hint(store.file_io, folder, hints.LATEST, kept[-1])
 
 
 # -- files that a changelog keeps --------------------------------------------------------------------------------------

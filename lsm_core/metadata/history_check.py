@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from lsm_core.metadata import changelogs, snapshots
+from lsm_core.metadata import changelogs, hints, snapshots
 from lsm_core.metadata.store import TableStore
 
 _FOLDERS: Final = ("snapshot", "changelog")
@@ -36,7 +36,7 @@ def wrong_hints(store: TableStore) -> list[WrongHint]:
     for folder in _FOLDERS:
         path = f"{store.metadata_root}/{folder}"
         ids = snapshots.list_ids(store) if folder == "snapshot" else changelogs.list_changelogs(store)
-        for name, wanted in ((snapshots.EARLIEST, min(ids, default=None)), (snapshots.LATEST, max(ids, default=None))):
+        for name, wanted in ((hints.EARLIEST, min(ids, default=None)), (hints.LATEST, max(ids, default=None))):
             try:
                 text = store.file_io.read_bytes(f"{path}/{name}").decode("utf-8", "replace").strip()[:40]
             except FileNotFoundError:
@@ -48,7 +48,7 @@ def wrong_hints(store: TableStore) -> list[WrongHint]:
             elif not text:
                 reason = "it is missing: readers list the folder"
             else:
-                reason = f"{'the oldest' if name == snapshots.EARLIEST else 'the newest'} {folder} is {wanted}"
+                reason = f"{'the oldest' if name == hints.EARLIEST else 'the newest'} {folder} is {wanted}"
             wrong.append(WrongHint(folder, name, text, wanted, reason))
     return wrong
 
@@ -80,4 +80,4 @@ def _misleads(store: TableStore, hint: WrongHint) -> bool:
         return True
     exists = snapshots.exists if hint.folder == "snapshot" else changelogs.exists
     number = int(hint.found)
-    return exists(store, number) if hint.name == snapshots.EARLIEST else not exists(store, number + 1)
+    return exists(store, number) if hint.name == hints.EARLIEST else not exists(store, number + 1)

@@ -18,7 +18,7 @@ from typing import Final
 
 from lsm_core.errors import CorruptFile
 from lsm_core.format.snapshot import Snapshot
-from lsm_core.metadata import snapshots
+from lsm_core.metadata import hints
 from lsm_core.options import (
     PaimonVersion,
     TableOptions,
@@ -120,7 +120,7 @@ def read_evidence(
                 kept.put(("writer", path), evidence, len(path))
         return evidence
 
-    newest_id = (snapshots.find_latest(file_io, snapshot_dir, PREFIX) or 0) if newest is None else newest.id
+    newest_id = (hints.find_latest(file_io, snapshot_dir, PREFIX) or 0) if newest is None else newest.id
     requests = [
         partial(judge, snapshot_id) for snapshot_id in range(newest_id, max(0, newest_id - EXAMINED_SNAPSHOTS), -1)
     ]

@@ -1,103 +1,19 @@
-"""Finding and reading snapshots, with the hint files LATEST and EARLIEST.
+"""Finding and reading snapshots.
 
-A hint saves a directory listing and is never the source of truth.
-
-Source: ``SnapshotManager``, ``HintFileUtils``.
+Source: ``SnapshotManager``.
 """
 
 from __future__ import annotations
 
-import logging
-import re
 from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import pairwise
 
-from lsm_core.errors import CorruptFile, DredgeError, SnapshotNotFound
+from lsm_core.errors import CorruptFile, SnapshotNotFound
 from lsm_core.format.snapshot import Snapshot
+from lsm_core.metadata import hints
 from lsm_core.metadata.store import TableStore
-from lsm_core.storage import FileIO, done_in_turn, place_of
-
-LATEST, EARLIEST = "LATEST", "EARLIEST"
-_LOG = logging.getLogger(__name__)
-
-
-def read_hint(file_io: FileIO, folder: str, name: str) -> int | None:
-    """Return the id in a hint file.
-
-    Returns:
-        The id, or None if the file is missing or holds no positive number.
-    """
-    try:
-        text = file_io.read_bytes(f"{folder}/{name}").strip()
-    except FileNotFoundError:
-        return None
-    return int(text) if re.fullmatch(rb"[1-9][0-9]{0,18}", text) else None
-
-
-def write_hint(file_io: FileIO, folder: str, name: str, value: int) -> bool:
-    """Overwrite a hint file, in up to 3 attempts.
-
-    Returns:
-        False, after a logged warning, if every attempt failed; readers then list the directory.
-    """
-    for attempt in range(_ATTEMPTS):
-        try:
-            file_io.overwrite(f"{folder}/{name}", str(value).encode(), durable=False)
-            return True
-        except (OSError, DredgeError) as error:
-            if attempt == _ATTEMPTS - 1:
-                _LOG.warning("cannot write hint %s/%s, readers list the directory: %s", folder, name, error)
-    return False
-
-
-def list_numbers(file_io: FileIO, folder: str, prefix: str) -> list[int]:
-    """Return the ids of the files ``<prefix><id>`` in ``folder``, ascending."""
-    pattern = re.compile(re.escape(prefix) + r"([1-9][0-9]{0,18})")
-    matches = (pattern.fullmatch(status.name) for status in file_io.list_dir(folder) if not status.is_dir)
-    return sorted(int(match.group(1)) for match in matches if match)
-
-
-def find_latest(file_io: FileIO, folder: str, prefix: str) -> int | None:
-    """Return the newest id, from the hint if it is valid, otherwise from a listing.
-
-    A hint is valid if its own file exists and the file of the next id does not.
-    """
-    hint = hinted_latest(file_io, folder, prefix)
-    # Java skips this check, so a hint that a rollback left behind would name a deleted snapshot.
-    if hint is not None and _is_file(file_io, f"{folder}/{prefix}{hint}"):
-        return hint
-    return max(list_numbers(file_io, folder, prefix), default=None)
-
-
-def hinted_latest(file_io: FileIO, folder: str, prefix: str) -> int | None:
-    """Return the id in LATEST unless the file of the next id exists.
-
-    The caller detects a missing file of the id itself when it reads that file.
-    """
-    hint = read_hint(file_io, folder, LATEST)
-    return None if hint is None or _is_file(file_io, f"{folder}/{prefix}{hint + 1}") else hint
-
-
-def _is_file(file_io: FileIO, path: str) -> bool:
-    """Return whether a file exists, with one request.
-
-    In an object store `exists` would list the folder of that name too.
-    """
-    try:
-        file_io.size(path)
-    except FileNotFoundError:
-        return False
-    return True
-
-
-def find_earliest(file_io: FileIO, folder: str, prefix: str) -> int | None:
-    """Return the oldest id, from the hint if its file exists, otherwise from a listing."""
-    hint = read_hint(file_io, folder, EARLIEST)
-    if hint is not None and _is_file(file_io, f"{folder}/{prefix}{hint}"):
-        return hint
-    return min(list_numbers(file_io, folder, prefix), default=None)
-
+from lsm_core.storage import done_in_turn, place_of
 
 PREFIX = "snapshot-"
 _ATTEMPTS = 3
@@ -105,17 +21,17 @@ _ATTEMPTS = 3
 
 def latest_id(store: TableStore) -> int | None:
     """Return the newest snapshot's id, or None if the table has no commit."""
-    return find_latest(store.file_io, store.snapshot_dir, PREFIX)
+    return hints.find_latest(store.file_io, store.snapshot_dir, PREFIX)
 
 
 def earliest_id(store: TableStore) -> int | None:
     """Return the id of the oldest existing snapshot, or None without snapshots."""
-    return find_earliest(store.file_io, store.snapshot_dir, PREFIX)
+    return hints.find_earliest(store.file_io, store.snapshot_dir, PREFIX)
 
 
 def list_ids(store: TableStore) -> list[int]:
     """Return the ids of all snapshots from a directory listing, ascending."""
-    return list_numbers(store.file_io, store.snapshot_dir, PREFIX)
+    return hints.list_ids(store.file_io, store.snapshot_dir, PREFIX)
 
 
 def gaps(ids: Sequence[int]) -> list[tuple[int, int]]:
@@ -201,7 +117,7 @@ def latest(store: TableStore) -> Snapshot | None:
     Raises:
         CorruptFile: the file is damaged.
     """
-    hinted = hinted_latest(store.file_io, store.snapshot_dir, PREFIX)
+    hinted = hints.hinted_latest(store.file_io, store.snapshot_dir, PREFIX)
     snapshot = None if hinted is None else try_read(store, hinted)
     if snapshot is not None:
         return snapshot
@@ -239,7 +155,7 @@ def write_latest_hint(store: TableStore, snapshot_id: int) -> bool:
     Returns:
         False if the hint could not be written, which is harmless.
     """
-    return write_hint(store.file_io, store.snapshot_dir, LATEST, snapshot_id)
+    return hints.write_hint(store.file_io, store.snapshot_dir, hints.LATEST, snapshot_id)
 
 
 def point_latest(store: TableStore) -> int | None:
@@ -259,7 +175,7 @@ def point_latest(store: TableStore) -> int | None:
         write_latest_hint(store, ids[-1])
         if list_ids(store)[-1:] == ids[-1:]:
             return ids[-1]
-    store.delete(f"{store.snapshot_dir}/{LATEST}")
+    store.delete(f"{store.snapshot_dir}/{hints.LATEST}")
     return max(list_ids(store), default=None)
 
 
@@ -269,4 +185,4 @@ def write_earliest_hint(store: TableStore, snapshot_id: int) -> bool:
     Returns:
         False if the hint could not be written, which is harmless.
     """
-    return write_hint(store.file_io, store.snapshot_dir, EARLIEST, snapshot_id)
+    return hints.write_hint(store.file_io, store.snapshot_dir, hints.EARLIEST, snapshot_id)

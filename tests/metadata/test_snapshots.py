@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from lsm_core.errors import CorruptFile, SnapshotNotFound
-from lsm_core.metadata import TableStore, snapshots
+from lsm_core.metadata import TableStore, hints, snapshots
 from lsm_core.storage import FaultyFileIO, LocalFileIO
 from tests.metadata.tables import entry, make_store, publish, table_of
 
@@ -69,17 +69,17 @@ def test_hints_are_written_without_a_newline(store: TableStore) -> None:
     assert snapshots.write_latest_hint(store, 12)
     assert snapshots.write_earliest_hint(store, 3)
     assert Path(f"{store.snapshot_dir}/LATEST").read_bytes() == b"12"
-    assert snapshots.read_hint(store.file_io, store.snapshot_dir, "EARLIEST") == 3
+    assert hints.read_hint(store.file_io, store.snapshot_dir, "EARLIEST") == 3
     store.file_io.delete(f"{store.snapshot_dir}/LATEST")
-    assert snapshots.read_hint(store.file_io, store.snapshot_dir, "LATEST") is None
+    assert hints.read_hint(store.file_io, store.snapshot_dir, "LATEST") is None
 
 
 def test_a_hint_that_cannot_be_written_harms_nobody(store: TableStore, caplog: pytest.LogCaptureFixture) -> None:
     flaky = FaultyFileIO(LocalFileIO(), 1)
-    assert snapshots.write_hint(flaky, store.snapshot_dir, "LATEST", 12)
+    assert hints.write_hint(flaky, store.snapshot_dir, "LATEST", 12)
     assert flaky.steps == 2
     broken = FaultyFileIO(LocalFileIO(), 1, fail_after=True)
-    assert not snapshots.write_hint(broken, store.snapshot_dir, "LATEST", 12)
+    assert not hints.write_hint(broken, store.snapshot_dir, "LATEST", 12)
     assert broken.steps == 3
     assert "LATEST" in caplog.text
 
@@ -121,14 +121,14 @@ def test_the_hint_never_hides_a_snapshot_that_came_meanwhile_behind_a_gap(
     store: TableStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert snapshots.point_latest(store) == 12
-    real, coming = snapshots.write_hint, [20, 30]
+    real, coming = hints.write_hint, [20, 30]
 
     def meanwhile(*arguments: object) -> bool:
         if coming:  # another engine commits behind a gap, and dies before it wrote its own hint
             Path(store.snapshot_path(coming.pop(0))).write_text(Path(store.snapshot_path(12)).read_text())
         return real(*arguments)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(snapshots, "write_hint", meanwhile)
+    monkeypatch.setattr(hints, "write_hint", meanwhile)
     assert snapshots.point_latest(store) == 30 == snapshots.latest_id(store)
     coming += [40, 50, 60]
     assert snapshots.point_latest(store) == 60 == snapshots.latest_id(store)

@@ -25,7 +25,7 @@ from lsm_core.maintenance.deletions import TrashReport, split_used, under_lock
 from lsm_core.maintenance.snapshot_exchange import COVER_PROPERTY, built_upon, cover_of
 from lsm_core.maintenance.trash import FORWARDED, DeleteItem, TrashRecord, read_trash, write_record
 from lsm_core.maintenance.used_files import Lineage, split_at_gaps
-from lsm_core.metadata import branches, changelogs, snapshots, tags
+from lsm_core.metadata import branches, changelogs, hints, snapshots, tags
 from lsm_core.metadata.store import TableStore, list_schema_ids
 
 
@@ -415,7 +415,7 @@ def _exchange_snapshots(store: TableStore, removed: set[int], new: Mapping[int, 
     def stand_in(number: int) -> bytes:
         return replace(cover_of(store, to_come, number, _STANDS_IN, ""), time_millis=to_come.time_millis).to_json()
 
-    io.delete(f"{store.snapshot_dir}/{snapshots.LATEST}")  # Java believes it as long as the next snapshot is not there
+    io.delete(f"{store.snapshot_dir}/{hints.LATEST}")  # Java believes it as long as the next snapshot is not there
     on_top = sorted(number for number in new if number > newest)
     for number in on_top:
         _create(store, number, new[number] if number == last else stand_in(number))

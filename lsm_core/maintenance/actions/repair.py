@@ -30,7 +30,7 @@ from lsm_core.format.manifest import DELETE, VECTORS_INDEX
 from lsm_core.format.snapshot import BATCH_COMMIT_IDENTIFIER, CommitKind, Snapshot
 from lsm_core.maintenance.action import ActionWork, ApplyOutcome, Declined, Fact, MaintenancePlan, PlanItem, Report
 from lsm_core.maintenance.damage import Damage, Examination, examine
-from lsm_core.metadata import manifests, snapshots, tags
+from lsm_core.metadata import hints, manifests, snapshots, tags
 from lsm_core.metadata.history_check import wrong_hints
 from lsm_core.metadata.paimon_version import carried_writer
 from lsm_core.metadata.store import TableStore
@@ -338,7 +338,7 @@ def apply_repair(store: TableStore, plan: MaintenancePlan) -> ApplyOutcome:
         place = f"{store.metadata_root}/{item.folder}"
         if item.wanted is None:
             store.delete(f"{place}/{item.name}")
-        elif not snapshots.write_hint(store.file_io, place, item.name, item.wanted):
+        elif not hints.write_hint(store.file_io, place, item.name, item.wanted):
             continue
         corrected.append(f"{item.folder}/{item.name}")
     lines = [{"event": "set aside", "snapshot": number} for number in aside]

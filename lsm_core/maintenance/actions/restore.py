@@ -19,7 +19,7 @@ from lsm_core.maintenance.actions.fast_forward import digest_of, exchange, stand
 from lsm_core.maintenance.deletions import deletable_path, under_lock
 from lsm_core.maintenance.ledger import read_ledger
 from lsm_core.maintenance.trash import TrashRecord
-from lsm_core.metadata import changelogs, snapshots, tags
+from lsm_core.metadata import changelogs, hints, snapshots, tags
 from lsm_core.metadata.branches import MAIN, change_times, open_branch
 from lsm_core.metadata.store import TableStore
 from lsm_core.storage import inside_really
@@ -280,7 +280,7 @@ def _undo_rollback(store: TableStore, record: TrashRecord, plan_hash: str) -> in
         to_come = Snapshot.from_json(record.snapshots[newest].encode(), store.snapshot_path(newest))
         cover = snapshot_exchange.cover_of(store, to_come, newest + 1, record.trash_id, plan_hash)
         # Without the hint readers find the cover by listing, as soon as it exists.
-        store.delete(f"{store.snapshot_dir}/{snapshots.LATEST}")
+        store.delete(f"{store.snapshot_dir}/{hints.LATEST}")
         path = store.snapshot_path(cover.id)
         if not store.file_io.write_exclusive(path, cover.to_json()):
             cover = snapshot_exchange.find_cover(store, newest + 1, record.trash_id)

@@ -34,7 +34,7 @@ from lsm_core.maintenance.deletions import DeletionReport, deletable_path
 from lsm_core.maintenance.file_allowlist import KINDS, OwnFiles, is_absolute
 from lsm_core.maintenance.file_holders import Held, History, HolderKind, find_holders, history_of
 from lsm_core.maintenance.trash import ORPHANS, DeleteItem, TrashRecord, held_line, read_trash, write_record
-from lsm_core.metadata import branches, snapshots
+from lsm_core.metadata import branches, hints, snapshots
 from lsm_core.metadata.store import TableStore
 from lsm_core.options import whole_number
 from lsm_core.storage import is_link
@@ -220,9 +220,7 @@ def _require_whole_history(store: TableStore, was: History, now: History, of: st
             store, RefusalRule.SNAPSHOTS_MOVED, f"tag {min(set(now.tags) - set(was.tags))}{of} was made; plan again"
         )
     ids = now.snapshots
-    suspects = [
-        snapshots.read_hint(store.file_io, store.snapshot_dir, name) for name in (snapshots.LATEST, snapshots.EARLIEST)
-    ]
+    suspects = [hints.read_hint(store.file_io, store.snapshot_dir, name) for name in (hints.LATEST, hints.EARLIEST)]
     suspects += [ids[-1] + 1] if ids else [1]
     for left, right in pairwise(ids):
         suspects += range(left + 1, min(right, left + 1 + _MOST_GAPS))

@@ -1,0 +1,93 @@
+"""The hint files LATEST and EARLIEST: they save a directory listing and are never the source of truth.
+
+Source: ``HintFileUtils``.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+
+from lsm_core.errors import DredgeError
+from lsm_core.storage import FileIO
+
+LATEST, EARLIEST = "LATEST", "EARLIEST"
+_LOG = logging.getLogger(__name__)
+_ATTEMPTS = 3
+
+
+def read_hint(file_io: FileIO, folder: str, name: str) -> int | None:
+    """Return the id in a hint file.
+
+    Returns:
+        The id, or None if the file is missing or holds no positive number.
+    """
+    try:
+        text = file_io.read_bytes(f"{folder}/{name}").strip()
+    except FileNotFoundError:
+        return None
+    return int(text) if re.fullmatch(rb"[1-9][0-9]{0,18}", text) else None
+
+
+def write_hint(file_io: FileIO, folder: str, name: str, value: int) -> bool:
+    """Overwrite a hint file, in up to 3 attempts.
+
+    Returns:
+        False, after a logged warning, if every attempt failed; readers then list the directory.
+    """
+    for attempt in range(_ATTEMPTS):
+        try:
+            file_io.overwrite(f"{folder}/{name}", str(value).encode(), durable=False)
+            return True
+        except (OSError, DredgeError) as error:
+            if attempt == _ATTEMPTS - 1:
+                _LOG.warning("cannot write hint %s/%s, readers list the directory: %s", folder, name, error)
+    return False
+
+
+def list_ids(file_io: FileIO, folder: str, prefix: str) -> list[int]:
+    """Return the ids of the files ``<prefix><id>`` in ``folder``, ascending."""
+    pattern = re.compile(re.escape(prefix) + r"([1-9][0-9]{0,18})")
+    matches = (pattern.fullmatch(status.name) for status in file_io.list_dir(folder) if not status.is_dir)
+    return sorted(int(match.group(1)) for match in matches if match)
+
+
+def find_latest(file_io: FileIO, folder: str, prefix: str) -> int | None:
+    """Return the newest id, from the hint if it is valid, otherwise from a listing.
+
+    A hint is valid if its own file exists and the file of the next id does not.
+    """
+    hint = hinted_latest(file_io, folder, prefix)
+    # Java skips this check, so a hint that a rollback left behind would name a deleted snapshot.
+    if hint is not None and _is_file(file_io, f"{folder}/{prefix}{hint}"):
+        return hint
+    return max(list_ids(file_io, folder, prefix), default=None)
+
+
+def hinted_latest(file_io: FileIO, folder: str, prefix: str) -> int | None:
+    """Return the id in LATEST unless the file of the next id exists.
+
+    The caller detects a missing file of the id itself when it reads that file.
+    """
+    hint = read_hint(file_io, folder, LATEST)
+    return None if hint is None or _is_file(file_io, f"{folder}/{prefix}{hint + 1}") else hint
+
+
+def _is_file(file_io: FileIO, path: str) -> bool:
+    """Return whether a file exists, with one request.
+
+    In an object store `exists` would list the folder of that name too.
+    """
+    try:
+        file_io.size(path)
+    except FileNotFoundError:
+        return False
+    return True
+
+
+def find_earliest(file_io: FileIO, folder: str, prefix: str) -> int | None:
+    """Return the oldest id, from the hint if its file exists, otherwise from a listing."""
+    hint = read_hint(file_io, folder, EARLIEST)
+    if hint is not None and _is_file(file_io, f"{folder}/{prefix}{hint}"):
+        return hint
+    return min(list_ids(file_io, folder, prefix), default=None)
