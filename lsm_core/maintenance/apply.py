@@ -69,12 +69,14 @@ def apply_plan(
             the action can do the others.
 
     Raises:
+        TableNotFound: the table was dropped, renamed or replaced since it was opened.
         PlanStale: the plan was made for another table, other options or by other code.
         InvalidOption: ``plan`` is no plan. Errors of the action pass through.
     """
     if not isinstance(cast("object", plan), MaintenancePlan):
         accepted = "a MaintenancePlan, as plan_maintenance() and MaintenancePlan.from_json() give it"
         raise InvalidOption("plan", plan, accepted, store.name)
+    store.require_same()
     started = time.perf_counter()
     if plan.action in action_names() and len(parts := find_action(plan.action).parts(plan)) > 1:
         return _apply_parts(store, plan, parts, runner, approved_by)

@@ -293,9 +293,8 @@ class _Steps:
         report, declined = self._apply_if_needed(plan), plan.declined
         if isinstance(report, ExpiryReport):
             self.report, declined = replace(self.report, expired=report.expired), report.declined
-        for item in declined:
-            if item.reason == UNREADABLE:
-                self.warn(item.text)
+        for text in dict.fromkeys(item.text for item in declined if item.reason == UNREADABLE):
+            self.warn(text)
 
     def _expire_changelogs(self) -> None:
         from lsm_core.maintenance.actions.expire_changelogs import plan_changelog_expiry

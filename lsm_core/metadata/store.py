@@ -280,10 +280,15 @@ class TableStore:
         root = root.rstrip("/")
         check_name(branch, name, "branch name")
         _require_no_links(root, branch, name)
-        if schema_id is not None:
-            schema: TableSchema | None = load_schema(file_io, root, schema_id, branch)
-        else:
+        if schema_id is None:
             schema = latest_schema(file_io, root, branch)
+        else:
+            try:
+                schema = load_schema(file_io, root, schema_id, branch)
+            except CorruptFile:
+                if list_schema_ids(file_io, root, branch):
+                    raise
+                schema = None
         if schema is None:
             suffix = "" if branch == "main" else f", branch {branch}"
             raise TableNotFound(f"table {name}{suffix} does not exist (no schema under {root})")

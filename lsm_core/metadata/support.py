@@ -199,13 +199,14 @@ def require_compactable(store: TableStore, snapshot: Snapshot | None = None) -> 
 
     Args:
         store: the table.
-        snapshot: the newest snapshot if the caller has just read it, or None.
+        snapshot: the newest snapshot if the caller has just read it, and applies or checks the table itself; or None.
 
     Raises:
         TableNotFound: the table was dropped, renamed or replaced since it was opened.
         UnsupportedFeature: the message names feature and table.
     """
-    store.require_same()
+    if snapshot is None:
+        store.require_same()
     require_possible(store, Purpose.COMPACT)
     require_supported(store, Purpose.COMPACT, snapshots.latest(store) if snapshot is None else snapshot)
 

@@ -21,7 +21,7 @@ _OPENING: Final = frozenset({"__init__", "copy", "refresh"})
 _CHECKED_BELOW: Final = frozenset(
     {
         *("to_arrow", "to_batches", "__arrow_c_stream__", "to_pandas", "to_polars", "to_duckdb", "scan"),
-        *("plan_scan", "lookup", "write", "upsert", "compact"),
+        *("plan_scan", "lookup", "write", "upsert"),
     }
 )
 """Frequent methods whose first step is the check of the table; a second check costs a request of an object store."""

@@ -510,3 +510,24 @@ def test_an_unknown_default_of_the_environment_is_refused_before_rows_are_writte
     assert not (Path(table.store.root) / "bucket-0").exists()
     monkeypatch.setenv(INLINE_VARIABLE, "Never")
     assert table.write(rows([1])) == 1
+
+
+def test_a_damaged_old_snapshot_is_named_once_with_the_repair_and_keeps_what_it_may_need(tmp_path: Path) -> None:
+    table = keyed(tmp_path, snapshot__num_retained__max="2", snapshot__num_retained__min="1")
+    writer = table.copy({"write-only": "true"})
+    for number in range(5):
+        writer.write(rows(range(5), v=number))
+    Path(table.store.snapshot_path(3)).write_text("{")
+    table.write(rows([1]), compact=False)
+    assert table.last_write is not None
+    assert table.last_write.expired == (1,)
+    (warning,) = table.last_write.warnings
+    assert warning.startswith("snapshot 3 is damaged, and nothing from the one before it on expires")
+    assert warning.count("dredge repair db.t") == 1
+    assert snapshots.list_ids(table.store) == [2, 3, 4, 5, 6]
+    for number in (2, 4, 5, 6):
+        assert table.to_arrow(snapshot_id=number).num_rows == 5
+    table.apply(table.plan_maintenance("repair"))
+    table.write(rows([1]), compact=False)
+    assert snapshots.list_ids(table.store) == [6, 7]
+    assert table.last_write.warnings == ()

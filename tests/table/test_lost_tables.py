@@ -226,7 +226,7 @@ def test_other_processes_and_copies_notice_it_too(catalog: Catalog, lose: Loss) 
     for copy in copies:
         with pytest.raises(TableNotFound, match=message):
             copy.require_same()
-    with pytest.raises(CorruptFile if lose is not recreate else TableNotFound):
+    with pytest.raises(TableNotFound, match=message if lose is recreate else r"table db\.t does not exist"):
         TableStore.from_json(text)
 
 

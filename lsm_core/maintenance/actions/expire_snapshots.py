@@ -267,7 +267,7 @@ def damage_text(store: TableStore, snapshot_id: int, error: CorruptFile) -> str:
         error: error of reading it.
     """
     return (
-        f"snapshot {snapshot_id} is damaged, and nothing from the one before it on expires: {error}; "
+        f"snapshot {snapshot_id} is damaged, and nothing from the one before it on expires: {error.finding}; "
         f"`dredge repair {store.name}` replaces it"
     )
 
