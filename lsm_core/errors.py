@@ -156,7 +156,7 @@ class DatabaseExists(DredgeError):
 
 
 class TableNotFound(DredgeError):
-    """The table does not exist in the warehouse."""
+    """The table does not exist in the warehouse, or was dropped, renamed or replaced since it was opened."""
 
 
 class TableExists(DredgeError):

@@ -442,6 +442,7 @@ def store_of(table: Any, spark: SparkSession | None = None) -> TableStore:
     """Return the store of a `Table`, of a table by its name (`table_of`), or the store itself.
 
     Raises:
+        TableNotFound: The table was dropped, renamed or replaced since it was opened.
         UnsupportedFeature: ``table`` is a system table, whose store is that of its base table, or no table at all.
     """
     if isinstance(table, TableStore):
@@ -450,6 +451,7 @@ def store_of(table: Any, spark: SparkSession | None = None) -> TableStore:
 
     table = table_of(spark, table)
     if isinstance(table, Table):
+        table.store.require_same()
         return table.store
     name = getattr(table, "name", None)
     if name is not None:

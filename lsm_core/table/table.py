@@ -60,6 +60,9 @@ if (
 class Table(Readable):
     """One table of a catalog. Immutable: :meth:`refresh` opens it again after a schema change.
 
+    Once the table was dropped, renamed, or dropped and created again, every method except :meth:`refresh` and
+    :meth:`copy` raises TableNotFound. Nothing is read from, or written to, another table of the name.
+
     Attributes:
         store: the table's state, for the rooms below.
     """
