@@ -58,8 +58,8 @@ Hook = Callable[[Phase, Mapping[str, object]], None]
 class CommitHooks:
     """Hooks that call ``hook(phase, info)`` when a phase begins.
 
-    ``info`` holds plain values such as ``snapshot_id`` and ``attempt``. A hook that raises stops the commit there, as a
-    crash of that step would.
+    ``info`` holds plain values such as ``snapshot_id`` and ``attempt``. A hook that raises an error stops the commit at
+    its step, as a crash would.
     """
 
     def __init__(self, hook: Hook | None = None) -> None:
@@ -255,7 +255,7 @@ class CommitRun:
         return self._snapshot(latest, entries, base_list, index_manifest), self._files.take()
 
     def _require_first(self, looked_at: int) -> None:
-        """Refuse the commit if another process of the same user has made it since, with other files."""
+        """Refuse the commit if another process of the same user has meanwhile committed its number with other files."""
         request, store = self._request, self._store
         for number in range(looked_at + 1, self._base_id + 1):
             snapshot = snapshots.try_read(store, number)

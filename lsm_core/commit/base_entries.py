@@ -57,7 +57,7 @@ class BaseEntries:
     ) -> pa.Table:
         """Return the live entries that a change may conflict with.
 
-        One entry of each other partition is added for its number of buckets.
+        One entry of each remaining partition is added, because it has the number of buckets.
 
         Args:
             latest: the snapshot.
@@ -86,7 +86,7 @@ class BaseEntries:
     def _one_of_each(
         self, metas: Sequence[ManifestFileMeta], partitions: set[bytes], columns: Sequence[str]
     ) -> Iterator[pa.Table]:
-        """Yield a live entry with a number of buckets for each partition that has one.
+        """Yield one live entry with a number of buckets for each partition, if the partition has such an entry.
 
         The newest manifests are read first. All live files of a partition have the same number (`conflicts.check`), so
         one entry is enough. An entry of an earlier attempt is still live if its manifest is listed and no manifest with

@@ -63,7 +63,7 @@ class CommitResult:
 class Committer:
     """Commits messages of one user to one table.
 
-    There are three outcomes. A result means that the commit is done. :class:`CommitConflict` or another error means
+    A commit has three outcomes. A result means that the commit is done. :class:`CommitConflict` or another error means
     that nothing happened: own manifests are deleted, and the caller may :func:`abort` its data files.
     :class:`CommitUnknown` means that no file was deleted; committing the same messages again with the same user
     resolves it.
@@ -295,8 +295,8 @@ class Committer:
     def compact_manifests(self, *, properties: Mapping[str, str] | None = None) -> CommitResult:
         """Merge small manifests and those with deletions, in a COMPACT snapshot without file changes.
 
-        Without such manifests, nothing is committed. Memory is that of the deletions and of two manifests. Raises as
-        :meth:`commit`.
+        Without such manifests, nothing is committed. Memory is that of the deletions and of two manifests. Raises the
+        errors of :meth:`commit`.
         """
         request = self._request(CommitKind.COMPACT, self._parts(()).append, BATCH, None, properties)
         if snapshots.latest_id(self._store) is None:
@@ -384,7 +384,7 @@ class Committer:
     def commit_statistics(self, statistics: Statistics, *, properties: Mapping[str, str] | None = None) -> CommitResult:
         """Publish statistics of the table in a snapshot of kind ANALYZE, which changes no row.
 
-        Later snapshots keep the statistics until the schema changes. Raises as :meth:`commit`.
+        Later snapshots keep the statistics until the schema changes. Raises the errors of :meth:`commit`.
 
         Source: Paimon `commitStatistics`.
         """
@@ -411,7 +411,7 @@ class Committer:
 
         Identifiers up to the user's last one are skipped. Where all of the user's snapshots have expired, commits whose
         files the table knows are skipped. If a crash left only the first snapshot of an identifier, its compaction is
-        committed now, or left out where others replaced its inputs; its rows are in the table in any case.
+        committed now, or left out if other commits replaced its inputs; its rows are in the table in any case.
 
         Returns:
             The ids of the new snapshots.

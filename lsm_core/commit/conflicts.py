@@ -1,6 +1,7 @@
 """Conflict checks: whether a change still fits the newest snapshot.
 
-This includes changes that were computed from one snapshot, which fit only while others leave their inputs unchanged.
+This includes changes that were computed from one snapshot. They fit only while other commits leave their inputs
+unchanged.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ _BLAME_DEPTH = 50
 
 
 def check(store: TableStore, base: pa.Table, delta: pa.Table, kind: CommitKind, latest: Snapshot | None) -> None:
-    """Raise :class:`CommitConflict` unless a change fits on top of the live entries of its partitions.
+    """Raise :class:`CommitConflict` unless a change fits the live entries of its partitions.
 
     The error names the conflicting files and, where it can be read, the commit that added them.
     """

@@ -181,7 +181,11 @@ def missing_file(store: TableStore, files: Iterable[tuple[CommitMessage, Sequenc
 
 
 def origin_of(store: TableStore) -> Origin:
-    """Return the origin of messages that are made now. Call it before they are passed on. Raises CorruptFile."""
+    """Return the origin for messages that are created now; call it before they are sent.
+
+    Raises:
+        CorruptFile: a schema file is damaged.
+    """
     return origin_at(store, snapshots.latest(store))
 
 

@@ -160,7 +160,7 @@ def _since(created: Sequence[int | None], pick: Callable[[Iterable[int]], int]) 
 
 @dataclass(frozen=True)
 class _Seen:
-    """Snapshot that was the newest at some time; id 0 means before the first.
+    """Snapshot that was the newest at some time; its id is 0 if the table had no snapshot yet.
 
     A rollback reuses ids, but names of manifest lists are unique.
     """

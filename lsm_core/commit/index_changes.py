@@ -160,7 +160,7 @@ def _require_states(
 
 
 def _require_no_write_since(store: TableStore, latest: Snapshot | None, change: IndexChange, user: str) -> None:
-    """Refuse rows whose keys were located at a snapshot, if another commit may have moved or added one of these keys.
+    """Refuse rows whose keys were located at an older snapshot, if another commit may have moved or added a key since.
 
     Commits of the same user that were pending then must be in the table now.
     """

@@ -85,8 +85,8 @@ class CommitMessage:
             None.
         keys_as_of: snapshot at which the partitions of keys were located (0: none), in tables whose keys may move.
         keys_after: commits of the same user that were pending then and must come first.
-        follows: whether the rows follow their keys into a partition that no given row named; an overwrite adds to this
-            one.
+        follows: whether the rows follow their keys into a partition that no written row named; an overwrite adds to
+            this one.
 
     Source: Paimon `CommitMessageImpl`.
     """

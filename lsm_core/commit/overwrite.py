@@ -55,7 +55,7 @@ def asked_scope(store: TableStore, spec: Values | None) -> Values | None:
     """Return the argument of :func:`scope_of` for the partition that a user named.
 
     Without one (None or ``{}``) the option `dynamic-partition-overwrite` decides: by default the partitions that get
-    files, so that new data of one partition never empties others, else the whole table.
+    files, else the whole table. So new data of one partition never empties another.
 
     Source: Paimon `FileStoreCommitImpl.overwritePartition`.
     """

@@ -1,4 +1,4 @@
-"""Publication of a snapshot, and the search for its outcome when the storage gave no clear answer."""
+"""Publication of a snapshot, and the search for its outcome if the storage reports none."""
 
 from __future__ import annotations
 
@@ -79,8 +79,8 @@ def publish(store: TableStore, snapshot: Snapshot, retries: Retries, base: Snaps
     """Create ``snapshot-<id>`` exclusively, under the table's lock if it has one.
 
     Returns:
-        PUBLISHED, or TAKEN if the snapshot is definitely not there: another commit has the id, another process took
-            over the lock, or ``base`` is no longer the snapshot below it because of a rollback or fast-forward.
+        PUBLISHED, or TAKEN if the snapshot was definitely not published: another commit has the id, another process
+        took over the lock, or ``base`` is no longer the snapshot below it because of a rollback or fast-forward.
 
     Raises:
         TableNotFound: the table was dropped or replaced before the snapshot was there; the snapshot was deleted.

@@ -116,7 +116,7 @@ class BucketTask:
         """Return the task of :meth:`to_bytes`.
 
         Raises:
-            CorruptFile: the bytes are something else.
+            CorruptFile: the bytes have another form.
         """
         files, metadata = files_from_bytes(data)
         try:
@@ -222,7 +222,7 @@ class BucketResult:
         """Return the result of :meth:`to_bytes`.
 
         Raises:
-            CorruptFile: the bytes are something else.
+            CorruptFile: the bytes have another form.
         """
         head, separator, message_bytes = data.partition(b"\n")
         try:
@@ -343,7 +343,7 @@ def files_from_bytes(data: bytes) -> tuple[tuple[DataFileMeta, ...], Mapping[byt
     """Return the files and metadata of :func:`files_to_bytes`.
 
     Raises:
-        CorruptFile: the bytes are something else.
+        CorruptFile: the bytes have another form.
     """
     try:
         table = pa.ipc.open_stream(data).read_all()
@@ -384,7 +384,7 @@ class SortTask(BucketTask):
         """Return the task of :meth:`to_bytes`.
 
         Raises:
-            CorruptFile: the bytes are something else.
+            CorruptFile: the bytes have another form.
         """
         line, _, task_bytes = data.partition(b"\n")
         plain = BucketTask.from_bytes(task_bytes)

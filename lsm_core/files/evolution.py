@@ -171,7 +171,7 @@ class Evolution:
 
 
 def _convert_type(array: pa.Array, kind: pa.DataType, name: str, path: str) -> pa.Array:
-    """Convert ``array`` to the type of its schema, where its writer used another physical type."""
+    """Convert ``array`` to the type of its schema if its writer used another physical type."""
     try:
         if pa.types.is_dictionary(kind):
             return refit(array, kind.value_type).dictionary_encode()

@@ -1,6 +1,6 @@
 """File indexes, built while a data file is written.
 
-Stored in its manifest entry when small, else in a file beside it.
+A small index is stored in the manifest entry, a large one in a file beside the data file.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class IndexedColumn:
 
     @property
     def name(self) -> str:
-        """Name of the column in the container; with the key, for one key of a map."""
+        """Name of the column in the container. For an index of one map key it includes that key."""
         return self.column if self.key is None else map_key(self.column, self.key)
 
 

@@ -50,9 +50,9 @@ def open_kv(
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a key-value file in key order, as batches of :func:`kv_read_schema`.
 
-    Thin files get their `_KEY_*` from the value columns. Where both are stored, one is decoded and used for both, so
-    damage in the other (`_KEY_<c>` or ``<c>``) is not noticed here. Files of older schemas are read by field id:
-    missing columns are null, others are cast. The file is opened at the first ``next``.
+    Thin files get their `_KEY_*` from the value columns. If both `_KEY_<c>` and ``<c>`` are stored, one is decoded and
+    used for both, so damage in the second is not detected here. Files of older schemas are read by field id: missing
+    columns are null, others are cast. The file is opened at the first ``next``.
 
     Args:
         store: the table.

@@ -19,7 +19,7 @@ _GROUP: Final = re.compile(r"fields\..+\.sequence-group")
 
 
 def merging_leaves_nulls(store: TableStore) -> bool:
-    """Return whether the table's merge engine can take back a column's value, as aggregates and sequence groups do."""
+    """Return whether the table's merge engine can reset a column to null, as aggregates and sequence groups do."""
     if not store.schema.primary_keys:
         return False
     if store.options.merge_engine == "partial-update":

@@ -6,7 +6,7 @@ size. (DataFusion reads large manifests even faster: `lsm_core.metadata.manifest
 
 Schemas follow Paimon's conventions instead of Avro's. `timestamp-*` is a timestamp without time zone and
 `local-timestamp-*` one with a time zone, the reverse of Avro's meaning. A map with keys other than strings is an array
-of records {key, value}. A map and that array have the same bytes, so both are read in the same way.
+of records {key, value}. The map and the array have the same bytes, so they are read in the same way.
 
 Files may be truncated or forged: every length is checked against the file's size, and decompression is limited.
 """
@@ -838,7 +838,9 @@ class _ParsedSchema:
 
 @lru_cache(maxsize=64)
 def _parse_schema(text: bytes) -> _ParsedSchema:
-    """Parse a schema; cached because all manifests of a table share one, and small ones consist mostly of it.
+    """Parse a schema.
+
+    Cached because all manifests of a table share one schema, which is the largest part of a small manifest.
 
     Raises:
         CorruptFile: the schema is invalid; the error has no path.

@@ -1,7 +1,7 @@
 """xxHash64 (seed 0) of a whole column of texts or bytes, as in Java's bloom filters.
 
 The package xxhash hashes one value per call. For texts of 10 bytes that is 2.5 times slower than hashing whole columns.
-For values of 128 bytes and more it is faster, so long values use it (`python -m bench hash` prints both).
+For values of 128 bytes and more the package is faster, so long values use it (`python -m bench hash` prints both).
 """
 
 from __future__ import annotations

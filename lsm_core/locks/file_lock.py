@@ -179,7 +179,10 @@ class FileLock:
 
 
 def _parse_holding(data: bytes) -> _Holding | None:
-    """Return the content of a lock file, or None if it is unreadable; its holder then counts as alive for one lease."""
+    """Return the content of a lock file, or None if it is unreadable.
+
+    Its holder is then assumed to be alive for one lease.
+    """
     try:
         members = parse_json(data, unique=True)
         holding = _Holding(

@@ -129,7 +129,9 @@ class Lease:
                 _LOG.warning("lock %s was not renewed, the next attempt follows: %s", self._lock.name, error)
 
     def overdue(self) -> str:
-        """Return why others may have taken over the lock, judged by this process's clock without a request.
+        """Return the reason why another process may have taken over the lock.
+
+        It is judged by this process's clock, without a request.
 
         Returns:
             The reason, or "" if no other process can have taken over.

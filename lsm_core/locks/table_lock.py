@@ -90,7 +90,7 @@ def lock_given_way(stored: Mapping[str, str], options: TableOptions) -> str:
 
 
 def lock_settings(options: TableOptions) -> LockSettings:
-    """Return how long the table's lock is waited for and held.
+    """Return the waiting time and the lease of the table's lock.
 
     Returns:
         The settings, with a lease of at least 1 s.

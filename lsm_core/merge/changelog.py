@@ -1,6 +1,6 @@
 """Changelog of compactions: from the versions of whole keys to the merged rows and the changes of each key.
 
-Producer `lookup` compares with the row of the levels above 0: the one that takes part in the compaction, else the one
+Producer `lookup` compares with the row of the levels above 0: the row that takes part in the compaction, else the row
 found above its output. `full-compaction` compares with the row of the top level. First-row tables only report new keys.
 
 Source: ``LookupChangelogMergeFunctionWrapper``, ``FullChangelogMergeFunctionWrapper``,
@@ -158,7 +158,8 @@ class ChangelogMerger:
         """Look up the wanted groups in the levels above.
 
         Returns:
-            The groups that were looked up, positions among them of those that exist above, and their rows above.
+            The groups that were looked up, the positions of those that exist above the output, and their rows from
+            above.
         """
         groups = np.flatnonzero(wanted)
         if self.look_up is None or not len(groups):
@@ -204,7 +205,7 @@ class ChangelogMerger:
         return merged.batches(written)
 
     def _write_compared(self, versions: _Versions, before: Ints, merged: _MergeResult, concerned: Mask) -> None:
-        """Write each key's change from row ``before`` of ``versions`` (NO_ROW for none; a retract counts as none)."""
+        """Write each key's change from row ``before`` of ``versions`` (NO_ROW for none; a retract means no row)."""
         had_row = before != NO_ROW
         had_row &= ~retracts(versions.kinds)[before]
         has_result = concerned & (merged.place != NO_ROW)

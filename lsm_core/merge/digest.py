@@ -190,7 +190,10 @@ def _value_words(column: pa.Array) -> Words:
 
 
 def _float_bits(column: pa.Array) -> Words:
-    """Return the bits of each float in Java's order, all NaNs equal; a float32 counts as the float64 of its value."""
+    """Return the bits of each float in Java's order, all NaNs equal.
+
+    A float32 is hashed as the float64 of its value.
+    """
     wide = column.type.bit_width == 64
     values = values_of(column, np.float64 if wide else np.float32)
     values = values if wide else values.astype(np.float64)

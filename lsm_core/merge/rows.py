@@ -109,7 +109,7 @@ class Rows:
         return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
     def column(self, name: str, rows: Ints) -> pa.Array:
-        """Return the values of column ``name`` of the given rows.
+        """Return the values of column ``name`` for ``rows``.
 
         Raises:
             InvalidData: the rows lack the column.
@@ -132,7 +132,7 @@ class Rows:
         return pa.chunked_array([plain(chunk) for chunk in chunks] if len(kinds) > 1 else chunks)
 
     def piece_of(self, rows: Ints) -> Ints:
-        """Return the index of the piece of each of the given rows."""
+        """Return the index of the piece for each row."""
         return np.asarray(np.searchsorted(self.offsets, rows, side="right") - 1, dtype=np.int64)
 
     def piece_at(self, row: int) -> Piece:
@@ -269,7 +269,7 @@ def newest_versions(rows: Rows, spec: KeySpec) -> Newest | None:
     """Return the newest version of each key without sorting, at a tenth of the cost.
 
     It is possible where integer keys are dense and sequence numbers show that versions of a key come one after the
-    other. Each row is put into the slot of its key, which keeps the last one, or the one with the largest sequence
+    other. Each row is put into the slot of its key. The slot keeps the last row, or the row with the largest sequence
     fields (no text).
 
     Args:
@@ -394,7 +394,7 @@ def _numbered_in_order(rows: Rows, starts_lowest: bool) -> bool:
 def sequences_climb(pieces: Sequence[Piece]) -> bool:
     """Return whether a later version of a key always has a larger sequence number, by the range of each piece.
 
-    Neighbours in key order, for example batches of one file, have no key in common, so they count as one piece.
+    Neighbours in key order without a common key, for example batches of one file, are treated as one piece.
     """
     last_key: int | bytes | None = None
     previous_most = most = np.iinfo(np.int64).min
@@ -413,7 +413,7 @@ def sequences_climb(pieces: Sequence[Piece]) -> bool:
 
 
 def _descents(rows: Rows, spec: KeySpec, chosen: Ints, within: Mask) -> Mask:
-    """Return where a version is older than the one before it.
+    """Return a mask of the versions that are older than their predecessor.
 
     Only ties compute the next, more expensive part of the order.
     """

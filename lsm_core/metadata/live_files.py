@@ -130,7 +130,7 @@ class Search:
 
     @property
     def is_empty(self) -> bool:
-        """Whether the search asks for no file."""
+        """Whether the search requests no file."""
         return not (self.sought or self.anywhere or self.tree)
 
     def keep(self, entries: pa.Table) -> pa.Table:
@@ -153,7 +153,7 @@ def find_live(
     """Return the live entries that match a search, in manifest order.
 
     It reads only manifests that may list the buckets: those with deletions, those that may list the tree, and as many
-    others as necessary. Others are read from both ends, because compactions take the newest files and recoveries the
+    more as necessary. Others are read from both ends, because compactions take the newest files and recoveries the
     oldest.
 
     Args:
@@ -196,7 +196,7 @@ def _keep_additions(entries: pa.Table) -> pa.Table:
 
 
 def _names_on_levels(parts: Iterable[pa.Table], kind: int) -> set[NameOnLevel]:
-    """Return (name, level) of the entries of one kind; one tuple per file that the search asks for."""
+    """Return (name, level) of the entries of one kind; one tuple per requested file."""
     names: set[NameOnLevel] = set()
     for part in parts:
         entries = part.filter(pc.equal(part.column("kind"), kind))

@@ -433,7 +433,7 @@ def write_index_manifest(
 def _read(store: TableStore, path: str, size: int | None) -> bytes:
     """Return the bytes of a manifest, manifest list or index manifest, whose names are never reused.
 
-    In object stores, small files are cached: a plan, its execution and its commit read the same ones.
+    In object stores, small files are cached: a plan, its execution and its commit read the same manifests.
     """
     data: bytes | None = store.kept.get(("manifest", path))
     if data is None:
@@ -642,7 +642,7 @@ def _split_manifests(parts: Iterator[pa.Table], target: int) -> Iterator[tuple[p
 def difference(store: TableStore, old: Sequence[ManifestFileMeta], new: Sequence[ManifestFileMeta]) -> pa.Table:
     """Return the changes from the live files of ``old`` manifests to those of ``new`` ones.
 
-    Manifests on both sides have equal content, so only the others are read; their entries are held in memory.
+    A manifest that is on both sides contributes nothing. So only the others are read; their entries are held in memory.
 
     Args:
         store: the table.

@@ -93,7 +93,10 @@ def _mark(store: TableStore, partitions: Sequence[bytes]) -> list[str]:
 
 
 def _read_creation_time(store: TableStore, path: str) -> int | None:
-    """Return when the partition was first marked, or None if it was not or the file is unreadable (as in Java)."""
+    """Return the time at which the partition was first marked.
+
+    It is None if the partition was not marked, or if the file is unreadable (as in Java).
+    """
     try:
         return ObjectReader(parse_object(store.file_io.read_bytes(path), path), path).optional_integer("creationTime")
     except (FileNotFoundError, CorruptFile):

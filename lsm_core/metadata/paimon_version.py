@@ -43,8 +43,7 @@ class Evidence:
 
     Attributes:
         snapshot_id: its id.
-        writer: text that names a version: its `writerVersion` or the one that its `uuid` implies, or None without
-            either.
+        writer: text that names a version: its `writerVersion`, else the version that its `uuid` implies, else None.
         unmarked: whether it has neither member, as in Paimon 1.4 and earlier.
         reason: explanation for the user.
     """
@@ -191,11 +190,10 @@ def explain_version(options: TableOptions, from_writers: bool, judged: Sequence[
 
 
 def find_contradiction(options: TableOptions, from_writers: bool, judged: Sequence[Evidence]) -> str | None:
-    """Return why a merge might follow the wrong version.
+    """Return the reason why a merge might follow the wrong version.
 
-    This is the case if an older version wrote after a newer one, which no upgrade explains, and the answers of these
-    versions differ for a function or rule of the table. An explicit option settles it. Reads are not blocked: they
-    follow the newest version.
+    This is so if an older version wrote after a newer one, which no upgrade explains, and the two give different
+    answers for the table. An explicit option settles it. Reads are not blocked: they follow the newest version.
 
     Args:
         options: the table's effective options.

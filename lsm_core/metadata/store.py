@@ -88,7 +88,7 @@ def load_schema(file_io: FileIO, root: str, schema_id: int, branch: str = "main"
 
 
 def require_same(file_io: FileIO, root: str, name: str, opened: TableSchema, branch: str = "main") -> None:
-    """Check that a folder still holds the table that was opened there.
+    """Check that a folder still holds the table that was opened.
 
     The identity of a table is the content of the schema that it was opened with, which contains the time of its
     creation. Paimon never changes a schema file.
@@ -209,7 +209,7 @@ class TableStore:
         root: the table's directory.
         name: the table's name, for messages.
         schema: the schema.
-        options: options of the schema with ``dynamic_options`` on top.
+        options: options of the schema, overridden by ``dynamic_options``.
         dynamic_options: options that apply to this object only.
         clock: source of the current time.
         branch: the branch, ``main`` by default.
@@ -377,7 +377,7 @@ class TableStore:
     def require_folder(self) -> None:
         """Check as :meth:`require_same` before a file is created, because a new file would create a lost folder again.
 
-        Object stores have no folders: there the check before a commit is sufficient, and this one costs no request.
+        Object stores have no folders: in stores the check before a commit is sufficient, so this one makes no request.
         """
         if not place_of(self.root):
             self.require_same()
@@ -635,7 +635,7 @@ class TableStore:
         return [self.data_path(partition, bucket, file), *extra_paths]
 
     def new_file_name(self, prefix: str, extension: str = "") -> str:
-        """Return a unique file name: ``prefix``, this object's UUID, a counter and ``.extension`` if one is given."""
+        """Return a unique file name: ``prefix``, this object's UUID, a counter and, if set, ``.extension``."""
         tail = f".{extension}" if extension else ""
         return f"{prefix}{self._own_uuid}-{next(self._numbers)}{tail}"
 

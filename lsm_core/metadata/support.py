@@ -60,7 +60,7 @@ _MERGING = frozenset({"ignore-delete", "sequence.field", "sequence.field.sort-or
 
 
 class Purpose(IntEnum):
-    """Purpose of an operation; each one refuses everything that the ones before it refuse, and more."""
+    """Purpose of an operation; each purpose refuses everything that the earlier ones refuse, and more."""
 
     READ = 0
     WRITE = 1
@@ -91,7 +91,7 @@ def require_readable(
 def require_plain_files(store: TableStore, snapshot: Snapshot, entries: pa.Table) -> None:
     """Check that readers of Parquet files by column name see the same rows as Dredge.
 
-    They would not with deletion vectors, other file formats, or files of a schema with other columns.
+    This excludes deletion vectors, other file formats, and files of a schema with other columns.
 
     Args:
         store: the table.
@@ -252,7 +252,7 @@ def require_schema(store: TableStore, newest: int | None, operation: str) -> Non
 
 
 def _rewrite_rules(schema: TableSchema) -> tuple[object, ...]:
-    """Return everything that decides how rows are rewritten.
+    """Return all settings that decide how rows are rewritten.
 
     Columns, primary key, immutable options and merge options.
     """
@@ -275,7 +275,7 @@ def unsupported(store: TableStore, purpose: Purpose) -> list[str]:
 
 
 def _find_contradiction(store: TableStore, snapshot: Snapshot) -> str | None:
-    """Return why a stored merge might follow the wrong Paimon version; tables without keys merge nothing."""
+    """Return the reason why a stored merge might follow the wrong Paimon version; tables without keys merge nothing."""
     if not store.has_primary_key:
         return None
     judged = paimon_version.read_evidence(store.file_io, store.snapshot_dir, store.kept, snapshot)

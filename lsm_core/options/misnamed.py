@@ -77,6 +77,6 @@ def advice_on(name: str) -> str:
 
 
 def misnamed(options: Iterable[str]) -> dict[str, str]:
-    """Return the options that have another right name, with advice for each, sorted by name."""
+    """Return the misspelt or obsolete options, each with advice on the right name, sorted by name."""
     advice = {name: advice_on(name) for name in sorted(options)}
     return {name: text for name, text in advice.items() if text}

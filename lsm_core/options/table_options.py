@@ -396,7 +396,7 @@ def not_acted_on(options: Mapping[str, str]) -> dict[str, str]:
 
 
 def _warn_once(table: str, name: str, text: str) -> None:
-    """Log a warning about an option, with its right name if it has another one; once per table and process."""
+    """Log a warning about an option, with its right name if it is misspelt; once per table and process."""
     if not table or (table, name) in _warned:
         return
     _warned.add((table, name))
@@ -587,11 +587,11 @@ class TableOptions:
             raise InvalidOption(error.key, error.value, accepted, error.table)
 
     def copy(self, dynamic: Mapping[str, str | None]) -> TableOptions:
-        """Return options with ``dynamic`` on top; None removes an option, as if the table had never set it.
+        """Return the options, overridden by ``dynamic``; None removes an option, as if the table had never set it.
 
         Raises:
-            InvalidOption: an option that files depend on would change, or a reading option does not exist. A read that
-                ignored it would answer another question.
+            InvalidOption: an option that files depend on would change, or a reading option does not exist. Ignoring it
+                would return other rows than requested.
         """
         for error in mistyped_reading(dynamic).values():
             raise InvalidOption(error.key, error.value, error.accepted, self._table)

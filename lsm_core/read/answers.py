@@ -1,6 +1,6 @@
 """Rows of a batch read.
 
-They are those of a version, or changed rows without their kinds where the table's options ask for changes.
+They are the rows of a version. If the table's options select changes, they are the changed rows without their kinds.
 """
 
 from __future__ import annotations

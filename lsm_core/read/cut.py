@@ -88,7 +88,7 @@ def _items_by_key(store: TableStore, entries: pa.Table, groups: Ints, disjoint: 
     """Return files in key order; files that overlap, directly or through others, form one item.
 
     Every file is its own raw item where a bucket's files are all on one level above 0 (or ``disjoint``) and hold no
-    deletes. An unknown number of deletes (null) counts as some.
+    deletes. An unknown number of deletes (null) is treated as above 0.
     """
     count = entries.num_rows
     ends = [decode_rows(entries.column(name), list(store.schema.trimmed_key_types)) for name in ("min_key", "max_key")]

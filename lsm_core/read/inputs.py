@@ -17,7 +17,7 @@ Files = tuple[DataFileMeta, ...]
 
 @dataclass(frozen=True)
 class Section:
-    """Files that overlap in key range with each other and with no other file of their bucket.
+    """Files of a bucket whose key ranges overlap each other, and no other file's range.
 
     Attributes:
         runs: the smallest number of runs of key-ordered files; a run may mix levels.

@@ -104,7 +104,7 @@ class Parked:
 class HighLevels:
     """Files above level 0 of a table whose compactions look keys up, as one input.
 
-    A compaction that looks keys up merges the rows that it finds above its output into its output. So the version of a
+    A compaction with lookups merges the rows from levels above its output into the output. So the version of a
     key on the lowest level is complete, and merging the others again would count them twice.
 
     Attributes:
@@ -399,7 +399,7 @@ class _Reader:
         return self.ages[(source.files if isinstance(source, HighLevels) else source)[-1].file_name]
 
     def sizes(self, inputs: Sequence[Input]) -> list[float]:
-        """Return the approximate decoded bytes of each input; inputs in memory count as 0."""
+        """Return the approximate decoded bytes of each input; inputs in memory have size 0."""
         sizes = []
         for source in inputs:
             files = () if isinstance(source, Parked) else source.files if isinstance(source, HighLevels) else source

@@ -1,6 +1,6 @@
 """Partitions that a procedure or compaction applies to.
 
-Named ones, those that match a condition, those long unchanged.
+By name, by a condition, or by the time since their last change.
 """
 
 from __future__ import annotations

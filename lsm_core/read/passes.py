@@ -1,6 +1,6 @@
 """Merge of more inputs than may be open at once.
 
-Which are read into memory first, and which are merged in earlier passes.
+`in_memory` chooses the inputs that are read into memory, `next_pass` those that are merged in an earlier pass.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ def in_memory(sizes: Sequence[float], threshold: int) -> set[int]:
 
     The smallest ones beyond ``threshold``.
 
-    One place stays free for reading them, one after another.
+    One place stays free, through which these inputs are read one after another.
 
     Args:
         sizes: decoded bytes of each input.
@@ -33,7 +33,7 @@ def fits(sizes: Sequence[float], threshold: int, limit: float) -> bool:
     Args:
         sizes: decoded bytes of each input.
         threshold: inputs that may be open at once.
-        limit: decoded bytes that the other inputs may take together.
+        limit: decoded bytes of the inputs in memory.
     """
     chosen = in_memory(sizes, threshold)
     return len(chosen) <= MOST_IN_MEMORY and sum(sizes[position] for position in chosen) <= limit

@@ -182,7 +182,7 @@ def _parse_text(text: str, schema: TableSchema, table: str) -> Predicate | None:
 def _resolve_names(condition: Condition, schema: TableSchema, table: str) -> Condition:
     """Return the condition with the table's own column names.
 
-    Operators become those of filters where they mean the same.
+    Operators of SQL become the filter operators with the same meaning.
     """
     if isinstance(condition, CompoundCondition):
         return CompoundCondition(condition.word, tuple(_resolve_names(part, schema, table) for part in condition.parts))
@@ -223,7 +223,10 @@ def _as_float(value: Any) -> Any:
 
 
 def _needs_expression(condition: Condition) -> bool:
-    """Return whether a comparison has no operator of filters, or the alternatives are too many to list."""
+    """Return whether a condition cannot be a list of filter conditions.
+
+    It cannot if a comparison has no such operator, or if the alternatives are too many to list.
+    """
     if isinstance(condition, CompoundCondition):
         return any(map(_needs_expression, condition.parts)) or _alternatives(condition) > MOST_TESTS
     return condition[1] not in _OPERATORS

@@ -45,7 +45,7 @@ def decoded_row_bytes(
 def repeating_texts(
     store: TableStore, partition: bytes, bucket: int, files: Sequence[DataFileMeta], names: Sequence[str]
 ) -> list[str]:
-    """Return those of ``names`` that are text and whose values repeat in the largest of ``files``, by its footer."""
+    """Return the text columns of ``names`` whose values repeat in the largest of ``files``, by its footer."""
     texts = [name for name in names if pa.types.is_string(store.schema.arrow_schema.field(name).type)]
     if not texts or not files:
         return []

@@ -82,7 +82,7 @@ class Split:
 
         Args:
             place: partition and bucket.
-            raw: whether it is raw, and raw by Paimon's rule.
+            raw: whether its rows need no merge, by Dredge's rule and by Paimon's.
             totals: number of files, bytes and rows.
             load: creates the file objects.
         """
@@ -132,7 +132,7 @@ class Split:
         """Return the split of :meth:`to_bytes`.
 
         Raises:
-            CorruptFile: the bytes are something else.
+            CorruptFile: the bytes are not a split.
         """
         head, _, message_bytes = data.partition(b"\n")
         try:

@@ -124,7 +124,7 @@ def _require_known(start: Startup, version: PaimonVersion, table: str) -> None:
 def startup_of(options: TableOptions, table: str) -> Startup:
     """Return the start that ``options`` describe.
 
-    Unknown ways to start are an error: ignoring one would read another version than the one asked for.
+    Unknown ways to start are an error: ignoring one would read another version than requested.
 
     Raises:
         InvalidOption: keys contradict each other or the mode.
@@ -314,7 +314,7 @@ def resolve(
 
 
 def with_schema(store: TableStore, schema_id: int) -> TableStore:
-    """Return the same table as of another of its schemas, with its dynamic options.
+    """Return the same table with another of its schemas, and with its dynamic options.
 
     If the options of that schema cannot be used (and were repaired since), the current options are used.
 

@@ -27,7 +27,7 @@ class InjectedFault(OSError):
 
 
 class FaultyFileIO:
-    """A FileIO that counts the I/O steps of another one and lets one of them fail.
+    """Wrapper of a FileIO that counts its I/O steps and makes one of them fail.
 
     A cleanup after the failure succeeds, because only one step fails, unless ``fail_after`` is set.
 

@@ -65,7 +65,7 @@ _processes: set[int] = set()
 
 
 class _NotAnswered(OSError):
-    """Failure of a request, or loss of its answer: the outcome is unknown."""
+    """Failure of a request, or loss of its response: the outcome is unknown."""
 
     def __init__(self, path: str, reason: str) -> None:
         super().__init__(errno.EIO, f"the store does not answer correctly: {reason}", path)
@@ -114,7 +114,7 @@ class ObjectStoreFileIO:
     library's threads do not survive a fork.
 
     Attributes:
-        options: the `STORAGE_OPTIONS` among the given options; others are ignored.
+        options: the `STORAGE_OPTIONS` that are set; others are ignored.
 
     Raises:
         InvalidOption: an option has an invalid value.
@@ -281,7 +281,7 @@ class ObjectStoreFileIO:
         return ObjectOutputFile(store, key, path)
 
     def write_exclusive(self, path: str, data: bytes) -> bool:
-        """Put the object unless it exists; after a lost answer, its writer id shows whose object it is.
+        """Put the object unless it exists; after a lost response, the object's writer id shows its creator.
 
         Returns:
             False if the object exists.
@@ -532,7 +532,7 @@ def _is_taken_by_other(store: Any, key: str, path: str, data: bytes) -> bool:
 
 
 def _remove_own(store: Any, key: str) -> None:
-    """Delete an object of this writer, which may have been created although no answer arrived."""
+    """Delete an object of this writer, which may have been created although no response arrived."""
     with suppress(BaseError, OSError):
         obstore.delete(store, key)
 
@@ -540,7 +540,7 @@ def _remove_own(store: Any, key: str) -> None:
 def _put_new(store: Any, key: str, path: str, data: bytes) -> bool:
     """Create an object that must not exist yet.
 
-    The library repeats a put whose answer was lost, and then the store reports this writer's own object as existing.
+    The library repeats a put whose response was lost. Then the store reports this writer's own object as existing.
 
     Returns:
         False if another writer's object exists.

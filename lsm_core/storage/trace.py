@@ -1,4 +1,4 @@
-"""Trace of I/O steps for tests that kill processes: which steps had begun and which had ended."""
+"""Trace of I/O steps for tests that kill processes: the steps that had begun, and those that had ended."""
 
 from __future__ import annotations
 

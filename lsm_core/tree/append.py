@@ -109,8 +109,8 @@ def pick_full_window(
 ) -> Bins | Decline:
     """Return one window with all files of an ordered bucket, starting at the first small one.
 
-    It needs three files, and more small files than large ones. A file that is marked by a deletion vector counts as
-    small and is sufficient alone.
+    It needs three files, and more small files than large ones. A file that is marked by a deletion vector is treated as
+    small, and is sufficient alone.
 
     Args:
         files: live files of the bucket.

@@ -1,6 +1,6 @@
 """Result of a compaction strategy.
 
-A pick with its trigger or a decline with its reason, both with the decisive numbers.
+It is a pick with its trigger, or a decline with its reason. Both have the decisive numbers.
 """
 
 from __future__ import annotations

@@ -79,8 +79,8 @@ def plan_task(
     Overlapping files are rewritten. A file without overlap is upgraded unless it is small and has a neighbour to be
     rewritten with. No file in between is skipped, so output files stay in key order.
 
-    Files that could be upgraded or kept are rewritten alone in four cases. They contain deletes (or an unknown number
-    of them) that the last level does not need, ``must_rewrite`` or ``upgrade_rule`` demands it, or
+    Files that could be upgraded or kept are rewritten alone in these cases: they contain deletes (or an unknown number
+    of deletes) that the last level does not need, ``must_rewrite`` or ``upgrade_rule`` requires it, or
     ``force_rewrite_all`` is set.
 
     Args:

@@ -212,7 +212,7 @@ class UniversalCompaction:
 
 
 def pick_oldest(levels: Levels, size_ratio: int) -> CompactUnit:
-    """Return a unit of all given level-0 files and the runs below that are not larger than the files taken so far.
+    """Return a unit of all ``files`` of level 0, and of the runs below that are not larger than the files taken so far.
 
     The taken files are adjacent in age, so the output is between newer and older files: on the level above the next
     run, or on the last level. Because runs of similar size are merged, a row is rewritten about log2(passes) times.

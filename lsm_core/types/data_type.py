@@ -140,7 +140,7 @@ class DataType:
                 yield from inner.with_inner()
 
     def with_nullable(self, nullable: bool) -> DataType:
-        """Return the same type with the given nullability."""
+        """Return the same type, nullable or not."""
         return self if nullable == self.nullable else replace(self, nullable=nullable)
 
     def __str__(self) -> str:

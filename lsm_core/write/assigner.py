@@ -37,7 +37,7 @@ _MERGE_SHARE: Final = 8
 
 @dataclass(frozen=True)
 class AssignerRules:
-    """Rules of one assigner: which buckets it may use, and when a bucket is full.
+    """Rules of one assigner: the buckets that it may use, and the size of a full bucket.
 
     Attributes:
         target_rows: hashes of a full bucket.
@@ -132,8 +132,8 @@ class PartitionIndex:
     def assign(self, hashes: Hashes) -> Buckets:
         """Return the bucket of each hash, and add the new hashes to the index.
 
-        A new hash goes to the lowest own bucket with room, else to a new bucket with the lowest free own number. Where
-        the limit forbids more buckets, the hash selects one of the own buckets, so every run selects the same.
+        A new hash is assigned to the lowest own bucket with room, else to a new bucket with the lowest free own number.
+        Where the limit forbids more buckets, the hash selects one of the own buckets, so every run selects the same.
 
         Args:
             hashes: one per row, in arrival order.
@@ -146,8 +146,8 @@ class PartitionIndex:
     def assign_apart(self, hashes: Hashes, owner: Callable[[Hashes], Buckets]) -> Buckets:
         """Return the bucket of each hash by a rule that lets writers without communication choose the same bucket.
 
-        All new hashes of one assigner go to its first bucket with room when this index was read, however many there
-        are.
+        All new hashes of one assigner, of any number, are assigned to the bucket that was its first with room when the
+        index was read.
 
         Args:
             hashes: one per row, in arrival order.

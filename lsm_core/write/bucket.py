@@ -48,7 +48,7 @@ def groups(
 
 
 def same_numbers(codes: np.ndarray[Any, Any]) -> Iterator[tuple[int, np.ndarray[Any, Any]]]:
-    """Yield every number in ``codes`` (at least one), ascending, with its positions in their order."""
+    """Yield every number in ``codes`` (at least one), ascending, with its positions in ascending order."""
     # NumPy sorts 16-bit integers by radix, in linear time; more than 65,536 groups in one piece are rare
     small = codes.astype(np.uint16) if codes.max() < 1 << 16 else codes
     order = np.argsort(small, kind="stable")
@@ -65,7 +65,7 @@ def key_hashes(store: TableStore, batch: pa.RecordBatch | pa.Table) -> np.ndarra
 
 
 def partition_codes(schema: TableSchema, batch: pa.RecordBatch | pa.Table) -> tuple[np.ndarray[Any, Any], list[bytes]]:
-    """Return a number per row, and the serialised partition of every number."""
+    """Return the partition of each row as a code, and the serialised partition of each code."""
     if not schema.partition_keys:
         return np.zeros(batch.num_rows, dtype=np.int32), [EMPTY_ROW]
     codes = np.zeros(batch.num_rows, dtype=np.int64)

@@ -1,4 +1,6 @@
-"""Rows whose keys may move between partitions: each key is located in the table, and its rows follow it or move it.
+"""Rows whose keys may move between partitions: each key is located in the table.
+
+The rows follow the key to its partition, or move the key to their own.
 
 Java reads all keys of the table into RocksDB when a writer opens. Here the keys of a commit are collected, on the local
 disk where they are many, in parts by key hash. They are searched for in the table's sorted files and in files that are
@@ -49,7 +51,7 @@ class Moved:
         bucket: number of the bucket.
         rows: rows with the table's columns.
         kinds: int8 row kinds.
-        follows: whether none of the rows named this partition: they follow their keys, which are or were there.
+        follows: whether no row named this partition: the rows follow their keys, which are or were in it.
     """
 
     partition: bytes
@@ -169,8 +171,8 @@ class KeyMoves:
     def routed(self, known: Known) -> Iterator[Moved]:
         """Yield the collected rows by bucket, and empty the collection.
 
-        With deduplicate, a moved key's old row is deleted. With partial-update and aggregation, the row goes to the old
-        partition. With first-row, it is dropped.
+        With deduplicate, a moved key's old row is deleted. With partial-update and aggregation, the row is written to
+        the old partition. With first-row, it is dropped.
 
         Args:
             known: state in which the keys are located.
@@ -313,7 +315,7 @@ def _emitted(
 
 
 def _moves(part: I64, first: npt.NDArray[np.bool_], home: I64) -> tuple[npt.NDArray[np.bool_], I64]:
-    """Return which rows move their key to another partition, and the partition that it leaves (or nowhere).
+    """Return a mask of the rows that move their key, and the partition that each key leaves (or none).
 
     Rows are ordered by key and arrival.
     """

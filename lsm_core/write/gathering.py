@@ -1,7 +1,7 @@
 """Merge of the flushes of one bucket write into one sorted sequence of files before the commit.
 
 A write buffer that may spill makes one flush. A buffer that may not, or whose disk space is used up, makes many. Each
-flush is a sorted run that readers must merge until a compaction ends, and there may be more of them than
+flush is a sorted run that readers must merge until a compaction ends. Their number may exceed
 `num-sorted-run.stop-trigger`.
 """
 

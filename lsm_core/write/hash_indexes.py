@@ -1,4 +1,4 @@
-"""HASH indexes of a writer: read at the first row of a partition, asked for buckets, and rewritten with new keys.
+"""HASH indexes of a writer: read at the first row of a partition, searched for buckets, and rewritten with new keys.
 
 A key's hash is looked up once, because the assigner and the index maintainer of Paimon are one class here.
 
@@ -103,7 +103,7 @@ class HashIndexes:
     def assign_apart(self, partition: bytes, hashes: Hashes) -> Buckets:
         """Return the bucket of each key hash by a rule that all tasks share.
 
-        Every task that reads the same index gets the same answer.
+        Every task that reads the same index returns the same buckets.
         """
         return self._index_of(partition, _WHOLE).index.assign_apart(
             hashes, partial(owner_of, self._rules.assigners, partition)
@@ -177,7 +177,7 @@ class HashIndexes:
                 del self._loaded[place]
 
     def abort(self) -> None:
-        """Delete the files of messages that were not made, and forget everything."""
+        """Delete the files without a message, and discard all state."""
         for (partition, bucket), file in self._written.items():
             self._delete(partition, bucket, file)
         self._written.clear()

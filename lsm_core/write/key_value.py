@@ -40,9 +40,9 @@ def seen_at_once(
 ) -> list[DataFileMeta]:
     """Return files of the top level with the content of ``files``, where readers see compacted rows alone.
 
-    ``files`` are all that an overwrite leaves in a bucket. They are merged unless the commit can raise them as they
-    are; replaced files are deleted. Java's writers compact an overwrite too. It has no changelog, as no overwrite has
-    one.
+    ``files`` are all that an overwrite leaves in a bucket. They are merged, unless the commit can move them to the top
+    level unchanged; replaced files are deleted. Java's writers compact an overwrite too. It has no changelog, as no
+    overwrite has one.
 
     Args:
         store: the table.
@@ -84,8 +84,8 @@ def seen_at_once(
 def settle_shared_buckets(store: TableStore, messages: list[CommitMessage]) -> None:
     """Apply `seen_at_once` to an overwrite whose writers shared their buckets.
 
-    ``messages`` are changed in place, bucket by bucket, so that they always name the existing files. Raises as
-    `seen_at_once`.
+    ``messages`` are changed in place, bucket by bucket, so that they always name the existing files. Raises the errors
+    of `seen_at_once`.
     """
     moves = store.bucket_mode is BucketMode.CROSS_PARTITION  # such rows come on top of what is there
     if moves or store.options.write_only or not (store.has_primary_key and store.options.batch_scan_skips_level0):
@@ -107,8 +107,8 @@ class KeyValueBucket:
     """Buffer of one bucket of a partition.
 
     Every incoming row gets the next sequence number. :meth:`flush` sorts and merges the buffer into rolling files of
-    level 0, in which each key occurs once. With a ``compaction``, every flush also takes the outcome of a finished
-    compaction and asks for the next.
+    level 0, in which each key occurs once. With a ``compaction``, every flush also collects the result of a finished
+    compaction and requests the next one.
 
     Source: Paimon `MergeTreeWriter`.
     """
@@ -204,7 +204,7 @@ class KeyValueBucket:
             compaction.trigger()
 
     def settle(self, wait: bool, full: bool = False) -> None:
-        """Flush, and wait for compactions where there are too many sorted runs; :meth:`drain` cannot fail then.
+        """Flush, and wait for compactions while the bucket has too many sorted runs; :meth:`drain` cannot fail then.
 
         Args:
             wait: wait for the running compaction in any case.
@@ -224,7 +224,7 @@ class KeyValueBucket:
                 self.compaction.sync(wait=True)
 
     def _gather(self) -> None:
-        """Merge the flushes since the last commit where they are many, so that readers see one sorted run of them."""
+        """Merge the flushes since the last commit if they are many, so that readers see one sorted run."""
         place = self.partition, self.bucket, self.total_buckets
         many = len(self._flushed) > most_flushes(self._store)
         if many and may_gather(self._store, self._function, self.files):

@@ -69,7 +69,7 @@ def _beyond_avro(kind: DataType) -> bool:
 
 
 class PostponeBucket(AppendBucket):
-    """Postponed rows of one partition: every row goes to rolling files of level 0, in arrival order."""
+    """Postponed rows of one partition: every row is written to rolling files of level 0, in arrival order."""
 
     def __init__(self, store: TableStore, partition: bytes) -> None:
         """Start with the state that :func:`postponing` returned."""

@@ -51,7 +51,7 @@ class TableChanges:
     Attributes:
         own: commit identifiers of this writer with the kinds of their snapshots.
         touches: changes by other writers.
-        lost: whether snapshots are missing in between, so everything may have changed.
+        lost: whether snapshots in between are missing, so that any bucket may have changed.
     """
 
     own: dict[int, set[CommitKind]] = field(default_factory=dict)
@@ -62,7 +62,7 @@ class TableChanges:
 class Follower:
     """Reader of new snapshots, each once; it also reads the deltas of other writers' snapshots.
 
-    An earlier run of the same job has the same name, so its snapshots count as other writers'.
+    An earlier run of the same job has the same name, so its snapshots are treated as those of another writer.
     """
 
     def __init__(self, store: TableStore, user: str) -> None:

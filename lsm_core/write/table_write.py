@@ -206,7 +206,7 @@ class TableWrite:
         """Return the rows in the table's columns by bucket, each in arrival order.
 
         :meth:`add_routed` takes them here or in another process. Rows are checked as by :meth:`write`. Nothing is kept
-        and no metadata is read, except in tables of dynamic buckets: there the partition's hash index is read, and this
+        and no metadata is read, except in tables of dynamic buckets: then the partition's hash index is read, and this
         writer remembers new keys.
 
         Args:

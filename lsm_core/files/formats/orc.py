@@ -175,7 +175,7 @@ def _copy_structs(rows: pa.Table) -> pa.Table:
 
 
 def _unwritable_reason(times: pa.Array) -> str | None:
-    """Return why ``times`` (at least one not null) cannot be written to ORC, or None."""
+    """Return the reason why ``times`` (at least one not null) cannot be written to ORC, or None."""
     counts = numpy_array(times.drop_null().cast(pa.int64()))
     second = _PER_SECOND[times.type.unit]
     low, high = int(counts.min()), int(counts.max())

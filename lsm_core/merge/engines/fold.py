@@ -114,7 +114,7 @@ class FoldInput:
         return pa.Array.from_buffers(kind, len(rows), [bits, pa.py_buffer(values)])
 
     def valid(self, name: str) -> Mask | None:
-        """Return which rows have a value in a column.
+        """Return a mask of the rows with a value in a column.
 
         Args:
             name: name of the column.
@@ -358,7 +358,7 @@ class FoldOutput:
         batches: the rows.
         state: the open key; None for none.
         folded: number of keys with several versions.
-        alone: number of those that some function folded one by one.
+        alone: number of groups that a function folded one by one.
     """
 
     batches: list[pa.RecordBatch]

@@ -240,7 +240,7 @@ class PartialUpdate:
         name: str,
         seen: Mapping[str, bool],
     ) -> Mask:
-        """Return whether a function received an input before; it remembers that across rows that deleted everything."""
+        """Return whether a function received an input before; this survives rows that delete the whole row."""
         begun = np.zeros(len(inputs), np.bool_)
         begun[0] = inputs.begun and seen.get(name, False)
         function = self.functions[name]

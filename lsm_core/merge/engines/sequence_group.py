@@ -52,7 +52,7 @@ class Segment:
     Attributes:
         base: the row from which each key continues; NO_ROW for none.
         begin: the place of its first row after that.
-        past: the segments before rows that deleted everything, oldest first.
+        past: the segments before the rows that delete the whole row, oldest first.
     """
 
     base: Ints
@@ -67,7 +67,7 @@ class Segment:
 def accept_rows(
     group: SequenceGroup, window: FoldInput, inputs: GroupRows, segment: Segment, ignored: Mask | None = None
 ) -> tuple[Mask, Mask]:
-    """Return which rows a group accepts, and which it skips.
+    """Return masks of the rows that a group accepts, and of those that it skips.
 
     Args:
         group: the sequence group.
@@ -159,7 +159,7 @@ def apply_removals(
 ) -> tuple[Segment, Mask]:
     """Apply the -D rows that delete the whole row: each restarts its key from its own values.
 
-    Whether a -D is accepted depends on those before it, so each round handles the next one of all keys together.
+    The acceptance of a -D depends on earlier ones. So each round handles the next -D of all keys together.
 
     Returns:
         The remaining segment of each key, and whether its last row was a deleting -D.

@@ -55,7 +55,7 @@ class Collect(ListFold):
         return rebuild_lists(flat, self.arrow_type, _all_null(lists, bounds))
 
     def _take_back(self, before: pa.Array, retracted: pa.Array, bounds: Ints) -> pa.Array:
-        """Remove one occurrence for each element taken back, the first one first."""
+        """Remove the first remaining occurrence of each retracted element."""
         held = flatten_lists(before, np.arange(len(before) + 1))
         back = flatten_lists(retracted, bounds)
         code = codes(pa.concat_arrays([held.elements, back.elements]))

@@ -66,7 +66,7 @@ class MergeMap(ListFold):
 
 
 def _shares_fields(held: Flat, back: Flat, fields: list[int]) -> Mask:
-    """Return which elements of ``held`` share these fields with an element of the same group in ``back``."""
+    """Return a mask of the elements of ``held`` that share these fields with a ``back`` element of their group."""
     all_elements = pa.concat_arrays([held.elements, back.elements])
     parts = [codes(all_elements.field(place)) for place in fields]
     pair = dense([np.concatenate((held.group, back.group)), *parts])
@@ -75,7 +75,7 @@ def _shares_fields(held: Flat, back: Flat, fields: list[int]) -> Mask:
 
 
 def _in_first_list(lists: pa.Array, bounds: Ints, flat: Flat) -> Mask:
-    """Return which elements belong to the first list of their group that is not null, to which the others are added."""
+    """Return a mask of the elements in the first list of their group that is not null; later lists are added to it."""
     valid = np.append(_valid(lists), True)
     soonest = np.minimum.accumulate(np.where(valid, np.arange(len(valid)), len(valid))[::-1])[::-1]
     return np.asarray(flat.source == soonest[bounds[:-1]][flat.group], np.bool_)
@@ -316,7 +316,7 @@ class _Nested(ListFold):
 
 
 class NestedUpdate(_Nested):
-    """Rows are inserted or replaced by key; a retract removes keys."""
+    """Function `nested_update`: it inserts or replaces rows by key, and a retract removes keys."""
 
     name: ClassVar[str] = "nested_update"
     supports_retract: ClassVar[bool] = True

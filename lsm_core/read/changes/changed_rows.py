@@ -172,8 +172,8 @@ def _leaving_first(choice: Choice, entries: pa.Table) -> Rows:
 
     A key that moved within the snapshot has its last row in the second part, so a consumer that applies changes by key
     alone ends with it. In partition order the new row could come first. Within a bucket the rows of a key keep their
-    order, because all of them are in one part. Buckets with retracts are read twice, and their keys twice more. One
-    hash for each row of one bucket's files is held in memory.
+    order, because they are all in one of the two parts. Buckets with retracts are read twice, and their keys twice
+    more. One hash for each row of one bucket's files is held in memory.
     """
     keys = choice.store.schema.primary_keys
     key_choice = Choice(choice.store, keys)

@@ -65,7 +65,7 @@ def differences(choice: Choice, before: Snapshot, after: Snapshot) -> Rows:
 
     Values are compared in all columns, whichever are chosen; both versions are read with the schema of ``choice``.
     Append tables have no keys: the rows of files that only ``after`` has are returned, so rows that were merely
-    compacted come again, as in Java.
+    compacted are included, as in Java.
 
     Raises:
         UnsupportedFeature: the number of buckets changed between the versions.

@@ -186,8 +186,8 @@ class Follower:
     def changes(self, snapshot: Snapshot) -> Rows | None:
         """Return the changed rows of a snapshot as they were written, or None when it adds nothing to the stream.
 
-        The rows are those of :meth:`files`. An OVERWRITE that counts gives the rows that it removed, then those that it
-        added.
+        The rows are those of :meth:`files`. An OVERWRITE that the stream includes gives first the rows that it removed,
+        then those that it added.
         """
         if self.is_read_overwrite(snapshot):
             return self._overwrite_rows(snapshot)
@@ -396,7 +396,7 @@ class StreamScan:
     def next(self) -> ChangeBatch | None:
         """Return the next changed rows, or None when all commits have been read.
 
-        A batch always has a row. After an error the snapshot that was being read comes again as a whole.
+        A batch always has a row. After an error the snapshot that was being read is read again from its start.
 
         Raises:
             TableNotFound: the table was dropped, renamed or replaced since it was opened.
@@ -438,8 +438,8 @@ class StreamScan:
     def checkpoint(self) -> int | None:
         """Return the id of the next snapshot, for :meth:`restore`, and record it as the consumer's progress.
 
-        Expiry keeps snapshots that the consumer has not read. A snapshot that was only partly read comes again as a
-        whole.
+        Expiry keeps snapshots that the consumer has not read. A snapshot that was only partly read is returned again
+        completely.
 
         Returns:
             The id, or None before the first version was read to its end.
@@ -463,7 +463,7 @@ class StreamScan:
         self._following, self.ended = number, False
 
     def close(self) -> None:
-        """Close the open files; the snapshot that is being read comes again."""
+        """Close the open files; the snapshot that is being read is read again."""
         unit, self._unit = self._unit, None
         if unit is not None:
             unit.parts.close()
@@ -489,7 +489,7 @@ class StreamScan:
         return None if self.ended else self._follow(self._following)
 
     def _follow(self, number: int) -> _Unit | None:
-        """Return the next snapshot with changes; snapshots without changes count as read."""
+        """Return the next snapshot with changes; snapshots without changes are marked as read."""
         while True:
             self._following = number
             snapshot = next_snapshot(self._store, number)

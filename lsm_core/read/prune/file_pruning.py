@@ -277,7 +277,7 @@ def prune_files(
 def _for_whole_buckets(store: TableStore, entries: pa.Table, mask: Mask) -> Mask:
     """Restrict the mask as merging requires.
 
-    Single files of a bucket with one level above 0 (or one file), else all or none.
+    In a bucket with one file, or with only one level above 0, single files are pruned; else all files or none.
     """
     partitions = numpy_array(one_array(entries.column("partition")).dictionary_encode().indices).astype(np.int64)
     buckets = numpy_array(entries.column("bucket")).astype(np.int64)

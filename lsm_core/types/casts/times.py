@@ -119,7 +119,7 @@ def to_date(array: pa.Array, source: DataType, _target: DataType) -> pa.Array:
 
 
 def to_time(array: pa.Array, _source: DataType, _target: DataType) -> pa.Array:
-    """Convert to milliseconds of the day (Java returns negative ones before 1970, which a time cannot be)."""
+    """Convert to milliseconds of the day. Java returns negative numbers before 1970, which are no valid times."""
     millis = np.mod(_parts(array)[0], DAY_MILLIS)
     return with_nulls_of(millis.astype(np.int32), array, pa.int32()).cast(pa.time32("ms"))
 

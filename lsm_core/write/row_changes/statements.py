@@ -181,7 +181,7 @@ def upsert_rows(store: TableStore, data: Rows) -> int | None:
 
 
 def truncate(store: TableStore) -> int | None:
-    """Delete all rows in one OVERWRITE commit, also those of other commits before it.
+    """Delete all rows in one OVERWRITE commit, including rows of concurrent commits before it.
 
     Returns:
         The id of the snapshot, or None when the table was empty.
