@@ -152,7 +152,7 @@ class _RowMetric(TableMetricProvider):
         metric_value_kwargs: Any,
         **_: Any,
     ) -> RowComparison:
-        from lsm_core.spark.spark_rows import SparkRows
+        from lsm_core.spark.spark_verify import SparkRows
 
         frame, _, _ = execution_engine.get_compute_domain(metric_domain_kwargs, domain_type=MetricDomainTypes.TABLE)
         question = _question(metric_value_kwargs, None)

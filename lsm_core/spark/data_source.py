@@ -32,9 +32,9 @@ from lsm_core.options import READING, find_key, is_catalog_option
 from lsm_core.read import resolve
 from lsm_core.read.table_versions import moment_ms, startup
 from lsm_core.spark.driver_session import leave_note
-from lsm_core.spark.replaced_partitions import REPLACE_WHERE, replace_condition
+from lsm_core.spark.overwrite_scope import DYNAMIC_OVERWRITE, REPLACE_WHERE, replace_condition
 from lsm_core.spark.spark_columns import fields_of, require_schema, spark_ddl
-from lsm_core.spark.spark_tasks import IN_CATALOG, raises_typed_errors, require_workers, store_of, use_this_python
+from lsm_core.spark.spark_tasks import IN_CATALOG, raises_typed_errors, store_of, use_this_python
 from lsm_core.spark.writer_modes import (
     PARTITION_BY,
     SAVE_MODE,
@@ -82,7 +82,6 @@ PARTITION_OVERWRITE_MODE: Final = "partitionoverwritemode"
 
 Spark passes keys in lower case.
 """
-DYNAMIC_OVERWRITE: Final = "dynamic-partition-overwrite"
 COMMIT_OPTIONS: Final = ("commit-user", "commit-identifier")
 """User and number of a commit that must happen once; see `write_table`."""
 ROW_KIND_COLUMN: Final = "row-kind-column"
@@ -122,6 +121,8 @@ def register(spark: SparkSession) -> None:
         SparkFailed: The workers lack `lsm_core`; the error names their Python and the missing package.
     """
     if not use_this_python(spark):
+        from lsm_core.spark.table_reader import require_workers
+
         require_workers(spark)
     leave_note(spark)
     spark.dataSource.register(TableSource)
@@ -403,8 +404,8 @@ class TableSource(DataSource):
             schema: Schema of the frame.
             overwrite: See `TableWriter`.
         """
-        from lsm_core.spark.spark_sink import NoWriter, TableWriter
         from lsm_core.spark.spark_write import numbered_commit
+        from lsm_core.spark.table_writer import NoWriter, TableWriter
 
         options = {key: text for key, text in self.options.items() if key not in (SAVE_MODE, PARTITION_BY)}
         chosen_mode = save_mode(self.options)

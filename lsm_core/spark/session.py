@@ -175,9 +175,11 @@ def _local(
             session: SparkSession = (create or _build)(settings)
         except Exception as error:
             raise SparkFailed("start", first_line(error)) from error
-    from lsm_core.spark.spark_tasks import require_workers, use_this_python
+    from lsm_core.spark.spark_tasks import use_this_python
 
     if not use_this_python(session):
+        from lsm_core.spark.table_reader import require_workers
+
         require_workers(session)
     return session
 

@@ -27,12 +27,12 @@ from lsm_core.metadata.store import BucketMode
 from lsm_core.metadata.support import require_writable
 from lsm_core.read import Scan, Split, read_split
 from lsm_core.spark.compaction_job import packed
-from lsm_core.spark.gathering import SEQUENCES_PER_TASK
 from lsm_core.spark.spark_columns import names_in_table, quoted
 from lsm_core.spark.spark_read import read_table
 from lsm_core.spark.spark_tasks import TaskOutcome, raise_first, run_tasks, slots_of, store_of
 from lsm_core.spark.spark_write import (
     ROW_KIND,
+    SEQUENCES_PER_TASK,
     WriteJob,
     active_session,
     runner_of,

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from lsm_core.spark.overwrite_scope import OVERWRITE_MODE
 from lsm_core.spark.session_catalog import catalog_of_session
 from lsm_core.spark.spark_changes import change_runs
 from lsm_core.spark.spark_queries import answered, framed
-from lsm_core.spark.spark_write import OVERWRITE_MODE, runner_of, write_table
+from lsm_core.spark.spark_write import runner_of, write_table
 from lsm_core.sql.acting import Session
 from lsm_core.sql.inserting import InsertPlan
 from lsm_core.sql.procedures import CallResult, prepare_call

@@ -33,10 +33,10 @@ from lsm_core.maintenance.actions.expire_partitions import ExpiryAtCommit
 from lsm_core.maintenance.apply import apply_plan
 from lsm_core.metadata import snapshots
 from lsm_core.metadata.store import BucketMode, TableStore
-from lsm_core.spark.gathering import write_gathered, write_or_leave
 from lsm_core.spark.spark_columns import names_in_table
 from lsm_core.spark.spark_tasks import OfOneRelease, TaskOutcome, decode, encode, raise_first, raises_typed_errors
 from lsm_core.spark.spark_write import WriteJob, kind_column_of, runner_beside_driver, task_number
+from lsm_core.spark.table_writer import write_gathered, write_or_leave
 from lsm_core.spark.write_folder import WriteFolder
 from lsm_core.table.writing import StreamCommit, after_commit
 from lsm_core.write import BucketHistory

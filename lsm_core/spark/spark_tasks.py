@@ -320,7 +320,7 @@ def use_this_python(session: SparkSession) -> bool:
     Returns:
         Whether the workers are known to have this `lsm_core`.
     """
-    python = _python_of(session)
+    python = python_of(session)
     if python is None:
         return False
     archive = next((path for path in Path(__file__).parents if path.is_file()), None)
@@ -350,41 +350,12 @@ def _send_archive(session: SparkSession, archive: Path) -> None:
     context.addPyFile(str(shutil.copyfile(archive, f"{folder}/{name}")))
 
 
-def _python_of(session: SparkSession) -> str | None:
+def python_of(session: SparkSession) -> str | None:
     """Return the Python that starts the session's workers, or None if only a server knows it."""
     try:
         return str(session.sparkContext.pythonExec)
     except AttributeError:  # as Connect's sessions raise it
         return None
-
-
-def require_workers(session: SparkSession) -> None:
-    """Run one task that imports the data source.
-
-    Raises:
-        SparkFailed: The workers cannot import it, or their versions differ. The error names their Python and the
-            missing package.
-    """
-    try:
-        session.range(0, 1, 1, 1).mapInArrow(Shipped(_import_source), "id BIGINT").collect()
-    except Exception as error:
-        own_error = typed_error(error, "")
-        if isinstance(own_error, SparkFailed) and own_error.operation == "comparing versions":
-            raise own_error from error
-        lines = re.findall(r"^\s*(?:\[?\w+(?:Error|Exception|MISMATCH)\b.*)$", str(error), re.MULTILINE)
-        cause = lines[-1].strip() if lines else "it did not start"
-        python = _python_of(session) or "the server's"
-        advice = (
-            f"set PYSPARK_PYTHON to a Python that has dredge[spark] (such as {sys.executable}) "
-            "before the session is made"
-        )
-        reason = f"the Python of Spark's workers ({python}) cannot use it: {cause}; {advice}"
-        raise SparkFailed("registering the data source dredge", reason) from error
-
-
-def _import_source(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    importlib.import_module("lsm_core.spark.table_reader")
-    yield from batches
 
 
 @cache

@@ -2,21 +2,31 @@
 
 The second path (`view`) merges all rows of a bucket's files by key in SQL. It then compares row counts and
 order-independent digests per bucket, and lists differing rows.
+
+`deep_read` lets tasks read the pages of data files for the deep check. `SparkRows` compares rows of a DataFrame with
+those that readers must see, without gathering them on the driver.
 """
 
 from __future__ import annotations
 
+import io
 import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lsm_core.arrays import arrow_array
 from lsm_core.format.manifest import ManifestEntry, table_to_entries
 from lsm_core.format.partitions import partition_text
 from lsm_core.maintenance.actions.compact.compaction import expiry_clock
+from lsm_core.maintenance.checks.outcome import DeepRead, PageProblem
+from lsm_core.maintenance.checks.row_comparison import COUNT_COLUMN, require_columns
+from lsm_core.maintenance.checks.stored_pages import read_pages
 from lsm_core.maintenance.verification_scope import entries_to_compare
 from lsm_core.maintenance.verify import BucketDifference, VerifyReport
 from lsm_core.metadata import snapshots
@@ -24,7 +34,7 @@ from lsm_core.metadata.store import BucketMode, TableStore
 from lsm_core.metadata.support import require_plain_files, require_readable
 from lsm_core.spark.merged_view import VERSIONS, exact_parts, merged_view
 from lsm_core.spark.spark_columns import expressions, quoted
-from lsm_core.spark.spark_tasks import store_of, translated
+from lsm_core.spark.spark_tasks import raise_first, run_tasks, slots_of, store_of, translated
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -310,3 +320,100 @@ def _examples(
         only = here if other_side is None else here.exceptAll(other_side)
         examples += [f"only in snapshot {side.snapshot_id}: {row}" for row in only.limit(_EXAMPLES).collect()]
     return tuple(examples)
+
+
+# -- deep check --------------------------------------------------------------------------------------------------------
+
+
+_TASKS_PER_SLOT: Final = 4
+_PROBLEMS: Final = pa.schema([("file_name", pa.string()), ("reason", pa.string()), ("damaged", pa.bool_())])
+
+
+def deep_read(spark: SparkSession, limit: int | None = None) -> DeepRead:
+    """Return the settings of a deep check whose data files are read by tasks of Spark.
+
+    Args:
+        spark: the session.
+        limit: stored bytes after which the check stops, to be resumed by the next call; None for all.
+
+    Returns:
+        The value of `CheckLimits.deep`.
+    """
+    return DeepRead.distributed(partial(_read_on_spark, spark), limit)
+
+
+def _read_on_spark(spark: SparkSession, store: TableStore, files: pa.Table) -> list[PageProblem]:
+    """Read the files of one round, with the largest files assigned to tasks first.
+
+    Raises SparkFailed and the errors of tasks.
+    """
+    count = min(files.num_rows, _TASKS_PER_SLOT * slots_of(spark))
+    ordered = files.sort_by([("file_size", "descending")])
+    payloads = [_packed(ordered.take(arrow_array(np.arange(task, files.num_rows, count)))) for task in range(count)]
+    outcomes = run_tasks(spark, f"reading pages of table {store.name}", payloads, partial(_read_task, store.to_json()))
+    raise_first(outcomes)
+    return [PageProblem(**value) for outcome in outcomes for value in _unpacked(outcome.answer).to_pylist()]
+
+
+def _packed(files: pa.Table) -> bytes:
+    output = io.BytesIO()
+    with pa.ipc.new_stream(output, files.schema) as writer:
+        writer.write_table(files)
+    return output.getvalue()
+
+
+def _unpacked(data: bytes) -> pa.Table:
+    return pa.ipc.open_stream(data).read_all()
+
+
+def _read_task(store_text: str, payload: bytes) -> bytes:
+    problems = read_pages(TableStore.from_json(store_text), _unpacked(payload))
+    return _packed(pa.Table.from_pylist([asdict(problem) for problem in problems], schema=_PROBLEMS))
+
+
+# -- rows of a table in a frame ----------------------------------------------------------------------------------------
+
+
+_TITLE: Final = "comparing rows of table {}"
+
+
+class SparkRows:
+    """Rows in a DataFrame (implements `ReadRows`); only rows of sampled keys and repeated keys reach the driver.
+
+    Args:
+        store: the table that they were read from.
+        frame: the rows.
+    """
+
+    nan_is_null: Collection[str] = ()
+
+    def __init__(self, store: TableStore, frame: DataFrame) -> None:
+        self._store, self._frame = store, frame
+
+    def with_keys(self, keys: pa.Table, columns: Sequence[str]) -> pa.Table:
+        """See ReadRows. Raises InvalidData for a column that the frame lacks, SparkFailed."""
+        require_columns(self._store, self._frame.columns, columns)
+        names = list(self._store.schema.primary_keys)
+        with translated(_TITLE.format(self._store.name)):
+            session: Any = self._frame.sparkSession
+            wanted = session.createDataFrame(keys).hint("broadcast")
+            rows = self._frame.join(wanted, names, "left_semi").select(*map(quoted, columns)).toArrow()
+            return self._as_table_types(rows)
+
+    def repeated_keys(self, limit: int) -> tuple[int, int, pa.Table]:
+        """See ReadRows. Raises InvalidData for a key column that the frame lacks, SparkFailed."""
+        names = list(self._store.schema.primary_keys)
+        require_columns(self._store, self._frame.columns, names)
+        with translated(_TITLE.format(self._store.name)):
+            counted = self._frame.groupBy(*map(quoted, names)).count().withColumnRenamed("count", COUNT_COLUMN)
+            column = quoted(COUNT_COLUMN)
+            sums = counted.selectExpr(f"coalesce(sum({column}), 0)", f"count_if({column} > 1)").toArrow()
+            rows, repeated = (int(value[0].as_py()) for value in sums.columns)
+            shown = counted.where(f"{column} > 1").limit(limit if repeated else 0)
+            return rows, repeated, self._as_table_types(shown.toArrow())
+
+    def _as_table_types(self, rows: pa.Table) -> pa.Table:
+        """Return rows with the Arrow types of the table's columns."""
+        own = self._store.schema.arrow_schema
+        fields = [own.field(name) if name in own.names else rows.schema.field(name) for name in rows.column_names]
+        return rows.cast(pa.schema([field.with_nullable(nullable=True) for field in fields]))

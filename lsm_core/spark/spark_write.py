@@ -21,14 +21,13 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import groupby
 from operator import attrgetter, itemgetter
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 
 import pyarrow as pa
 
 from lsm_core.commit import BATCH, CommitMessage, Committer, abort, discard_on_failure
 from lsm_core.commit.history import latest_of_user
-from lsm_core.commit.overwrite import asked_scope
 from lsm_core.errors import ColumnNotFound, InvalidOption
 from lsm_core.format.schema import TableSchema
 from lsm_core.metadata.store import BucketMode, TableStore
@@ -36,7 +35,13 @@ from lsm_core.metadata.support import require_writable
 from lsm_core.options import parse_digits, whole_number
 from lsm_core.spark.compaction_job import Memory, compact_in_tasks, meter_of
 from lsm_core.spark.driver_session import session_of_driver
-from lsm_core.spark.replaced_partitions import replace_condition, replaced_partitions
+from lsm_core.spark.overwrite_scope import (
+    OVERWRITE_MODE,
+    Scope,
+    overwrite_scope,
+    replace_condition,
+    replaced_partitions,
+)
 from lsm_core.spark.spark_columns import SESSION_ZONE, arrow_of, in_frames, in_session_zone, names_in_table
 from lsm_core.spark.spark_tasks import (
     ANSWER_DDL,
@@ -77,10 +82,10 @@ if TYPE_CHECKING:
     from lsm_core.maintenance.inline import ChooseRunner
     from lsm_core.table import Catalog
 
-OVERWRITE_MODE: Final = "spark.sql.sources.partitionOverwriteMode"
-DYNAMIC_OVERWRITE: Final = "dynamic-partition-overwrite"
-"""Option of a table and of a write that sets the scope of an overwrite."""
 _WORTH_A_JOB: Final = 64 << 20
+# Several tasks may write one bucket: each counts in a range of its own, or two versions of a key could share a sequence
+# number and their order would be left to chance (paimon 5872).
+SEQUENCES_PER_TASK: Final = 1 << 32
 ROW_KIND: Final = "_row_kind"
 """A column of this name holds the kinds of the rows, unless the table has it."""
 
@@ -118,10 +123,6 @@ _RUN_BEFORE: Final = ("AdaptiveSparkPlan", "InMemory", "Scan In-memory", "BatchS
 """Operators whose partitions are known only after a part of the query has run."""
 _ASSIGNERS: Final = 8
 """Maximum number of assigners of dynamic buckets by default; each opens a bucket of its own."""
-
-
-Scope: TypeAlias = "Mapping[str, Any] | str | None"
-"""Scope of an overwrite: as for `Committer.overwrite`, or a condition on partition columns as SQL text."""
 
 
 @dataclass(frozen=True)
@@ -822,28 +823,6 @@ def numbered_commit(store: TableStore, user: str | None, number: int | str | Non
             "commit_identifier", named, f"a number below {BATCH}, which says that a commit has none", store.name
         )
     return user, named
-
-
-def overwrite_scope(store: TableStore, mode: str | None, session_mode: str | None) -> dict[str, Any] | None:
-    """Return the scope of an overwrite that names no partition, for `Committer.overwrite`.
-
-    The first of these settings decides: ``mode``, the write's own option `dynamic-partition-overwrite` (`Table.copy`),
-    ``session_mode``, and the table's stored option (true by default).
-
-    Args:
-        store: The table, with the write's own options on top.
-        mode: The write's option `partitionOverwriteMode`, "static" or "dynamic"; None without one.
-        session_mode: The session's `spark.sql.sources.partitionOverwriteMode`; None leaves it to the table.
-
-    Returns:
-        None for the partitions that get rows (dynamic), ``{}`` for the whole table (static).
-    """
-    if mode:
-        return None if mode.lower() == "dynamic" else {}
-    if session_mode and DYNAMIC_OVERWRITE not in store.dynamic_options:
-        return None if session_mode.lower() == "dynamic" else {}
-    scope = asked_scope(store, None)
-    return None if scope is None else dict(scope)
 
 
 def _slots(df: DataFrame, store: TableStore, size: int | None) -> int:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -10,16 +12,18 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from lsm_core.errors import DredgeError, InvalidOption
+from lsm_core.errors import DredgeError, InvalidOption, SparkFailed
 from lsm_core.metadata.manifests import with_row_ids
 from lsm_core.metadata.store import TableStore
 from lsm_core.read import Split, parse_filter, plan_scan, read_split
 from lsm_core.read.changes import Choice, span_of_options, span_parts, span_values
 from lsm_core.spark.spark_columns import fields_of, spark_arrow_schema, to_spark
 from lsm_core.spark.spark_read import packed, require_kept
-from lsm_core.spark.spark_tasks import OfOneRelease, noted, raises_typed_errors
+from lsm_core.spark.spark_tasks import OfOneRelease, Shipped, noted, python_of, raises_typed_errors, typed_error
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
     from lsm_core.table.system.reader import ReadOnlyTable
 
 
@@ -141,3 +145,31 @@ class SystemTableReader(OfOneRelease, DataSourceReader):
         target = spark_arrow_schema(fields_of(table.schema_at(snapshot_id), self._columns, table.name), table.name)
         for batch in table.to_batches(self._columns, self._filter, snapshot_id=snapshot_id):
             yield from to_spark(batch, target)
+
+
+def require_workers(session: SparkSession) -> None:
+    """Run one task that imports this module, as those of the data source do.
+
+    Raises:
+        SparkFailed: The workers cannot import it, or their versions differ. The error names their Python and the
+            missing package.
+    """
+    try:
+        session.range(0, 1, 1, 1).mapInArrow(Shipped(_pass_on), "id BIGINT").collect()
+    except Exception as error:
+        own_error = typed_error(error, "")
+        if isinstance(own_error, SparkFailed) and own_error.operation == "comparing versions":
+            raise own_error from error
+        lines = re.findall(r"^\s*(?:\[?\w+(?:Error|Exception|MISMATCH)\b.*)$", str(error), re.MULTILINE)
+        cause = lines[-1].strip() if lines else "it did not start"
+        python = python_of(session) or "the server's"
+        advice = (
+            f"set PYSPARK_PYTHON to a Python that has dredge[spark] (such as {sys.executable}) "
+            "before the session is made"
+        )
+        reason = f"the Python of Spark's workers ({python}) cannot use it: {cause}; {advice}"
+        raise SparkFailed("registering the data source dredge", reason) from error
+
+
+def _pass_on(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    yield from batches

@@ -26,7 +26,7 @@ _TASKS: Final = "pyspark.worker"
 _READING: Final = ("lsm_core.spark.data_source", "lsm_core.spark.table_reader")
 _WRITING: Final = (
     "lsm_core.spark.data_source",
-    "lsm_core.spark.spark_sink",
+    "lsm_core.spark.table_writer",
     "pandas",
 )  # Arrow looks for pandas, and loads it
 KINDS: Final = {

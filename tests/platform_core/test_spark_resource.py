@@ -27,7 +27,7 @@ def created(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, str]]:
     monkeypatch.delenv("DREDGE_SPARK_REMOTE", raising=False)
     monkeypatch.setattr(theirs, "spark_session_from_config", session)
     monkeypatch.setattr(pyspark.sql.SparkSession, "getActiveSession", classmethod(lambda _: None))
-    monkeypatch.setattr("lsm_core.spark.spark_tasks.require_workers", lambda _: None)
+    monkeypatch.setattr("lsm_core.spark.table_reader.require_workers", lambda _: None)
     monkeypatch.setattr("lsm_core.spark.session.socket.create_connection", mock.MagicMock())
     return settings
 

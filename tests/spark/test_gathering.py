@@ -10,9 +10,9 @@ import pyarrow as pa
 import pytest
 
 from lsm_core.errors import CorruptFile
-from lsm_core.spark.gathering import runs_between, write_gathered, write_or_leave
 from lsm_core.spark.spark_tasks import TaskOutcome
 from lsm_core.spark.spark_write import WriteJob
+from lsm_core.spark.table_writer import runs_between, write_gathered, write_or_leave
 from tests.spark.tables import data_files, make_table
 
 FIELDS = pa.schema(

@@ -17,7 +17,8 @@ from lsm_core import Catalog, Schema
 from lsm_core.errors import SparkFailed
 from lsm_core.spark import compact_table, delete_where, read_table, spark_tasks, verify_table, write_table
 from lsm_core.spark.data_source import TableSource
-from lsm_core.spark.spark_tasks import Shipped, Versions, require_workers, translated, typed_error
+from lsm_core.spark.spark_tasks import Shipped, Versions, translated, typed_error
+from lsm_core.spark.table_reader import require_workers
 from tests.spark.tables import FIELDS, data_files, make_table, rows, same
 from tests.support.s3_server import ENVIRONMENT, S3Server
 from tests.support.spark import ROOT

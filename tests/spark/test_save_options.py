@@ -13,7 +13,7 @@ from lsm_core import Table
 from lsm_core.errors import InvalidData, InvalidOption
 from lsm_core.spark import register, write_table
 from lsm_core.spark.data_source import TableSource, placed
-from lsm_core.spark.replaced_partitions import replace_condition, replaced_partitions
+from lsm_core.spark.overwrite_scope import replace_condition, replaced_partitions
 from tests.spark.tables import make_table
 
 pytestmark = pytest.mark.spark

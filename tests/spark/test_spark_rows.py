@@ -15,7 +15,7 @@ from lsm_core.errors import InvalidData
 from lsm_core.maintenance.checks.bucket_sample import question_at
 from lsm_core.maintenance.checks.expected_rows import merged_by_rules
 from lsm_core.maintenance.checks.row_comparison import compare_keys, compare_rows
-from lsm_core.spark.spark_rows import SparkRows
+from lsm_core.spark.spark_verify import SparkRows
 from tests.maintenance.tables import catalog
 
 COLUMNS = pa.schema(

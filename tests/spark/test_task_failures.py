@@ -11,9 +11,9 @@ import pyarrow as pa
 import pytest
 
 from lsm_core.errors import SparkFailed
-from lsm_core.spark.spark_sink import TableWriter, TaskMessage
 from lsm_core.spark.spark_tasks import TaskOutcome
 from lsm_core.spark.spark_write import WriteJob
+from lsm_core.spark.table_writer import TableWriter, TaskMessage
 from lsm_core.spark.write_folder import WriteFolder
 from tests.spark.tables import data_files, make_table, rows, same
 from tests.support.stores import live_files

@@ -13,7 +13,7 @@ from lsm_core.errors import InvalidOption, TableExists, UnsupportedFeature
 from lsm_core.spark import register
 from lsm_core.spark.data_source import TableSource
 from lsm_core.spark.spark_columns import spark_arrow_schema
-from lsm_core.spark.spark_sink import NoWriter
+from lsm_core.spark.table_writer import NoWriter
 from lsm_core.spark.writer_modes import partition_columns, save_mode
 from tests.spark.tables import make_table
 

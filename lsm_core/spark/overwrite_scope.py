@@ -1,14 +1,15 @@
-"""Overwrites of the partitions that a condition selects (`replaceWhere`), and the check that new rows are in them."""
+"""Scope of an overwrite: the partitions that it replaces, by mode or by a condition (`replaceWhere`)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any, Final
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 
 from lsm_core.commit.changes import partitions_of
+from lsm_core.commit.overwrite import asked_scope
 from lsm_core.errors import InvalidData, InvalidFilter, InvalidOption
 from lsm_core.format.binary_row import decode_rows
 from lsm_core.format.partitions import partition_specs, partition_values
@@ -16,9 +17,38 @@ from lsm_core.metadata import manifests, snapshots
 from lsm_core.metadata.store import TableStore
 from lsm_core.read import Predicate, parse_filter
 
+OVERWRITE_MODE: Final = "spark.sql.sources.partitionOverwriteMode"
+DYNAMIC_OVERWRITE: Final = "dynamic-partition-overwrite"
+"""Option of a table and of a write that sets the scope of an overwrite."""
 REPLACE_WHERE: Final = "replaceWhere"
 _PLACE: Final = "\0place"
 _ELSE: Final = "for other rows use lsm_core.spark.delete_where(spark, table, condition), then append"
+
+
+Scope: TypeAlias = "Mapping[str, Any] | str | None"
+"""Scope of an overwrite: as for `Committer.overwrite`, or a condition on partition columns as SQL text."""
+
+
+def overwrite_scope(store: TableStore, mode: str | None, session_mode: str | None) -> dict[str, Any] | None:
+    """Return the scope of an overwrite that names no partition, for `Committer.overwrite`.
+
+    The first of these settings decides: ``mode``, the write's own option `dynamic-partition-overwrite` (`Table.copy`),
+    ``session_mode``, and the table's stored option (true by default).
+
+    Args:
+        store: The table, with the write's own options on top.
+        mode: The write's option `partitionOverwriteMode`, "static" or "dynamic"; None without one.
+        session_mode: The session's `spark.sql.sources.partitionOverwriteMode`; None leaves it to the table.
+
+    Returns:
+        None for the partitions that get rows (dynamic), ``{}`` for the whole table (static).
+    """
+    if mode:
+        return None if mode.lower() == "dynamic" else {}
+    if session_mode and DYNAMIC_OVERWRITE not in store.dynamic_options:
+        return None if session_mode.lower() == "dynamic" else {}
+    scope = asked_scope(store, None)
+    return None if scope is None else dict(scope)
 
 
 def replace_condition(store: TableStore, where: str) -> Predicate:
