@@ -28,8 +28,8 @@ from lsm_core.clock import clock_from
 from lsm_core.errors import InvalidData
 from lsm_core.maintenance import checks_of
 from lsm_core.maintenance.checks.bucket_sample import question_at
-from lsm_core.maintenance.checks.expected_rows import ExpectedRows, merged_by_rules, replayed_changelog, rows_before
-from lsm_core.maintenance.checks.outcome import Question
+from lsm_core.maintenance.checks.expected_rows import ExpectedRows, merge_by_rules, replay_changelog, rows_before
+from lsm_core.maintenance.checks.outcome import CheckInput
 from lsm_core.maintenance.checks.row_comparison import (
     SHOWN_ROWS,
     ArrowRows,
@@ -125,7 +125,7 @@ class _RowMetric(TableMetricProvider):
     more_keys: ClassVar[tuple[str, ...]] = ()
 
     @classmethod
-    def compare(cls, question: Question, rows: ReadRows, values: Mapping[str, Any]) -> RowComparison:
+    def compare(cls, question: CheckInput, rows: ReadRows, values: Mapping[str, Any]) -> RowComparison:
         """Compare the rows. Raises the errors of reading the table."""
         if cls.expected is None:
             return compare_keys(question.store, rows)
@@ -159,8 +159,8 @@ class _RowMetric(TableMetricProvider):
         return cls.compare(question, SparkRows(question.store, frame), metric_value_kwargs)
 
 
-def _question(values: Mapping[str, Any], own_snapshot: int | None) -> Question:
-    """Return the table, snapshot and sample sizes of an expectation as the engine's `Question`."""
+def _question(values: Mapping[str, Any], own_snapshot: int | None) -> CheckInput:
+    """Return the table, snapshot and sample sizes of an expectation as the engine's `CheckInput`."""
     catalog = Catalog(values["warehouse"], values["catalog_options"] or {}, clock=clock_from(values["clock"]))
     store = catalog.table(values["table_name"]).store
     snapshot_id = values["snapshot_id"] if values["snapshot_id"] is not None else own_snapshot
@@ -193,7 +193,7 @@ class _MergeRulesMetric(_RowMetric):
     """Rows compared with the reference implementation's result for the written versions."""
 
     metric_name = "table.dredge.merge_rules"
-    expected = staticmethod(merged_by_rules)
+    expected = staticmethod(merge_by_rules)
 
 
 class _UniqueKeysMetric(_RowMetric):
@@ -206,7 +206,7 @@ class _ChangelogMetric(_RowMetric):
     """Rows compared with those of an older snapshot after applying the changelog."""
 
     metric_name = "table.dredge.changelog_replay"
-    expected = staticmethod(replayed_changelog)
+    expected = staticmethod(replay_changelog)
 
 
 class _CompactionMetric(_RowMetric):

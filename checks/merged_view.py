@@ -13,7 +13,14 @@ from checks.definition import failed_result
 from checks.undo_protection import UndoProtection, keep_for_undo
 from lsm_core.errors import CorruptFile, SnapshotNotFound, UnsupportedFeature
 from lsm_core.format.snapshot import CommitKind
-from lsm_core.maintenance import Proof, VerifyReport, proof_of, rows_given_buckets, undone_by, verify_snapshots
+from lsm_core.maintenance import (
+    Proof,
+    VerifyReport,
+    count_assigned_rows,
+    find_undone_compaction,
+    proof_of,
+    verify_snapshots,
+)
 from lsm_core.metadata import snapshots, tags
 from lsm_core.metadata.store import TableStore
 from platform_core import names
@@ -113,7 +120,7 @@ def _find_resolution(
     if latest is None or latest.id < suspect or (current is not None and current.commit_kind is not CommitKind.COMPACT):
         resolution = f"snapshot {suspect}, which differed, no longer exists: the table was rolled back"
     for later in snapshots.iterate(store, [number for number in snapshots.list_ids(store) if number > suspect]):
-        undo = undone_by(store, later)
+        undo = find_undone_compaction(store, later)
         if undo is not None and undo.snapshot_id == suspect and undo.whole:
             resolution = f"snapshot {later.id} undid snapshot {suspect}, which differed"
     tag_exists = tag is not None and tag in tags.list_names(store)
@@ -137,7 +144,7 @@ def _check_snapshot(
     try:
         proof = proof_of(store, published)
         note = f"; {proof.text()}" if proof.text() else ""
-        if rows := rows_given_buckets(store, published):
+        if rows := count_assigned_rows(store, published):
             return dg.AssetCheckResult(passed=True, description=bucket_text(published, rows))
         if (undo := judge_undo(store, published)) is not None and undo.ok:
             return dg.AssetCheckResult(passed=True, description=f"{undo.text} ({undo.level})")
@@ -282,7 +289,7 @@ def judge_undo(store: TableStore, snapshot: int) -> VerifyVerdict | None:
         CorruptFile: the snapshot or its ledger entry is damaged.
         SnapshotNotFound: `snapshot` does not exist.
     """
-    undone = undone_by(store, snapshots.read(store, snapshot))
+    undone = find_undone_compaction(store, snapshots.read(store, snapshot))
     if undone is None:
         return None
     compaction_id = undone.snapshot_id

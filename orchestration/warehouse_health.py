@@ -14,7 +14,7 @@ from lsm_core.clock import utc_text
 from lsm_core.maintenance import holds, iterate_ledger, waiting_plans
 from lsm_core.maintenance.action import size_text
 from lsm_core.maintenance.score import history_parts_of, reasons_of
-from lsm_core.maintenance.table_ranking import TableNeed, need_of, ranked
+from lsm_core.maintenance.table_ranking import TableNeed, need_of, rank_tables
 from lsm_core.maintenance.writers_compact import WATCHING
 from orchestration.ops.approval import APPLY_PLAN
 from orchestration.sensors.table_cache import OpenTable, open_table
@@ -167,7 +167,7 @@ def rank_warehouse(
         if obstacle is None and card.name in suspended:
             obstacle, reason = suspended[card.name].text(), Reason.SUSPENDED
         lines[card.name] = make_line(table, obstacle, reason)
-    order = ranked(line.need for line in lines.values())
+    order = rank_tables(line.need for line in lines.values())
     return [*broken, *(lines[need.table] for need in order)]
 
 

@@ -11,9 +11,9 @@ from typing import Final
 
 from lsm_core.errors import SnapshotNotFound, UnsupportedFeature
 from lsm_core.format.snapshot import CommitKind, Snapshot
-from lsm_core.maintenance import BucketHealth, health, rows_given_buckets, waiting_items
+from lsm_core.maintenance import BucketHealth, count_assigned_rows, health, waiting_items
 from lsm_core.maintenance.table_ranking import score_of
-from lsm_core.maintenance.writers_compact import upkeep_text, writers_compact
+from lsm_core.maintenance.writers_compact import describe_upkeep, writers_compact
 from lsm_core.metadata import manifests, snapshots
 from lsm_core.metadata.store import BucketMode, TableStore
 from lsm_core.metadata.support import require_compactable
@@ -196,7 +196,7 @@ def table_health(store: TableStore, snapshot: Snapshot | int | None = None) -> T
         (data_change.id, version_text(data_change)) if data_change else (snapshots.earliest_id(store), "")
     )
     by_writers = writers_compact(store, snapshot)
-    upkeep = upkeep_text(store, by_writers=by_writers)
+    upkeep = describe_upkeep(store, by_writers=by_writers)
     table_state = TableHealth(
         store.name, snapshot.id, data_version, now, buckets, waiting, commit, data_commit, by_writers, upkeep
     )
@@ -257,7 +257,7 @@ def data_snapshot(store: TableStore, latest: int) -> Snapshot | None:
 def changes_data(store: TableStore, snapshot: Snapshot) -> bool:
     """Return whether a snapshot changed the rows that readers see: APPEND, OVERWRITE, or buckets for postponed rows."""
     written = snapshot.commit_kind in {CommitKind.APPEND, CommitKind.OVERWRITE}
-    return written or bool(rows_given_buckets(store, snapshot.id))
+    return written or bool(count_assigned_rows(store, snapshot.id))
 
 
 def version_text(snapshot: Snapshot) -> str:

@@ -22,7 +22,7 @@ import pyarrow as pa
 
 from lsm_core.commit import CommitMessage
 from lsm_core.compact.task import BucketReport, BucketResult, BucketTask, Judge
-from lsm_core.compact.task_vectors import TaskVectors, joined_vectors
+from lsm_core.compact.task_vectors import TaskVectors, join_vectors
 from lsm_core.compact.unit import discard_result, plan_of, run_bucket_task
 from lsm_core.compact.verify import check_tree
 from lsm_core.errors import DredgeError, VerificationFailed
@@ -52,7 +52,7 @@ _LEAST_GAIN: Final = 1.2
 """Smallest speed-up for which a task is cut into pieces."""
 
 
-def pieces_wanted(sizes: Sequence[int], workers: int, least: int) -> list[int]:
+def count_pieces(sizes: Sequence[int], workers: int, least: int) -> list[int]:
     """Return into how many pieces each task is cut.
 
     A task of at least one and a half fair shares (all bytes / workers) becomes about as many pieces as it has shares.
@@ -290,13 +290,13 @@ def _join_results(store: TableStore, task: BucketTask, results: Sequence[BucketR
     moved = [by_name[file.name] for file in plan.upgrades]
     rows_in = sum(result.report.rows_in for result in results)
     marks = TaskVectors(store, task)
-    expected_rows = marks.living(rewritten)
+    expected_rows = marks.count_living(rewritten)
     if rows_in != expected_rows:
         raise VerificationFailed("V0", [f"the pieces read {rows_in} rows of {expected_rows}"])
     after = [file for result in results for file in result.message.compact_after]
     check_tree(store, task, [*rewritten, *moved], after, shapes)
     before = (*rewritten, *moved)
-    new = joined_vectors(
+    new = join_vectors(
         *(
             {name: DeletionVector.from_bytes(data, f"<marks of {name}>") for name, data in result.marks.items()}
             for result in results
@@ -375,7 +375,7 @@ def run_tasks_locally(
     pieces = [[task] for task in tasks]
     if workers > 2 or (workers == 2 and len(tasks) != 1):
         sizes = [rewritten_bytes(store, task) for task in tasks]
-        piece_counts = pieces_wanted(sizes, workers, store.options.piece_size)
+        piece_counts = count_pieces(sizes, workers, store.options.piece_size)
         pieces = [cut_task(store, task, count) for task, count in zip(tasks, piece_counts, strict=True)]
     if workers < 2 or sum(map(len, pieces)) < 2:
         for task in tasks:

@@ -131,7 +131,7 @@ class ChangelogProducer:
         order = np.argsort(wanted_rows)
         if not hits[0].rows.num_columns:
             if self._witness is not None:
-                self._witness.looked_up(self._keys_alone(columns.take(pa.array(wanted_rows[order]))))
+                self._witness.add_looked_up(self._keys_alone(columns.take(pa.array(wanted_rows[order]))))
             return wanted_rows[order], hits[0].rows
         rows = pa.concat_batches([hit.rows for hit in hits]).take(pa.array(order))
         wanted_rows = wanted_rows[order]
@@ -139,7 +139,7 @@ class ChangelogProducer:
             kept = self._living(rows.append_column(_WANTED_ROW, pa.array(wanted_rows)))
             wanted_rows, rows = kept.column(_WANTED_ROW).to_numpy(), kept.select(rows.schema.names)
         if self._witness is not None:
-            self._witness.looked_up(rows)
+            self._witness.add_looked_up(rows)
         return wanted_rows, rows
 
     @property
@@ -160,7 +160,7 @@ class ChangelogProducer:
         if self._writer is None or self._digest is None:
             return
         if self._witness is not None:
-            self._witness.changed(batch)
+            self._witness.add_changes(batch)
         self._digest.add(batch)
         self._writer.write(batch)
         self._digest.written(self._writer.group_rows)
@@ -219,7 +219,7 @@ def changelog_rules(
 
 
 @dataclass(frozen=True)
-class Rewritten:
+class RewriteResult:
     """Result of a rewrite.
 
     Attributes:
@@ -266,7 +266,7 @@ def rewrite(
     within: KeyBounds | None = None,
     share: int = 1,
     deletions: Mapping[str, DeletionFile] = MappingProxyType({}),
-) -> Rewritten:
+) -> RewriteResult:
     """Merge files of the task's bucket into files of its output level; on failure no output or changelog file is left.
 
     Args:
@@ -342,14 +342,14 @@ def _rewrite(
     within: KeyBounds | None,
     share: int,
     deletions: Mapping[str, DeletionFile],
-) -> Rewritten:
+) -> RewriteResult:
     rows_read = {file.file_name: 0 for file in files}
 
     def seen(file: DataFileMeta, batch: pa.RecordBatch) -> None:
         rows_read[file.file_name] += batch.num_rows
         advance(batch.num_rows)
         if witness is not None:
-            witness.input(file, batch)
+            witness.add_input(file, batch)
 
     merging = _merging(store, task, within, share, producer, seen, deletions)
     writer = KeyValueFileWriter(
@@ -362,7 +362,7 @@ def _rewrite(
             for batch in batches:
                 digests.add(batch)
                 if witness is not None and task.verification == SAMPLED:
-                    witness.handed(batch)
+                    witness.add_written(batch)
                 writer.write(batch)
                 del batch  # the writer keeps the rows that it needs; the merge may reuse the other memory
                 digests.written(writer.group_rows)
@@ -373,7 +373,7 @@ def _rewrite(
         writer.abort()
         raise
     keys = merging.keys_folded, merging.keys_one_by_one
-    return Rewritten(
+    return RewriteResult(
         tuple(files),
         tuple(after),
         digests.content,
@@ -419,7 +419,7 @@ def _merge_sections(merging: Merging, sections: Sequence[Section]) -> Generator[
             yield from batches
 
 
-def concatenate(store: TableStore, task: BucketTask, names: tuple[str, ...], marks: TaskVectors) -> Rewritten:
+def concatenate(store: TableStore, task: BucketTask, names: tuple[str, ...], marks: TaskVectors) -> RewriteResult:
     """Write one bin of small files as one rolling output, without deleted rows; on failure no output file is left.
 
     Args:
@@ -451,4 +451,4 @@ def concatenate(store: TableStore, task: BucketTask, names: tuple[str, ...], mar
     except BaseException:
         writer.abort()
         raise
-    return Rewritten(files, after, digests.content, {}, digests=digests)
+    return RewriteResult(files, after, digests.content, {}, digests=digests)

@@ -238,20 +238,20 @@ class BucketResult:
 class Witness(Protocol):
     """Observer of the rows of one task's rewrites that then decides whether they are correct (verification V2)."""
 
-    def input(self, file: DataFileMeta, batch: pa.RecordBatch) -> None:
+    def add_input(self, file: DataFileMeta, batch: pa.RecordBatch) -> None:
         """Receive rows read from an input file: `_KEY_*`, `_SEQUENCE_NUMBER`, `_VALUE_KIND` and all value columns."""
 
-    def looked_up(self, batch: pa.RecordBatch) -> None:
+    def add_looked_up(self, batch: pa.RecordBatch) -> None:
         """Receive rows of the levels above the output that were found for input keys.
 
-        They have the columns of :meth:`input`.
+        They have the columns of :meth:`add_input`.
         """
 
-    def changed(self, batch: pa.RecordBatch) -> None:
-        """Receive rows of the changelog files, with the columns of :meth:`input` and the kinds of the changelog."""
+    def add_changes(self, batch: pa.RecordBatch) -> None:
+        """Receive rows of the changelog files, with the columns of :meth:`add_input` and the kinds of the changelog."""
 
-    def wanted(self, file: DataFileMeta, keys: pa.RecordBatch) -> pa.Array:
-        """Select rows of an output file, while it is re-read, that :meth:`output` shall receive.
+    def select_output(self, file: DataFileMeta, keys: pa.RecordBatch) -> pa.Array:
+        """Select rows of an output file, while it is re-read, that :meth:`add_output` shall receive.
 
         Each row passes once; a thin file has no `_KEY_*`.
 
@@ -263,13 +263,13 @@ class Witness(Protocol):
             Positions of the selected rows.
         """
 
-    def output(self, file: DataFileMeta, rows: pa.RecordBatch) -> None:
+    def add_output(self, file: DataFileMeta, rows: pa.RecordBatch) -> None:
         """Receive the wanted rows: keys, `_SEQUENCE_NUMBER`, `_VALUE_KIND` and all value columns."""
 
-    def handed(self, batch: pa.RecordBatch) -> None:
+    def add_written(self, batch: pa.RecordBatch) -> None:
         """Receive the rows that a writer receives.
 
-        This replaces :meth:`wanted` and :meth:`output` where the output is only partly re-read.
+        This replaces :meth:`select_output` and :meth:`add_output` where the output is only partly re-read.
         """
 
     def check_lookups(
@@ -283,11 +283,11 @@ class Witness(Protocol):
     ) -> None:
         """Compare the rows looked up for seen keys with a plain read of a stretch of a file ``above`` the output.
 
-        It is called after :meth:`verdict`.
+        It is called after :meth:`verify`.
 
         Args:
             above: files above the output.
-            searched: names of files whose rows were :meth:`looked_up`.
+            searched: names of files whose rows were added by :meth:`add_looked_up`.
             marked: by file, the rows that the task supersedes; None if the table has no deletion vectors.
             deleted_rows: returns a file's deleted rows.
             alone: whether this witness received all rows that left level 0.
@@ -296,7 +296,7 @@ class Witness(Protocol):
             VerificationFailed: V2 failed; the error names keys and rows.
         """
 
-    def verdict(
+    def verify(
         self, outputs: Sequence[DataFileMeta], drop_delete: bool, rows_read: Mapping[str, int] | None = None
     ) -> int:
         """Compare the observed rows, and return the number of compared keys.

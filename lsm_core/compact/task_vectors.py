@@ -52,7 +52,7 @@ class TaskVectors:
             self._read[file.file_name] = read_vector(self._store, place, file.row_count)
         return self._read[file.file_name]
 
-    def living(self, files: Iterable[DataFileMeta]) -> int:
+    def count_living(self, files: Iterable[DataFileMeta]) -> int:
         """Return the number of rows of ``files`` that no vector marks."""
         vectors = ((file.row_count, self.vector(file)) for file in files)
         return sum(rows - (0 if vector is None else vector.cardinality) for rows, vector in vectors)
@@ -147,7 +147,7 @@ def superseded_rows(
     return {name: DeletionVector.union(parts) for name, parts in vectors.items()}
 
 
-def joined_vectors(*vectors_by_file: Mapping[str, DeletionVector]) -> dict[str, DeletionVector]:
+def join_vectors(*vectors_by_file: Mapping[str, DeletionVector]) -> dict[str, DeletionVector]:
     """Return by file the rows that any of ``vectors_by_file`` marks."""
     names = dict.fromkeys(name for vectors_of_part in vectors_by_file for name in vectors_of_part)
     return {

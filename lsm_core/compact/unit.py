@@ -9,10 +9,10 @@ from dataclasses import replace
 
 from lsm_core.commit import CommitMessage
 from lsm_core.compact.clustering.rewrite import sort_files
-from lsm_core.compact.rewrite import ProducedChangelog, Rewritten, changelog_of_upgrade, concatenate, rewrite
+from lsm_core.compact.rewrite import ProducedChangelog, RewriteResult, changelog_of_upgrade, concatenate, rewrite
 from lsm_core.compact.row_digests import Content
 from lsm_core.compact.task import COUNTS, V0, V1, V2, BucketReport, BucketResult, BucketTask, Judge, SortTask, Witness
-from lsm_core.compact.task_vectors import TaskVectors, joined_vectors, superseded_rows
+from lsm_core.compact.task_vectors import TaskVectors, join_vectors, superseded_rows
 from lsm_core.compact.verify import check_changes, check_content, check_counters, check_metadata, check_tree
 from lsm_core.errors import DredgeError, PlanStale, UnsupportedFeature
 from lsm_core.files.vector_writer import VectorChange, discard_index_files
@@ -61,7 +61,7 @@ def run_bucket_task(
         store = with_row_ids(store)
     keep_small_arrays()
     started = time.perf_counter()
-    done: list[Rewritten] = []
+    done: list[RewriteResult] = []
     raised_changelogs: list[ProducedChangelog] = []
     shapes, marks = Shapes(store), TaskVectors(store, task)
     witness: Witness | None = None
@@ -192,7 +192,7 @@ def _finish(
     store: TableStore,
     task: BucketTask,
     plan: TaskPlan | None,
-    done: list[Rewritten],
+    done: list[RewriteResult],
     raised_changelogs: list[ProducedChangelog],
     shapes: Shapes,
     marks: TaskVectors,
@@ -227,8 +227,8 @@ def _finish(
     if witness is not None:
         counts = {name: rows for part in done for name, rows in (part.rows_read or {}).items()}
         if task.piece is None:  # all rows of the files, except those that vectors mark
-            counts = {file.file_name: marks.living([file]) for file in before}
-        keys_checked, level = witness.verdict(after, task.drop_delete, counts), V2
+            counts = {file.file_name: marks.count_living([file]) for file in before}
+        keys_checked, level = witness.verify(after, task.drop_delete, counts), V2
     new: dict[str, DeletionVector] = {}
     if plan is not None and store.options.deletion_vectors_enabled:
         # Rewrites with lookups have found these rows; for the others a pass over the keys finds them.
@@ -236,7 +236,7 @@ def _finish(
         without_lookup = [file for part in done if part.superseded is None for file in part.before]
         compared_names = {file.name for file in plan.compared} if raised_changelogs else set()
         upgraded_without_lookup = [file for file in upgraded_files if file.file_name not in compared_names]
-        new = joined_vectors(
+        new = join_vectors(
             *(part.superseded or {} for part in done),
             *(changes.superseded for changes in raised_changelogs),
             superseded_rows(store, task, without_lookup, marks, shapes, within, share),
@@ -274,17 +274,17 @@ def _finish(
     return BucketResult(message, report, pending)
 
 
-def _rows_in(task: BucketTask, part: Rewritten, marks: TaskVectors) -> int:
+def _rows_in(task: BucketTask, part: RewriteResult, marks: TaskVectors) -> int:
     """Return the input rows of a rewrite.
 
     For a piece these are the rows read; else the rows in metadata that no deletion vector marks.
     """
     if task.piece is None or part.rows_read is None:
-        return marks.living(part.before)
+        return marks.count_living(part.before)
     return sum(part.rows_read.values())
 
 
-def _report(task: BucketTask, done: list[Rewritten], upgrades: int, marks: TaskVectors) -> BucketReport:
+def _report(task: BucketTask, done: list[RewriteResult], upgrades: int, marks: TaskVectors) -> BucketReport:
     """Return the numbers of the rows read and written."""
     digests = [part.digest for part in done]
     content = Content()

@@ -11,7 +11,7 @@ from typing import Self
 import pyarrow as pa
 
 from lsm_core.arrays import chosen_rows
-from lsm_core.compact.rewrite import ProducedChangelog, Rewritten
+from lsm_core.compact.rewrite import ProducedChangelog, RewriteResult
 from lsm_core.compact.row_digests import Content, RowGroupDigest, Streams, content_of
 from lsm_core.compact.task import COUNTS, SAMPLED, BucketTask, Witness
 from lsm_core.errors import CorruptFile, VerificationFailed
@@ -51,7 +51,7 @@ def check_counters(rows_in: int, rows_out: int, dropped: dict[str, int], files: 
         raise VerificationFailed("V0", [f"{rows_out} rows out, the new files' metadata says {counted}"])
 
 
-def check_metadata(store: TableStore, task: BucketTask, done: Rewritten, shapes: Shapes) -> None:
+def check_metadata(store: TableStore, task: BucketTask, done: RewriteResult, shapes: Shapes) -> None:
     """V0: check that levels, sequence ranges, key ranges and delete counts of a rewrite match its inputs and its task.
 
     Raises:
@@ -107,7 +107,7 @@ def check_tree(
 def check_content(
     store: TableStore,
     task: BucketTask,
-    done: Rewritten,
+    done: RewriteResult,
     witness: Witness | None = None,
     *,
     threads: int = 1,
@@ -169,7 +169,7 @@ def check_content(
 
 def check_changes(store: TableStore, task: BucketTask, changelog: ProducedChangelog, *, threads: int = 1) -> None:
     """V1 of changelog files, as :func:`check_content`: their keys ascend, and may repeat."""
-    written = Rewritten((), changelog.files, changelog.content, {}, digests=changelog.digests)
+    written = RewriteResult((), changelog.files, changelog.content, {}, digests=changelog.digests)
     check_content(store, task, written, threads=threads, repeats=True)
 
 
@@ -258,7 +258,7 @@ class _SecondReading:
             helper_read.result()
         hashes.rows = self.group_rows[group]
         if wanted is not None and self._witness is not None:
-            self._witness.output(self._file, pa.RecordBatch.from_pydict(kept))
+            self._witness.add_output(self._file, pa.RecordBatch.from_pydict(kept))
         return hashes
 
     def content(self, groups: list[int] | None) -> Content:
@@ -271,7 +271,7 @@ class _SecondReading:
             if self._keys:
                 wanted = self._check_keys(table_rows.select(self._keys), groups[0] if groups else None)
                 if wanted is not None and self._witness is not None:
-                    self._witness.output(self._file, chosen_rows(table_rows, wanted))
+                    self._witness.add_output(self._file, chosen_rows(table_rows, wanted))
         if groups is None:
             self.finish()
         return content
@@ -283,7 +283,7 @@ class _SecondReading:
     def _check_keys(self, keys: pa.RecordBatch, group: int | None) -> pa.Array | None:
         """Check keys, and return their rows that the witness wants."""
         self._order.add(keys, group in (0, None), group in (len(self._source.group_rows) - 1, None))
-        return None if self._witness is None else self._witness.wanted(self._file, keys)
+        return None if self._witness is None else self._witness.select_output(self._file, keys)
 
     def _column(self, source: FileSource, name: str, group: int) -> pa.Array:
         rows = max(1, source.group_rows[group])

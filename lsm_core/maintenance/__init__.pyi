@@ -19,8 +19,8 @@ from lsm_core.maintenance.action import plan_maintenance as plan_maintenance
 from lsm_core.maintenance.action import register as register
 from lsm_core.maintenance.actions.analyze import AnalyzeReport as AnalyzeReport
 from lsm_core.maintenance.actions.assign_buckets import AssignItem as AssignItem
+from lsm_core.maintenance.actions.assign_buckets import count_assigned_rows as count_assigned_rows
 from lsm_core.maintenance.actions.assign_buckets import newest_compaction as newest_compaction
-from lsm_core.maintenance.actions.assign_buckets import rows_given_buckets as rows_given_buckets
 from lsm_core.maintenance.actions.assign_buckets import waiting_items as waiting_items
 from lsm_core.maintenance.actions.compact.compaction import CompactionReport as CompactionReport
 from lsm_core.maintenance.actions.compact.compaction import CompactItem as CompactItem
@@ -86,7 +86,7 @@ from lsm_core.maintenance.actions.rollback_as_latest import (
 from lsm_core.maintenance.actions.sweep_trash import SweepReport as SweepReport
 from lsm_core.maintenance.actions.sweep_trash import plan_sweep as plan_sweep
 from lsm_core.maintenance.actions.undo.replaced_files import UndoneCompaction as UndoneCompaction
-from lsm_core.maintenance.actions.undo.replaced_files import undone_by as undone_by
+from lsm_core.maintenance.actions.undo.replaced_files import find_undone_compaction as find_undone_compaction
 from lsm_core.maintenance.actions.undo.undoing import UndoItem as UndoItem
 from lsm_core.maintenance.actions.undo.undoing import UndoReport as UndoReport
 from lsm_core.maintenance.actions.undo.undoing import plan_undo as plan_undo

@@ -263,7 +263,7 @@ class MaintenancePlan:
         return hashlib.sha256(text.encode()).hexdigest()[:32]
 
     @staticmethod
-    def begun(
+    def begin(
         action: str,
         store: TableStore,
         base_snapshot: int | None,
@@ -411,7 +411,7 @@ class Report(ABC):
         return self.published is not None
 
     @property
-    def worth_telling(self) -> bool:
+    def is_recorded(self) -> bool:
         """Whether the ledger keeps the run."""
         return self.changed
 

@@ -106,7 +106,7 @@ def apply_plan(
     report = replace(outcome.report, seconds=round(time.perf_counter() - started, 3))
     if plan.items and not report.changed and report.applied_before is None:
         report = replace(report, applied_before=applied_before(store, plan))
-    if plan.items and report.worth_telling:
+    if plan.items and report.is_recorded:
         report = replace(report, run_id=run_id)
         _record(store, plan, run_id, approved_by, ApplyOutcome(report, outcome.lines), None, report.seconds)
     if action.work.commits and report.published is not None and store.options.tag_creation != "none":

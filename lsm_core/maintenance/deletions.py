@@ -21,7 +21,7 @@ from lsm_core.locks import held, lock_settings, table_lock
 from lsm_core.maintenance.action import Declined, MaintenancePlan, Report, Runner
 from lsm_core.maintenance.file_allowlist import allowed_external_places, is_absolute
 from lsm_core.maintenance.trash import DeleteItem
-from lsm_core.maintenance.used_files import metadata_files, names_of, read_lineages, still_used
+from lsm_core.maintenance.used_files import find_used, metadata_files, names_of, read_lineages
 from lsm_core.metadata import manifests, snapshots
 from lsm_core.metadata.indexes import index_file_path
 from lsm_core.metadata.store import TableStore
@@ -93,7 +93,7 @@ class DeletionReport(TrashReport):
         return [wait, f"undo with: dredge restore {table} {self.trash_id}"]
 
 
-def when_freed(plan: MaintenancePlan) -> list[str]:
+def describe_freed_space(plan: MaintenancePlan) -> list[str]:
     """Return lines for people on the space that a plan frees, and when.
 
     Args:
@@ -192,7 +192,7 @@ def split_used(
         dropped: ids of the snapshots that are removed and leave no changelog.
         unreadable: ids of damaged snapshots whose neighbours stay and hold what they need: their data is in the next
             snapshot or was dropped by it, their metadata is new or that of the one before.
-        runner: see `still_used`.
+        runner: see `find_used`.
 
     Raises:
         CorruptFile: a retained snapshot, tag or changelog cannot be read.
@@ -206,7 +206,7 @@ def split_used(
         dropped=dropped | unreadable,
     )
     names = {PurePosixPath(item.path).name for item in candidates}
-    found_holders = still_used(store, lineages, names, runner)
+    found_holders = find_used(store, lineages, names, runner)
     for number in sorted(unreadable):
         successor_removals = manifests.delta_entries(store, snapshots.read(store, number + 1))
         successor_removals = successor_removals.filter(pc.equal(successor_removals.column("kind"), DELETE))

@@ -213,7 +213,7 @@ class OwnFiles:
             tuple(allowed_external_places(store)),
         )
 
-    def strangers(self, paths: Iterable[str]) -> dict[str, str]:
+    def find_foreign_paths(self, paths: Iterable[str]) -> dict[str, str]:
         """Return the paths that no deletion may name, each with the reason.
 
         Args:
@@ -256,7 +256,7 @@ class OwnFiles:
         Raises:
             CorruptFile: a path is no file of this table that may be deleted; nothing of ``where`` is acted on.
         """
-        reasons = self.strangers(paths)
+        reasons = self.find_foreign_paths(paths)
         if reasons:
             path, why = next(iter(reasons.items()))
             more = f" (and {len(reasons) - 1} more)" if len(reasons) > 1 else ""

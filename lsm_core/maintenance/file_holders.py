@@ -25,7 +25,7 @@ from lsm_core.format.manifest import ManifestFileMeta
 from lsm_core.format.snapshot import Snapshot
 from lsm_core.maintenance.saved_plans import names_in_saved_plans
 from lsm_core.maintenance.trash import TrashRecord
-from lsm_core.maintenance.used_files import as_it_is, names_of, removed
+from lsm_core.maintenance.used_files import drop_missing_changelog, names_of, removed
 from lsm_core.metadata import branches, changelogs, consumers, manifests, snapshots, tags
 from lsm_core.metadata.store import TableStore
 
@@ -67,7 +67,7 @@ class Holder:
 
 
 @dataclass(frozen=True)
-class Held:
+class FileHolders:
     """Holders of the file names in question.
 
     Attributes:
@@ -138,7 +138,7 @@ def _history(store: TableStore) -> History:
     return History(tuple(snapshots.list_ids(store)), tuple(names), tuple(changelogs.list_changelogs(store)))
 
 
-def find_holders(store: TableStore, names: pa.Array, pending: Sequence[TrashRecord] = ()) -> Held:
+def find_holders(store: TableStore, names: pa.Array, pending: Sequence[TrashRecord] = ()) -> FileHolders:
     """Find the holder of each file name.
 
     Searched are the snapshots, tags and kept changelogs of main and of every branch, saved plans, and pending deletion
@@ -160,7 +160,7 @@ def find_holders(store: TableStore, names: pa.Array, pending: Sequence[TrashReco
     for plan_hash, named in names_in_saved_plans(store):
         search.marks.name(named, search.code(Holder(HolderKind.PLAN, f"saved plan {plan_hash}")))
     for record in pending:
-        search.restorable(record)
+        search.mark_restorable(record)
     return search.answer()
 
 
@@ -224,7 +224,7 @@ class _Marks:
             state[:] = np.where(state == _NO_HOLDER, first, state)
         np.add.at(self.balance, places, signs)
 
-    def unsettled(self) -> pa.Array:
+    def names_to_find(self) -> pa.Array:
         """Return the names that have only a possible holder or none."""
         self.flush()
         return self.names.filter(
@@ -265,7 +265,7 @@ class _Search:
         holder = _holders_of(store)
         is_main = store.branch == branches.MAIN
         if not is_main:  # copies of main's snapshots, whose changelogs main may have expired
-            history = [as_it_is(store, snapshot) for snapshot in history]
+            history = [drop_missing_changelog(store, snapshot) for snapshot in history]
         newest = history[-1] if history else None
         if is_main:
             self.newest = newest
@@ -307,7 +307,7 @@ class _Search:
 
     def _tags(self, store: TableStore) -> None:
         for name, tagged in sorted(tags.list_tags(store).items()):
-            snapshot = as_it_is(store, tagged)
+            snapshot = drop_missing_changelog(store, tagged)
             kind, text = (HolderKind.TAG, f"tag {name}")
             if store.branch != branches.MAIN:
                 kind, text = HolderKind.BRANCH, f"branch {store.branch}, tag {name}"
@@ -331,7 +331,7 @@ class _Search:
             text = text if store.branch == branches.MAIN else f"branch {store.branch}, {text}"
             self._mark_remains(store, snapshot, self.code(Holder(HolderKind.CHANGELOG, text)))
 
-    def restorable(self, record: TrashRecord) -> None:
+    def mark_restorable(self, record: TrashRecord) -> None:
         """Mark the files that the snapshots of a deletion record need; missing files prevent a restore anyway."""
         code = self.code(Holder(HolderKind.GRACE, f"trash {record.trash_id} (can be restored)"))
         self.marks.name([PurePosixPath(file.path).name for file in record.files], code)
@@ -439,10 +439,10 @@ class _Search:
         if dropped != _NO_HOLDER:
             self.marks.add(_real_files(names_of(removed(entries))), sure=dropped)
 
-    def answer(self) -> Held:
+    def answer(self) -> FileHolders:
         """Return the result; names in doubt are searched in tags and branches, which may need them alone."""
         for store, snapshot, code in self._states:
-            wanted = self.marks.unsettled()
+            wanted = self.marks.names_to_find()
             if not len(wanted):
                 break
             names = names_of(_live_of(store, snapshot, wanted))
@@ -453,7 +453,9 @@ class _Search:
         if self.newest is not None:
             codes = np.where(marks.balance > 0, np.int32(self._live_code()), codes)
         entries = pa.concat_tables([empty_table(_BUCKET), *self._live])
-        return Held(marks.names, codes.astype(np.int32), tuple(self.holders), self.read, entries, tuple(self.in_use))
+        return FileHolders(
+            marks.names, codes.astype(np.int32), tuple(self.holders), self.read, entries, tuple(self.in_use)
+        )
 
 
 def _holders_of(store: TableStore) -> Callable[[int], Holder]:

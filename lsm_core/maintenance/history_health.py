@@ -12,7 +12,7 @@ from typing import Final
 from lsm_core.clock import local_offset_ms
 from lsm_core.format.snapshot import Snapshot
 from lsm_core.maintenance.retention import RetentionPolicy
-from lsm_core.maintenance.saved_plans import waiting_to_free
+from lsm_core.maintenance.saved_plans import estimate_waiting
 from lsm_core.metadata import changelogs, consumers, manifests, snapshots, tags
 from lsm_core.metadata.store import TableStore
 
@@ -21,7 +21,7 @@ GRACE_MS: Final = 24 * 60 * 60 * 1000
 
 
 @dataclass(frozen=True)
-class HistoryDebt:
+class HistoryHealth:
     """Figures of a table's history. Times are epoch ms.
 
     Attributes:
@@ -64,7 +64,7 @@ class HistoryDebt:
     orphan_bytes: int = 0
 
 
-def history_debt(store: TableStore, newest: Snapshot | None = None, grace_ms: int = 0) -> HistoryDebt:
+def read_history_health(store: TableStore, newest: Snapshot | None = None, grace_ms: int = 0) -> HistoryHealth:
     """Return the overdue work of a table's history.
 
     Args:
@@ -78,7 +78,7 @@ def history_debt(store: TableStore, newest: Snapshot | None = None, grace_ms: in
     newest = snapshots.latest(store) if newest is None else newest
     ids = snapshots.list_ids(store)
     if newest is None or not ids:
-        return HistoryDebt()
+        return HistoryHealth()
     now = store.clock.now_ms()
     read = sorted(consumers.list_details(store), key=lambda consumer: (consumer.next_snapshot, consumer.consumer_id))
     slowest = read[0] if read else None
@@ -90,8 +90,8 @@ def history_debt(store: TableStore, newest: Snapshot | None = None, grace_ms: in
     late = now + local_offset_ms(now) - grace_ms  # tags record wall-clock time
     metas = manifests.data_manifests(store, newest)
     target = store.options.manifest_target_size
-    orphans, orphan_bytes = waiting_to_free(store, "orphans")
-    return HistoryDebt(
+    orphans, orphan_bytes = estimate_waiting(store, "orphans")
+    return HistoryHealth(
         snapshots=len(ids),
         earliest_ms=None if oldest is None else oldest.time_millis,
         overdue=overdue,

@@ -17,7 +17,7 @@ from lsm_core.format.snapshot import Snapshot
 from lsm_core.maintenance.file_holders import Holder, HolderKind
 from lsm_core.maintenance.saved_plans import names_in_saved_plans
 from lsm_core.maintenance.trash import read_trash
-from lsm_core.maintenance.used_files import as_it_is, removed
+from lsm_core.maintenance.used_files import drop_missing_changelog, removed
 from lsm_core.metadata import branches, changelogs, consumers, manifests, snapshots, tags
 from lsm_core.metadata.store import TableStore
 
@@ -86,7 +86,7 @@ def holds(store: TableStore) -> pa.Table:
     for plan_hash, named in names_in_saved_plans(store):
         holder = Holder(HolderKind.PLAN, f"saved plan {plan_hash}")
         held.add(holder, written.get(f"{plan_hash}.json", 0), ledger.known(named))
-    return ledger.ranked(_consumers(main))
+    return ledger.rank(_consumers(main))
 
 
 def _add_branch(held: _OtherHolders, store: TableStore) -> None:
@@ -129,7 +129,7 @@ class _Ledger:
         files = pa.concat_tables([empty_table(_FILES), *self.parts])
         return files.filter(pc.is_in(files.column("name"), value_set=arrow_array(names, pa.string())))
 
-    def ranked(self, readers: list[tuple[str, int, int]]) -> pa.Table:
+    def rank(self, readers: list[tuple[str, int, int]]) -> pa.Table:
         """Return the result (`HOLDS`); ``readers`` are consumers, which hold files through snapshots."""
         files = pa.concat_tables([empty_table(_FILES), *self.parts])
         names = pc.unique(files.column("name"))
@@ -191,7 +191,7 @@ def _all_of(store: TableStore, snapshot: Snapshot) -> pa.Table:
 
 
 def _changelog_of(store: TableStore, snapshot: Snapshot) -> pa.Table:
-    return _files(manifests.changelog_entries(store, as_it_is(store, snapshot)))
+    return _files(manifests.changelog_entries(store, drop_missing_changelog(store, snapshot)))
 
 
 def _dropped(store: TableStore, snapshot: Snapshot) -> pa.Table:

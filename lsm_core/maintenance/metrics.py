@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from lsm_core.format.snapshot import Snapshot
-from lsm_core.maintenance.history_health import GRACE_MS, HistoryDebt, history_debt
+from lsm_core.maintenance.history_health import GRACE_MS, HistoryHealth, read_history_health
 from lsm_core.maintenance.ledger import WRITE_STALL, iterate_ledger
 from lsm_core.maintenance.observe import health
 from lsm_core.maintenance.score import history_parts
@@ -77,7 +77,7 @@ def table_samples(store: TableStore, since_ms: int) -> list[Sample]:
         CorruptFile: metadata cannot be read.
     """
     newest = snapshots.latest(store)
-    debt = history_debt(store, newest, GRACE_MS)
+    debt = read_history_health(store, newest, GRACE_MS)
     waiting = len(read_trash(store).records)
     buckets = health(store)
     numbers = _numbers(need_of("", buckets, history_parts(debt, store.options)), newest, debt, waiting)
@@ -110,7 +110,7 @@ def table_samples(store: TableStore, since_ms: int) -> list[Sample]:
     ]
 
 
-def _numbers(need: TableNeed, newest: Snapshot | None, debt: HistoryDebt, trash: int) -> dict[str, float | None]:
+def _numbers(need: TableNeed, newest: Snapshot | None, debt: HistoryHealth, trash: int) -> dict[str, float | None]:
     """Return values by metric; None where a value does not exist (no compaction yet, for example)."""
     committed = None if newest is None else newest.time_millis
     return {
@@ -142,7 +142,7 @@ def _seconds(time_ms: int | None) -> float | None:
     return None if time_ms is None else time_ms / 1000
 
 
-def exposition(samples: Iterable[Sample]) -> str:
+def format_metrics(samples: Iterable[Sample]) -> str:
     """Return samples in Prometheus's text format 0.0.4, in the order of `METRICS`, each metric with its help.
 
     Args:

@@ -375,7 +375,7 @@ class _Buckets:
         if not self.has_pk:
             full_files = -(-size // store.options.target_file_size(has_primary_key=False))
             reads = round(int(self.files[index]) / max(1, full_files), 3)
-        signs = scoring.Signs(
+        signs = scoring.ScoreFigures(
             runs=int(self.runs[index]),
             level0=int(self.level0[index]) if self.has_pk else 0,
             space=round(size / max(oldest, 1), 3),

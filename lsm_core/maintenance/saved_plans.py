@@ -162,7 +162,7 @@ def waiting_plans(store: TableStore) -> list[WaitingPlan]:
     return sorted(plans, key=lambda waiting: (waiting.since_ms, waiting.plan.hash))
 
 
-def waiting_to_free(store: TableStore, action: str) -> tuple[int, int]:
+def estimate_waiting(store: TableStore, action: str) -> tuple[int, int]:
     """Return the items and freed bytes of an action's newest plan that waits for approval; (0, 0) if none waits.
 
     Only its note is read, so callers may ask for many tables. After any plan of the action was applied, no earlier plan

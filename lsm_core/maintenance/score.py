@@ -22,7 +22,7 @@ from lsm_core.maintenance.actions.compact.unit_choice import (
     commits_between_full,
     decide,
 )
-from lsm_core.maintenance.history_health import GRACE_MS, HistoryDebt, history_debt
+from lsm_core.maintenance.history_health import GRACE_MS, HistoryHealth, read_history_health
 from lsm_core.metadata.live_files import tree_files
 from lsm_core.metadata.store import TableStore
 from lsm_core.options import TableOptions
@@ -62,7 +62,7 @@ _FILES_AT_ONCE = 50_000
 
 
 @dataclass(frozen=True)
-class Signs:
+class ScoreFigures:
     """Figures of a bucket that its score is computed from.
 
     Attributes:
@@ -120,7 +120,7 @@ class Part(NamedTuple):
         return round(self.weight * min(1.0, max(0.0, self.share)) * (min(1.0, size_share) if self.sized else 1.0), 1)
 
 
-def size_share(signs: Signs, options: TableOptions) -> float:
+def size_share(signs: ScoreFigures, options: TableOptions) -> float:
     """Return the size of a bucket for a reader, in units of `source.split.target-size`.
 
     It counts bytes and `source.split.open-file-cost` for each file. Below 1 the bucket is less than one task of a
@@ -133,7 +133,7 @@ def size_share(signs: Signs, options: TableOptions) -> float:
     return (signs.bytes + signs.files * options.open_file_cost) / max(options.source_split_target, 1)
 
 
-def score(signs: Signs, options: TableOptions) -> tuple[float, tuple[str, ...]]:
+def score(signs: ScoreFigures, options: TableOptions) -> tuple[float, tuple[str, ...]]:
     """Return score and reasons: the part with most points decides; every sign at half or more of its limit is a reason.
 
     Args:
@@ -163,7 +163,7 @@ def reasons_of(parts: Iterable[Part]) -> tuple[str, ...]:
     return tuple(part.text for part in sorted(parts, key=lambda part: -part.share) if part.share >= _REASON_SHARE)
 
 
-def score_parts(signs: Signs, options: TableOptions) -> tuple[Part, ...]:
+def score_parts(signs: ScoreFigures, options: TableOptions) -> tuple[Part, ...]:
     """Return the parts of a bucket's score that are not 0.
 
     Args:
@@ -241,7 +241,7 @@ def score_parts(signs: Signs, options: TableOptions) -> tuple[Part, ...]:
     return tuple(part for part in parts if part.share > 0)
 
 
-def _average(signs: Signs, options: TableOptions) -> tuple[float, float, str]:
+def _average(signs: ScoreFigures, options: TableOptions) -> tuple[float, float, str]:
     """Return share, weight and text of the part for small files on average in a bucket of an append table."""
     tenth = options.target_file_size(has_primary_key=False) // _TENTH
     average = signs.bytes // max(signs.files, 1)
@@ -259,12 +259,12 @@ def history_parts_of(store: TableStore, newest: Snapshot | None = None, grace_ms
         grace_ms: time by which an expiry may be late (ms).
     """
     try:
-        return history_parts(history_debt(store, newest, grace_ms), store.options)
+        return history_parts(read_history_health(store, newest, grace_ms), store.options)
     except (DredgeError, OSError):
         return ()
 
 
-def history_parts(debt: HistoryDebt, options: TableOptions) -> tuple[Part, ...]:
+def history_parts(debt: HistoryHealth, options: TableOptions) -> tuple[Part, ...]:
     """Return the parts of a table's score from its history: overdue or held snapshots, small manifests, orphans.
 
     Args:
@@ -293,7 +293,7 @@ def history_parts(debt: HistoryDebt, options: TableOptions) -> tuple[Part, ...]:
     return tuple(part for part in parts if part.share > 0)
 
 
-def full_cost(signs: Signs, options: TableOptions) -> int:
+def full_cost(signs: ScoreFigures, options: TableOptions) -> int:
     """Return the bytes that a full compaction reads; 0 if it has nothing to do.
 
     Args:
@@ -414,7 +414,7 @@ def _due_compaction(
     return DueCompaction(decision.unit.size, str(decision.trigger), decision.facts)
 
 
-def too_few_runs(signs: Signs, oldest_run: int, options: TableOptions) -> DueCompaction:
+def too_few_runs(signs: ScoreFigures, oldest_run: int, options: TableOptions) -> DueCompaction:
     """Return the decision of universal compaction below its trigger; empty for append tables.
 
     No objects are created for the bucket's files.

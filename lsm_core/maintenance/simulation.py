@@ -215,7 +215,7 @@ def _read_history(store: TableStore, history: tuple[int | None, int | None] | No
         start = snapshot.time_millis if start is None else start
         now = max(now, snapshot.time_millis)
         if snapshot.commit_kind is CommitKind.COMPACT:
-            novelties += _novelties(store, snapshot)
+            novelties += _new_run_shares(store, snapshot)
             continue
         delta = manifests.delta_entries(store, snapshot).select(_COLUMNS)
         if delta.num_rows:
@@ -237,7 +237,7 @@ def _add_stamps(entries: pa.Table, time_ms: int, step: int) -> pa.Table:
     return entries
 
 
-def _novelties(store: TableStore, snapshot: Snapshot) -> list[float]:
+def _new_run_shares(store: TableStore, snapshot: Snapshot) -> list[float]:
     """Return the share of all runs but the largest that each bucket's compaction in a snapshot kept, from 0 to 1.
 
     Files that were only upgraded do not count.
@@ -302,7 +302,7 @@ class _Tally:
         self.compactions = self.read = self.rewritten = self.peak = self.at_end = 0
         self.forecast = 0.0
 
-    def lasted(self, runs: int, begin: int, end: int) -> None:
+    def add_state(self, runs: int, begin: int, end: int) -> None:
         """Count that a bucket had ``runs`` from ``begin`` to ``end``; a state that ended at once weighs 1 ms."""
         end = max(end, begin + 1)
         self.weights[runs] = self.weights.get(runs, 0) + end - begin
@@ -313,7 +313,7 @@ class _Tally:
         self.runs_time += runs * shares
         self.time += shares
 
-    def compacted(self, moment: int, read: int, written: int) -> None:
+    def add_compaction(self, moment: int, read: int, written: int) -> None:
         """Count a compaction that read and wrote these bytes."""
         self.compactions += 1
         self.read += read
@@ -394,7 +394,7 @@ class _Bucket:
     def _count_until(self, moment: int) -> None:
         """Count the current state of the bucket up to ``moment``."""
         if self.files:
-            self.tally.lasted(self.runs, self.now, moment)
+            self.tally.add_state(self.runs, self.now, moment)
         self.now = max(self.now, moment)
 
     def _tick(self, moment: int) -> int | None:
@@ -454,7 +454,7 @@ class _Bucket:
             self._remove(file.name)
         for file in outputs:
             self._add(file)
-        self.tally.compacted(moment, read, written)
+        self.tally.add_compaction(moment, read, written)
         return True
 
     def _compact_tree(self, moment: int, full: bool) -> tuple[list[DataFile], list[DataFile], int, int] | None:

@@ -26,7 +26,7 @@ COVER_PROPERTY: Final = "dredge.cover"
 _USER: Final = "dredge-rollback"
 
 
-def cover_of(store: TableStore, to_come: Snapshot, cover_id: int, trash_id: str, plan_hash: str) -> Snapshot:
+def build_cover(store: TableStore, to_come: Snapshot, cover_id: int, trash_id: str, plan_hash: str) -> Snapshot:
     """Return the cover: a snapshot with the manifest lists of the version to come, and no changes for streams.
 
     Args:
@@ -68,7 +68,7 @@ def find_cover(store: TableStore, cover_id: int, trash_id: str) -> Snapshot | No
     return snapshot if snapshot is not None and (snapshot.properties or {}).get(COVER_PROPERTY) == trash_id else None
 
 
-def built_upon(store: TableStore, cover_id: int) -> bool:
+def has_successor(store: TableStore, cover_id: int) -> bool:
     """Return whether a commit was made on top of the cover.
 
     Args:
@@ -78,7 +78,7 @@ def built_upon(store: TableStore, cover_id: int) -> bool:
     return any(number > cover_id for number in snapshots.list_ids(store))
 
 
-def uncover(store: TableStore, cover: Snapshot) -> bool:
+def remove_cover(store: TableStore, cover: Snapshot) -> bool:
     """Remove the cover, so that the snapshot below it becomes the newest.
 
     Without the hint LATEST readers search for the newest snapshot, so no step leaves a hint to a missing snapshot, nor
@@ -92,7 +92,7 @@ def uncover(store: TableStore, cover: Snapshot) -> bool:
         False, and nothing is changed, if a commit was made on it or a concurrent expiry removed all snapshots below it.
             Where a fast-forward replaced it by another history, that history is kept.
     """
-    if built_upon(store, cover.id):
+    if has_successor(store, cover.id):
         return False
     path = store.snapshot_path(cover.id)
     store.delete(f"{store.snapshot_dir}/{hints.LATEST}")
@@ -105,7 +105,7 @@ def uncover(store: TableStore, cover: Snapshot) -> bool:
     return True
 
 
-def take_away(store: TableStore, texts: Mapping[int, str]) -> None:
+def remove_snapshots(store: TableStore, texts: Mapping[int, str]) -> None:
     """Delete snapshots, oldest first; one with other content by now is kept.
 
     Args:
@@ -114,11 +114,11 @@ def take_away(store: TableStore, texts: Mapping[int, str]) -> None:
     """
     for number in sorted(texts):
         path = store.snapshot_path(number)
-        if is_there(store, number, texts[number]):
+        if has_snapshot(store, number, texts[number]):
             store.delete(path)
 
 
-def is_there(store: TableStore, number: int, text: str) -> bool:
+def has_snapshot(store: TableStore, number: int, text: str) -> bool:
     """Return whether the snapshot exists with exactly this text.
 
     Args:
@@ -132,7 +132,7 @@ def is_there(store: TableStore, number: int, text: str) -> bool:
         return False
 
 
-def put_back(store: TableStore, texts: Mapping[int, str]) -> None:
+def restore_snapshots(store: TableStore, texts: Mapping[int, str]) -> None:
     """Create snapshots, oldest first.
 
     Args:

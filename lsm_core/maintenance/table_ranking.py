@@ -108,7 +108,7 @@ def need_of(table: str, buckets: Sequence[BucketHealth], history: Sequence[Part]
     )
 
 
-def ranked(needs: Iterable[TableNeed]) -> list[TableNeed]:
+def rank_tables(needs: Iterable[TableNeed]) -> list[TableNeed]:
     """Return the tables, neediest first: by score, by due bytes, by bytes that a full compaction reads.
 
     Args:

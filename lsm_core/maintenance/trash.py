@@ -63,7 +63,7 @@ class DeleteItem(PlanItem):
         return (self.path, self.kind, self.size, self.reason)
 
 
-def held_line(item: Declined) -> dict[str, Any]:
+def ledger_line_of_held(item: Declined) -> dict[str, Any]:
     """Return the ledger line of a file that is kept because it is still needed.
 
     Args:
@@ -355,10 +355,10 @@ def claim(store: TableStore, trash_id: str, purpose: str) -> bool:
     path = _claim_path(store, trash_id)
     if store.file_io.write_exclusive(path, purpose.encode()):
         return True
-    return claimed_for(store, trash_id) == purpose
+    return read_claim(store, trash_id) == purpose
 
 
-def claimed_for(store: TableStore, trash_id: str) -> str | None:
+def read_claim(store: TableStore, trash_id: str) -> str | None:
     """Return the purpose that a record is claimed for, None if it is free.
 
     Args:
@@ -392,7 +392,7 @@ def forget(store: TableStore, trash_id: str) -> None:
     store.delete(_claim_path(store, trash_id))
 
 
-def stray_claims(store: TableStore) -> list[str]:
+def find_stray_claims(store: TableStore) -> list[str]:
     """Return the ids of claims without a record, which an interrupted :func:`forget` leaves.
 
     Args:

@@ -57,7 +57,7 @@ class Lineage:
 
 
 @dataclass
-class Used:
+class UsedFiles:
     """Holders of candidate files, by bare file name, so that a doubt keeps the file.
 
     Attributes:
@@ -126,7 +126,7 @@ def read_lineages(
         if record.action == EXPIRED_CHANGELOGS:
             lineages += _changelog_lineages(f"{holder} changelog", kept, pending=True)
         else:
-            current = [as_it_is(store, snapshot) for snapshot in kept]
+            current = [drop_missing_changelog(store, snapshot) for snapshot in kept]
             lineages += split_at_gaps(store, current, f"{holder} snapshot", pending=True)
         for path, data in record.snapshot_files():
             name = path.rpartition("/")[2]
@@ -134,7 +134,9 @@ def read_lineages(
             if name.startswith(changelogs.PREFIX):
                 lineages += _changelog_lineages(f"{holder} changelog", [changelog_snapshot], pending=True)
             else:
-                lineages.append(Lineage(f"{holder} {name}", (as_it_is(store, changelog_snapshot),), pending=True))
+                lineages.append(
+                    Lineage(f"{holder} {name}", (drop_missing_changelog(store, changelog_snapshot),), pending=True)
+                )
     return lineages
 
 
@@ -162,7 +164,7 @@ def branch_lineages(
     kept = _read_all(store, [number for number in ids if number not in without and number not in dropped])
     lineages = split_at_gaps(store, kept, f"{prefix}snapshot", deltas=keeps and changelogs.keeps_deltas(store))
     tagged = [(name, tag) for name, tag in sorted(tags.list_tags(store).items()) if name not in without_tags]
-    lineages += [Lineage(f"{prefix}tag {name}", (as_it_is(store, tag),)) for name, tag in tagged]
+    lineages += [Lineage(f"{prefix}tag {name}", (drop_missing_changelog(store, tag),)) for name, tag in tagged]
     turning = set(without) & set(ids) if keeps else set()
     changelog_snapshots = [*_read_all(store, sorted(turning)), *_changelogs(store, without_changelogs | turning)]
     lineages += _changelog_lineages(f"{prefix}changelog", changelog_snapshots)
@@ -193,14 +195,16 @@ def deleted_branch_lineages(store: TableStore, record: TrashRecord, holder: str)
         if kind in kinds and last.startswith(f"{kind}-") and "/" not in last:
             kinds[kind].append(Snapshot.from_json(data, f"{record.trash_id}: {name}"))
     deltas = options.changelog_decoupled and changelogs.keeps_deltas(view)
-    ordered = sorted((as_it_is(view, snapshot) for snapshot in kinds["snapshot"]), key=lambda snapshot: snapshot.id)
+    ordered = sorted(
+        (drop_missing_changelog(view, snapshot) for snapshot in kinds["snapshot"]), key=lambda snapshot: snapshot.id
+    )
     lineages = split_at_gaps(view, ordered, f"{holder} snapshot", deltas=deltas, pending=True)
-    lineages += [Lineage(f"{holder} tag", (as_it_is(view, tag),), pending=True) for tag in kinds["tag"]]
+    lineages += [Lineage(f"{holder} tag", (drop_missing_changelog(view, tag),), pending=True) for tag in kinds["tag"]]
     lineages += _changelog_lineages(f"{holder} changelog", kinds["changelog"], pending=True)
     return [replace(lineage, store=view) for lineage in lineages]
 
 
-def as_it_is(store: TableStore, expired: Snapshot) -> Snapshot:
+def drop_missing_changelog(store: TableStore, expired: Snapshot) -> Snapshot:
     """Return a snapshot without its changelog if that is missing.
 
     Other engines expire changelogs without regard to tags and deletion records that need them.
@@ -215,9 +219,9 @@ def as_it_is(store: TableStore, expired: Snapshot) -> Snapshot:
     return replace(expired, changelog_manifest_list=None, changelog_manifest_list_size=None)
 
 
-def still_used(
+def find_used(
     store: TableStore, lineages: Sequence[Lineage], candidates: AbstractSet[str], runner: Runner | None = None
-) -> Used:
+) -> UsedFiles:
     """Return the candidates that a lineage needs: data and extra files, and all metadata files.
 
     Args:
@@ -226,7 +230,7 @@ def still_used(
         candidates: bare file names.
         runner: with a `TaskRunner`, its parts each read some of very many snapshots; the result is the same.
     """
-    used = Used()
+    used = UsedFiles()
     positions = [(line, place) for line, lineage in enumerate(lineages) for place in range(len(lineage.snapshots))]
     if not isinstance(runner, TaskRunner) or len(positions) <= LOOKED_AT_HERE:
         wanted = pa.array(sorted(candidates), pa.string())
@@ -244,7 +248,7 @@ def still_used(
 
 def _used_part(store: TableStore, lineages: Sequence[Lineage], candidates: AbstractSet[str], payload: bytes) -> bytes:
     """Run one part: return holder, names and pending flag of the files that some snapshots need, in their order."""
-    used = Used()
+    used = UsedFiles()
     wanted = pa.array(sorted(candidates), pa.string())
     for line, place in parse_json(payload):
         _add_needs(used, store, lineages[line], place, candidates, wanted)
@@ -255,7 +259,7 @@ def _used_part(store: TableStore, lineages: Sequence[Lineage], candidates: Abstr
 
 
 def _add_needs(
-    used: Used, store: TableStore, lineage: Lineage, place: int, candidates: AbstractSet[str], wanted: pa.Array
+    used: UsedFiles, store: TableStore, lineage: Lineage, place: int, candidates: AbstractSet[str], wanted: pa.Array
 ) -> None:
     """Record the files that one snapshot of a lineage needs in addition to those before it."""
     view, snapshot = lineage.store or store, lineage.snapshots[place]
@@ -288,7 +292,7 @@ def _data_names(store: TableStore, snapshot: Snapshot, entries: pa.Table, lineag
     """Return the names of the files of ``entries``, and of those that the changelog of a snapshot needs."""
     parts = [names_of(entries)]
     if lineage.deltas:
-        parts.append(names_of(removed_by_writers(store, snapshot)))
+        parts.append(names_of(find_removed_by_writers(store, snapshot)))
     if snapshot.changelog_manifest_list:
         parts.append(names_of(manifests.changelog_entries(store, snapshot)))
     return pa.concat_arrays(parts)
@@ -377,7 +381,7 @@ def removed(entries: pa.Table) -> pa.Table:
     return deletes.filter(pc.invert(pc.is_in(deletes.column("file_name"), kept)))
 
 
-def removed_by_writers(store: TableStore, snapshot: Snapshot) -> pa.Table:
+def find_removed_by_writers(store: TableStore, snapshot: Snapshot) -> pa.Table:
     """Return the entries of writers' files that the snapshot dropped.
 
     Streams of tables without changelog producer read them later.

@@ -31,9 +31,9 @@ from lsm_core.maintenance.action import bucket_name
 from lsm_core.maintenance.actions.compact.compaction import expiry_clock
 from lsm_core.maintenance.reference import Row, builds_rows, key_order, merge_by_key
 from lsm_core.maintenance.reference.changes import LOOKED_UP, Comparison, merge_with_changes
-from lsm_core.maintenance.reference.comparison import Answers
+from lsm_core.maintenance.reference.comparison import ResultComparison
 from lsm_core.maintenance.reference.merging import living
-from lsm_core.maintenance.reference.sampling import KEYS, Catch, Place, draw
+from lsm_core.maintenance.reference.sampling import KEYS, Place, RowCollector, draw
 from lsm_core.maintenance.reference.values import plain_values
 from lsm_core.maintenance.verification_scope import entries_to_compare
 from lsm_core.merge.changelog import Against, ChangelogRules
@@ -174,11 +174,11 @@ class ReferenceJudge:
         witness = ReferenceWitness(Place(store, partition, bucket), inputs, now_ms)
         for file in inputs:
             for _, batch in witness.place.batches(file, store.schema.field_names):
-                witness.input(file, batch)
+                witness.add_input(file, batch)
         for file in outputs:
             for _, batch in witness.place.batches(file, store.schema.field_names):
-                witness.output(file, chosen_rows(batch, witness.wanted(file, batch)))
-        return witness.verdict(outputs, drop_delete)
+                witness.add_output(file, chosen_rows(batch, witness.select_output(file, batch)))
+        return witness.verify(outputs, drop_delete)
 
 
 class ReferenceWitness:
@@ -206,23 +206,23 @@ class ReferenceWitness:
         elif store.options.needs_lookup and store.options.merge_engine != "first-row":
             self._comparison = Comparison(None, lone_as_is=True)  # the lowest level above 0 includes the higher ones
         self.place, self._inputs, self._now_ms = place, tuple(inputs), now_ms
-        self._catch = Catch(place, draw(place, inputs, keys), keys)
+        self._catch = RowCollector(place, draw(place, inputs, keys), keys)
         self._handed = False
 
-    def input(self, file: DataFileMeta, batch: pa.RecordBatch) -> None:
+    def add_input(self, file: DataFileMeta, batch: pa.RecordBatch) -> None:
         """Add rows read from an input file."""
         self._catch.add(file.file_name, batch)
 
-    def looked_up(self, batch: pa.RecordBatch) -> None:
+    def add_looked_up(self, batch: pa.RecordBatch) -> None:
         """Add rows of the levels above the output."""
         self._catch.add(_ABOVE, batch)
 
-    def changed(self, batch: pa.RecordBatch) -> None:
+    def add_changes(self, batch: pa.RecordBatch) -> None:
         """Add rows of the changelog."""
         self._catch.add(_CHANGELOG, batch)
 
-    def wanted(self, file: DataFileMeta, keys: pa.RecordBatch) -> pa.Array:
-        """Return the rows read back from an output file that must be passed to :meth:`output` next.
+    def select_output(self, file: DataFileMeta, keys: pa.RecordBatch) -> pa.Array:
+        """Return the rows read back from an output file that must be passed to :meth:`add_output` next.
 
         Args:
             file: the output file.
@@ -231,16 +231,16 @@ class ReferenceWitness:
         self._catch.settle()
         return self._catch.choose(file.file_name, keys)
 
-    def output(self, file: DataFileMeta, rows: pa.RecordBatch) -> None:
+    def add_output(self, file: DataFileMeta, rows: pa.RecordBatch) -> None:
         """Add the wanted rows."""
         self._catch.keep(file.file_name, rows)
 
-    def handed(self, batch: pa.RecordBatch) -> None:
+    def add_written(self, batch: pa.RecordBatch) -> None:
         """Add rows passed to a writer, where the output is not read back."""
         self._handed = True
         self._catch.add(_WRITTEN, batch)
 
-    def verdict(
+    def verify(
         self, outputs: Sequence[DataFileMeta], drop_delete: bool, rows_read: Mapping[str, int] | None = None
     ) -> int:
         """Merge the inputs' rows one by one and compare them with the outputs' in every column.
@@ -595,7 +595,7 @@ def _row_equality(store: TableStore, inputs: Sequence[Row]) -> Callable[[Row, Ro
                 theirs.values,
             )
         )
-    answers = Answers(store.schema, store.options.raw)
+    answers = ResultComparison(store.schema, store.options.raw)
 
     def same(mine: Row, theirs: Row) -> bool:
         # The versions, by which sums of floats may differ, are searched only for rows that differ.
@@ -833,7 +833,7 @@ def verify_snapshots(
 
 def _pairs(store: TableStore, first: _Buckets, second: _Buckets) -> Iterator[_Pair]:
     """Yield the pairs of buckets to compare, by partition bytes and bucket number."""
-    fixed = [_hashed_buckets(first), _hashed_buckets(second)]
+    fixed = [_buckets_by_hash(first), _buckets_by_hash(second)]
     totals = [{p: sorted({place.total for place in places}) for p, places in side.items()} for side in fixed]
     rescaled = {p for p in totals[0].keys() & totals[1].keys() if totals[0][p] != totals[1][p]}
     done: set[bytes] = set()
@@ -850,7 +850,7 @@ def _pairs(store: TableStore, first: _Buckets, second: _Buckets) -> Iterator[_Pa
             yield _Pair(f"{text}, {counts} buckets".removeprefix(", "), sides, rescaled=True)
 
 
-def _hashed_buckets(side: _Buckets) -> dict[bytes, list[_Bucket]]:
+def _buckets_by_hash(side: _Buckets) -> dict[bytes, list[_Bucket]]:
     """Return the buckets of each partition that the bucket function fills."""
     by_partition: dict[bytes, list[_Bucket]] = {}
     for place in side.values():

@@ -28,7 +28,7 @@ def runs_behind(options: TableOptions) -> int:
     return min(options.stop_trigger, _TRIGGERS_BEHIND * options.compaction_trigger)
 
 
-def upkeep_text(store: TableStore, *, by_writers: bool) -> str:
+def describe_upkeep(store: TableStore, *, by_writers: bool) -> str:
     """Return who compacts a table and when a platform does, in one line for people.
 
     Args:
@@ -43,10 +43,10 @@ def upkeep_text(store: TableStore, *, by_writers: bool) -> str:
     if not by_writers:
         due = f"at {options.compaction_trigger} sorted runs" if store.has_primary_key else "when its rules pick files"
         return f"its writers may compact (it is not write-only), but none did lately: a run starts {due}"
-    return f"{WATCHING} ({watching_until(options, append_only=not store.has_primary_key)})"
+    return f"{WATCHING} ({describe_watching(options, append_only=not store.has_primary_key)})"
 
 
-def watching_until(options: TableOptions, *, append_only: bool) -> str:
+def describe_watching(options: TableOptions, *, append_only: bool) -> str:
     """Return when a run starts although writers compact the table, in words."""
     limit = "" if append_only else f"at {runs_behind(options)} sorted runs or "
     return f"a run starts {limit}{WRITERS_SILENT_MINUTES} min after their last commit"

@@ -23,7 +23,7 @@ import pyarrow as pa
 
 from lsm_core.commit import CommitMessage, abort, discard_on_failure
 from lsm_core.compact import BucketResult, BucketTask, run_bucket_task
-from lsm_core.compact.pieces import Task, cut_task, join, pieces_wanted, rewritten_bytes
+from lsm_core.compact.pieces import Task, count_pieces, cut_task, join, rewritten_bytes
 from lsm_core.compact.task import task_from_bytes
 from lsm_core.errors import DredgeError
 from lsm_core.maintenance.action import size_text
@@ -400,7 +400,7 @@ def cut_by_keys(
         sizes = [sum(file.file_size for file in task.files) for task in tasks]
     else:
         sizes = [rewritten_bytes(store, task) for task in tasks]
-    counts = pieces_wanted(sizes, slots_of(spark), store.options.piece_size)
+    counts = count_pieces(sizes, slots_of(spark), store.options.piece_size)
     chosen = [at for at, count in enumerate(counts) if count > 1]
     pieces = [[task] for task in tasks]
     if len(chosen) <= _CUT_BY_DRIVER:

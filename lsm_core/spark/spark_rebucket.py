@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 from lsm_core.arrays import one_array
 from lsm_core.commit import CommitMessage, abort, discard_on_failure
 from lsm_core.compact import BucketReport, BucketResult
-from lsm_core.compact.pieces import pieces_wanted
+from lsm_core.compact.pieces import count_pieces
 from lsm_core.compact.row_digests import Content, content_of
 from lsm_core.compact.task_vectors import TaskVectors
 from lsm_core.errors import VerificationFailed
@@ -29,7 +29,7 @@ from lsm_core.format.manifest import DataFileMeta
 from lsm_core.format.partitions import partition_text
 from lsm_core.format.schema import VALUE_KIND
 from lsm_core.maintenance.action import size_text
-from lsm_core.maintenance.actions.assign_buckets import AssignTask, replayed_rows
+from lsm_core.maintenance.actions.assign_buckets import AssignTask, replay_rows
 from lsm_core.maintenance.actions.rescale import (
     RescaleTask,
     in_order,
@@ -92,7 +92,7 @@ class _Job:
     def rows(self, source: RebucketTask, seen: _Seen) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a source in order with all columns; postponed rows with their kinds."""
         if isinstance(source, AssignTask):
-            return replayed_rows(self.store, source.partition, source.files[0])
+            return replay_rows(self.store, source.partition, source.files[0])
         return stored_rows(self.store, source, seen.of_file)
 
     def writer(self, family: str = "") -> StoredRows:
@@ -165,7 +165,7 @@ def _sources(spark: SparkSession, store: TableStore, tasks: Sequence[RebucketTas
     if store.schema.primary_keys:
         return tuple(piece for pieces in cut_by_keys(spark, store, old, whole=True) for piece in pieces)
     sizes = [sum(file.file_size for file in task.files) for task in old]
-    counts = pieces_wanted(sizes, slots_of(spark), store.options.piece_size)
+    counts = count_pieces(sizes, slots_of(spark), store.options.piece_size)
     sources: list[RebucketTask] = []
     for task, size, count in zip(old, sizes, counts, strict=True):
         files = in_order(task.files)
@@ -197,7 +197,7 @@ def _require_same(
     held: dict[bytes, int] = {}
     for source in sources:
         if source.piece is not None and source.piece.is_first:
-            living = TaskVectors(store, source).living(source.files)
+            living = TaskVectors(store, source).count_living(source.files)
             held[source.partition] = held.get(source.partition, 0) + living
     for partition in sorted({*rows, *held}):
         count, whole = rows.get(partition, 0), held.get(partition, 0)

@@ -18,9 +18,9 @@ import pyarrow as pa
 from lsm_core.commit import CommitMessage, discard_on_failure
 from lsm_core.compact import BucketReport, BucketResult
 from lsm_core.compact.clustering.ranges import Cuts, Layout, plan_layout
-from lsm_core.compact.clustering.rewrite import first_sequence, range_bytes, ranges_wanted, write_sorted
-from lsm_core.compact.clustering.sorting import Spread, batch_rows, sorted_batches
-from lsm_core.compact.rewrite import Rewritten
+from lsm_core.compact.clustering.rewrite import estimate_ranges, first_sequence, range_bytes, write_sorted
+from lsm_core.compact.clustering.sorting import RangeDistributor, batch_rows, sort_batches
+from lsm_core.compact.rewrite import RewriteResult
 from lsm_core.compact.row_digests import Content, content_of
 from lsm_core.compact.task import COUNTS, V0, V1, SortTask
 from lsm_core.compact.task_vectors import TaskVectors
@@ -106,7 +106,7 @@ def _layout(store_text: str, payload: bytes) -> bytes:
     """Sample the partition in one Spark task and cut it, more finely if a share would not fit into memory."""
     store, (count, _, task_bytes) = TableStore.from_json(store_text), payload.partition(b"\n")
     task, shares = SortTask.from_bytes(task_bytes), int(count)
-    ranges, _ = ranges_wanted(store, task, task.files_to_sort)
+    ranges, _ = estimate_ranges(store, task, task.files_to_sort)
     whole = -(-max(ranges, shares) // shares) * shares
     return plan_layout(store, task, task.files_to_sort, whole).to_json().encode()
 
@@ -145,7 +145,7 @@ def _reader(
 def _routed(store: TableStore, task: SortTask, layout: Layout, outer: Cuts) -> Iterator[pa.RecordBatch]:
     """Yield messages with all rows of the task's files, and the counts that prove that no row was lost."""
     budget, schema = range_bytes(store), append_arrow_schema(store.schema)
-    _, row_bytes = ranges_wanted(store, task, task.files)
+    _, row_bytes = estimate_ranges(store, task, task.files)
     seen, sent, held = Content(), Content(), _Held(outer.ranges, schema)
     marks, place, size = TaskVectors(store, task), (task.partition, task.bucket), batch_rows(row_bytes, budget)
     for file in task.files:
@@ -255,7 +255,7 @@ def _sort_share(
         after = write_sorted(store, task, sequence, _sorted(store, layout, messages, received))
         content = received.content
         check_counters(content.rows, content.rows, {}, after)
-        again = check_content(store, task, Rewritten((), after, content, {}))
+        again = check_content(store, task, RewriteResult((), after, content, {}))
         notes.finish(store.own_uuid)
     except BaseException:
         discard(store, task, after)
@@ -278,12 +278,12 @@ def _sorted(
 ) -> Generator[pa.RecordBatch, None, None]:
     budget, schema = range_bytes(store), append_arrow_schema(store.schema)
     with SpillSpace.of(store.options) as space:
-        spread = Spread(layout.curve, layout.cuts, schema, budget, space)
+        spread = RangeDistributor(layout.curve, layout.cuts, schema, budget, space)
         for batch, content in messages:
             received.content = received.content.plus(content)
             spread.add(batch)
         for place in range(layout.cuts.ranges):
-            yield from sorted_batches(spread.take(place), layout.curve, schema, budget, space)
+            yield from sort_batches(spread.take(place), layout.curve, schema, budget, space)
 
 
 def _join_shares(store: TableStore, task: SortTask, outcomes: Sequence[TaskOutcome], started: float) -> BucketResult:
@@ -291,7 +291,7 @@ def _join_shares(store: TableStore, task: SortTask, outcomes: Sequence[TaskOutco
     results = [BucketResult.from_bytes(outcome.answer) for outcome in outcomes if outcome.error is None]
     before, rows_out = task.files_to_sort, sum(result.report.rows_out for result in results)
     marks = TaskVectors(store, task)
-    rows_in = marks.living(before)
+    rows_in = marks.count_living(before)
     with discard_on_failure(store, [result.message for result in results]):
         raise_first(outcomes)
         if rows_in != rows_out:

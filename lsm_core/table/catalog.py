@@ -462,7 +462,7 @@ class Catalog:
             TableNotFound: the table does not exist.
             StorageRefused: the storage refuses the deletion, or the directory is a symbolic link.
         """
-        path = self._existing(name, ignore_if_not_exists, "dropping")
+        path = self._select_existing(name, ignore_if_not_exists, "dropping")
         if path is None:
             return False
         _refuse_link(path, "remove")
@@ -486,7 +486,7 @@ class Catalog:
             DatabaseNotFound: the database of the new name does not exist.
             StorageRefused: the storage refuses the move, or the directory is a symbolic link.
         """
-        path = self._existing(name, ignore_if_not_exists, "renaming")
+        path = self._select_existing(name, ignore_if_not_exists, "renaming")
         target = checked_new(self._plain(to, "renaming"))
         self._table_path(target)
         if path is None:
@@ -510,7 +510,7 @@ class Catalog:
             raise UnsupportedFeature(f"{verb} a branch by the name of a table", parsed.on_branch)
         return parsed
 
-    def _existing(self, name: str, ignore: bool, verb: str) -> str | None:
+    def _select_existing(self, name: str, ignore: bool, verb: str) -> str | None:
         parsed = self._plain(name, verb)
         if ignore and not self._metastore.has_database(parsed.database):
             return None

@@ -35,11 +35,11 @@ from lsm_core.maintenance import (
     applied_before,
     apply_plan,
     calibration_of,
+    count_assigned_rows,
     find_action,
     load_plan,
     plan_maintenance,
     proof_of,
-    rows_given_buckets,
     save_plan,
     verify_snapshots,
 )
@@ -680,7 +680,7 @@ def compare_published(
             )
             files += replaced.num_rows + proof.passes * COMPARE_FILES
         large = size > COMPARE_LIMIT or files > COMPARE_FILES
-        if check_follows and large and not rows_given_buckets(store, published):
+        if check_follows and large and not count_assigned_rows(store, published):
             by_spark = spark.uses_spark and not proof.replaced_only
             place = "on Spark" if by_spark else "in the run's own process"
             size_reason = (
@@ -715,7 +715,7 @@ def compare_published(
 def _compare_snapshots(store: TableStore, snapshot: int) -> VerifyVerdict:
     pair = f"snapshots {snapshot - 1} and {snapshot}"
     try:
-        if rows := rows_given_buckets(store, snapshot):
+        if rows := count_assigned_rows(store, snapshot):
             return VerifyVerdict(ok=True, level="V0", text=bucket_text(snapshot, rows))
         if (undo := judge_undo(store, snapshot)) is not None:
             return undo

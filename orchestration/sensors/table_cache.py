@@ -18,6 +18,10 @@ from lsm_core.format.snapshot import Snapshot
 from lsm_core.maintenance.actions.compact.sort_order import sorted_times
 from lsm_core.metadata import snapshots
 from lsm_core.metadata.store import TableStore, list_schema_ids
+from lsm_core.maintenance.actions.compact.sort_order import read_sort_times
+from lsm_core.metadata import snapshots
+from lsm_core.metadata.store import 
+from lsm_core.metadata.store import TableStore
 from lsm_core.storage import FileStatus, Kept
 from platform_core.health import PartitionHealth, TableHealth, refusal_of, table_health
 from platform_core.policies import Decision, DecisionOutcome, DecisionScope, Now, Policy, Reason, TableFacts, decide_all
@@ -92,7 +96,7 @@ def _sorted_times(store: TableStore, health: TableHealth) -> dict[str, int]:
         return cached[1]
     if len(_sorted) >= _KEPT_TABLES:
         _sorted.clear()
-    times = sorted_times(store)
+    times = read_sort_times(store)
     _sorted[store.root] = (version, times)
     return times
 

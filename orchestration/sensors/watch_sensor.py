@@ -17,7 +17,7 @@ from lsm_core.errors import InvalidOption
 from lsm_core.json_reader import parse_json
 from lsm_core.maintenance import CheckLimits
 from lsm_core.maintenance.checks.layout_condition import Condition, judge_file_size, judge_small_files
-from lsm_core.maintenance.history_health import HistoryDebt, history_debt
+from lsm_core.maintenance.history_health import HistoryHealth, read_history_health
 from orchestration.sensors.alert_channels import Alert, Channel, channels_from, deliver
 from orchestration.sensors.table_cache import OpenTable, open_table, wall_ms
 from orchestration.sensors.table_sweep import Cursor
@@ -121,7 +121,7 @@ class Watch:
     settings: Settings
     channels: Sequence[Channel] = ()
     findings_by_table: dict[str, list[Finding]] = field(default_factory=dict)
-    _debts: dict[str, tuple[object, int, HistoryDebt]] = field(default_factory=dict)
+    _debts: dict[str, tuple[object, int, HistoryHealth]] = field(default_factory=dict)
     _shown: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
     def tick(self, context: dg.SensorEvaluationContext, warehouse: WarehouseResource) -> dg.SensorResult:
@@ -200,12 +200,12 @@ class Watch:
         except Exception as error:  # noqa: BLE001  (one table stops no other)
             return [Finding(card.name, AlertCondition.UNREADABLE, Severity.ERROR, f"{type(error).__name__}: {error}")]
 
-    def _read_debt(self, table: OpenTable, now_ms: int) -> HistoryDebt:
+    def _read_debt(self, table: OpenTable, now_ms: int) -> HistoryHealth:
         version = (table.health.snapshot, table.health.commit)
         known = self._debts.get(table.name)
         if known is not None and known[0] == version and 0 <= now_ms - known[1] < _DEBT_LASTS_MS:
             return known[2]
-        debt = history_debt(table.store, grace_ms=table.policy.watch.overdue_after_ms)
+        debt = read_history_health(table.store, grace_ms=table.policy.watch.overdue_after_ms)
         self._debts[table.name] = (version, now_ms, debt)
         return debt
 

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 
 from lsm_core.clock import utc_text
 from lsm_core.maintenance.action import size_text
-from lsm_core.maintenance.writers_compact import WATCHING, WRITERS_SILENT_MINUTES, runs_behind, watching_until
+from lsm_core.maintenance.writers_compact import WATCHING, WRITERS_SILENT_MINUTES, describe_watching, runs_behind
 from lsm_core.options import TableOptions
 from platform_core.health import PartitionHealth, TableHealth
 from platform_core.policies.budgets import Budget
@@ -448,7 +448,7 @@ def _defer_to_writers(
     elif silent >= WRITERS_SILENT_MINUTES * MINUTE_MS:
         behind = f"its writers are silent ({silent // MINUTE_MS} min without a commit >= {WRITERS_SILENT_MINUTES})"
     else:
-        text = f"{decision.text}; {WATCHING} ({watching_until(options, append_only=table.append_only)})"
+        text = f"{decision.text}; {WATCHING} ({describe_watching(options, append_only=table.append_only)})"
         return decision.declined(Reason.WATCHING, text)
     return replace(decision, text=f"{decision.text}; {behind}")
 

@@ -8,7 +8,7 @@ from enum import StrEnum
 
 from lsm_core.clock import utc_text
 from lsm_core.maintenance.checks.layout_condition import ConditionVerdict
-from lsm_core.maintenance.history_health import HistoryDebt
+from lsm_core.maintenance.history_health import HistoryHealth
 from platform_core.health import PartitionHealth
 from platform_core.policies.decisions import Backlog, DueWork, backlog_of
 from platform_core.policies.policy import DAY_MS, HOUR_MS, Policy
@@ -152,7 +152,7 @@ def find_pause(table: str, policy: Policy, now_ms: int) -> list[Finding]:
     return [Finding(table, AlertCondition.PAUSED, Severity.WARN, text)]
 
 
-def find_history(table: str, debt: HistoryDebt, policy: Policy, now_ms: int) -> list[Finding]:
+def find_history(table: str, debt: HistoryHealth, policy: Policy, now_ms: int) -> list[Finding]:
     """Return the alerts about history that does not shrink: snapshots, consumers, gaps, tags and manifests.
 
     Args:

@@ -11,7 +11,7 @@ import pytest
 from lsm_core import Catalog
 from lsm_core.cli.app import run
 from lsm_core.cli.verbs import doctor as doctors
-from lsm_core.maintenance.metrics import METRICS, Sample, exposition
+from lsm_core.maintenance.metrics import METRICS, Sample, format_metrics
 from lsm_core.storage.local_file_io import LocalFileIO
 from tests.cli.shell import Answer, Shell
 from tests.maintenance.tables import HOUR
@@ -68,7 +68,7 @@ def test_metrics_tell_health_history_and_ledger_in_prometheus_text(shell: Shell,
 
 
 def test_labels_that_strangers_wrote_stay_labels() -> None:
-    text = exposition([Sample("dredge_table_score", 1.5, {"table": 'a"} 7\nx\\'})])
+    text = format_metrics([Sample("dredge_table_score", 1.5, {"table": 'a"} 7\nx\\'})])
     assert text.splitlines()[-1] == r'dredge_table_score{table="a\"} 7\nx\\"} 1.5'
     assert _parsed(text)
 

@@ -17,7 +17,7 @@ from lsm_core import Catalog, Schema, Table
 from lsm_core.compact.clustering import sorting
 from lsm_core.compact.clustering.ranges import Cuts, Layout, plan_layout, range_count
 from lsm_core.compact.clustering.rewrite import sort_files
-from lsm_core.compact.clustering.sorting import Spread, batch_rows, sorted_batches
+from lsm_core.compact.clustering.sorting import RangeDistributor, batch_rows, sort_batches
 from lsm_core.compact.task import SortTask, task_from_bytes
 from lsm_core.errors import CorruptFile
 from lsm_core.files import SpillSpace
@@ -115,7 +115,7 @@ def test_spreading_keeps_to_its_limit_and_loses_no_row(tmp_path: Path, bounds: t
     cuts = Cuts(tuple(BY_K.keys(batch([bound])).scalar(0) for bound in bounds))
     limit = 20_000
     with SpillSpace(str(tmp_path)) as space:
-        spread = Spread(BY_K, cuts, SCHEMA, limit, space)
+        spread = RangeDistributor(BY_K, cuts, SCHEMA, limit, space)
         keys = random.integers(0, 1000, 20_000)
         for part in np.array_split(keys, 40):
             spread.add(batch(part))
@@ -135,13 +135,13 @@ def test_spreading_keeps_to_its_limit_and_loses_no_row(tmp_path: Path, bounds: t
 def test_a_range_is_sorted_stably_whatever_fits_into_memory(parts: list[list[int]], budget: int, fan_in: int) -> None:
     with SpillSpace() as space, pytest.MonkeyPatch.context() as patch:
         patch.setattr(sorting, "_FAN_IN", fan_in)
-        spread = Spread(BY_K, Cuts(), SCHEMA, max(1, budget // 2), space)
+        spread = RangeDistributor(BY_K, Cuts(), SCHEMA, max(1, budget // 2), space)
         number = 0
         for part in parts:
             texts = [str(number + i) for i in range(len(part))]
             number += len(part)
             spread.add(pa.record_batch([pa.array(part, pa.int64()), pa.array(texts, pa.string())], schema=SCHEMA))
-        out = list(sorted_batches(spread.take(0), BY_K, SCHEMA, budget, space))
+        out = list(sort_batches(spread.take(0), BY_K, SCHEMA, budget, space))
     flat = [k for part in parts for k in part]
     expected = sorted(range(len(flat)), key=flat.__getitem__)
     assert [k for b in out for k in b.column("k").to_pylist()] == [flat[i] for i in expected]
@@ -175,18 +175,18 @@ class Watch:
         self.peak = 0
         from lsm_core.files import AppendFileWriter
 
-        plain_write, plain_add = AppendFileWriter.write, Spread.add
+        plain_write, plain_add = AppendFileWriter.write, RangeDistributor.add
 
         def write(writer: AppendFileWriter, rows: pa.RecordBatch) -> None:
             self._look()
             plain_write(writer, rows)
 
-        def add(spread: Spread, rows: pa.RecordBatch) -> None:
+        def add(spread: RangeDistributor, rows: pa.RecordBatch) -> None:
             plain_add(spread, rows)
             self._look()
 
         self._patch.setattr(AppendFileWriter, "write", write)
-        self._patch.setattr(Spread, "add", add)
+        self._patch.setattr(RangeDistributor, "add", add)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -199,11 +199,11 @@ class Watch:
 def test_a_spill_file_that_is_cut_short_is_named(tmp_path: Path) -> None:
     def broken() -> Iterator[pa.RecordBatch]:
         with SpillSpace(str(tmp_path)) as space:
-            spread = Spread(BY_K, Cuts(), SCHEMA, 10, space)
+            spread = RangeDistributor(BY_K, Cuts(), SCHEMA, 10, space)
             spread.add(batch(list(range(5000))))
             (path,) = tmp_path.rglob("*.arrow")
             path.write_bytes(path.read_bytes()[:-200])
-            yield from sorted_batches(spread.take(0), BY_K, SCHEMA, 1 << 20, space)
+            yield from sort_batches(spread.take(0), BY_K, SCHEMA, 1 << 20, space)
 
     with pytest.raises(CorruptFile, match="run-0"):
         list(broken())

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from lsm_core.commit import Committer
 from lsm_core.compact import BucketResult, BucketTask, run_bucket_task, run_tasks_locally
 from lsm_core.compact import pieces as pieces_module
-from lsm_core.compact.pieces import cut_task, join, pieces_wanted
+from lsm_core.compact.pieces import count_pieces, cut_task, join
 from lsm_core.compact.unit import discard
 from lsm_core.compact.verify import _SecondReading
 from lsm_core.errors import CorruptFile, VerificationFailed
@@ -165,14 +165,14 @@ def test_any_cut_gives_what_no_cut_gives(root: Path, engine: str, kind: str, dat
 
 
 def test_only_what_is_much_more_than_its_share_is_cut() -> None:
-    assert pieces_wanted([100, 100, 100, 100], 2, 1) == [1, 1, 1, 1]
-    assert pieces_wanted([100], 2, 1) == [2]
-    assert pieces_wanted([100], 8, 1) == [8]
-    assert pieces_wanted([100], 8, 30) == [3]
-    assert pieces_wanted([100], 1, 1) == [1]
-    assert pieces_wanted([90, 5, 5], 2, 1) == [2, 1, 1]
-    assert pieces_wanted([55, 45], 2, 1) == [1, 1]
-    assert pieces_wanted([0, 0], 4, 1) == [1, 1]
+    assert count_pieces([100, 100, 100, 100], 2, 1) == [1, 1, 1, 1]
+    assert count_pieces([100], 2, 1) == [2]
+    assert count_pieces([100], 8, 1) == [8]
+    assert count_pieces([100], 8, 30) == [3]
+    assert count_pieces([100], 1, 1) == [1]
+    assert count_pieces([90, 5, 5], 2, 1) == [2, 1, 1]
+    assert count_pieces([55, 45], 2, 1) == [1, 1]
+    assert count_pieces([0, 0], 4, 1) == [1, 1]
 
 
 def numbered(root: Path, options: dict[str, str], *ranges: tuple[int, int]) -> TableStore:

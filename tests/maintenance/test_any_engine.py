@@ -14,7 +14,7 @@ import pytest
 from lsm_core import Table
 from lsm_core.errors import ArithmeticOverflow
 from lsm_core.maintenance.reference import Row, key_order
-from lsm_core.maintenance.reference.comparison import Answers
+from lsm_core.maintenance.reference.comparison import ResultComparison
 from lsm_core.maintenance.reference.values import plain_values
 from lsm_core.metadata import snapshots
 from lsm_core.read import read_bucket_merged
@@ -37,7 +37,7 @@ class Life:
         options = {**self.shape.options, **self._tree_options(), "bucket": "1"}
         columns = {name: self.shape.types[name] for name in self.shape.names}
         self.store = make_store(root / "t", columns, self.shape.keys, (), options)
-        self.answers = Answers(self.store.schema, self.store.options.raw)
+        self.answers = ResultComparison(self.store.schema, self.store.options.raw)
         self.keys = list({key_order(key): key for key in (self._key() for _ in range(25))}.values())
         self.said: dict[int, Answer] = {}
 

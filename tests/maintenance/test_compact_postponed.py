@@ -11,7 +11,7 @@ from lsm_core import Catalog, Schema, Table
 from lsm_core.cli.app import run
 from lsm_core.errors import StorageFull
 from lsm_core.format.snapshot import CommitKind
-from lsm_core.maintenance import rows_given_buckets
+from lsm_core.maintenance import count_assigned_rows
 from lsm_core.maintenance.actions.compact import execution
 from lsm_core.metadata.store import POSTPONE_BUCKET
 from tests.support.stores import live_files
@@ -44,7 +44,7 @@ def test_a_compaction_gives_buckets_and_then_merges_by_the_same_arguments(tmp_pa
     assert (report.rows_assigned, report.commits, report.snapshot_id, report.runs_after) == (60, 2, 5, 1)
     assert content(table) == dict.fromkeys(range(20), 2)
     assert [one.commit_kind for one in table.snapshots()[3:]] == [CommitKind.COMPACT] * 2
-    assert [rows_given_buckets(table.store, number) for number in range(1, 6)] == [0, 0, 0, 60, 0]
+    assert [count_assigned_rows(table.store, number) for number in range(1, 6)] == [0, 0, 0, 60, 0]
     assert {(bucket, file.level) for (_, bucket), files in live_files(table.store).items() for file in files} == {
         (0, 5),
         (1, 5),

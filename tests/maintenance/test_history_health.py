@@ -9,7 +9,7 @@ import pytest
 from lsm_core.clock import FixedClock
 from lsm_core.maintenance import plan_expiry
 from lsm_core.maintenance.actions.expire_snapshots import ExpireItem
-from lsm_core.maintenance.history_health import HistoryDebt, history_debt
+from lsm_core.maintenance.history_health import HistoryHealth, read_history_health
 from lsm_core.metadata import consumers, tags
 from lsm_core.metadata.store import TableStore
 from tests.maintenance.tables import HOUR, NOW, keyed, rows
@@ -33,12 +33,12 @@ def test_as_many_snapshots_are_overdue_as_an_expiry_would_take(tmp_path: Path, m
         store = _reopened(table.store, NOW + half_hours * HOUR // 2)
         planned = plan_expiry(store, max_deletes=1_000)
         wanted = len(planned.items_of(ExpireItem))
-        assert history_debt(store).overdue == wanted, half_hours
+        assert read_history_health(store).overdue == wanted, half_hours
         seen.add(wanted)
         later = _reopened(table.store, NOW + half_hours * HOUR // 2 + 5 * HOUR)
-        assert history_debt(later, grace_ms=5 * HOUR).overdue == wanted
+        assert read_history_health(later, grace_ms=5 * HOUR).overdue == wanted
     assert len(seen) > 2 or most == "4"
-    assert history_debt(store).gaps == ((4, 4),)
+    assert read_history_health(store).gaps == ((4, 4),)
 
 
 def test_the_slowest_consumer_is_told_with_what_it_holds(tmp_path: Path) -> None:
@@ -47,7 +47,7 @@ def test_the_slowest_consumer_is_told_with_what_it_holds(tmp_path: Path) -> None
         table.write(rows([number]))
     for name, following in (("quick", 6), ("slow", 3)):
         consumers.write_consumer(table.store, name, following)
-    debt = history_debt(_reopened(table.store, NOW + 9 * HOUR))
+    debt = read_history_health(_reopened(table.store, NOW + 9 * HOUR))
     assert (debt.consumers, debt.consumer, debt.consumer_behind) == (2, "slow", 4)
     assert (debt.overdue, debt.held, debt.snapshots) == (2, 2, 6)
     assert debt.consumer_seen_ms is not None and debt.earliest_ms == NOW
@@ -55,12 +55,12 @@ def test_the_slowest_consumer_is_told_with_what_it_holds(tmp_path: Path) -> None
 
 def test_tags_manifests_and_nothing(tmp_path: Path) -> None:
     table = keyed(tmp_path, **GOING)
-    assert history_debt(table.store) == HistoryDebt()
+    assert read_history_health(table.store) == HistoryHealth()
     table.write(rows([1]))
     table.create_tag("kept")
     table.create_tag("short", time_retained="1 h")
-    debt = history_debt(_reopened(table.store, NOW + 3 * HOUR))
+    debt = read_history_health(_reopened(table.store, NOW + 3 * HOUR))
     assert (debt.tags, debt.overdue_tags) == (2, ("short",))
-    assert history_debt(_reopened(table.store, NOW + 3 * HOUR), grace_ms=4 * HOUR).overdue_tags == ()
+    assert read_history_health(_reopened(table.store, NOW + 3 * HOUR), grace_ms=4 * HOUR).overdue_tags == ()
     assert (debt.manifests, debt.small_manifests) == (1, 1) and debt.manifest_bytes > 0
     assert tags.list_names(table.store) == ["kept", "short"]

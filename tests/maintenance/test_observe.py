@@ -10,9 +10,9 @@ import pytest
 
 from lsm_core.maintenance.actions.compact.planning import Calibration, calibrate
 from lsm_core.maintenance.actions.compact.unit_choice import decide
-from lsm_core.maintenance.history_health import HistoryDebt
+from lsm_core.maintenance.history_health import HistoryHealth
 from lsm_core.maintenance.ledger import LedgerEntry
-from lsm_core.maintenance.score import Part, Signs, history_parts, score, score_parts
+from lsm_core.maintenance.score import Part, ScoreFigures, history_parts, score, score_parts
 from lsm_core.maintenance.table_ranking import need_of
 from lsm_core.metadata import manifests, snapshots
 from lsm_core.metadata.live_files import tree_files
@@ -131,12 +131,12 @@ def test_append_tables_have_no_runs_but_small_files(tmp_path: Path) -> None:
 
 
 def test_many_tiny_files_of_an_append_table_are_parts_of_its_score() -> None:
-    signs = Signs(0, 0, 1.0, 0.0, small_files=500, bytes=500 * 1_331, has_primary_key=False, files=500)
+    signs = ScoreFigures(0, 0, 1.0, 0.0, small_files=500, bytes=500 * 1_331, has_primary_key=False, files=500)
     parts = {part.name: part for part in score_parts(signs, TableOptions({"bucket": "-1"}))}
     assert parts["small-file backlog"].share == 0.5
     assert parts["small-file backlog"].text == "500 small files in one bucket (limit 1,000)"
     assert parts["average file size"].text == "500 files of 1.3 KiB on average (a tenth of target-file-size: 26 MiB)"
-    few = Signs(0, 0, 1.0, 0.0, small_files=50, bytes=50 * 1_331, has_primary_key=False, files=50)
+    few = ScoreFigures(0, 0, 1.0, 0.0, small_files=50, bytes=50 * 1_331, has_primary_key=False, files=50)
     assert "average file size" not in {part.name for part in score_parts(few, TableOptions({"bucket": "-1"}))}
 
 
@@ -148,7 +148,7 @@ def test_scores_rise_with_runs_and_stay_in_range() -> None:
     options = TableOptions({}, "db.t")
 
     def of(runs: int, space: float = 1.0, deletes: float = 0.0) -> float:
-        return score(Signs(runs, runs, space, deletes, 0, 1 << 30, has_primary_key=True), options)[0]
+        return score(ScoreFigures(runs, runs, space, deletes, 0, 1 << 30, has_primary_key=True), options)[0]
 
     scores = [of(runs) for runs in range(1, 12)]
     assert scores == sorted(scores) and scores[0] == 0.1 and scores[4] == 100.0 == scores[-1]
@@ -157,7 +157,7 @@ def test_scores_rise_with_runs_and_stay_in_range() -> None:
 
 def test_a_score_says_what_it_is_made_of_and_tiny_tables_cannot_look_ill(tmp_path: Path) -> None:
     options = TableOptions({}, "db.t")
-    signs = Signs(9, 9, 3.0, 0.1, 0, 1 << 30, has_primary_key=True, hidden=3, files=9, waiting_ms=10 * 24 * HOUR)
+    signs = ScoreFigures(9, 9, 3.0, 0.1, 0, 1 << 30, has_primary_key=True, hidden=3, files=9, waiting_ms=10 * 24 * HOUR)
     parts = {part.name: (part.points(1.0), part.weight) for part in score_parts(signs, options)}
     assert parts == {
         "read amplification": (100, 100), "space amplification": (100, 100), "deletes": (45, 90), "hidden rows": (50, 50),
@@ -189,7 +189,7 @@ def test_a_table_of_many_tiny_buckets_is_weighed_as_a_whole_and_its_history_coun
     assert need_of("a.b", tiny[:1]).score == 15.0
     need = need_of("a.b", tiny)
     assert (need.score, need.parts) == (100.0, (("read amplification", 100.0, 100),))
-    owed = history_parts(HistoryDebt(overdue=50, held=500, consumer="job", manifests=9), TableOptions({}, "db.t"))
+    owed = history_parts(HistoryHealth(overdue=50, held=500, consumer="job", manifests=9), TableOptions({}, "db.t"))
     need = need_of("a.b", tiny[:1], owed)
     assert need.score == 50.0
     assert need.parts == (("held snapshots", 50.0, 50), ("snapshot debt", 25.0, 50), ("read amplification", 15.0, 100))

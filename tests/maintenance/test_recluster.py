@@ -107,8 +107,8 @@ def test_a_commit_meanwhile_is_not_lost(tmp_path: Path, monkeypatch: pytest.Monk
 def test_rows_that_are_not_the_same_again_are_not_published(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     table = made(tmp_path)
     before, files = content(table), on_disk(table, without=("dredge/",))
-    real: Callable[..., Any] = recluster.sorted_batches
-    monkeypatch.setattr(recluster, "sorted_batches", lambda *given: (batch.slice(1) for batch in real(*given)))
+    real: Callable[..., Any] = recluster.sort_batches
+    monkeypatch.setattr(recluster, "sort_batches", lambda *given: (batch.slice(1) for batch in real(*given)))
     with pytest.raises(VerificationFailed, match="63 rows re-read, 64 merged rows before"):
         table.compact(order_by=["v"])
     assert content(table) == before and on_disk(table, without=("dredge/",)) == files

@@ -19,11 +19,11 @@ from lsm_core.maintenance import CheckLimits, newest_compaction
 from lsm_core.maintenance.checks.bucket_sample import read_sampled_rows
 from lsm_core.maintenance.checks.expected_rows import (
     ExpectedRows,
-    merged_by_rules,
-    replayed_changelog,
+    merge_by_rules,
+    replay_changelog,
     rows_before,
 )
-from lsm_core.maintenance.checks.outcome import Question
+from lsm_core.maintenance.checks.outcome import CheckInput
 from lsm_core.maintenance.checks.row_comparison import ArrowRows, RowComparison, compare_keys, compare_rows
 from lsm_core.metadata import snapshots
 from tests.maintenance.tables import catalog, keyed, rows
@@ -31,20 +31,20 @@ from tests.maintenance.test_any_engine import Life, compact
 from tests.maintenance.test_checks import KINDS, lived
 from tests.support.samples import one_in
 
-SOURCES: dict[str, Callable[[Question], ExpectedRows]] = {
-    "rules": merged_by_rules,
-    "changelog": replayed_changelog,
+SOURCES: dict[str, Callable[[CheckInput], ExpectedRows]] = {
+    "rules": merge_by_rules,
+    "changelog": replay_changelog,
     "before": rows_before,
 }
 
 
-def question(table: Table, snapshot_id: int | None = None, **limits: Any) -> Question:
+def question(table: Table, snapshot_id: int | None = None, **limits: Any) -> CheckInput:
     snapshot = snapshots.latest(table.store) if snapshot_id is None else snapshots.read(table.store, snapshot_id)
     assert snapshot is not None
-    return Question("rows", table.store, snapshot, CheckLimits(**limits))
+    return CheckInput("rows", table.store, snapshot, CheckLimits(**limits))
 
 
-def compared(asked: Question, source: str, read: pa.Table | None = None) -> RowComparison:
+def compared(asked: CheckInput, source: str, read: pa.Table | None = None) -> RowComparison:
     read = read_sampled_rows(asked)[0] if read is None else read
     return compare_rows(asked.store, SOURCES[source](asked), ArrowRows(asked.store, read))
 
@@ -178,7 +178,7 @@ def test_keys_of_partitions_and_values_that_numbers_stand_for_are_shown_as_peopl
     assert str(difference) == (
         "day=2024-05-01, at=2024-05-01 12:30:00.000000: amount is 9.00, expected 2.50; ratio is null, expected nan"
     )
-    lossy = compare_rows(table.store, merged_by_rules(asked), ArrowRows(table.store, wrong, nan_is_null={"ratio"}))
+    lossy = compare_rows(table.store, merge_by_rules(asked), ArrowRows(table.store, wrong, nan_is_null={"ratio"}))
     assert "ratio" not in str(lossy.differences[0])
 
 

@@ -293,13 +293,13 @@ def test_wide_rows_are_compared_within_a_bound_of_bytes(tmp_path: Path, monkeypa
 
     monkeypatch.setattr(sampling, "_MAX_BYTES", 40_000)
     kept: list[int] = []
-    keep = sampling.Catch.keep
+    keep = sampling.RowCollector.keep
 
-    def watched(catch: sampling.Catch, name: str, rows: pa.RecordBatch) -> None:
+    def watched(catch: sampling.RowCollector, name: str, rows: pa.RecordBatch) -> None:
         keep(catch, name, rows)
         kept.append(catch._bytes)
 
-    monkeypatch.setattr(sampling.Catch, "keep", watched)
+    monkeypatch.setattr(sampling.RowCollector, "keep", watched)
     table = keyed(tmp_path, num_sorted_run__compaction_trigger="20")
     for number in range(6):
         keys = list(range(number, number + 20))

@@ -12,9 +12,9 @@ import pyarrow as pa
 from lsm_core.errors import DredgeError
 from lsm_core.format.schema import KEY_PREFIX, SEQUENCE_NUMBER, VALUE_KIND, TableSchema
 from lsm_core.maintenance.reference import Row, key_order, merge_by_key
-from lsm_core.maintenance.reference.comparison import Answers
+from lsm_core.maintenance.reference.comparison import ResultComparison
 from lsm_core.maintenance.reference.values import plain_values
-from lsm_core.maintenance.reference.versions import in_merge_order
+from lsm_core.maintenance.reference.versions import sort_in_merge_order
 from lsm_core.merge import MergeCounters, RunInput, merge_function, merge_streams, merge_unsorted
 from lsm_core.types import to_arrow
 from tests.merge.random_tables import RandomTable, random_table
@@ -62,7 +62,7 @@ def random_history(seed: int, keys: int = 24) -> History:
                 sequence = rng.randint(0, 4) if overlap else 10 * age + rng.randint(0, 4)
                 versions.append(_row(rng, table, key, sequence, levels[age], age))
             # keys may repeat within an input, but then in merge order, as in spilled chunks
-            rows += in_merge_order(versions, table.descending)
+            rows += sort_in_merge_order(versions, table.descending)
         runs.append(tuple(rows))
     return History(table, tuple(runs), rng.random() < 0.4)
 
@@ -187,7 +187,7 @@ def _merge(inputs: list[RunInput], history: History, *, drop_delete: bool) -> li
 
 def differences(history: History, wanted: dict[Any, Row | None], found: pa.Table) -> dict[Any, str]:
     """Keys whose result is another than wanted."""
-    answers = Answers(history.schema, history.table.options)
+    answers = ResultComparison(history.schema, history.table.options)
     there = {key_order(row.key): row for row in to_rows(found, history.schema)}
     wrong = {}
     for key in wanted.keys() | there.keys():

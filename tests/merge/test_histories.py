@@ -116,14 +116,14 @@ def test_every_engine_merges_random_histories_as_the_reference_does() -> None:
 def test_a_hundred_thousand_histories() -> None:
     first = int(os.environ.get("DREDGE_HISTORY_SEED") or time.time_ns() // 1_000_000)
     histories = 0
-    for seed in _counted(first):
+    for seed in _to_multiset(first):
         histories += check(seed)
         if histories >= SOAK_HISTORIES:
             break
     print(f"{histories} histories from seed {first}")
 
 
-def _counted(first: int) -> Iterator[int]:
+def _to_multiset(first: int) -> Iterator[int]:
     while True:
         yield first
         first += 1

@@ -15,7 +15,7 @@ from datasketches import hll_sketch, tgt_hll_type
 
 from lsm_core.errors import DredgeError
 from lsm_core.maintenance.reference import Row, key_order, merge_rows
-from lsm_core.maintenance.reference.comparison import Answers
+from lsm_core.maintenance.reference.comparison import ResultComparison
 from lsm_core.merge.order_free import order_free
 from lsm_core.options import PaimonVersion
 from tests.merge.random_histories import (
@@ -161,7 +161,7 @@ def _groupings(count: int) -> Iterator[list[int]]:
             yield sizes
 
 
-def _same(whole: Row | None, parts: Row | None, answers: Answers | None) -> bool:
+def _same(whole: Row | None, parts: Row | None, answers: ResultComparison | None) -> bool:
     """``answers`` None: to the last byte."""
     if whole is None or parts is None:
         return whole is parts
@@ -170,7 +170,7 @@ def _same(whole: Row | None, parts: Row | None, answers: Answers | None) -> bool
     return answers.same(whole._replace(sequence=0), parts._replace(sequence=0))
 
 
-def contradiction(table: RandomTable, rng: random.Random, answers: Answers | None) -> str | None:
+def contradiction(table: RandomTable, rng: random.Random, answers: ResultComparison | None) -> str | None:
     """A history whose answer hangs on what is merged first, if this one is of that kind."""
     runs = _runs(rng, table)
     try:
@@ -193,7 +193,7 @@ def test_a_verdict_is_never_contradicted_and_every_reason_has_a_case(case: Case)
     table = case.table()
     verdict = order_free(table.schema, table.options, has_retracts=case.retracts)
     sketches = case.options.get("fields.a.aggregate-function") == "hll_sketch"
-    answers = None if sketches else Answers(table.schema, table.options)
+    answers = None if sketches else ResultComparison(table.schema, table.options)
     rng = random.Random(int(os.environ.get("DREDGE_HISTORY_SEED", "1")))
     tries = FREE_TRIES if verdict.ok else SENSITIVE_TRIES
     found = next((text for _ in range(tries) if (text := contradiction(table, rng, answers))), None)

@@ -14,7 +14,7 @@ from lsm_core import Catalog, Schema
 from lsm_core.errors import UnsupportedFeature
 from lsm_core.format.snapshot import Snapshot
 from lsm_core.maintenance.actions.compact.planning import plan_compaction
-from lsm_core.maintenance.snapshot_exchange import cover_of
+from lsm_core.maintenance.snapshot_exchange import build_cover
 from lsm_core.metadata import TableStore, paimon_version
 from lsm_core.metadata.support import Purpose, require_compactable, require_readable, require_writable, unsupported
 from lsm_core.options import PaimonVersion
@@ -103,7 +103,7 @@ def test_no_table_is_compacted_whose_version_is_in_doubt_and_whose_answers_depen
 def test_a_snapshot_made_from_one_of_2_0_is_followed_as_2_0(tmp_path: Path) -> None:
     store = written_by(make_store(tmp_path), [JAVA_2_0])
     of_java = Snapshot.from_json(Path(store.snapshot_path(1)).read_bytes(), "snapshot-1")
-    assert cover_of(store, of_java, 2, "trash", "hash").writer_version == "dredge-2.0"
+    assert build_cover(store, of_java, 2, "trash", "hash").writer_version == "dredge-2.0"
     assert paimon_version.carried_writer(replace(of_java, uuid=None)) is None
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import dagster as dg
 
 from lsm_core.clock import FileClock, utc_text
-from lsm_core.maintenance.table_ranking import TableNeed, need_of, ranked
+from lsm_core.maintenance.table_ranking import TableNeed, need_of, rank_tables
 from orchestration.warehouse_health import TableLine, ranking_metadata, ranking_table
 from platform_core import names
 from platform_core.metadata import plain_cell
@@ -39,7 +39,7 @@ def test_the_worst_bucket_speaks_for_its_table_and_due_bytes_break_ties() -> Non
         TableNeed("a"),
         need,
     ]
-    assert [item.table for item in ranked(order)] == ["b", "a.b", "z", "a", "c"]
+    assert [item.table for item in rank_tables(order)] == ["b", "a.b", "z", "a", "c"]
 
 
 def test_hostile_names_make_neither_links_nor_markup() -> None:

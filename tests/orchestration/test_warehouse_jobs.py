@@ -13,7 +13,7 @@ import pytest
 
 from lsm_core.maintenance import apply_plan, read_ledger, waiting_plans
 from lsm_core.maintenance.checks.metadata_validity import BrokenInvariant
-from lsm_core.maintenance.history_health import history_debt
+from lsm_core.maintenance.history_health import read_history_health
 from lsm_core.maintenance.score import history_parts
 from lsm_core.metadata import snapshots
 from orchestration.ops import adopt_op
@@ -123,11 +123,11 @@ def test_orphan_files_are_planned_and_wait(house: House, tmp_path: Path) -> None
     assert (waiting.plan.action, len(waiting.plan.items)) == ("orphans", 1)
     assert waiting.plan.hash in output(done)["plans"]
     assert stray.exists()
-    debt = history_debt(store)
+    debt = read_history_health(store)
     assert (debt.orphans, debt.orphan_bytes) == (1, 10)
     assert history_parts(debt, store.options)[-1].text == "orphan files that wait for approval to go: 1, 10 bytes"
     apply_plan(store, waiting.plan)
-    assert history_debt(store).orphans == 0, "it waits in the trash now"
+    assert read_history_health(store).orphans == 0, "it waits in the trash now"
 
 
 def test_the_audit_finds_what_was_changed_behind_everybodys_back_and_goes_round(house: House) -> None:

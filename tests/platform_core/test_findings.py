@@ -11,7 +11,7 @@ from checks.layout_checks import condition_result
 from lsm_core.clock import FixedClock
 from lsm_core.maintenance import CheckLimits
 from lsm_core.maintenance.checks.layout_condition import Condition, judge_file_size, judge_small_files
-from lsm_core.maintenance.history_health import HistoryDebt
+from lsm_core.maintenance.history_health import HistoryHealth
 from lsm_core.options import TableOptions
 from platform_core.health import PartitionHealth, TableHealth, table_health
 from platform_core.policies import Now, TableFacts
@@ -154,8 +154,8 @@ def test_a_pause_is_told_when_it_says_since_when() -> None:
 
 
 def test_a_history_that_does_not_shrink_says_what_holds_it() -> None:
-    assert find_history("a.b", HistoryDebt(snapshots=50_000, tags=100, small_manifests=499), POLICY, NOW) == []
-    debt = HistoryDebt(
+    assert find_history("a.b", HistoryHealth(snapshots=50_000, tags=100, small_manifests=499), POLICY, NOW) == []
+    debt = HistoryHealth(
         snapshots=70, earliest_ms=NOW - 3 * DAY_MS, overdue=40, held=20, gaps=((4, 6), (9, 9)), tags=101,
         overdue_tags=("old",), consumers=2, consumer="job-7", consumer_behind=60, consumer_seen_ms=NOW - 9 * DAY_MS,
         manifests=700, small_manifests=500,

@@ -10,7 +10,7 @@ import pytest
 from lsm_core import Catalog, Schema, Table
 from lsm_core.clock import FileClock
 from lsm_core.errors import InvalidOption
-from lsm_core.maintenance.actions.compact.sort_order import sorted_times
+from lsm_core.maintenance.actions.compact.sort_order import read_sort_times
 from lsm_core.options import TableOptions
 from platform_core import names
 from platform_core.health import PartitionHealth, TableHealth
@@ -65,12 +65,12 @@ def test_the_ledger_says_what_was_sorted(tmp_path: Path) -> None:
     clock.set(100 * DAY_MS)
     table = heap(tmp_path / "wh", clock, **{"clustering.columns": "b"})
     table.write(pa.table({"dt": ["c"], "a": [1], "b": [1]}, FIELDS))
-    assert sorted_times(table.store) == {}
+    assert read_sort_times(table.store) == {}
     table.compact(full=True, partitions=[{"dt": "c"}])
     report = table.compact(strategy="auto", partitions=[{"dt": "a"}])
     assert report.sorted_by == "in the order of b" and "sorted in the order of b" in report.lines("shop.events")
-    assert sorted_times(table.store).keys() == {"dt=a"}
-    assert sorted_times(table.store)["dt=a"] >= 100 * DAY_MS
+    assert read_sort_times(table.store).keys() == {"dt=a"}
+    assert read_sort_times(table.store)["dt=a"] >= 100 * DAY_MS
 
 
 def facts(**options: str) -> TableFacts:

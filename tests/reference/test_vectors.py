@@ -11,7 +11,7 @@ from lsm_core.errors import DredgeError
 from lsm_core.format.schema import DataField, TableSchema
 from lsm_core.maintenance.reference import Row
 from lsm_core.maintenance.reference.aggregation import AggregationMerge
-from lsm_core.maintenance.reference.comparison import Answers
+from lsm_core.maintenance.reference.comparison import ResultComparison
 from lsm_core.maintenance.reference.functions import function_of
 from lsm_core.maintenance.reference.partial_update import PartialUpdateMerge
 from lsm_core.maintenance.reference.values import plain_values
@@ -123,5 +123,5 @@ def _check(case: Case, kind: DataType, found: Any, wanted: Any) -> None:
     if case.get("unordered") and isinstance(wanted, list):
         found, wanted = (sorted(value, key=repr) for value in (found, wanted))
     schema = TableSchema(0, (DataField(0, "f", kind),), 0, primary_keys=())
-    answers = Answers(schema, options)
+    answers = ResultComparison(schema, options)
     assert answers.same(Row((), (), 0, 0, (wanted,)), Row((), (), 0, 0, (found,)))

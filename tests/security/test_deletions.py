@@ -140,7 +140,7 @@ def test_what_a_table_has_may_be_named_and_nothing_else(scene: Scene) -> None:
         f"snapshot/.snapshot-7.{UUID}.tmp",
         f"branch/branch-dev/snapshot/.snapshot-7.{UUID}.tmp",
     ]
-    assert own.strangers(allowed) == {}
+    assert own.find_foreign_paths(allowed) == {}
     refused = ["", ".", "..", "bucket-0", "bucket-0/_SUCCESS", "bucket-0/.x.parquet", "dt=1/bucket-0/data-0.parquet"]
     refused += ["bucket-0/../schema/schema-0", "bucket-0//data-0.parquet", "schema/schema-0", "tag/tag-x", "a/b"]
     refused += ["dredge/plans/0.json", "dredge/trash/x.json", f"manifest/deep/manifest-{UUID}-0", "consumer/consumer-a"]
@@ -150,7 +150,7 @@ def test_what_a_table_has_may_be_named_and_nothing_else(scene: Scene) -> None:
         "s3://bucket/data-0.parquet",
         "branch/branch-dev/schema/schema-0",
     ]
-    assert set(own.strangers(refused)) == set(refused)
+    assert set(own.find_foreign_paths(refused)) == set(refused)
 
 
 DELETING = [action.name for action in all_actions() if DeleteItem in action.item_types()]
@@ -162,7 +162,7 @@ def test_a_forged_plan_of_any_action_deletes_nothing_that_it_could_not_have_plan
     unplanned = f"bucket-0/data-{UUID}-9.parquet"  # of a commit that goes on now
     (scene.root / unplanned).write_text("young")
     before = scene.state()
-    begun = MaintenancePlan.begun(action, scene.table.store, 4, {"snapshot_id": 2, "tag": "t", "branch": "b"})
+    begun = MaintenancePlan.begin(action, scene.table.store, 4, {"snapshot_id": 2, "tag": "t", "branch": "b"})
     targets = scene.targets() if action == "trash" else [*scene.targets(), unplanned]
     for target in targets:
         item = DeleteItem(target, "data", 1, "nothing names it", "expire-1-1-forged" if action == "trash" else "")

@@ -13,7 +13,7 @@ import pytest
 from lsm_core import Schema
 from lsm_core.errors import InvalidData
 from lsm_core.maintenance.checks.bucket_sample import question_at
-from lsm_core.maintenance.checks.expected_rows import merged_by_rules
+from lsm_core.maintenance.checks.expected_rows import merge_by_rules
 from lsm_core.maintenance.checks.row_comparison import compare_keys, compare_rows
 from lsm_core.spark.spark_verify import SparkRows
 from tests.maintenance.tables import catalog
@@ -40,11 +40,11 @@ def test_a_frame_of_spark_is_compared_as_one_of_pandas_is(tmp_path: Path, spark:
         table.write(pa.Table.from_pylist([{**row, "id": number} for number in range(5)], schema=COLUMNS))
     question = question_at(table.store, rows=100, keys=100)
     frame = spark.createDataFrame(table.to_arrow())
-    found = compare_rows(table.store, merged_by_rules(question), SparkRows(table.store, frame))
+    found = compare_rows(table.store, merge_by_rules(question), SparkRows(table.store, frame))
     assert (found.differing, found.compared, list(found.differences)) == (0, 5, [])
     amount = "IF(id = 3, CAST(9 AS DECIMAL(10, 2)), amount) AS amount"
     wrong = frame.where("id <> 4").selectExpr("day", "id", amount, "at", "tags", "counts")
-    found = compare_rows(table.store, merged_by_rules(question), SparkRows(table.store, wrong))
+    found = compare_rows(table.store, merge_by_rules(question), SparkRows(table.store, wrong))
     assert [str(one) for one in found.differences] == [
         "day=2024-05-01, id=3: amount is 9.00, expected 1.00",
         "day=2024-05-01, id=4: the row is missing",

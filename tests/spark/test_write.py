@@ -247,7 +247,7 @@ def test_rows_of_one_small_partition_are_written_without_a_shuffle(traced: Trace
         "of Python": spark.read.format("dredge").options(warehouse=str(tmp_path), table="db.t").load(),
         "below a query": spark.range(0, 9, 1, 1).where("id > (select max(id) from range(3))"),
     }
-    assert {name: spark_write._is_one_task(_counted(frame), 1) for name, frame in frames.items()} == dict.fromkeys(
+    assert {name: spark_write._is_one_task(_to_multiset(frame), 1) for name, frame in frames.items()} == dict.fromkeys(
         frames, False
     )
 
@@ -271,22 +271,22 @@ def test_small_files_are_read_by_the_one_task_that_writes_their_rows(
     assert len(data_files(tmp_path)) == 3
     assert spark.conf.get(setting, None) is None
 
-    assert spark_write._is_one_task(_counted(frame.select("k")), 1)
+    assert spark_write._is_one_task(_to_multiset(frame.select("k")), 1)
     monkeypatch.setattr(spark_write, "_JOINED_BYTES", 0)
-    assert not spark_write._is_one_task(_counted(frame.select("s")), 1)
+    assert not spark_write._is_one_task(_to_multiset(frame.select("s")), 1)
     monkeypatch.undo()
     assert not spark_write._is_one_task(
-        _counted(frame.mapInArrow(lambda batches: batches, frame.schema)), 1
+        _to_multiset(frame.mapInArrow(lambda batches: batches, frame.schema)), 1
     )  # Python may take its time
     spark.conf.set(setting, "2")
     try:
-        assert not spark_write._is_one_task(_counted(frame), 1)
+        assert not spark_write._is_one_task(_to_multiset(frame), 1)
         assert spark.conf.get(setting) == "2"
     finally:
         spark.conf.unset(setting)
 
 
-def _counted(frame: Any) -> Any:
+def _to_multiset(frame: Any) -> Any:
     return frame.mapInArrow(lambda batches: (pa.record_batch({"n": [batch.num_rows]}) for batch in batches), "n BIGINT")
 
 

@@ -219,7 +219,7 @@ def _read_status(store: TableStore, trash: int) -> dict[str, Any]:
     from lsm_core.maintenance import health as health_of
     from lsm_core.maintenance.score import history_parts_of
     from lsm_core.maintenance.table_ranking import need_of
-    from lsm_core.maintenance.writers_compact import upkeep_text, writers_compact
+    from lsm_core.maintenance.writers_compact import describe_upkeep, writers_compact
     from lsm_core.metadata import changelogs, manifests, paimon_version, snapshots, unsupported
     from lsm_core.metadata.history_check import history_warnings
     from lsm_core.metadata.store import BucketMode
@@ -274,7 +274,7 @@ def _read_status(store: TableStore, trash: int) -> dict[str, Any]:
         "last_compaction": need.last_compaction_ms,
         "due_bytes": need.due_bytes,
         "full_bytes": need.full_bytes,
-        "upkeep": None if snapshot is None else upkeep_text(store, by_writers=by_writers),
+        "upkeep": None if snapshot is None else describe_upkeep(store, by_writers=by_writers),
         "changelogs": len(changelogs.list_changelogs(store)),
         "trash": trash,
         "delete_mode": store.options.delete_mode,
@@ -348,7 +348,7 @@ def health(
 ) -> None:
     """Show the health of every bucket and the parts of its score, from metadata only."""
     from lsm_core.maintenance import health as health_of
-    from lsm_core.maintenance.writers_compact import upkeep_text, writers_compact
+    from lsm_core.maintenance.writers_compact import describe_upkeep, writers_compact
     from lsm_core.metadata import snapshots
 
     opened = open_table(warehouse, table, clock)
@@ -363,7 +363,7 @@ def health(
     print_table(f"{opened.name}: health", list(shape), zip(*shape.values(), strict=True))
     newest = snapshots.latest(opened.store)
     by_writers = newest is not None and writers_compact(opened.store, newest)
-    say(f"upkeep: {upkeep_text(opened.store, by_writers=by_writers)}")
+    say(f"upkeep: {describe_upkeep(opened.store, by_writers=by_writers)}")
     print_table(
         "what reads and compactions pay (costs: bytes read)", list(reading), zip(*reading.values(), strict=True)
     )

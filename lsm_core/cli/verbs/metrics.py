@@ -39,7 +39,7 @@ def metrics(
 
     A table that cannot be read has dredge_table_readable 0.
     """
-    from lsm_core.maintenance.metrics import Sample, exposition, table_samples
+    from lsm_core.maintenance.metrics import Sample, format_metrics, table_samples
     from lsm_core.options import duration
 
     catalog = open_catalog(warehouse, clock)
@@ -59,7 +59,7 @@ def metrics(
     if as_json:
         print_json([asdict(sample) for sample in samples])
         return
-    text = exposition(samples)
+    text = format_metrics(samples)
     if output is None:
         typer.echo(visible_lines(text), nl=False)
     else:

@@ -9,9 +9,9 @@ from typing import Final
 import pyarrow as pa
 
 from lsm_core.compact.clustering.ranges import plan_layout, range_count
-from lsm_core.compact.clustering.sorting import Spread, batch_rows, sorted_batches
+from lsm_core.compact.clustering.sorting import RangeDistributor, batch_rows, sort_batches
 from lsm_core.compact.pipeline import ahead
-from lsm_core.compact.rewrite import Rewritten
+from lsm_core.compact.rewrite import RewriteResult
 from lsm_core.compact.row_digests import Content, content_of
 from lsm_core.compact.task import SortTask
 from lsm_core.compact.task_vectors import TaskVectors
@@ -28,7 +28,7 @@ _MOST_RANGE_BYTES: Final = 1 << 30
 """Largest bytes of a range: its texts become one Arrow array, which holds 2 GiB."""
 
 
-def sort_files(store: TableStore, task: SortTask, names: Sequence[str], *, pipelined: bool = False) -> Rewritten:
+def sort_files(store: TableStore, task: SortTask, names: Sequence[str], *, pipelined: bool = False) -> RewriteResult:
     """Rewrite files as rolling files along the task's curve; on failure no output file is left.
 
     Args:
@@ -49,7 +49,7 @@ def sort_files(store: TableStore, task: SortTask, names: Sequence[str], *, pipel
     read = _ReadContent()
     source = _sort_rows(store, task, files, read, pipelined)
     after = write_sorted(store, task, first_sequence(files), ahead(source) if pipelined else source)
-    return Rewritten(files, after, read.content, {})
+    return RewriteResult(files, after, read.content, {})
 
 
 def first_sequence(files: Sequence[DataFileMeta]) -> int:
@@ -87,7 +87,7 @@ def range_bytes(store: TableStore) -> int:
     return min(store.options.merge_budget // PARTS, _MOST_RANGE_BYTES)
 
 
-def ranges_wanted(store: TableStore, task: SortTask, files: Sequence[DataFileMeta]) -> tuple[int, float]:
+def estimate_ranges(store: TableStore, task: SortTask, files: Sequence[DataFileMeta]) -> tuple[int, float]:
     """Return the number of ranges in which ``files`` are sorted, and the estimated bytes of a decoded row.
 
     The estimate leaves room; a range that is still larger than the budget is sorted in runs and merged.
@@ -107,16 +107,16 @@ def _sort_rows(
 ) -> Generator[pa.RecordBatch, None, None]:
     """Yield all rows of ``files`` in order; the first batch comes after all rows were read."""
     budget, schema = range_bytes(store), append_arrow_schema(store.schema)
-    ranges, row_bytes = ranges_wanted(store, task, files)
+    ranges, row_bytes = estimate_ranges(store, task, files)
     layout = plan_layout(store, task, files, ranges)
     with SpillSpace.of(store.options) as space:
-        spread = Spread(layout.curve, layout.cuts, schema, budget, space)
+        spread = RangeDistributor(layout.curve, layout.cuts, schema, budget, space)
         source = _read_rows(store, task, files, batch_rows(row_bytes, budget), read)
         with closing(ahead(source) if pipelined else source) as batches:  # type: ignore[type-var]
             for batch in batches:
                 spread.add(batch)
         for place in range(layout.cuts.ranges):
-            yield from sorted_batches(spread.take(place), layout.curve, schema, budget, space)
+            yield from sort_batches(spread.take(place), layout.curve, schema, budget, space)
 
 
 def _read_rows(

@@ -53,7 +53,7 @@ class RangeRows:
             yield self.kept.pop(0)
 
 
-class Spread:
+class RangeDistributor:
     """Distributor of batches over the ranges of ``cuts``.
 
     It holds at most ``limit`` bytes of decoded rows in memory.
@@ -109,7 +109,7 @@ _FAN_IN: Final = 32
 """Number of sorted runs merged at once; of more, the first ones are merged into one before."""
 
 
-def sorted_batches(rows: RangeRows, curve: Curve, schema: pa.Schema, budget: int, space: SpillSpace) -> Batches:
+def sort_batches(rows: RangeRows, curve: Curve, schema: pa.Schema, budget: int, space: SpillSpace) -> Batches:
     """Yield the rows of one range along ``curve``; rows of equal keys keep their order.
 
     Args:

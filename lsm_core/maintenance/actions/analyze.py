@@ -282,7 +282,7 @@ def plan_analysis(store: TableStore, columns: Sequence[str] | None = None) -> Ma
         chosen = [_column(store, name) for name in dict.fromkeys(columns)]
     names = tuple(field.name for field in chosen)
     column_text = None if columns is None else ",".join(names)
-    plan = MaintenancePlan.begun("analyze", store, None if latest is None else latest.id, {"columns": column_text})
+    plan = MaintenancePlan.begin("analyze", store, None if latest is None else latest.id, {"columns": column_text})
     left = [field.name for field in store.schema.fields if columns is None and field.name not in names]
     declined = tuple(Declined(f"column {name}", "nested", f"{name} is of {_NESTED}") for name in left)
     if latest is None:

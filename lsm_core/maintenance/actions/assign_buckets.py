@@ -39,7 +39,7 @@ from lsm_core.maintenance.action import (
     Runner,
 )
 from lsm_core.maintenance.actions.compact.unit_choice import bucket_task
-from lsm_core.maintenance.actions.undo.replaced_files import undone_by
+from lsm_core.maintenance.actions.undo.replaced_files import find_undone_compaction
 from lsm_core.maintenance.verify import ReferenceJudge
 from lsm_core.metadata import manifests, snapshots
 from lsm_core.metadata.live_files import bucket_groups
@@ -121,7 +121,7 @@ def plan_assignment(
     matches = None if partitions is None else partition_matcher(store, partitions)
     snapshot = snapshots.latest(store)
     arguments = {"partitions": None if partitions is None else str(list(partitions))}
-    plan = MaintenancePlan.begun("assign_buckets", store, None if snapshot is None else snapshot.id, arguments, now_ms)
+    plan = MaintenancePlan.begin("assign_buckets", store, None if snapshot is None else snapshot.id, arguments, now_ms)
     if snapshot is None:
         return replace(plan, declined=(Declined("table", "empty", "the table has no snapshot"),))
     entries = manifests.live_entries(store, snapshot)
@@ -138,7 +138,7 @@ def plan_assignment(
         rows_in=sum(item.rows_in for item in items),
         files_in=sum(len(item.inputs) for item in items),
         tasks=len(items),
-        seconds=seconds_of(items),
+        seconds=estimate_seconds(items),
     )
     return replace(plan, items=tuple(items), declined=tuple(declined), estimate=estimate)
 
@@ -168,7 +168,7 @@ def waiting_items(store: TableStore, entries: pa.Table) -> list[AssignItem]:
     return items
 
 
-def seconds_of(items: Sequence[AssignItem]) -> float:
+def estimate_seconds(items: Sequence[AssignItem]) -> float:
     """Return the forecast time of items on one core in seconds.
 
     Args:
@@ -317,7 +317,7 @@ def _assign_in_process(store: TableStore, tasks: Sequence[BucketTask]) -> Iterat
         compactor = Compactor(target, bucket_task, ReferenceJudge(), automatic=True) if hidden else None
         with StoredRows(target, beside=True, compactor=compactor) as writer:
             for file in task.files:
-                for rows in replayed_rows(store, task.partition, file):
+                for rows in replay_rows(store, task.partition, file):
                     writer.write(pa.Table.from_batches([rows.drop_columns([VALUE_KIND])]), rows.column(VALUE_KIND))
             messages = writer.prepare_commit(wait_compaction=True)
         yield from [BucketResult(message, BucketReport()) for message in messages]
@@ -337,7 +337,7 @@ def _as_compaction(store: TableStore, message: CommitMessage) -> CommitMessage:
     return replace(message, new_files=(), compact_before=before, compact_after=tuple(after))
 
 
-def replayed_rows(store: TableStore, partition: bytes, file: DataFileMeta) -> Iterator[pa.RecordBatch]:
+def replay_rows(store: TableStore, partition: bytes, file: DataFileMeta) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a postponed file in order: the table's columns, and their kinds as `_VALUE_KIND`.
 
     Args:
@@ -375,20 +375,20 @@ def newest_compaction(store: TableStore) -> int | None:
     ids = snapshots.list_ids(store)
     undone: set[int | None] = set()
     for snapshot in list(snapshots.iterate(store, ids[-_NEWEST:]))[::-1]:
-        undone_compaction = undone_by(store, snapshot)
+        undone_compaction = find_undone_compaction(store, snapshot)
         if undone_compaction is not None:
             undone.add(undone_compaction.snapshot_id)
         elif (
             snapshot.commit_kind is CommitKind.COMPACT
             and snapshot.id not in undone
             and snapshot.id - 1 in ids
-            and not rows_given_buckets(store, snapshot.id)
+            and not count_assigned_rows(store, snapshot.id)
         ):
             return snapshot.id
     return None
 
 
-def rows_given_buckets(store: TableStore, snapshot_id: int) -> int:
+def count_assigned_rows(store: TableStore, snapshot_id: int) -> int:
     """Return the number of postponed rows that a snapshot assigned to buckets; readers then see more rows than before.
 
     Args:

@@ -103,7 +103,7 @@ def plan_manifest_compaction(store: TableStore, now_ms: int | None = None) -> Ma
     """
     require_writable(store)
     snapshot = snapshots.latest(store)
-    plan = MaintenancePlan.begun("manifests", store, None if snapshot is None else snapshot.id, {}, now_ms)
+    plan = MaintenancePlan.begin("manifests", store, None if snapshot is None else snapshot.id, {}, now_ms)
     if snapshot is None:
         return replace(plan, declined=(Declined("table", "empty", "the table has no snapshot"),))
     metas = manifests.data_manifests(store, snapshot)

@@ -10,8 +10,8 @@ from lsm_core.errors import InvalidOption, PlanStale, SnapshotNotFound
 from lsm_core.format.snapshot import Snapshot
 from lsm_core.maintenance.action import ActionWork, Applied, ApplyOutcome, MaintenancePlan, PlanEstimate, PlanItem
 from lsm_core.maintenance.actions.delete_tag import files_of_tag, files_of_tags, record_fields, record_of
-from lsm_core.maintenance.actions.sweep_trash import at_once_if_direct
-from lsm_core.maintenance.deletions import DeletionReport, split_used, when_freed
+from lsm_core.maintenance.actions.sweep_trash import sweep_if_direct
+from lsm_core.maintenance.deletions import DeletionReport, describe_freed_space, split_used
 from lsm_core.maintenance.trash import DeleteItem
 from lsm_core.metadata import snapshots, tags
 from lsm_core.metadata.store import TableStore
@@ -110,7 +110,7 @@ def plan_tag_creation(
     _require_only_automatic(store, tag, snapshot)
     tags.require_retention(retained, store.name)
     arguments = {"tag": tag, "snapshot_id": snapshot_id, "time_retained": retained, "replace": bool(replace)}
-    plan = MaintenancePlan.begun("create_tag", store, snapshots.latest_id(store), arguments, now_ms)
+    plan = MaintenancePlan.begin("create_tag", store, snapshots.latest_id(store), arguments, now_ms)
     item = TagItem(tag, snapshot.id, snapshot.time_millis, retained, None if before is None else before.snapshot.id)
     if before is None:
         return _with_items(plan, item, [])
@@ -187,7 +187,7 @@ def apply_tag_creation(store: TableStore, plan: MaintenancePlan) -> ApplyOutcome
         record = record_of(store, plan, deletions, files_of_tag(store, item.name))
         report = replace(report, held=tuple(held), **record_fields(record))
     tags.replace(store, item.name, tag)
-    report, swept = at_once_if_direct(store, report)
+    report, swept = sweep_if_direct(store, report)
     return ApplyOutcome(report, [*lines, *swept])
 
 
@@ -231,5 +231,5 @@ WORK: Final = ActionWork(
     (TagItem, DeleteItem),
     fits=tag_creation_fits,
     trace=trace_of_creation,
-    remarks=lambda plan: when_freed(plan) if plan.items_of(DeleteItem) else [],
+    remarks=lambda plan: describe_freed_space(plan) if plan.items_of(DeleteItem) else [],
 )

@@ -19,14 +19,14 @@ from lsm_core.maintenance.action import (
     PlanItem,
     size_text,
 )
-from lsm_core.maintenance.actions.sweep_trash import swept_at_once
+from lsm_core.maintenance.actions.sweep_trash import sweep_at_once
 from lsm_core.maintenance.deletions import TrashReport, data_items, deletable_path, metadata_item, split_used
 from lsm_core.maintenance.trash import (
     DELETED_BRANCH,
     DeleteItem,
     TrashRecord,
-    claimed_for,
     forget,
+    read_claim,
     read_trash,
     write_record,
 )
@@ -110,7 +110,7 @@ def plan_branch_deletion(store: TableStore, branch: str) -> MaintenancePlan:
     if branch == store.branch:
         raise InvalidOption("branch", branch, "another branch than the one that is open", store.name)
     branches.require_branch(store, branch)
-    plan = MaintenancePlan.begun("delete_branch", store, snapshots.latest_id(store), {"branch": branch})
+    plan = MaintenancePlan.begin("delete_branch", store, snapshots.latest_id(store), {"branch": branch})
     begun = _find_interrupted(store, branch)
     if begun is not None:
         item = BranchItem(branch, 0, 0, 0, len(begun.metadata), begun.trash_id)
@@ -120,7 +120,9 @@ def plan_branch_deletion(store: TableStore, branch: str) -> MaintenancePlan:
     ids, paths = snapshots.list_ids(view), branches.metadata_paths(store, branch)
     tagged = sum("/tag/tag-" in path and path.count("/") == 3 for path in paths)
     item = BranchItem(branch, len(ids), max(ids, default=0), tagged, len(paths))
-    candidates = {file.path: file for file in needed_files(view, branch_lineages(view), f"belonged to branch {branch}")}
+    candidates = {
+        file.path: file for file in list_needed_files(view, branch_lineages(view), f"belonged to branch {branch}")
+    }
     free, held = split_used(store, list(candidates.values()), without_branch=branch)
     return replace(
         plan,
@@ -140,12 +142,12 @@ def _find_interrupted(store: TableStore, branch: str) -> TrashRecord | None:
         for path in (branches.metadata_paths(store, branch) if records else ())
     }
     for record in reversed(records):
-        if left.items() < dict(record.metadata).items() and claimed_for(store, record.trash_id) is None:
+        if left.items() < dict(record.metadata).items() and read_claim(store, record.trash_id) is None:
             return record
     return None
 
 
-def needed_files(view: TableStore, lineages: Sequence[Lineage], why: str) -> Iterator[DeleteItem]:
+def list_needed_files(view: TableStore, lineages: Sequence[Lineage], why: str) -> Iterator[DeleteItem]:
     """Yield all files that lineages of one branch reference, except those outside the table's folder.
 
     Args:
@@ -219,7 +221,7 @@ def apply_branch_deletion(store: TableStore, plan: MaintenancePlan) -> ApplyOutc
     )
     swept: list[dict[str, Any]] = []
     if store.options.delete_mode == "direct":
-        deletion_fields, swept = swept_at_once(store)
+        deletion_fields, swept = sweep_at_once(store)
         report = replace(report, **deletion_fields)
     return ApplyOutcome(report, [{"event": "deleted branch", "branch": item.branch}, *swept])
 
@@ -257,7 +259,7 @@ def _delete_metadata(store: TableStore, record: TrashRecord) -> None:
     """
     for path in sorted(record.metadata, key=_age):
         if "/schema/schema-" in path and set(branches.metadata_paths(store, record.branch)) - set(record.metadata):
-            put_back(store, record)
+            write_branch_metadata(store, record)
             forget(store, record.trash_id)
             raise PlanStale(
                 f"branch {record.branch} was written to while it was deleted; it is there as before", store.name
@@ -286,7 +288,7 @@ def _own_path(store: TableStore, record: TrashRecord, path: str) -> str:
     return deletable_path(store, path)
 
 
-def put_back(store: TableStore, record: TrashRecord) -> None:
+def write_branch_metadata(store: TableStore, record: TrashRecord) -> None:
     """Write the missing files of the branch, schemas first, then the newest snapshot; until then it is empty.
 
     Args:

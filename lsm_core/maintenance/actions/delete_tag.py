@@ -21,19 +21,19 @@ from lsm_core.maintenance.action import (
     PlanEstimate,
     PlanItem,
 )
-from lsm_core.maintenance.actions.sweep_trash import at_once_if_direct
+from lsm_core.maintenance.actions.sweep_trash import sweep_if_direct
 from lsm_core.maintenance.deletions import (
     DeletionReport,
     data_items,
+    describe_freed_space,
     files_left_text,
     grace_ms,
     metadata_items,
     split_used,
     under_lock,
-    when_freed,
 )
-from lsm_core.maintenance.trash import DeleteItem, TrashRecord, held_line, read_trash, write_record
-from lsm_core.maintenance.used_files import added, as_it_is
+from lsm_core.maintenance.trash import DeleteItem, TrashRecord, ledger_line_of_held, read_trash, write_record
+from lsm_core.maintenance.used_files import added, drop_missing_changelog
 from lsm_core.metadata import manifests, snapshots, tags
 from lsm_core.metadata.store import TableStore
 
@@ -109,7 +109,7 @@ def plan_tag_deletion(store: TableStore, tag: str, now_ms: int | None = None) ->
         CorruptFile: a snapshot, changelog, tag or branch cannot be read.
     """
     tags.read_tag(store, tag)
-    plan = MaintenancePlan.begun("delete_tag", store, snapshots.latest_id(store), {"tag": tag}, now_ms)
+    plan = MaintenancePlan.begin("delete_tag", store, snapshots.latest_id(store), {"tag": tag}, now_ms)
     return with_tags(store, plan, {tag: "asked for"})
 
 
@@ -165,7 +165,10 @@ def files_of_tags(store: TableStore, tagged: Mapping[str, Tag]) -> tuple[list[De
 
 def _files_of(store: TableStore, name: str, tag: Tag) -> Iterator[DeleteItem]:
     """Yield all files of the tagged version; its changelog too, unless an expiry deleted it."""
-    snapshot, reason = as_it_is(store, tag.snapshot), f"kept by tag {name} (snapshot {tag.snapshot.id}) alone"
+    snapshot, reason = (
+        drop_missing_changelog(store, tag.snapshot),
+        f"kept by tag {name} (snapshot {tag.snapshot.id}) alone",
+    )
     yield from data_items(store, manifests.live_entries(store, snapshot), "data", reason)
     if snapshot.changelog_manifest_list:
         changelog_items = data_items(store, added(manifests.changelog_entries(store, snapshot)), "changelog", reason)
@@ -183,9 +186,9 @@ def apply_tag_deletion(store: TableStore, plan: MaintenancePlan) -> ApplyOutcome
     Returns:
         ApplyOutcome with a TagDeletionReport.
     """
-    report, swept = at_once_if_direct(store, _delete(store, plan))
+    report, swept = sweep_if_direct(store, _delete(store, plan))
     lines = [{"event": "deleted tag", "tag": name} for name in report.tags]
-    return ApplyOutcome(report, [*lines, *swept, *map(held_line, report.held[:_MOST_LINES])])
+    return ApplyOutcome(report, [*lines, *swept, *map(ledger_line_of_held, report.held[:_MOST_LINES])])
 
 
 def _delete(store: TableStore, plan: MaintenancePlan) -> TagDeletionReport:
@@ -343,6 +346,6 @@ WORK: Final = ActionWork(
     (DropTagItem, DeleteItem),
     fits=tag_deletion_fits,
     trace=trace_of_record,
-    remarks=when_freed,
+    remarks=describe_freed_space,
     dry_run=foresee_tag_deletion,
 )

@@ -121,7 +121,7 @@ def plan_dropping(
         )
     matches = partition_matcher(store, partitions)
     snapshot = snapshots.latest(store)
-    plan = MaintenancePlan.begun("drop_partitions", store, None if snapshot is None else snapshot.id, {}, now_ms)
+    plan = MaintenancePlan.begin("drop_partitions", store, None if snapshot is None else snapshot.id, {}, now_ms)
     if snapshot is None:
         return replace(plan, declined=(Declined("table", "empty", "the table has no snapshot"),))
     # Rows that wait for a bucket are dropped with their partition where the table postpones rows.

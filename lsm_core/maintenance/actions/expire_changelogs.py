@@ -16,10 +16,10 @@ from lsm_core.format.side_files import decode_changelog
 from lsm_core.format.snapshot import Snapshot
 from lsm_core.maintenance.action import ActionWork, ApplyOutcome, Declined, MaintenancePlan, PlanEstimate, PlanItem
 from lsm_core.maintenance.actions.expire_snapshots import ExpiryReport, trace_of_expiry
-from lsm_core.maintenance.actions.sweep_trash import at_once_if_direct
+from lsm_core.maintenance.actions.sweep_trash import sweep_if_direct
 from lsm_core.maintenance.deletions import data_items, metadata_item, split_used
 from lsm_core.maintenance.retention import ExpiryRange, RetentionPolicy
-from lsm_core.maintenance.trash import EXPIRED_CHANGELOGS, DeleteItem, TrashRecord, held_line, write_record
+from lsm_core.maintenance.trash import EXPIRED_CHANGELOGS, DeleteItem, TrashRecord, ledger_line_of_held, write_record
 from lsm_core.maintenance.used_files import added, removed
 from lsm_core.metadata import changelogs, consumers, manifests, snapshots
 from lsm_core.metadata.store import TableStore
@@ -91,7 +91,7 @@ def plan_changelog_expiry(
     latest = snapshots.latest_id(store)
     arguments = {"retain_max": policy.retain_max, "retain_min": policy.retain_min, "max_deletes": policy.max_deletes}
     arguments |= {"older_than_ms": policy.older_than_ms, "delete_all": bool(delete_all)}
-    plan = MaintenancePlan.begun(EXPIRED_CHANGELOGS, store, latest, arguments, now)
+    plan = MaintenancePlan.begin(EXPIRED_CHANGELOGS, store, latest, arguments, now)
     ids = changelogs.list_changelogs(store)
     if not ids or latest is None:
         text = "no changelog has outlived its snapshot"
@@ -151,11 +151,13 @@ def _files_of(store: TableStore, changelog: Snapshot) -> Iterator[DeleteItem]:
             yield metadata_item(store, store.manifest_path(meta.file_name), "manifest", meta.file_size, reason)
         if name == changelog.changelog_manifest_list:
             entries = manifests.entries_of(store, _manifests_of(store, name, size))
-            yield from _existing(store, data_items(store, added(entries), "changelog", reason))
+            yield from _select_existing(store, data_items(store, added(entries), "changelog", reason))
         elif name == changelog.delta_manifest_list:
             dropped = removed(manifests.entries_of(store, _manifests_of(store, name, size)))
             why = f"replaced by snapshot {changelog.id} ({changelog.commit_kind.value})"
-            yield from _existing(store, data_items(store, dropped.filter(changelogs.is_written(dropped)), "data", why))
+            yield from _select_existing(
+                store, data_items(store, dropped.filter(changelogs.is_written(dropped)), "data", why)
+            )
 
 
 def _appended_by(store: TableStore, changelog: Snapshot) -> Iterator[DeleteItem]:
@@ -167,7 +169,9 @@ def _appended_by(store: TableStore, changelog: Snapshot) -> Iterator[DeleteItem]
         if name == changelog.delta_manifest_list:
             entries = added(manifests.entries_of(store, _manifests_of(store, name, size)))
             why = f"added by snapshot {changelog.id}"
-            yield from _existing(store, data_items(store, entries.filter(changelogs.is_written(entries)), "data", why))
+            yield from _select_existing(
+                store, data_items(store, entries.filter(changelogs.is_written(entries)), "data", why)
+            )
 
 
 def _manifests_of(store: TableStore, name: str, size: int | None) -> list[ManifestFileMeta]:
@@ -175,7 +179,7 @@ def _manifests_of(store: TableStore, name: str, size: int | None) -> list[Manife
     return [meta for meta in metas if store.file_io.exists(store.manifest_path(meta.file_name))]
 
 
-def _existing(store: TableStore, items: Iterator[DeleteItem]) -> Iterator[DeleteItem]:
+def _select_existing(store: TableStore, items: Iterator[DeleteItem]) -> Iterator[DeleteItem]:
     return (item for item in items if store.file_io.exists(f"{store.root}/{item.path}"))
 
 
@@ -189,9 +193,9 @@ def apply_changelog_expiry(store: TableStore, plan: MaintenancePlan) -> ApplyOut
     Returns:
         ApplyOutcome with a ChangelogExpiryReport.
     """
-    report, swept = at_once_if_direct(store, _expire(store, plan))
+    report, swept = sweep_if_direct(store, _expire(store, plan))
     lines = [{"event": "expired changelog", "snapshot": number} for number in report.expired]
-    return ApplyOutcome(report, [*lines, *swept, *map(held_line, report.held[:_MOST_LINES])])
+    return ApplyOutcome(report, [*lines, *swept, *map(ledger_line_of_held, report.held[:_MOST_LINES])])
 
 
 def changelog_expiry_fits(store: TableStore, plan: MaintenancePlan) -> bool:

@@ -215,7 +215,7 @@ def plan_partition_expiry(
         "timestamp_formatter": rule.times.formatter,
         "max_expires": most,
     }
-    plan = MaintenancePlan.begun("expire_partitions", store, None if snapshot is None else snapshot.id, arguments, now)
+    plan = MaintenancePlan.begin("expire_partitions", store, None if snapshot is None else snapshot.id, arguments, now)
     if snapshot is None:
         return replace(plan, declined=(Declined("table", "empty", "the table has no snapshot"),))
     # Rows that wait for a bucket are dropped with their partition where the table postpones rows.
@@ -271,7 +271,7 @@ def plan_partition_expiry(
     return replace(plan, items=tuple(items), declined=tuple(declined), estimate=estimate)
 
 
-def expired_of(store: TableStore, newest: Mapping[bytes, int], now_ms: int) -> dict[bytes, str]:
+def find_expired_partitions(store: TableStore, newest: Mapping[bytes, int], now_ms: int) -> dict[bytes, str]:
     """Return the times (UTC text) of the partitions that the table's options let expire.
 
     Args:

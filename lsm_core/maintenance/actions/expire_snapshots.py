@@ -27,7 +27,7 @@ from lsm_core.maintenance.action import (
     Runner,
     TaskRunner,
 )
-from lsm_core.maintenance.actions.sweep_trash import at_once_if_direct
+from lsm_core.maintenance.actions.sweep_trash import sweep_if_direct
 from lsm_core.maintenance.deletions import (
     DeletionReport,
     data_items,
@@ -37,9 +37,16 @@ from lsm_core.maintenance.deletions import (
     under_lock,
 )
 from lsm_core.maintenance.retention import RetentionPolicy
-from lsm_core.maintenance.snapshot_exchange import is_there
-from lsm_core.maintenance.trash import DeleteItem, TrashRecord, forget, held_line, read_trash, write_own_record
-from lsm_core.maintenance.used_files import LOOKED_AT_HERE, SNAPSHOTS_A_PART, added, removed, removed_by_writers
+from lsm_core.maintenance.snapshot_exchange import has_snapshot
+from lsm_core.maintenance.trash import (
+    DeleteItem,
+    TrashRecord,
+    forget,
+    ledger_line_of_held,
+    read_trash,
+    write_own_record,
+)
+from lsm_core.maintenance.used_files import LOOKED_AT_HERE, SNAPSHOTS_A_PART, added, find_removed_by_writers, removed
 from lsm_core.metadata import changelogs, consumers, manifests, snapshots
 from lsm_core.metadata.store import TableStore
 from lsm_core.storage import done_in_turn, place_of
@@ -177,7 +184,7 @@ def plan_expiry(
     forgotten = tuple(
         ExpireConsumerItem(consumer.consumer_id, consumer.next_snapshot, consumer.seen_ms) for consumer in silent
     )
-    plan = MaintenancePlan.begun("expire_snapshots", store, snapshots.latest_id(store), arguments, now)
+    plan = MaintenancePlan.begin("expire_snapshots", store, snapshots.latest_id(store), arguments, now)
     plan = replace(plan, items=forgotten)
     ids = snapshots.list_ids(store)
     if not ids:
@@ -208,7 +215,7 @@ def plan_expiry(
     return replace(
         plan,
         items=(*forgotten, *items, *deletions),
-        declined=(kept, *held, *_left_outside(store, list(times), chosen.end, known)),
+        declined=(kept, *held, *_count_external_files(store, list(times), chosen.end, known)),
         estimate=PlanEstimate(bytes_freed=freed, files_in=len(deletions), tasks=1),
     )
 
@@ -334,7 +341,7 @@ def _candidates(
     if not store.options.changelog_decoupled and store.file_io.exists(changelogs.changelog_dir(store)):
         # Changelogs were kept longer before: files that the last expiry left to them are deleted now.
         snapshot = known[expiring[0]]
-        replaced = removed_by_writers(store, snapshot)
+        replaced = find_removed_by_writers(store, snapshot)
         for item in data_items(
             store, replaced, "data", f"replaced by snapshot {snapshot.id} ({snapshot.commit_kind.value})"
         ):
@@ -394,7 +401,7 @@ def _replaced(store: TableStore, snapshot: Snapshot) -> pa.Table:
     return removals.filter(pc.invert(changelogs.is_written(removals))) if later else removals
 
 
-def _left_outside(
+def _count_external_files(
     store: TableStore, expiring: Sequence[int], end: int, known: Mapping[int, Snapshot]
 ) -> list[Declined]:
     """Return the number of unreferenced files under `data-file.external-paths`, which are not deleted."""
@@ -423,11 +430,11 @@ def apply_expiry(store: TableStore, plan: MaintenancePlan, runner: Runner | None
     Returns:
         ApplyOutcome with an ExpiryReport.
     """
-    report, swept = at_once_if_direct(store, _expire(store, plan, runner), runner)
+    report, swept = sweep_if_direct(store, _expire(store, plan, runner), runner)
     lines = [{"event": "expired", "snapshot": number} for number in report.expired]
     next_of = {item.consumer_id: item.next_snapshot for item in plan.items_of(ExpireConsumerItem)}
     lines += [{"event": "forgot", "consumer": name, "next_snapshot": next_of[name]} for name in report.consumers]
-    return ApplyOutcome(report, [*lines, *swept, *map(held_line, report.held[:_MOST_LINES])])
+    return ApplyOutcome(report, [*lines, *swept, *map(ledger_line_of_held, report.held[:_MOST_LINES])])
 
 
 def expiry_fits(store: TableStore, plan: MaintenancePlan) -> bool:
@@ -565,7 +572,7 @@ def _take_away(
     for number in going if left[-1:] > going[-1:] else ():
         if keeps:
             changelogs.write_changelog(store, read[number])
-        if is_there(store, number, texts[number]) and store.delete(store.snapshot_path(number)):
+        if has_snapshot(store, number, texts[number]) and store.delete(store.snapshot_path(number)):
             deleted_ids.append(number)
     left = snapshots.list_ids(store)
     if left[-1:] <= going[-1:]:

@@ -44,7 +44,7 @@ def plan_tag_expiry(
     if older_than_ms is not None:
         older_than_ms = whole_number(older_than_ms, "older_than_ms", store.name, most=_YEAR_10000_MS - 1)
     arguments = {"older_than_ms": older_than_ms, "by_time": by_time}
-    plan = MaintenancePlan.begun("expire_tags", store, snapshots.latest_id(store), arguments, now)
+    plan = MaintenancePlan.begin("expire_tags", store, snapshots.latest_id(store), arguments, now)
     tag_details = tags.list_details(store)
     expiring = _expire_by_time(store, tag_details, older_than_ms, now) if by_time else {}
     expiring |= _expire_by_number(store, tag_details, expiring)

@@ -19,10 +19,10 @@ from lsm_core.maintenance.action import (
     PlanItem,
     size_text,
 )
-from lsm_core.maintenance.actions.delete_branch import needed_files
-from lsm_core.maintenance.actions.sweep_trash import swept_at_once
+from lsm_core.maintenance.actions.delete_branch import list_needed_files
+from lsm_core.maintenance.actions.sweep_trash import sweep_at_once
 from lsm_core.maintenance.deletions import TrashReport, split_used, under_lock
-from lsm_core.maintenance.snapshot_exchange import COVER_PROPERTY, built_upon, cover_of
+from lsm_core.maintenance.snapshot_exchange import COVER_PROPERTY, build_cover, has_successor
 from lsm_core.maintenance.trash import FORWARDED, DeleteItem, TrashRecord, read_trash, write_record
 from lsm_core.maintenance.used_files import Lineage, split_at_gaps
 from lsm_core.metadata import branches, changelogs, hints, snapshots, tags
@@ -153,7 +153,7 @@ def plan_fast_forward(store: TableStore, branch: str) -> MaintenancePlan:
     branches.require_branch(store, branch)
     change = _change(store, branches.open_branch(store, branch))
     before = snapshots.latest_id(store)
-    plan = MaintenancePlan.begun("fast_forward", store, before, {"branch": branch})
+    plan = MaintenancePlan.begin("fast_forward", store, before, {"branch": branch})
     if not change.new and not change.removed:
         text = f"the table has the history of branch {branch} already"
         return replace(plan, declined=(Declined(f"branch {branch}", "same", text),))
@@ -241,7 +241,7 @@ def _freed(store: TableStore, change: _Change) -> list[DeleteItem]:
     """Return the files that only the dropped history needed; references of the branch itself and all others count."""
     lines = split_at_gaps(store, list(change.snapshots.values()), "snapshot")
     lines += [Lineage(f"tag {name}", (tag,)) for name, tag in change.tags.items()]
-    candidates = {item.path: item for item in needed_files(store, lines, "belonged to the history that went")}
+    candidates = {item.path: item for item in list_needed_files(store, lines, "belonged to the history that went")}
     free, _ = split_used(store, list(candidates.values()), without_tags=set(change.tags), dropped=set(change.snapshots))
     return free
 
@@ -287,7 +287,7 @@ def apply_fast_forward(store: TableStore, plan: MaintenancePlan) -> ApplyOutcome
     )
     swept: list[dict[str, Any]] = []
     if record is not None and store.options.delete_mode == "direct":
-        deletion_fields, swept = swept_at_once(store)
+        deletion_fields, swept = sweep_at_once(store)
         report = replace(report, **deletion_fields)
     elif record is not None:
         report = replace(
@@ -320,13 +320,13 @@ def _write_record(
             for path, data in change.removed.items()
             if not path.startswith(store.snapshot_dir)
         },
-        came={path.removeprefix(f"{store.root}/"): digest_of(data) for path, data in change.new.items()},
+        came={path.removeprefix(f"{store.root}/"): digest_text(data) for path, data in change.new.items()},
     )
     write_record(store, record)
     return record
 
 
-def digest_of(data: bytes) -> str:
+def digest_text(data: bytes) -> str:
     """Return the digest by which a deletion record recognises a file of a fast-forward.
 
     Args:
@@ -383,7 +383,7 @@ def _number(path: str) -> int:
 _STANDS_IN: Final = "fast-forward"
 
 
-def stands_in(data: bytes) -> bool:
+def is_stand_in(data: bytes) -> bool:
     """Return whether a snapshot file is the temporary substitute of an exchange.
 
     Args:
@@ -403,7 +403,7 @@ def _exchange_snapshots(store: TableStore, removed: set[int], new: Mapping[int, 
     ids have no gap.
     """
     io, path, present = store.file_io, store.snapshot_path, snapshots.list_ids(store)
-    removed = removed | {number for number in new if number in present and stands_in(io.read_bytes(path(number)))}
+    removed = removed | {number for number in new if number in present and is_stand_in(io.read_bytes(path(number)))}
     if not removed and not new:
         return
     newest = present[-1] if present else 0
@@ -413,7 +413,7 @@ def _exchange_snapshots(store: TableStore, removed: set[int], new: Mapping[int, 
     to_come = Snapshot.from_json(new[last], path(last)) if last in new else snapshots.read(store, last)
 
     def stand_in(number: int) -> bytes:
-        return replace(cover_of(store, to_come, number, _STANDS_IN, ""), time_millis=to_come.time_millis).to_json()
+        return replace(build_cover(store, to_come, number, _STANDS_IN, ""), time_millis=to_come.time_millis).to_json()
 
     io.delete(f"{store.snapshot_dir}/{hints.LATEST}")  # Java believes it as long as the next snapshot is not there
     on_top = sorted(number for number in new if number > newest)
@@ -430,9 +430,9 @@ def _exchange_snapshots(store: TableStore, removed: set[int], new: Mapping[int, 
             _create(store, number, new[number])
         else:
             io.delete(path(number))
-    if newest > last and not built_upon(store, newest):
+    if newest > last and not has_successor(store, newest):
         io.delete(path(newest))
-    if newest > last and built_upon(store, newest):
+    if newest > last and has_successor(store, newest):
         _close_gap(store, {number: stand_in(number) for number in range(last + 1, newest + 1)})
 
 
@@ -440,7 +440,7 @@ def _replace_newest(store: TableStore, number: int, data: bytes) -> None:
     path = store.snapshot_path(number)
     before = store.file_io.read_bytes(path)
     store.file_io.overwrite(path, data)
-    if built_upon(store, number):
+    if has_successor(store, number):
         own = Snapshot.from_json(before, path)
         lists = (own.base_manifest_list, own.delta_manifest_list)
         if all(store.file_io.exists(store.manifest_path(name)) for name in lists):

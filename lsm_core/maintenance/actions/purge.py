@@ -136,7 +136,7 @@ def plan_purge(store: TableStore, confirm: str, now_ms: int | None = None) -> Ma
         raise PlanRefused(RefusalRule.NOT_NAMED, table=store.name, detail=detail)
     _require_unheld(store)
     ids = snapshots.list_ids(store)
-    plan = MaintenancePlan.begun("purge", store, ids[-1] if ids else None, {"confirm": confirm}, now_ms)
+    plan = MaintenancePlan.begin("purge", store, ids[-1] if ids else None, {"confirm": confirm}, now_ms)
     latest = snapshots.latest(store)
     if latest is None:
         return replace(plan, declined=(Declined("table", "empty", "the table has no snapshot"),))

@@ -119,7 +119,7 @@ def plan_missing_files(
     percent = whole_number(_MOST_PERCENT if max_share is None else max_share, "max_share", store.name, least=1)
     snapshot = snapshots.latest(store)
     arguments = {"partitions": None if partitions is None else str(list(partitions)), "max_share": percent}
-    plan = MaintenancePlan.begun(
+    plan = MaintenancePlan.begin(
         "remove_unexisting_files", store, None if snapshot is None else snapshot.id, arguments, now_ms
     )
     if snapshot is None:

@@ -94,7 +94,7 @@ def plan_missing_manifests(
     percent = whole_number(_MOST_PERCENT if max_share is None else max_share, "max_share", store.name, least=1)
     snapshot = snapshots.latest(store)
     arguments = {"max_share": percent}
-    plan = MaintenancePlan.begun(
+    plan = MaintenancePlan.begin(
         "remove_unexisting_manifests", store, None if snapshot is None else snapshot.id, arguments, now_ms
     )
     if snapshot is None:

@@ -188,7 +188,7 @@ def plan_repair(store: TableStore, now_ms: int | None = None) -> MaintenancePlan
     """
     examination = examine(store)
     ids = list(examination.ids)
-    plan = MaintenancePlan.begun("repair", store, ids[-1] if ids else None, {}, now_ms)
+    plan = MaintenancePlan.begin("repair", store, ids[-1] if ids else None, {}, now_ms)
     damages = examination.unreadable()
     items: list[PlanItem] = []
     declined: list[Declined] = []

@@ -146,7 +146,7 @@ def plan_rescale(
     matches = None if partitions is None else partition_matcher(store, partitions)
     snapshot = snapshots.latest(store)
     arguments = {"bucket_num": target, "partitions": None if partitions is None else str(list(partitions))}
-    plan = MaintenancePlan.begun("rescale", store, None if snapshot is None else snapshot.id, arguments, now_ms)
+    plan = MaintenancePlan.begin("rescale", store, None if snapshot is None else snapshot.id, arguments, now_ms)
     if snapshot is None:
         return replace(plan, declined=(Declined("table", "empty", "the table has no snapshot"),))
     items, declined = [], []

@@ -14,8 +14,8 @@ from lsm_core.errors import CorruptFile, DredgeError, InvalidOption, PlanRefused
 from lsm_core.format.snapshot import Snapshot
 from lsm_core.maintenance import snapshot_exchange, trash
 from lsm_core.maintenance.action import ActionWork, Applied, ApplyOutcome, MaintenancePlan, PlanItem, Report
-from lsm_core.maintenance.actions.delete_branch import put_back, require_no_other
-from lsm_core.maintenance.actions.fast_forward import digest_of, exchange, stands_in
+from lsm_core.maintenance.actions.delete_branch import require_no_other, write_branch_metadata
+from lsm_core.maintenance.actions.fast_forward import digest_text, exchange, is_stand_in
 from lsm_core.maintenance.deletions import deletable_path, under_lock
 from lsm_core.maintenance.ledger import read_ledger
 from lsm_core.maintenance.trash import TrashRecord
@@ -119,11 +119,11 @@ def plan_restore(store: TableStore, trash_id: str) -> MaintenancePlan:
             first, as history has no holes); or a commit was made since the rollback to undo.
     """
     record = _record(store, trash_id)
-    if trash.claimed_for(store, trash_id) == trash.SWEEP:
+    if trash.read_claim(store, trash_id) == trash.SWEEP:
         raise _sweep_has_begun(store, trash_id)
-    plan = MaintenancePlan.begun("restore", store, snapshots.latest_id(store), {"trash_id": trash_id})
+    plan = MaintenancePlan.begin("restore", store, snapshots.latest_id(store), {"trash_id": trash_id})
     if record.action == trash.DELETED_BRANCH:
-        require_no_other(store, record, begun=trash.claimed_for(store, trash_id) == trash.RESTORE)
+        require_no_other(store, record, begun=trash.read_claim(store, trash_id) == trash.RESTORE)
         item = RestoreItem(trash_id, None, None, len(record.files), branch=record.branch, whole_branch=True)
         return replace(plan, items=(item,))
     _require_fitting(_branch_of(store, record), record)
@@ -177,7 +177,7 @@ def apply_restore(store: TableStore, plan: MaintenancePlan) -> ApplyOutcome:
 
 def _restore(store: TableStore, plan: MaintenancePlan, record: TrashRecord) -> ApplyOutcome:
     trash_id, whole_branch = record.trash_id, record.action == trash.DELETED_BRANCH
-    begun = trash.claimed_for(store, trash_id) == trash.RESTORE
+    begun = trash.read_claim(store, trash_id) == trash.RESTORE
     if not trash.claim(store, trash_id, trash.RESTORE):
         raise _sweep_has_begun(store, trash_id)
     if record.action == trash.ORPHANS:
@@ -190,7 +190,7 @@ def _restore(store: TableStore, plan: MaintenancePlan, record: TrashRecord) -> A
         trash.release(store, record.trash_id)  # a failed restore must not block a sweep
         raise
     if whole_branch:
-        put_back(store, record)
+        write_branch_metadata(store, record)
         trash.forget(store, trash_id)
         return ApplyOutcome(RestoreReport(trash_id, files_kept=len(record.files), branch=record.branch))
     cover = None
@@ -275,10 +275,10 @@ def _undo_rollback(store: TableStore, record: TrashRecord, plan_hash: str) -> in
         return None
     newest = max(record.snapshots)
     cover = snapshot_exchange.find_cover(store, newest + 1, record.trash_id)
-    whole = all(snapshot_exchange.is_there(store, number, text) for number, text in record.snapshots.items())
+    whole = all(snapshot_exchange.has_snapshot(store, number, text) for number, text in record.snapshots.items())
     if cover is None and not whole:
         to_come = Snapshot.from_json(record.snapshots[newest].encode(), store.snapshot_path(newest))
-        cover = snapshot_exchange.cover_of(store, to_come, newest + 1, record.trash_id, plan_hash)
+        cover = snapshot_exchange.build_cover(store, to_come, newest + 1, record.trash_id, plan_hash)
         # Without the hint readers find the cover by listing, as soon as it exists.
         store.delete(f"{store.snapshot_dir}/{hints.LATEST}")
         path = store.snapshot_path(cover.id)
@@ -287,10 +287,10 @@ def _undo_rollback(store: TableStore, record: TrashRecord, plan_hash: str) -> in
             if cover is None:
                 raise _refusal(store, RefusalRule.HISTORY_CHANGED, f"another snapshot-{newest + 1} is there now")
     try:
-        snapshot_exchange.put_back(store, record.snapshots)
+        snapshot_exchange.restore_snapshots(store, record.snapshots)
     except PlanRefused:
         if cover is not None:
-            snapshot_exchange.uncover(store, cover)
+            snapshot_exchange.remove_cover(store, cover)
         trash.release(store, record.trash_id)
         raise
     if record.target_written and record.target is not None:
@@ -299,7 +299,7 @@ def _undo_rollback(store: TableStore, record: TrashRecord, plan_hash: str) -> in
     if cover is None:
         snapshots.point_latest(store)
         return None
-    return None if snapshot_exchange.uncover(store, cover) else cover.id
+    return None if snapshot_exchange.remove_cover(store, cover) else cover.id
 
 
 def _names(record: TrashRecord) -> tuple[str, ...]:
@@ -375,7 +375,9 @@ def trace_of_restore(store: TableStore, plan: MaintenancePlan) -> Applied | None
         if item.branch != MAIN and item.branch not in change_times(store):
             return None
         store = open_branch(store, item.branch)
-    if not _present(store, changelog=item.changelogs).issuperset(range(item.first_snapshot, item.last_snapshot + 1)):
+    if not _select_existing(store, changelog=item.changelogs).issuperset(
+        range(item.first_snapshot, item.last_snapshot + 1)
+    ):
         return None
     first = (
         changelogs.changelog_path(store, item.first_snapshot)
@@ -388,7 +390,7 @@ def trace_of_restore(store: TableStore, plan: MaintenancePlan) -> Applied | None
     return Applied(None, back, f"{kind} {item.first_snapshot} to {item.last_snapshot} can be read")
 
 
-def _present(store: TableStore, *, changelog: bool) -> set[int]:
+def _select_existing(store: TableStore, *, changelog: bool) -> set[int]:
     """Return the ids of snapshots that can be read, and with ``changelog`` also those that can be streamed."""
     ids = set(snapshots.list_ids(store))
     return ids | set(changelogs.list_changelogs(store)) if changelog else ids
@@ -410,7 +412,7 @@ def _record(store: TableStore, trash_id: str) -> TrashRecord:
                 if entry.outcome == "done" and entry.report.get("trash_id") == trash_id:
                     ids = [int(number) for number in entry.report.get("expired") or entry.report.get("restored") or ()]
                     is_changelogs = entry.action == trash.EXPIRED_CHANGELOGS
-                    back = _present(store, changelog=is_changelogs).issuperset(ids)
+                    back = _select_existing(store, changelog=is_changelogs).issuperset(ids)
                     if entry.action == "restore":
                         fate = f"it was restored already, {run}"
                     elif ids and back:
@@ -447,7 +449,7 @@ def _require_nothing_newer(store: TableStore, record: TrashRecord) -> None:
     for number in snapshots.list_ids(store):
         if number <= (record.target or 0):
             continue
-        if number in record.snapshots and snapshot_exchange.is_there(store, number, record.snapshots[number]):
+        if number in record.snapshots and snapshot_exchange.has_snapshot(store, number, record.snapshots[number]):
             continue
         if number >= covering and snapshot_exchange.find_cover(store, covering, record.trash_id) is not None:
             continue  # an interrupted undo: commits made on its cover are kept
@@ -471,7 +473,7 @@ def _require_as_forwarded(store: TableStore, record: TrashRecord) -> None:
             raise CorruptFile(path, f"no snapshot, tag or schema of branch {store.branch}, in {record.trash_id}")
         place = inside_really(store.root, f"{store.root}/{path}")
         now = store.file_io.read_bytes(place) if store.file_io.exists(place) else None
-        if now is not None and now != mine.get(path) and digest_of(now) != digest and not stands_in(now):
+        if now is not None and now != mine.get(path) and digest_text(now) != digest and not is_stand_in(now):
             raise _refusal(store, RefusalRule.HISTORY_CHANGED, f"{path} was written after the fast-forward")
     for other in trash.read_trash(store).records:
         if other.trash_id == record.trash_id:
@@ -495,7 +497,7 @@ def _require_no_hole(store: TableStore, record: TrashRecord) -> None:
         return
     is_changelogs = record.action == trash.EXPIRED_CHANGELOGS
     following = max(record.snapshots, default=0) + 1
-    if following in _present(store, changelog=is_changelogs):
+    if following in _select_existing(store, changelog=is_changelogs):
         return
     # The successor in the trash may be a changelog or a snapshot, but a snapshot is never followed by a changelog.
     branch_records = [other for other in trash.read_trash(store).records if other.branch == record.branch]

@@ -30,28 +30,28 @@ from lsm_core.format.snapshot import Snapshot
 from lsm_core.maintenance import trash
 from lsm_core.maintenance.action import ActionWork, ApplyOutcome, Declined, MaintenancePlan, PlanEstimate, PlanItem
 from lsm_core.maintenance.actions.delete_tag import files_of_tag, files_of_tags, record_fields, trace_of_record
-from lsm_core.maintenance.actions.sweep_trash import at_once_if_direct
+from lsm_core.maintenance.actions.sweep_trash import sweep_if_direct
 from lsm_core.maintenance.deletions import (
     DeletionReport,
     data_items,
+    describe_freed_space,
     files_left_text,
     grace_ms,
     metadata_item,
     metadata_items,
     split_used,
     under_lock,
-    when_freed,
 )
 from lsm_core.maintenance.snapshot_exchange import (
-    built_upon,
-    cover_of,
+    build_cover,
     find_cover,
-    is_there,
-    put_back,
-    take_away,
-    uncover,
+    has_snapshot,
+    has_successor,
+    remove_cover,
+    remove_snapshots,
+    restore_snapshots,
 )
-from lsm_core.maintenance.trash import ROLLED_BACK, DeleteItem, TrashRecord, held_line
+from lsm_core.maintenance.trash import ROLLED_BACK, DeleteItem, TrashRecord, ledger_line_of_held
 from lsm_core.maintenance.used_files import added, changelog_files
 from lsm_core.metadata import changelogs, consumers, manifests, snapshots, tags
 from lsm_core.metadata.store import TableStore
@@ -185,7 +185,7 @@ def plan_rollback(
     targets = {"snapshot_id": snapshot_id, "tag": tag, "timestamp_ms": timestamp_ms, "watermark": watermark}
     target = find_target(store, snapshot_id, tag, timestamp_ms, watermark)
     arguments = {**targets, "to_snapshot": target.id, "committed_ms": target.time_millis}
-    plan = MaintenancePlan.begun(ROLLED_BACK, store, snapshots.latest_id(store), arguments, now_ms)
+    plan = MaintenancePlan.begin(ROLLED_BACK, store, snapshots.latest_id(store), arguments, now_ms)
     newer = _Newer.than(store, target.id)
     items = newer.items()
     if not items:
@@ -340,7 +340,7 @@ def apply_rollback(store: TableStore, plan: MaintenancePlan) -> ApplyOutcome:
         raise PlanRefused(
             RefusalRule.SWEEP_HAS_BEGUN, table=store.name, detail=f"the files of {trash_id} are being deleted"
         )
-    left = [number for number, text in record.snapshots.items() if is_there(store, number, text)]
+    left = [number for number, text in record.snapshots.items() if has_snapshot(store, number, text)]
     others = [path for path, data in record.metadata.items() if _read_small_file(store, path) == data]
     cover_id = max(record.snapshots, default=0) + 1
     if begun is not None and not left and not others and find_cover(store, cover_id, trash_id) is None:
@@ -374,8 +374,8 @@ def apply_rollback(store: TableStore, plan: MaintenancePlan) -> ApplyOutcome:
     )
     lines: list[Mapping[str, Any]] = [{"event": "rolled back", "snapshot": number} for number in report.snapshots]
     lines += [{"event": "deleted tag", "tag": name} for name in report.tags]
-    report, swept = at_once_if_direct(store, report)
-    return ApplyOutcome(report, [*lines, *swept, *map(held_line, report.held[:_MOST_LINES])])
+    report, swept = sweep_if_direct(store, report)
+    return ApplyOutcome(report, [*lines, *swept, *map(ledger_line_of_held, report.held[:_MOST_LINES])])
 
 
 def _target(store: TableStore, plan: MaintenancePlan) -> Snapshot:
@@ -446,11 +446,11 @@ def _swap_snapshots(store: TableStore, plan: MaintenancePlan, record: TrashRecor
     number = max(record.snapshots) + 1
     cover = find_cover(store, number, record.trash_id)
     if cover is None:
-        left = [snapshot_id for snapshot_id, text in record.snapshots.items() if is_there(store, snapshot_id, text)]
+        left = [snapshot_id for snapshot_id, text in record.snapshots.items() if has_snapshot(store, snapshot_id, text)]
         if not left:
             snapshots.point_latest(store)
             return True  # an interrupted call had done it all
-        cover = cover_of(store, target, number, record.trash_id, plan.hash)
+        cover = build_cover(store, target, number, record.trash_id, plan.hash)
         try:
             is_taken = publish(store, cover, Retries.of(store.options)) is Published.TAKEN
         except CommitUnknown:
@@ -468,14 +468,14 @@ def _swap_snapshots(store: TableStore, plan: MaintenancePlan, record: TrashRecor
 
 def _finish(store: TableStore, record: TrashRecord, target: Snapshot, cover: Snapshot) -> bool:
     """Exchange the snapshots below the cover and remove it; False if a commit was made on it: then all are kept."""
-    if not built_upon(store, cover.id):
-        take_away(store, record.snapshots)
+    if not has_successor(store, cover.id):
+        remove_snapshots(store, record.snapshots)
         if not snapshots.exists(store, target.id):
             store.file_io.write_exclusive(store.snapshot_path(target.id), target.to_json())
         snapshots.write_earliest_hint(store, snapshots.list_ids(store)[0])
-        if uncover(store, cover):
+        if remove_cover(store, cover):
             return True
-    put_back(store, record.snapshots)
+    restore_snapshots(store, record.snapshots)
     if record.target_written:  # history has no gap: it begins where it began
         store.delete(store.snapshot_path(target.id))
     snapshots.write_earliest_hint(store, snapshots.list_ids(store)[0])
@@ -504,6 +504,6 @@ WORK: Final = ActionWork(
     trace=trace_of_record,
     remarks=lambda plan: [
         f"the newest snapshot will be {plan.arguments['to_snapshot']}",
-        *when_freed(plan),
+        *describe_freed_space(plan),
     ],
 )

@@ -40,7 +40,7 @@ from lsm_core.maintenance.action import (
 )
 from lsm_core.maintenance.actions.rollback import find_target
 from lsm_core.maintenance.actions.undo.replaced_files import Place, ReplacedFiles
-from lsm_core.maintenance.actions.undo.undoing import COUNTS, ReturnReport, UndoItem, put_back_counts, put_files_back
+from lsm_core.maintenance.actions.undo.undoing import COUNTS, ReturnReport, UndoItem, count_returned, return_files
 from lsm_core.metadata import manifests, snapshots, tags
 from lsm_core.metadata.indexes import deletion_files, vector_files
 from lsm_core.metadata.live_files import bucket_groups
@@ -130,7 +130,7 @@ def plan_rollback_as_latest(
         "to_snapshot": target.id,
         "committed_ms": target.time_millis,
     }
-    plan = MaintenancePlan.begun(_ACTION, store, None if latest is None else latest.id, arguments, now_ms)
+    plan = MaintenancePlan.begin(_ACTION, store, None if latest is None else latest.id, arguments, now_ms)
     buckets = [] if latest is None else _changes(store, target, latest, chosen)
     if not buckets:
         text = f"the table has the content of snapshot {target.id}"
@@ -237,7 +237,7 @@ def apply_rollback_as_latest(store: TableStore, plan: MaintenancePlan) -> ApplyO
     made: list[CommitMessage] = []
     with discard_on_failure(store, made):
         for bucket in buckets:
-            put_files_back(store, bucket, made, verified, all_vectors=True)
+            return_files(store, bucket, made, verified, all_vectors=True)
         number = int(plan.arguments["to_snapshot"] or 0)
         properties = {PLAN_PROPERTY: plan.hash, AS_LATEST_PROPERTY: str(number)}
         base = _base(store, plan)
@@ -255,7 +255,7 @@ def apply_rollback_as_latest(store: TableStore, plan: MaintenancePlan) -> ApplyO
         plan.base_snapshot,
         plan.hash,
         version=number,
-        **put_back_counts(made, buckets),
+        **count_returned(made, buckets),
         verification="V1" if verified else "V0",
         partitions=() if _chosen(plan) is None else tuple(dict.fromkeys(item.partition_text for item in items)),
         declined=plan.declined,

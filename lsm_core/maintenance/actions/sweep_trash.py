@@ -29,8 +29,8 @@ from lsm_core.maintenance.action import (
 )
 from lsm_core.maintenance.deletions import DeletionReport, deletable_path, under_lock
 from lsm_core.maintenance.file_holders import HolderKind, find_holders
-from lsm_core.maintenance.trash import ORPHANS, DeleteItem, TrashRecord, held_line
-from lsm_core.maintenance.used_files import Used, read_lineages, still_used
+from lsm_core.maintenance.trash import ORPHANS, DeleteItem, TrashRecord, ledger_line_of_held
+from lsm_core.maintenance.used_files import UsedFiles, find_used, read_lineages
 from lsm_core.metadata import snapshots
 from lsm_core.metadata.store import TableStore
 from lsm_core.progress import advance, stage
@@ -110,7 +110,7 @@ def plan_sweep(store: TableStore, now_ms: int | None = None, runner: Runner | No
         if record.not_before_ms > now:
             text = f"its grace lasts until {utc_text(record.not_before_ms)} UTC; restore {record.trash_id} undoes it"
             declined.append(Declined(record.trash_id, "grace", text, {"not_before_ms": record.not_before_ms}))
-        elif trash.claimed_for(store, record.trash_id) == trash.RESTORE:
+        elif trash.read_claim(store, record.trash_id) == trash.RESTORE:
             declined.append(Declined(record.trash_id, "restoring", "a restore of this record was begun"))
         else:
             due.append(record)
@@ -124,7 +124,7 @@ def plan_sweep(store: TableStore, now_ms: int | None = None, runner: Runner | No
     ]
     arguments = {"records": " ".join(record.trash_id for record in due)}
     return replace(
-        MaintenancePlan.begun("trash", store, snapshots.latest_id(store), arguments, now),
+        MaintenancePlan.begin("trash", store, snapshots.latest_id(store), arguments, now),
         items=tuple(items),
         declined=(*declined, *kept),
         estimate=PlanEstimate(bytes_freed=sum(item.size for item in items), files_in=len(items), tasks=1),
@@ -133,7 +133,7 @@ def plan_sweep(store: TableStore, now_ms: int | None = None, runner: Runner | No
 
 def _used_by_others(
     store: TableStore, due: Sequence[TrashRecord], records: Sequence[TrashRecord], runner: Runner | None = None
-) -> Used:
+) -> UsedFiles:
     """Return the files needed by anything alive, or by a record that can still be restored."""
     ids = {record.trash_id for record in due}
     pending = [record for record in records if record.trash_id not in ids]
@@ -141,7 +141,7 @@ def _used_by_others(
         {PurePosixPath(file.path).name for record in due if (record.action == ORPHANS) is sort for file in record.files}
         for sort in (False, True)
     )
-    used = still_used(store, read_lineages(store, pending=pending), expired, runner) if expired else Used()
+    used = find_used(store, read_lineages(store, pending=pending), expired, runner) if expired else UsedFiles()
     if orphans:
         # Orphans were unreferenced, but a late commit may reference them now, so more kinds of holders are searched.
         for name, holder in find_holders(store, arrow_array(sorted(orphans), pa.string()), pending).by_name().items():
@@ -149,7 +149,7 @@ def _used_by_others(
     return used
 
 
-def _held(file: DeleteItem, used: Used) -> Declined:
+def _held(file: DeleteItem, used: UsedFiles) -> Declined:
     holder = used.holders[PurePosixPath(file.path).name]
     return Declined(
         file.path, "held", f"held by {holder}", {"size": file.size, "holder": holder, "trash_id": file.trash_id}
@@ -169,7 +169,7 @@ def apply_sweep(store: TableStore, plan: MaintenancePlan, runner: Runner | None 
     """
     report, outcomes = sweep_files(store, plan, runner)
     lines = [{"event": "swept", "trash_id": name} for name in report.records]
-    return ApplyOutcome(report, [*lines, *outcomes, *map(held_line, report.kept[:_MOST_LINES])])
+    return ApplyOutcome(report, [*lines, *outcomes, *map(ledger_line_of_held, report.kept[:_MOST_LINES])])
 
 
 def sweep_fits(store: TableStore, plan: MaintenancePlan) -> bool:
@@ -200,7 +200,7 @@ def foresee_sweep(plan: MaintenancePlan) -> SweepReport:
     )
 
 
-def swept_at_once(store: TableStore, runner: Runner | None = None) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+def sweep_at_once(store: TableStore, runner: Runner | None = None) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """Sweep everything due after a deletion record was written in direct mode (`dredge.delete-mode`).
 
     Records of an interrupted action are swept too.
@@ -220,16 +220,16 @@ def swept_at_once(store: TableStore, runner: Runner | None = None) -> tuple[dict
         "failed": swept.failed,
         "trash_id": None,
     }
-    return report_fields, [*lines, *map(held_line, swept.kept[:_MOST_LINES])]
+    return report_fields, [*lines, *map(ledger_line_of_held, swept.kept[:_MOST_LINES])]
 
 
 _Deleted = TypeVar("_Deleted", bound=DeletionReport)
 
 
-def at_once_if_direct(
+def sweep_if_direct(
     store: TableStore, report: _Deleted, runner: Runner | None = None
 ) -> tuple[_Deleted, list[dict[str, Any]]]:
-    """Return a report after :func:`swept_at_once` in direct mode if something was recorded, and the ledger's lines.
+    """Return a report after :func:`sweep_at_once` in direct mode if something was recorded, and the ledger's lines.
 
     Args:
         store: the table.
@@ -238,7 +238,7 @@ def at_once_if_direct(
     """
     if report.trash_id is None or store.options.delete_mode != "direct":
         return report, []
-    report_fields, lines = swept_at_once(store, runner)
+    report_fields, lines = sweep_at_once(store, runner)
     return replace(report, **report_fields), lines
 
 
@@ -301,7 +301,7 @@ def sweep_files(
                 missing += not outcome
         if not left:
             trash.forget(store, record.trash_id)
-    for trash_id in trash.stray_claims(store):
+    for trash_id in trash.find_stray_claims(store):
         trash.forget(store, trash_id)
     report = SweepReport(
         plan_hash=plan.hash,

@@ -20,7 +20,7 @@ from lsm_core.errors import SnapshotNotFound
 from lsm_core.format.manifest import DataFileMeta, table_to_entries
 from lsm_core.format.partitions import partition_text, partition_values
 from lsm_core.maintenance.action import bucket_name
-from lsm_core.maintenance.checks.outcome import CheckLimits, Question
+from lsm_core.maintenance.checks.outcome import CheckInput, CheckLimits
 from lsm_core.maintenance.reference.sampling import Place, Sample
 from lsm_core.metadata import manifests, snapshots
 from lsm_core.metadata.indexes import DeletionFile, deletion_vectors, require_in_place
@@ -99,7 +99,7 @@ class BucketSample:
         return {"buckets_read": len(self.looked_at), "buckets": self.buckets, "rows_read": rows_read, "rows": self.rows}
 
 
-def draw_buckets(question: Question, *, partitions: bool = False) -> BucketSample:
+def draw_buckets(question: CheckInput, *, partitions: bool = False) -> BucketSample:
     """Choose buckets within the limit of rows, at least one, in an order that depends on the snapshot alone.
 
     Args:
@@ -133,7 +133,7 @@ def draw_buckets(question: Question, *, partitions: bool = False) -> BucketSampl
     return BucketSample(sorted(chosen), len(sums), sum(sums.values()), totals)
 
 
-def draw_units(question: Question) -> BucketSample:
+def draw_units(question: CheckInput) -> BucketSample:
     """Choose buckets as `draw_buckets` does, and whole partitions where keys may move between buckets.
 
     Args:
@@ -142,7 +142,7 @@ def draw_units(question: Question) -> BucketSample:
     return draw_buckets(question, partitions=question.store.bucket_mode is not BucketMode.FIXED)
 
 
-def open_bucket(question: Question, partition: bytes, bucket: int) -> SampledBucket:
+def open_bucket(question: CheckInput, partition: bytes, bucket: int) -> SampledBucket:
     """Return the files of a bucket; of a bucket above the row limit those that meet one range of its keys.
 
     Args:
@@ -167,7 +167,7 @@ def open_bucket(question: Question, partition: bytes, bucket: int) -> SampledBuc
     return SampledBucket(place, total, files, deletions)
 
 
-def _one_range(question: Question, files: Sequence[DataFileMeta]) -> KeyBounds | None:
+def _one_range(question: CheckInput, files: Sequence[DataFileMeta]) -> KeyBounds | None:
     """Return the key range of one file of the level with most files, or None where no level above 0 has several."""
     levels: dict[int, list[DataFileMeta]] = {}
     for file in files:
@@ -185,7 +185,7 @@ def _one_range(question: Question, files: Sequence[DataFileMeta]) -> KeyBounds |
 _MAX_BYTES: Final = 64 << 20
 
 
-def question_at(store: TableStore, snapshot_id: int | None = None, *, rows: int, keys: int) -> Question:
+def question_at(store: TableStore, snapshot_id: int | None = None, *, rows: int, keys: int) -> CheckInput:
     """Return the question about the rows of one snapshot, with the schema that its readers have.
 
     Args:
@@ -201,14 +201,14 @@ def question_at(store: TableStore, snapshot_id: int | None = None, *, rows: int,
     if snapshot_id is not None:
         version = resolve(store, snapshot_id)
         if version.snapshot is not None:
-            return Question("expectations", version.store, version.snapshot, limits)
+            return CheckInput("expectations", version.store, version.snapshot, limits)
     newest = snapshots.latest(store)
     if newest is None:
         raise SnapshotNotFound(f"table {store.name}: nothing was committed yet, so there are no rows to compare")
-    return Question("expectations", store, newest, limits)
+    return CheckInput("expectations", store, newest, limits)
 
 
-def read_sampled_rows(question: Question) -> tuple[pa.Table, int]:
+def read_sampled_rows(question: CheckInput) -> tuple[pa.Table, int]:
     """Read the rows of the sampled keys by a scan of the snapshot, as any reader does.
 
     Args:

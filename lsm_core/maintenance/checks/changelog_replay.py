@@ -22,7 +22,7 @@ from lsm_core.format.schema import VALUE_KIND
 from lsm_core.format.snapshot import CommitKind, Snapshot
 from lsm_core.maintenance.action import bucket_name
 from lsm_core.maintenance.checks.bucket_sample import draw_buckets
-from lsm_core.maintenance.checks.outcome import CheckReport, Question
+from lsm_core.maintenance.checks.outcome import CheckInput, CheckReport
 from lsm_core.maintenance.reference import key_order
 from lsm_core.maintenance.reference.sampling import Place, Sample
 from lsm_core.maintenance.reference.values import plain_values
@@ -43,7 +43,7 @@ State = dict[Any, tuple[Values, Values]]
 """By `key_order` of the bucket's key: that key and the compared columns, as plain values."""
 
 
-def changelog_replays(question: Question) -> CheckReport:
+def changelog_replays(question: CheckInput) -> CheckReport:
     """Check the sampled keys of some buckets, from the oldest snapshot that only appends and compactions follow.
 
     Args:
@@ -81,7 +81,7 @@ def changelog_replays(question: Question) -> CheckReport:
     return question.passes(f"{applied:,} changes of {span} give the {compared:,} keys compared", **numbers)
 
 
-def snapshots_to_replay(question: Question) -> list[Snapshot]:
+def snapshots_to_replay(question: CheckInput) -> list[Snapshot]:
     """Return the snapshots to replay, oldest first, back to an overwrite, a schema change or the start of the history.
 
     Tables with record-level expiry are not replayed, because compactions remove expired rows without emitting changes.
@@ -119,7 +119,7 @@ def changelog_files(store: TableStore, snapshot: Snapshot, place: Place) -> list
     return [file for file in files if file.level >= lowest]
 
 
-def logged_rows(question: Question, snapshot: Snapshot, place: Place, keys: Sample) -> State:
+def logged_rows(question: CheckInput, snapshot: Snapshot, place: Place, keys: Sample) -> State:
     """Return the rows of the chosen keys that the changelog up to ``snapshot`` covers.
 
     Args:
@@ -142,7 +142,7 @@ def logged_rows(question: Question, snapshot: Snapshot, place: Place, keys: Samp
         return {key_order(key): (key, values) for key, _, values in chosen_rows_of(store, place, keys, batches)}
 
 
-def replay_changes(question: Question, snapshot: Snapshot, place: Place, keys: Sample, state: State) -> int:
+def replay_changes(question: CheckInput, snapshot: Snapshot, place: Place, keys: Sample, state: State) -> int:
     """Apply a snapshot's changes of the chosen keys to ``state``.
 
     Args:
@@ -166,7 +166,7 @@ def replay_changes(question: Question, snapshot: Snapshot, place: Place, keys: S
 
 
 def read_changes(
-    question: Question, snapshot: Snapshot, place: Place, keys: Sample
+    question: CheckInput, snapshot: Snapshot, place: Place, keys: Sample
 ) -> Iterable[tuple[Values, int, Values]]:
     """Yield the changes of the chosen keys in a snapshot's changelog, in order.
 

@@ -8,7 +8,7 @@ from importlib import import_module
 from typing import Final
 
 from lsm_core.errors import CorruptFile, DredgeError, InvalidOption
-from lsm_core.maintenance.checks.outcome import CheckLimits, CheckReport, Question
+from lsm_core.maintenance.checks.outcome import CheckInput, CheckLimits, CheckReport
 from lsm_core.metadata import snapshots
 from lsm_core.metadata.store import TableStore
 from lsm_core.progress import advance, stage
@@ -80,7 +80,7 @@ class Check:
     warn: bool = False
     reads_rows: bool = False
 
-    def make(self, question: Question) -> CheckReport:
+    def make(self, question: CheckInput) -> CheckReport:
         """Run the check. Errors of reading the table pass through.
 
         Args:
@@ -259,7 +259,7 @@ def run_check(store: TableStore, check: Check | str, limits: CheckLimits | None 
         if snapshot is None:
             text = "nothing was committed yet"
             return CheckReport(definition.name, store.name, None, passed=True, text=text)
-        return definition.make(Question(definition.name, store, snapshot, limits or CheckLimits(), definition.warn))
+        return definition.make(CheckInput(definition.name, store, snapshot, limits or CheckLimits(), definition.warn))
     except CorruptFile as error:
         return CheckReport(definition.name, store.name, None, passed=False, text=error.finding, problems=(error.path,))
     except DredgeError as error:

@@ -28,12 +28,12 @@ from lsm_core.maintenance.checks.changelog_replay import (
     replay_changes,
     snapshots_to_replay,
 )
-from lsm_core.maintenance.checks.merge_rules import history_of, written_files
-from lsm_core.maintenance.checks.outcome import Question
+from lsm_core.maintenance.checks.merge_rules import find_written_files, history_of
+from lsm_core.maintenance.checks.outcome import CheckInput
 from lsm_core.maintenance.reference import Row, key_order, merge_by_key
 from lsm_core.maintenance.reference.changes import Comparison, merge_with_changes
 from lsm_core.maintenance.reference.merging import living
-from lsm_core.maintenance.reference.sampling import Catch, Place, Sample
+from lsm_core.maintenance.reference.sampling import Place, RowCollector, Sample
 from lsm_core.maintenance.reference.values import plain_values
 from lsm_core.maintenance.verify import files_by_age
 from lsm_core.metadata import manifests, snapshots
@@ -79,7 +79,7 @@ class ExpectedRows:
     buckets: int = 0
 
 
-def merged_by_rules(question: Question) -> ExpectedRows:
+def merge_by_rules(question: CheckInput) -> ExpectedRows:
     """Return the rows that the reference makes of the written versions by the rules of the merge engine.
 
     The versions are those of an older snapshot and all that writers added since (see `history_of`). Keys are not judged
@@ -93,8 +93,8 @@ def merged_by_rules(question: Question) -> ExpectedRows:
     def parts() -> Iterator[Mapping[Any, ExpectedRow]]:
         for partition, bucket in sample.looked_at:
             opened = open_bucket(question, partition, bucket)
-            written, vectors = written_files(question, opened, history)
-            catch = Catch(opened.place, opened.sample(question.limits.keys), question.limits.keys)
+            written, vectors = find_written_files(question, opened, history)
+            catch = RowCollector(opened.place, opened.sample(question.limits.keys), question.limits.keys)
             for file in written:
                 vector = vectors.get(file.file_name)
                 deleted = None if vector is None else read_vector(store, vector, file.row_count)
@@ -145,7 +145,7 @@ def _merge_by_rules(
     return expected
 
 
-def replayed_changelog(question: Question) -> ExpectedRows:
+def replay_changelog(question: CheckInput) -> ExpectedRows:
     """Return the rows of an older snapshot with all later changes of the changelog applied.
 
     A changelog of compactions does not cover rows below its level: their keys are not judged.
@@ -176,13 +176,13 @@ def replayed_changelog(question: Question) -> ExpectedRows:
             whole = _WholeKey(store, partition)
             expected = {whole.order(key): ExpectedRow(whole.key(key), None) for key in stored}
             expected |= {whole.order(key): ExpectedRow(whole.key(key), values) for key, values in replayed.values()}
-            yield {order: row for order, row in expected.items() if whole.trimmed_order(row.key) not in waiting}
+            yield {order: row for order, row in expected.items() if whole.bucket_key_order(row.key) not in waiting}
 
     basis = f"the changelog of snapshot {base.id} to {newest.id}"
     return ExpectedRows(basis, compared_columns(store), parts, len(sample.looked_at))
 
 
-def rows_before(question: Question, before: int | None = None) -> ExpectedRows:
+def rows_before(question: CheckInput, before: int | None = None) -> ExpectedRows:
     """Return the merged rows of the snapshot before a compaction.
 
     Args:
@@ -227,7 +227,7 @@ def rows_before(question: Question, before: int | None = None) -> ExpectedRows:
 
 
 def _rows_of_unit(
-    question: Question, before: int, partition: bytes, only_bucket: int | None, buckets: Sequence[int]
+    question: CheckInput, before: int, partition: bytes, only_bucket: int | None, buckets: Sequence[int]
 ) -> Mapping[Any, ExpectedRow]:
     """Return the sampled rows in snapshot ``before`` of a bucket, or of a partition if keys may move between buckets.
 
@@ -293,7 +293,7 @@ class _WholeKey:
         """Return `key_order` of the whole key of a bucket's key."""
         return key_order(self.key(trimmed))
 
-    def trimmed_order(self, key: Values) -> Any:
+    def bucket_key_order(self, key: Values) -> Any:
         """Return `key_order` of the part of a primary key that its bucket stores."""
         places = [(at, i) for i, (at, _) in enumerate(self._parts) if at is not None]
         return key_order([key[i] for _, i in sorted(places)])
@@ -338,7 +338,7 @@ def _batches(place: Place, file: DataFileMeta, columns: Sequence[str], deleted: 
         yield from batches
 
 
-def _keys(place: Place, catch: Catch, files: Sequence[DataFileMeta]) -> list[Values]:
+def _keys(place: Place, catch: RowCollector, files: Sequence[DataFileMeta]) -> list[Values]:
     """Return the keys in ``files`` that are in the current sample of ``catch``."""
     keys: list[Values] = []
     for file in files:

@@ -19,7 +19,7 @@ from lsm_core.format.partitions import partition_text, partition_values
 from lsm_core.format.schema import SEQUENCE_NUMBER
 from lsm_core.maintenance.action import bucket_name
 from lsm_core.maintenance.checks.bucket_sample import SampledBucket, draw_buckets, open_bucket
-from lsm_core.maintenance.checks.outcome import CheckReport, Question
+from lsm_core.maintenance.checks.outcome import CheckInput, CheckReport
 from lsm_core.metadata.indexes import read_vector
 from lsm_core.metadata.store import BucketMode
 from lsm_core.read import plan_scan, read_split
@@ -33,7 +33,7 @@ _FILE: Final = "(file)"
 _PARTITION: Final = "(partition)"
 
 
-def unique_keys(question: Question) -> CheckReport:
+def unique_keys(question: CheckInput) -> CheckReport:
     """Check that readers see no key twice, and none in another bucket than the one that lookups read.
 
     Where the bucket of a key does not follow from its hash, whole partitions are read; a bounded share of their keys is
@@ -105,7 +105,7 @@ def unique_keys(question: Question) -> CheckReport:
     return question.passes(f"{looked_at:,} keys{whole} are unique", **numbers)
 
 
-def _misplaced(question: Question, batch: pa.RecordBatch, partition: bytes, bucket: int, total: int) -> list[str]:
+def _misplaced(question: CheckInput, batch: pa.RecordBatch, partition: bytes, bucket: int, total: int) -> list[str]:
     """Return the keys of a batch that the bucket function assigns to another bucket."""
     store = question.store
     columns = [batch.column(name) for name in store.schema.bucket_keys]
@@ -121,7 +121,7 @@ def _misplaced(question: Question, batch: pa.RecordBatch, partition: bytes, buck
     ]
 
 
-def equal_sequence_numbers(question: Question) -> CheckReport:
+def equal_sequence_numbers(question: CheckInput) -> CheckReport:
     """Check some buckets for versions of one key with equal sequence numbers.
 
     Only files whose ranges of keys and of sequence numbers meet are opened, and only their keys are read.
@@ -168,7 +168,9 @@ def _meeting(opened: SampledBucket) -> list[DataFileMeta]:
     return [opened.files[at] for at in sorted(meeting)]
 
 
-def _equal_versions(question: Question, opened: SampledBucket, files: Sequence[DataFileMeta]) -> tuple[int, list[str]]:
+def _equal_versions(
+    question: CheckInput, opened: SampledBucket, files: Sequence[DataFileMeta]
+) -> tuple[int, list[str]]:
     """Return the number of rows read, and the keys with two versions of equal sequence number and sequence fields."""
     place, store = opened.place, opened.place.store
     keys, fields = list(store.schema.trimmed_primary_keys), list(store.options.sequence_field)

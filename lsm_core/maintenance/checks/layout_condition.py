@@ -9,7 +9,7 @@ from typing import Final
 
 from lsm_core.clock import utc_text
 from lsm_core.maintenance.action import bucket_name, size_text
-from lsm_core.maintenance.checks.outcome import HOUR_MS, CheckLimits, CheckReport, Question
+from lsm_core.maintenance.checks.outcome import HOUR_MS, CheckInput, CheckLimits, CheckReport
 from lsm_core.maintenance.ledger import UNREADABLE, read_ledger
 from lsm_core.maintenance.observe import BucketHealth, health
 from lsm_core.maintenance.table_ranking import small_files_of_partitions
@@ -265,7 +265,7 @@ def judge_alive(condition: Condition, limits: CheckLimits) -> ConditionVerdict:
         limits: thresholds.
     """
     due = [bucket for bucket in condition.buckets if is_due(bucket)]
-    waiting = [(bucket, since) for bucket in due if (since := _waits_since(bucket, condition)) is not None]
+    waiting = [(bucket, since) for bucket in due if (since := _find_waiting_start(bucket, condition)) is not None]
     numbers: dict[str, float | str] = {"buckets due": len(due), "limit ms": limits.idle_ms}
     if condition.last_run_ms is not None:
         numbers["last run"] = utc_text(condition.last_run_ms)
@@ -287,7 +287,7 @@ def judge_alive(condition: Condition, limits: CheckLimits) -> ConditionVerdict:
     return ConditionVerdict(text, numbers, problems, passed=False)
 
 
-def _waits_since(bucket: BucketHealth, condition: Condition) -> int | None:
+def _find_waiting_start(bucket: BucketHealth, condition: Condition) -> int | None:
     """Return since when (epoch ms) a due bucket has waited at least, or None where it may have just become due."""
     newest = bucket.newest_file_ms or 0
     runs = bucket.sorted_runs >= _STILL_WRITTEN * condition.trigger if condition.keyed else False
@@ -307,7 +307,7 @@ JUDGES: Final[Mapping[str, Callable[[Condition, CheckLimits], ConditionVerdict]]
 """Judges by the name of their check; none of them reads anything."""
 
 
-def _report(question: Question) -> CheckReport:
+def _report(question: CheckInput) -> CheckReport:
     store = question.store
     now = store.clock.now_ms()
     buckets = health(store, now_ms=now, snapshot_id=question.snapshot.id)
@@ -316,7 +316,7 @@ def _report(question: Question) -> CheckReport:
     return report_of(question, JUDGES[question.check](condition, question.limits))
 
 
-def report_of(question: Question, verdict: ConditionVerdict) -> CheckReport:
+def report_of(question: CheckInput, verdict: ConditionVerdict) -> CheckReport:
     """Return the report of a verdict.
 
     Args:

@@ -20,7 +20,7 @@ from lsm_core.files import open_kv
 from lsm_core.format.manifest import DataFileMeta, table_to_entries
 from lsm_core.format.snapshot import CommitKind, Snapshot
 from lsm_core.maintenance.checks.bucket_sample import SampledBucket, draw_buckets, open_bucket
-from lsm_core.maintenance.checks.outcome import CheckReport, Question
+from lsm_core.maintenance.checks.outcome import CheckInput, CheckReport
 from lsm_core.maintenance.verify import ReferenceWitness
 from lsm_core.merge.order_free import order_free
 from lsm_core.metadata import manifests, snapshots
@@ -52,7 +52,7 @@ class History:
         return f"snapshot {self.base.id}" + (f" and what {writes} commits wrote since" if self.since else "")
 
 
-def merge_engine_rules(question: Question) -> CheckReport:
+def merge_engine_rules(question: CheckInput) -> CheckReport:
     """Check the sampled keys of some buckets.
 
     Args:
@@ -81,7 +81,7 @@ def merge_engine_rules(question: Question) -> CheckReport:
     return question.passes(f"{compared:,} keys are what {engine} makes of {history.text}", **numbers)
 
 
-def history_of(question: Question) -> History:
+def history_of(question: CheckInput) -> History:
     """Return the oldest usable history: appends and compactions of one schema that only add and merge.
 
     Args:
@@ -114,14 +114,14 @@ def _only_adds(store: TableStore, snapshot: Snapshot) -> bool:
     return bool(pc.all(adds, min_count=0).as_py())
 
 
-def _compare(question: Question, opened: SampledBucket, history: History) -> int:
+def _compare(question: CheckInput, opened: SampledBucket, history: History) -> int:
     """Merge the rows of ``history`` row by row, compare the result with a read, and return the number of compared keys.
 
     Raises:
         VerificationFailed: keys differ; it names them.
     """
     store, place = question.store, opened.place
-    written, vectors = written_files(question, opened, history)
+    written, vectors = find_written_files(question, opened, history)
     witness = ReferenceWitness(place, written, None, question.limits.keys)
     counts: dict[str, int] = {}
     for file in written:
@@ -133,7 +133,7 @@ def _compare(question: Question, opened: SampledBucket, history: History) -> int
         with closing(opened_file) as batches:  # type: ignore[type-var]
             for batch in batches:
                 counts[file.file_name] += batch.num_rows
-                witness.input(file, batch)
+                witness.add_input(file, batch)
     merging = Merging(
         store,
         place.partition,
@@ -147,12 +147,12 @@ def _compare(question: Question, opened: SampledBucket, history: History) -> int
     for section in sections_of(store, opened.files):
         with closing(merging.section(section)) as merged:
             for batch in merged:
-                witness.handed(batch)
-    return witness.verdict((), drop_delete=True, rows_read=counts)
+                witness.add_written(batch)
+    return witness.verify((), drop_delete=True, rows_read=counts)
 
 
-def written_files(
-    question: Question, opened: SampledBucket, history: History
+def find_written_files(
+    question: CheckInput, opened: SampledBucket, history: History
 ) -> tuple[Sequence[DataFileMeta], dict[str, DeletionFile]]:
     """Return the files that hold the written rows of a bucket, with their deletion vectors.
 

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from lsm_core.errors import CorruptFile
 from lsm_core.format.partitions import partition_text
 from lsm_core.maintenance.action import bucket_name
-from lsm_core.maintenance.checks.outcome import CheckReport, Question
+from lsm_core.maintenance.checks.outcome import CheckInput, CheckReport
 from lsm_core.metadata import manifests, snapshots
 from lsm_core.metadata.indexes import deletion_vectors, read_vector, require_in_place
 from lsm_core.metadata.live_files import bucket_groups, tree_files
@@ -36,7 +36,7 @@ class BrokenInvariant:
         return self.text
 
 
-def tree_is_valid(question: Question) -> CheckReport:
+def tree_is_valid(question: CheckInput) -> CheckReport:
     """Check the trees of all buckets.
 
     Args:
@@ -79,7 +79,7 @@ def inspect_tree(store: TableStore, partition: str | None = None) -> tuple[int, 
     return buckets, files, broken
 
 
-def deletion_vectors_valid(question: Question) -> CheckReport:
+def deletion_vectors_valid(question: CheckInput) -> CheckReport:
     """Check that positions are in range and as many as recorded, and that the file is live in the vector's bucket.
 
     Vectors of files that are no longer live are counted and are no failure: Java leaves some behind, and no reader

@@ -146,7 +146,7 @@ class CheckReport:
 
 
 @dataclass(frozen=True)
-class Question:
+class CheckInput:
     """Input of a check.
 
     Attributes:

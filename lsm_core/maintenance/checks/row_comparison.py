@@ -16,7 +16,7 @@ from lsm_core.format.hashing import hash_rows
 from lsm_core.format.schema import TableSchema
 from lsm_core.maintenance.checks.expected_rows import ExpectedRow, ExpectedRows, Values
 from lsm_core.maintenance.reference import key_order
-from lsm_core.maintenance.reference.comparison import Answers
+from lsm_core.maintenance.reference.comparison import ResultComparison
 from lsm_core.maintenance.reference.values import plain_values
 from lsm_core.metadata.store import TableStore
 
@@ -164,7 +164,7 @@ class _Judge:
     def __init__(self, store: TableStore, columns: Sequence[str], rows: ReadRows) -> None:
         self._schema, self._rows = store.schema, rows
         self._columns = list(columns)
-        self._answers = Answers(store.schema, store.options.raw)
+        self._answers = ResultComparison(store.schema, store.options.raw)
         self._places = [store.schema.field_names.index(name) for name in columns]
         self._lossy = [name in rows.nan_is_null for name in columns]
 

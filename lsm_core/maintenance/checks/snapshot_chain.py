@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 from lsm_core.errors import CorruptFile, DredgeError, SnapshotNotFound
 from lsm_core.format.snapshot import Snapshot
 from lsm_core.maintenance.actions.remove_unexisting_files import missing_entries
-from lsm_core.maintenance.checks.outcome import CheckReport, Question
+from lsm_core.maintenance.checks.outcome import CheckInput, CheckReport
 from lsm_core.maintenance.damage import examine
 from lsm_core.maintenance.used_files import added
 from lsm_core.metadata import manifests, snapshots, tags
@@ -21,7 +21,7 @@ _MAX_PROBLEMS = 100
 """Number of problems after which the check stops: the storage is unavailable, or the table is another one."""
 
 
-def snapshot_chain(question: Question) -> CheckReport:
+def snapshot_chain(question: CheckInput) -> CheckReport:
     """Check all snapshots and tags. Memory is that of one manifest, its deletions, and the file names of some folders.
 
     All metadata is examined as a repair does, then the existence of each snapshot's own files is checked. Files taken

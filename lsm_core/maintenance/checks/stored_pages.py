@@ -21,7 +21,7 @@ from lsm_core.errors import CorruptFile, DredgeError, InvalidData, UnsupportedFe
 from lsm_core.files.formats import open_source
 from lsm_core.format.json_text import ObjectReader, parse_object
 from lsm_core.format.manifest import ENTRY_SCHEMA
-from lsm_core.maintenance.checks.outcome import CheckReport, DeepRead, PageProblem, Question
+from lsm_core.maintenance.checks.outcome import CheckInput, CheckReport, DeepRead, PageProblem
 from lsm_core.metadata import manifests, snapshots
 from lsm_core.metadata.store import TableStore
 from lsm_core.progress import advance, stage
@@ -58,7 +58,7 @@ class _Progress:
     unread: int = 0
 
 
-def pages_readable(question: Question) -> CheckReport:
+def pages_readable(question: CheckInput) -> CheckReport:
     """Check a sample of the data files, or all of them where the limits ask for a deep read.
 
     Args:
@@ -112,7 +112,7 @@ def _read_file(store: TableStore, file: dict[str, Any]) -> PageProblem | None:
 # -- a sample ----------------------------------------------------------------------------------------------------------
 
 
-def _read_sample(question: Question) -> CheckReport:
+def _read_sample(question: CheckInput) -> CheckReport:
     """Read files drawn by snapshot and day: the first of any size, further ones while they fit into the budget."""
     store = question.store
     sizes = np.concatenate(
@@ -141,7 +141,7 @@ def _draw(sizes: np.ndarray[Any, Any], budget: int, seed: int) -> np.ndarray[Any
 # -- all files ---------------------------------------------------------------------------------------------------------
 
 
-def _read_all(question: Question, deep: DeepRead) -> CheckReport:
+def _read_all(question: CheckInput, deep: DeepRead) -> CheckReport:
     """Read files in the order of their names from the saved position, and save the position after each round."""
     store, reader = question.store, deep.reader or read_pages
     path = progress_path(store)
@@ -200,7 +200,7 @@ class _Window:
     more: bool
 
 
-def _next_window(question: Question, after: str, again: tuple[str, ...]) -> _Window:
+def _next_window(question: CheckInput, after: str, again: tuple[str, ...]) -> _Window:
     """Return the files whose names come next after ``after``, and those named in ``again``."""
     files, repeated, live, waiting = FILES_TO_READ.empty_table(), [FILES_TO_READ.empty_table()], 0, 0
     for part in _live(question):
@@ -239,12 +239,12 @@ def _split_at(files: pa.Table, count: int) -> tuple[pa.Table, pa.Table]:
 # -- shared helpers ----------------------------------------------------------------------------------------------------
 
 
-def _live(question: Question) -> Iterator[pa.Table]:
+def _live(question: CheckInput) -> Iterator[pa.Table]:
     for part in manifests.iter_live(question.store, question.snapshot):
         yield part.select(FILES_TO_READ.names).cast(FILES_TO_READ)
 
 
-def _still_live(store: TableStore, question: Question, problems: list[PageProblem]) -> list[PageProblem]:
+def _still_live(store: TableStore, question: CheckInput, problems: list[PageProblem]) -> list[PageProblem]:
     """Return the problems of files that are still live: a file removed by a later commit may be deleted at any time."""
     latest = snapshots.latest(store) if problems else None
     if latest is None or latest.id == question.snapshot.id:
@@ -257,7 +257,9 @@ def _still_live(store: TableStore, question: Question, problems: list[PageProble
     return [problem for problem in problems if problem.file_name in names]
 
 
-def _report(question: Question, progress: _Progress, problems: list[PageProblem], live: int, note: str) -> CheckReport:
+def _report(
+    question: CheckInput, progress: _Progress, problems: list[PageProblem], live: int, note: str
+) -> CheckReport:
     damaged = [problem for problem in problems if problem.damaged]
     numbers = {
         "files_read": progress.files,

@@ -14,9 +14,9 @@ from lsm_core.maintenance.reference.versions import (
     UPDATE_AFTER,
     UPDATE_BEFORE,
     Row,
-    in_merge_order,
     key_order,
     same,
+    sort_in_merge_order,
 )
 
 LOOKED_UP: Final = 1 << 20
@@ -64,7 +64,7 @@ def merge_with_changes(
     outcomes: dict[Key, Row | None] = {}
     changes: dict[Key, list[Row]] = {}
     for key, group in groups.items():
-        versions = in_merge_order(group, is_descending(options))
+        versions = sort_in_merge_order(group, is_descending(options))
         if engine.name == "first-row":
             result, emitted = _first(engine, versions)
         elif comparison.top is None:

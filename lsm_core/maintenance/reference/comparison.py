@@ -25,7 +25,7 @@ _EPSILON: Final = {TypeRoot.FLOAT: 2.0**-23, TypeRoot.DOUBLE: sys.float_info.eps
 Form = Callable[[Any], Any]
 
 
-class Answers:
+class ResultComparison:
     """Comparison of merge results of one table."""
 
     def __init__(self, schema: TableSchema, options: Mapping[str, str]) -> None:
@@ -89,10 +89,10 @@ def _form(field: DataField, function: str, options: Mapping[str, str]) -> Form:
         return lambda data: round(float(hll_sketch.deserialize(data).get_estimate()), 3)
     is_set = function == "collect" and options.get(f"fields.{field.name}.distinct", "false").lower() == "true"
     if is_set or options.get(f"fields.{field.name}.nested-key"):
-        return _counted
+        return _to_multiset
     return same
 
 
-def _counted(values: Any) -> Any:
+def _to_multiset(values: Any) -> Any:
     """Return a list as a multiset, so that its order does not count."""
     return frozenset(Counter(same(value) for value in values).items()) if isinstance(values, list) else same(values)

@@ -13,7 +13,7 @@ from lsm_core.errors import RetractNotSupported, UnsupportedFeature
 from lsm_core.format.schema import TableSchema
 from lsm_core.maintenance.reference.aggregation import AggregationMerge
 from lsm_core.maintenance.reference.partial_update import PartialUpdateMerge
-from lsm_core.maintenance.reference.versions import Row, in_merge_order, key_order
+from lsm_core.maintenance.reference.versions import Row, key_order, sort_in_merge_order
 from lsm_core.options import TableOptions
 from lsm_core.types import TypeRoot
 
@@ -98,7 +98,7 @@ def merge_by_key(
         groups.setdefault(key_order(row.key), []).append(row)
     outcomes: dict[tuple[Any, ...], Row | None] = {}
     for key, group in groups.items():
-        result = engine.result(in_merge_order(group, descending) if len(group) > 1 else group)
+        result = engine.result(sort_in_merge_order(group, descending) if len(group) > 1 else group)
         outcomes[key] = None if result is None or (drop_delete and result.retracts) else result
     return outcomes
 

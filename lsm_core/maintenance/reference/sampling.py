@@ -206,7 +206,7 @@ def draw(place: Place, inputs: Sequence[DataFileMeta], keys: int = KEYS) -> Samp
     return Sample(min(_ALL, int(share * _ALL)), np.unique(special))
 
 
-class Catch:
+class RowCollector:
     """Collector of the rows of chosen keys, per file.
 
     The sample narrows when there are too many rows, so memory is bounded.
@@ -376,7 +376,7 @@ def _tied_keys(place: Place, files: Sequence[DataFileMeta]) -> Ranks:
 
 def _null_keys(place: Place, files: Sequence[DataFileMeta]) -> Ranks:
     """Return some keys with a null, read from the column with most nulls by the newest file's statistics."""
-    column = _nullest(place, files)
+    column = _file_with_most_nulls(place, files)
     if column is None:
         return np.empty(0, np.uint64)
     null_ranks = []
@@ -386,7 +386,7 @@ def _null_keys(place: Place, files: Sequence[DataFileMeta]) -> Ranks:
     return _limit_ranks(null_ranks)
 
 
-def _nullest(place: Place, files: Sequence[DataFileMeta]) -> str | None:
+def _file_with_most_nulls(place: Place, files: Sequence[DataFileMeta]) -> str | None:
     names = place.store.schema.field_names
     for file in reversed(files):
         counts = file.value_stats.null_counts

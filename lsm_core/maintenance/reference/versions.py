@@ -41,7 +41,7 @@ class Row(NamedTuple):
         return self.kind in {UPDATE_BEFORE, DELETE}
 
 
-def in_merge_order(rows: Sequence[Row], descending: bool) -> list[Row]:
+def sort_in_merge_order(rows: Sequence[Row], descending: bool) -> list[Row]:
     """Return the versions of one key, oldest first; of versions equal in everything the later one in ``rows`` is later.
 
     Args:

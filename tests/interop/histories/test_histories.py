@@ -13,8 +13,8 @@ import pytest
 
 from lsm_core.errors import DredgeError
 from lsm_core.maintenance.reference import Row, key_order, merge_by_key
-from lsm_core.maintenance.reference.comparison import Answers
-from lsm_core.maintenance.reference.versions import in_merge_order
+from lsm_core.maintenance.reference.comparison import ResultComparison
+from lsm_core.maintenance.reference.versions import sort_in_merge_order
 from lsm_core.merge import RunInput, merge_function, merge_streams
 from lsm_core.types import to_json
 from tests.interop.histories.left_out import later_version, rule_of
@@ -100,7 +100,7 @@ class Story:
         groups: dict[Any, list[Row]] = {}
         for row in rows:
             groups.setdefault(key_order(row.key), []).append(row)
-        return [row for key in sorted(groups) for row in in_merge_order(groups[key], self.table.descending)]
+        return [row for key in sorted(groups) for row in sort_in_merge_order(groups[key], self.table.descending)]
 
     # -- by Java -------------------------------------------------------------------------------------------------------
 
@@ -152,7 +152,7 @@ def _row(rng: random.Random, table: RandomTable, key: tuple[Any, ...], number: i
 
 
 def _differences(story: Story, mine: dict[Any, Row], theirs: dict[Any, Row]) -> list[str]:
-    answers = Answers(story.table.schema, story.table.options)
+    answers = ResultComparison(story.table.schema, story.table.options)
     wrong = []
     for key in mine.keys() | theirs.keys():
         ours, java = mine.get(key), theirs.get(key)

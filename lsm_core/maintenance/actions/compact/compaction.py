@@ -269,7 +269,7 @@ class CompactionReport(RewriteReport):
         return tuple(item for item in self.declined if item.reason == "stale")
 
     @property
-    def worth_telling(self) -> bool:
+    def is_recorded(self) -> bool:
         """Whether the ledger keeps the run: also if buckets failed or were stale, unless it was applied before."""
         return self.changed or (bool(self.stale or self.failed) and self.applied_before is None)
 

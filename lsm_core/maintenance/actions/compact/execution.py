@@ -141,7 +141,7 @@ EntriesOf: TypeAlias = Callable[[TableStore, Snapshot, Sequence[CompactItem]], p
 """Function that returns the live entries (`ENTRY_SCHEMA`) of the items' buckets at a snapshot, as far as needed."""
 
 
-def all_of_their_buckets(store: TableStore, snapshot: Snapshot, items: Sequence[CompactItem]) -> pa.Table:
+def read_bucket_entries(store: TableStore, snapshot: Snapshot, items: Sequence[CompactItem]) -> pa.Table:
     """Return all live entries of the items' buckets (and of some others).
 
     Args:
@@ -157,7 +157,7 @@ def apply_compaction(
     store: TableStore,
     plan: MaintenancePlan,
     runner: Runner | None = None,
-    entries_of: EntriesOf = all_of_their_buckets,
+    entries_of: EntriesOf = read_bucket_entries,
 ) -> ApplyOutcome:
     """Apply a compaction plan.
 
@@ -205,7 +205,7 @@ def apply_compaction(
         )
     report = _report(units, done, store.options.verification, changed.count, tuple(warnings))
     if plan.items_of(AssignItem):
-        report = assigned.add_to(replace(report, plan_hash=plan.hash, base_snapshot=plan.base_snapshot))
+        report = assigned.extend_report(replace(report, plan_hash=plan.hash, base_snapshot=plan.base_snapshot))
     lines = [
         {
             "event": "compacted",
@@ -233,7 +233,7 @@ class _AssignedRows:
     stale: tuple[Declined, ...] = ()
     snapshot_id: int | None = None
 
-    def add_to(self, report: CompactionReport) -> CompactionReport:
+    def extend_report(self, report: CompactionReport) -> CompactionReport:
         """Return the report of the following compaction with the assigned rows added."""
         return replace(
             report,
@@ -257,7 +257,7 @@ def _assign(store: TableStore, plan: MaintenancePlan, runner: Runner | None) -> 
 
 
 @dataclass(frozen=True)
-class Executed:
+class ExecutionResult:
     """Result of an execution.
 
     Attributes:
@@ -281,10 +281,10 @@ def execute(
     runner: Runner,
     plan_hash: str | None = None,
     snapshot: Snapshot | None = None,
-    entries_of: EntriesOf = all_of_their_buckets,
+    entries_of: EntriesOf = read_bucket_entries,
     *,
     keep_going: bool = False,
-) -> Executed:
+) -> ExecutionResult:
     """Run the plan's buckets and publish one COMPACT commit.
 
     Buckets whose inputs are missing or moved are skipped, before the work or when the commit meets a conflict. Output
@@ -308,7 +308,7 @@ def execute(
     require_compactable(store, snapshot)
     tasks, stale = tasks_of_plan(store, plan, snapshot, entries_of)
     if not tasks:
-        return Executed((), tuple(stale), None)
+        return ExecutionResult((), tuple(stale), None)
     by_place = {(item.partition, item.bucket): item for item in plan.items_of(CompactItem)}
     done: list[BucketResult] = []
     messages: list[CommitMessage] = []
@@ -340,7 +340,7 @@ def execute(
         item = by_place[result.message.partition, result.message.bucket]
         stale.append(_stale(item, f"another commit took its inputs while it was compacted ({error})"))
     pairs = tuple((by_place[r.message.partition, r.message.bucket], r) for r in committed)
-    return Executed(pairs, tuple(stale), snapshot_id, tag, tuple(failed))
+    return ExecutionResult(pairs, tuple(stale), snapshot_id, tag, tuple(failed))
 
 
 def _create_tag_before(store: TableStore, plan_hash: str) -> str:
@@ -408,7 +408,7 @@ def tasks_of_plan(
     store: TableStore,
     plan: MaintenancePlan,
     snapshot: Snapshot | None = None,
-    entries_of: EntriesOf = all_of_their_buckets,
+    entries_of: EntriesOf = read_bucket_entries,
 ) -> tuple[list[tuple[CompactItem, BucketTask]], list[Declined]]:
     """Return tasks for the plan's items whose inputs are as planned; the others are stale.
 
@@ -510,7 +510,7 @@ def local_runner(judge: Judge | None, *, keep_going: bool = False) -> Runner:
 
 
 def _report(
-    plan: MaintenancePlan, done: Executed, setting: str, changed: int, warnings: tuple[str, ...]
+    plan: MaintenancePlan, done: ExecutionResult, setting: str, changed: int, warnings: tuple[str, ...]
 ) -> CompactionReport:
     """Return the report; ``setting`` is `dredge.verification`, ``changed`` the number of keys whose row changed."""
     reports = [result.report for _, result in done.results]

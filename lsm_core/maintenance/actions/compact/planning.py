@@ -21,7 +21,7 @@ from lsm_core.format.manifest import ENTRY_SCHEMA
 from lsm_core.format.partitions import partition_bytes, partition_text
 from lsm_core.format.snapshot import Snapshot
 from lsm_core.maintenance.action import Declined, MaintenancePlan, PlanEstimate, bucket_name
-from lsm_core.maintenance.actions.assign_buckets import AssignItem, seconds_of, waiting_items
+from lsm_core.maintenance.actions.assign_buckets import AssignItem, estimate_seconds, waiting_items
 from lsm_core.maintenance.actions.compact.compaction import CompactItem
 from lsm_core.maintenance.actions.compact.recluster import ReclusterItem, recluster_items
 from lsm_core.maintenance.actions.compact.sort_order import SortOrder, require_order, sort_item
@@ -191,7 +191,7 @@ def plan_compaction(
         # version 1.4 is the default and is left out
         **({"paimon_version": paimon_version_text} if store.options.paimon_version is not PaimonVersion.V1_4 else {}),
     }
-    plan = MaintenancePlan.begun("compact", store, None, arguments, now)
+    plan = MaintenancePlan.begin("compact", store, None, arguments, now)
     if snapshot is None:
         _missing_places(store, (), None, wanted, ENTRY_SCHEMA.empty_table)
         return replace(plan, declined=(Declined("table", "empty", "the table has no snapshot"),))
@@ -238,7 +238,7 @@ def plan_compaction(
         tasks=len(work),
         seconds=round(
             compaction_seconds(sum(item.bytes_in for item in items), len(items))
-            + (seconds_of(waiting) if waiting else 0.0),
+            + (estimate_seconds(waiting) if waiting else 0.0),
             2,
         ),
     )
@@ -323,12 +323,12 @@ def _split_expired(
     """Return buckets to plan, and a line for those in expiring partitions (`compaction.skip-expired-partitions`)."""
     if not store.options.get("compaction.skip-expired-partitions"):
         return groups, []
-    from lsm_core.maintenance.actions.expire_partitions import expired_of
+    from lsm_core.maintenance.actions.expire_partitions import find_expired_partitions
 
     newest: dict[bytes, int] = {}
     for partition, _, _, entries in groups:
         newest[partition] = max(newest.get(partition, 0), pc.max(entries.column("creation_time_ms")).as_py() or 0)
-    expired = expired_of(store, newest, now_ms)
+    expired = find_expired_partitions(store, newest, now_ms)
     leaving = []
     for partition, bucket, _, _ in groups:
         if partition in expired:

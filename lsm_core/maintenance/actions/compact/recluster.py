@@ -21,7 +21,7 @@ import pyarrow as pa
 from lsm_core.commit import CommitMessage, Committer, discard_on_failure
 from lsm_core.compact.clustering.ranges import Cuts
 from lsm_core.compact.clustering.rewrite import range_bytes
-from lsm_core.compact.clustering.sorting import Spread, sorted_batches
+from lsm_core.compact.clustering.sorting import RangeDistributor, sort_batches
 from lsm_core.compact.row_digests import Content, content_of
 from lsm_core.errors import PlanStale, VerificationFailed
 from lsm_core.files import SpillSpace
@@ -190,7 +190,7 @@ def _sort_partition(
     curve = Curve(item.order_by, item.strategy, int(store.options.get("zorder.var-length-contribution")))
     samples: list[pa.Table] = []
     with SpillSpace.of(store.options) as space, StoredRows(store) as writer:
-        spread = Spread(curve, Cuts(), schema, budget, space)
+        spread = RangeDistributor(curve, Cuts(), schema, budget, space)
         for batch in _merged_rows(store, buckets, schema):
             read_content = read_content.plus(content_of(batch, store.schema))
             step = max(1, batch.num_rows // _SAMPLED_A_BATCH)
@@ -199,7 +199,7 @@ def _sort_partition(
             spread.add(batch)
         if samples:
             curve = curve.scaled(pa.concat_tables(samples))
-        for batch in sorted_batches(spread.take(0), curve, schema, budget, space):
+        for batch in sort_batches(spread.take(0), curve, schema, budget, space):
             writer.write(batch)
         messages = writer.prepare_commit()
     with discard_on_failure(store, messages):

@@ -202,7 +202,7 @@ _RUNS: Final = 500
 _BUCKET: Final = "bucket-"
 
 
-def sorted_times(store: TableStore) -> dict[str, int]:
+def read_sort_times(store: TableStore) -> dict[str, int]:
     """Return the end time (epoch ms) of the newest sort compaction of each partition, by the partition's text.
 
     Only the heads of the ledger's newest runs are read. An unreadable entry is skipped.

@@ -363,7 +363,7 @@ def plan_tree(
         partition_text=place.text,
         bucket=place.bucket,
         total_buckets=place.total_buckets,
-        inputs=tuple(as_planned(file) for file in unit.files),
+        inputs=tuple(to_planned_file(file) for file in unit.files),
         output_level=unit.output_level,
         trigger=str(decision.trigger),
         reason=why_picked(decision, levels, store.options, dropped),
@@ -405,7 +405,7 @@ def why_tree_is_stale(
     return ""
 
 
-def as_planned(file: DataFile) -> PlannedFile:
+def to_planned_file(file: DataFile) -> PlannedFile:
     """Return a file in the form of plans.
 
     Args:
@@ -464,7 +464,7 @@ def plan_bins(
         partition_text=place.text,
         bucket=place.bucket,
         total_buckets=place.total_buckets,
-        inputs=tuple(as_planned(file) for file in chosen_files),
+        inputs=tuple(to_planned_file(file) for file in chosen_files),
         output_level=0,
         trigger=str(Trigger.SMALL_FILES),
         reason=why_packed(len(chosen_files), len(bins), least, full, marked_rows),

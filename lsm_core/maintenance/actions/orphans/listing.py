@@ -161,7 +161,7 @@ class _Walk:
                     if own.name != "staged":  # files of running writes, which remove their own files
                         self.leaf(own.path, Place.OWN)
             elif not (folder.name in heads or BUCKET.fullmatch(folder.name) or folder.name.startswith(first)):
-                self._strange(folder.path, _UNKNOWN_FOLDER)
+                self._decline_unknown(folder.path, _UNKNOWN_FOLDER)
         for below in self.known.below:
             self.data(f"{root}/{below}" if below else root)
 
@@ -182,18 +182,18 @@ class _Walk:
             elif not keys and BUCKET.fullmatch(folder.name):
                 self.leaf(folder.path, Place.BUCKET)
             elif path != self.store.root and len(self.known.partition_keys) == 1:
-                self._strange(folder.path, _UNKNOWN_FOLDER)
+                self._decline_unknown(folder.path, _UNKNOWN_FOLDER)
 
     def _branches(self, path: str) -> None:
         for branch in self._folder(path, Place.PARTITION):
             if not branch.name.startswith("branch-"):
-                self._strange(branch.path, _UNKNOWN_FOLDER)
+                self._decline_unknown(branch.path, _UNKNOWN_FOLDER)
                 continue
             for folder in self._folder(branch.path, Place.PARTITION):
                 if folder.name in HISTORY:
                     self.leaf(folder.path, Place.HISTORY, expected=("tag-success-file",))
                 else:
-                    self._strange(folder.path, _UNKNOWN_FOLDER)
+                    self._decline_unknown(folder.path, _UNKNOWN_FOLDER)
 
     def leaf(self, path: str, place: Place, expected: tuple[str, ...] = ()) -> None:
         """List the files of a folder that may have only the ``expected`` subfolders."""
@@ -202,7 +202,7 @@ class _Walk:
             return
         for folder in self._folder(path, place):
             if folder.name not in expected:
-                self._strange(folder.path, _UNKNOWN_FOLDER)
+                self._decline_unknown(folder.path, _UNKNOWN_FOLDER)
 
     def _folder(self, path: str, place: Place) -> list[FileStatus]:
         """Add the files of a directory, once, and return its subdirectories."""
@@ -220,7 +220,7 @@ class _Walk:
             try:
                 status.name.encode()
             except UnicodeEncodeError:  # no text at all, so no name of ours
-                self._strange(f"{path}/{status.name!a}", "a file of an unknown name")
+                self._decline_unknown(f"{path}/{status.name!a}", "a file of an unknown name")
             else:
                 files.append(status)
         self._waiting.setdefault(place, []).append((number, files))
@@ -230,7 +230,7 @@ class _Walk:
             self.flush()
         return folders
 
-    def _strange(self, path: str, why: str) -> None:
+    def _decline_unknown(self, path: str, why: str) -> None:
         self.listing.strange[path] = why
 
     def done(self) -> Listing:

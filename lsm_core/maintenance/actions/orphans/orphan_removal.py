@@ -32,8 +32,8 @@ from lsm_core.maintenance.actions.orphans.survey import MOST_NAMED, Survey, surv
 from lsm_core.maintenance.actions.sweep_trash import plan_sweep, sweep_files
 from lsm_core.maintenance.deletions import DeletionReport, deletable_path
 from lsm_core.maintenance.file_allowlist import KINDS, OwnFiles, is_absolute
-from lsm_core.maintenance.file_holders import Held, History, HolderKind, find_holders, history_of
-from lsm_core.maintenance.trash import ORPHANS, DeleteItem, TrashRecord, held_line, read_trash, write_record
+from lsm_core.maintenance.file_holders import FileHolders, History, HolderKind, find_holders, history_of
+from lsm_core.maintenance.trash import ORPHANS, DeleteItem, TrashRecord, ledger_line_of_held, read_trash, write_record
 from lsm_core.metadata import branches, hints, snapshots
 from lsm_core.metadata.store import TableStore
 from lsm_core.options import whole_number
@@ -121,10 +121,10 @@ def plan_orphans(
     before = history_of(store)
     survey, held = _survey_all(store, limit, now, runner)
     orphans = survey.orphans.sort_by([("folder", "ascending"), ("name", "ascending")])
-    plan = MaintenancePlan.begun(
+    plan = MaintenancePlan.begin(
         ORPHANS, store, snapshots.latest_id(store), {"older_than_ms": older_than_ms, "max_share": max_share}, now
     )
-    notes = [*_in_use(survey), *_strange(survey)]
+    notes = [*_in_use(survey), *_decline_unknown(survey)]
     young, young_size = survey.young_files, survey.young_size
     if len(orphans):
         _require_sound(store, before, survey, held)
@@ -137,7 +137,7 @@ def plan_orphans(
     return replace(
         plan,
         items=tuple(items),
-        declined=(*_young(young, young_size, older_than_ms), *notes, *links),
+        declined=(*_describe_young(young, young_size, older_than_ms), *notes, *links),
         estimate=PlanEstimate(
             bytes_freed=sum(item.size for item in items), files_in=len(items), tasks=1 if items else 0
         ),
@@ -154,7 +154,7 @@ def _limit(store: TableStore, older_than_ms: int | None, now: int) -> int:
     return older_than_ms
 
 
-def _survey_all(store: TableStore, limit: int, now: int, runner: Runner | None) -> tuple[Survey, Held]:
+def _survey_all(store: TableStore, limit: int, now: int, runner: Runner | None) -> tuple[Survey, FileHolders]:
     """Return the survey of all files, and the holders of its orphans, read after everything was listed."""
     known = OwnFiles.of(store)
     if not isinstance(runner, TaskRunner) or not known.has_parts:
@@ -172,7 +172,7 @@ def _survey_all(store: TableStore, limit: int, now: int, runner: Runner | None) 
     return replace(survey, orphans=survey.orphans.filter(arrow_array(codes < 0))), held
 
 
-def _require_sound(store: TableStore, before: Mapping[str, History], survey: Survey, held: Held) -> None:
+def _require_sound(store: TableStore, before: Mapping[str, History], survey: Survey, held: FileHolders) -> None:
     """Raise PlanRefused if the listing is incomplete, or the table changed meanwhile."""
     if not held.snapshots:
         raise _refusal(
@@ -309,7 +309,7 @@ def _in_use(survey: Survey) -> Iterator[Declined]:
         yield Declined(name, "held", text, {"holder": kind.value, "files": count, "size": size, "examples": examples})
 
 
-def _strange(survey: Survey) -> Iterator[Declined]:
+def _decline_unknown(survey: Survey) -> Iterator[Declined]:
     """Yield files of unknown kinds, by name as far as there are few, and places that other tables use."""
     for path, size in survey.unknown:
         yield Declined(path, "unknown", "a file of an unknown name", {"size": size})
@@ -322,7 +322,7 @@ def _strange(survey: Survey) -> Iterator[Declined]:
         yield Declined(place, "shared", f"not looked at: {tables} may keep files there too")
 
 
-def _young(files: int, size: int, older_than_ms: int | None) -> Iterator[Declined]:
+def _describe_young(files: int, size: int, older_than_ms: int | None) -> Iterator[Declined]:
     if files:
         than = "24 hours" if older_than_ms is None else f"{utc_text(older_than_ms)} UTC"
         text = f"{files} files ({size_text(size)}) are younger than {than}"
@@ -357,7 +357,7 @@ def apply_orphans(store: TableStore, plan: MaintenancePlan, runner: Runner | Non
     direct = store.options.delete_mode == "direct"
     held = list(blank.held)
     if record is None:
-        free = _present(store, items)  # files swept since are no orphans any more
+        free = _select_existing(store, items)  # files swept since are no orphans any more
         if not direct:  # in direct mode the sweep reads the references at once
             names = [PurePosixPath(item.path).name for item in free]
             holders = find_holders(store, arrow_array(names, pa.string()), records).by_name()
@@ -392,10 +392,10 @@ def apply_orphans(store: TableStore, plan: MaintenancePlan, runner: Runner | Non
         )
     else:
         lines = [{"event": "orphan", "file": item.path, "reason": item.reason} for item in record.files[:_MOST_LINES]]
-    return ApplyOutcome(report, [*lines, *map(held_line, report.held[:_MOST_LINES])])
+    return ApplyOutcome(report, [*lines, *map(ledger_line_of_held, report.held[:_MOST_LINES])])
 
 
-def _present(store: TableStore, items: Sequence[DeleteItem]) -> tuple[DeleteItem, ...]:
+def _select_existing(store: TableStore, items: Sequence[DeleteItem]) -> tuple[DeleteItem, ...]:
     """Return the items whose files exist, with one listing per directory instead of a request per file."""
     existing: list[DeleteItem] = []
     for folder, group in groupby(sorted(items, key=_folder_of), key=_folder_of):

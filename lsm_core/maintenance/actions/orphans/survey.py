@@ -23,7 +23,7 @@ from lsm_core.json_reader import parse_json
 from lsm_core.maintenance.action import TaskRunner
 from lsm_core.maintenance.actions.orphans.listing import Folder, Listing, list_folders
 from lsm_core.maintenance.file_allowlist import DELETABLE, KINDS, FileKind, OwnFiles, Place
-from lsm_core.maintenance.file_holders import Held, Holder, HolderKind, find_holders
+from lsm_core.maintenance.file_holders import FileHolders, Holder, HolderKind, find_holders
 from lsm_core.maintenance.trash import read_trash
 from lsm_core.metadata.store import TableStore
 
@@ -99,7 +99,7 @@ class Survey:
     lists: set[str] = field(default_factory=set)
 
     @staticmethod
-    def of(listing: Listing, candidates: npt.NDArray[np.bool_], held: Held, limit: int, now: int) -> Survey:
+    def of(listing: Listing, candidates: npt.NDArray[np.bool_], held: FileHolders, limit: int, now: int) -> Survey:
         """Return the survey of a listing.
 
         Args:
@@ -223,7 +223,7 @@ class Survey:
             raise CorruptFile("<survey of files>", f"unreadable: {error!r}") from error
 
 
-def _held(old: pa.Table, codes: npt.NDArray[np.int32], held: Held) -> dict[Holder, HeldFiles]:
+def _held(old: pa.Table, codes: npt.NDArray[np.int32], held: FileHolders) -> dict[Holder, HeldFiles]:
     """Return the referenced files by holder."""
     places = np.flatnonzero(codes >= 0)
     sizes = numpy_array(old.column("size"))[places].astype(np.int64)
@@ -253,7 +253,7 @@ def is_kind(files: pa.Table, kinds: frozenset[FileKind]) -> npt.NDArray[np.bool_
     return np.isin(numpy_array(files.column("kind")), wanted)
 
 
-def survey_of(store: TableStore, listing: Listing, limit: int, now: int) -> tuple[Survey, Held]:
+def survey_of(store: TableStore, listing: Listing, limit: int, now: int) -> tuple[Survey, FileHolders]:
     """Return the survey of a listing, and the holders of its old files.
 
     References are read only now, after listing, so that files committed meanwhile are not taken for orphans.

@@ -98,7 +98,7 @@ class Backlog:
         runs: Ints = self.level0_counts() + np.bincount(used // 1024, minlength=len(self.places))
         return runs
 
-    def cut(self, place: int, files: int) -> Cut:
+    def cut(self, place: int, files: int) -> RecoveryCut:
         """Return the end of the ``files`` oldest of a bucket's level-0 files, which are fewer than all.
 
         Args:
@@ -110,7 +110,7 @@ class Backlog:
         bound = int(np.partition(last, files - 1)[files - 1])
         older = last <= bound  # of files with one last number the cut may go through the middle
         apart = int(older.sum()) == files and bool(first[~older].min() > bound)
-        return Cut(bound, apart, bool(retracts[older].any()))
+        return RecoveryCut(bound, apart, bool(retracts[older].any()))
 
     def entries(self, store: TableStore, bounds: Mapping[int, int | None]) -> pa.Table:
         """Return manifest entries (`ENTRY_SCHEMA`) of some buckets; only the manifests that list one of them are read.
@@ -145,7 +145,7 @@ class Backlog:
 
 
 @dataclass(frozen=True)
-class Cut:
+class RecoveryCut:
     """End of the oldest files of a bucket.
 
     Attributes:

@@ -35,12 +35,12 @@ from lsm_core.maintenance.actions.compact.execution import apply_compaction, tas
 from lsm_core.maintenance.actions.compact.unit_choice import (
     NOTHING_EXPIRED,
     Place,
-    as_planned,
     levels_of,
     plan_tree,
     task_of,
+    to_planned_file,
 )
-from lsm_core.maintenance.actions.recover.backlog import Backlog, Cut
+from lsm_core.maintenance.actions.recover.backlog import Backlog, RecoveryCut
 from lsm_core.maintenance.apply import apply_plan
 from lsm_core.maintenance.ledger import LedgerEntry, read_ledger
 from lsm_core.merge.order_free import order_free
@@ -236,7 +236,7 @@ def plan_recovery(
     now = store.clock.now_ms() if now_ms is None else now_ms
     arguments: dict[str, Any] = {"files": most, "level0_files": 0, "passes": 0}
     snapshot = snapshots.latest(store)
-    plan = MaintenancePlan.begun("recover", store, None if snapshot is None else snapshot.id, arguments, now)
+    plan = MaintenancePlan.begin("recover", store, None if snapshot is None else snapshot.id, arguments, now)
     if snapshot is None:
         return replace(plan, declined=(Declined("table", "empty", "the table has no snapshot"),))
     if not store.schema.primary_keys:
@@ -308,7 +308,7 @@ class _Choice:
         self._store, self._snapshot, self._backlog, self._now = store, snapshot, backlog, now_ms
         self._counts, self._runs = backlog.level0_counts(), backlog.runs()
         self._most, self._share = most, max(1, most // max(1, min(waiting, _BUCKETS_AT_ONCE)))
-        self._cuts: dict[int, Cut] = {}
+        self._cuts: dict[int, RecoveryCut] = {}
         self._whole: dict[int, str] = {}
 
     def groups(self, places: Sequence[int]) -> Iterator[list[int]]:
@@ -357,7 +357,7 @@ class _Choice:
                 outcome = replace(outcome, reason=f"{outcome.reason}; all at once: {whole[number]}")
             yield number, outcome
 
-    def _why_at_once(self, number: int, cut: Cut) -> str:
+    def _why_at_once(self, number: int, cut: RecoveryCut) -> str:
         """Return why merging only the oldest files of a bucket could change a row; "" if not, or if Paimon does it."""
         store = self._store
         if store.options.order_sensitive == "as-paimon":
@@ -371,11 +371,13 @@ class _Choice:
             return "deletes leave level 0 with their file (deletion vectors), and a newer file may hold older rows"
         return ""
 
-    def _ends_history(self, cut: Cut) -> bool:
+    def _ends_history(self, cut: RecoveryCut) -> bool:
         """Return whether all rows of a bucket's newer files are newer than those of its oldest ones."""
         return cut.apart and not self._store.options.sequence_field
 
-    def _oldest(self, number: int, place: Place, entries: pa.Table, cut: Cut, marked: Collection[str]) -> CompactItem:
+    def _oldest(
+        self, number: int, place: Place, entries: pa.Table, cut: RecoveryCut, marked: Collection[str]
+    ) -> CompactItem:
         """Return the item for the oldest level-0 files of a bucket and the files that join them."""
         store, files = self._store, tree_files(self._store, entries)
         level0 = oldest_first(file for file in files if file.level == 0)[: self._share]
@@ -403,7 +405,7 @@ class _Choice:
             partition_text=place.text,
             bucket=place.bucket,
             total_buckets=place.total_buckets,
-            inputs=tuple(as_planned(file) for file in unit.files),
+            inputs=tuple(to_planned_file(file) for file in unit.files),
             output_level=unit.output_level,
             trigger=str(Trigger.RECOVERY),
             reason=f"{count:,} level-0 files: the oldest {len(level0):,}{levels_text} "

@@ -88,7 +88,7 @@ class UndoneCompaction:
     whole: bool
 
 
-def undone_by(store: TableStore, snapshot: Snapshot) -> UndoneCompaction | None:
+def find_undone_compaction(store: TableStore, snapshot: Snapshot) -> UndoneCompaction | None:
     """Return the compaction that a snapshot undid, or None if it is no undo. An unreadable ledger is no error.
 
     Args:
@@ -118,7 +118,7 @@ def _places(store: TableStore, snapshot: Snapshot) -> set[Place]:
 
 
 @dataclass(frozen=True)
-class Unfit:
+class UndoObstacle:
     """Bucket whose compaction cannot be undone, with the safety rule and the reason."""
 
     place: Place
@@ -142,7 +142,7 @@ class Compaction:
     snapshot_id: int
     clock: int
     buckets: tuple[ReplacedFiles, ...]
-    unfit: tuple[Unfit, ...]
+    unfit: tuple[UndoObstacle, ...]
 
 
 def find_compaction(store: TableStore, run_id: str, *, allow_changes: bool = False) -> Compaction:
@@ -231,7 +231,9 @@ def _known_runs(store: TableStore) -> str:
     return f"a run that compacted: {', '.join(newest[-_RUNS_SHOWN:])}" if newest else "no run compacted this table"
 
 
-def _from_snapshot(store: TableStore, snapshot: Snapshot, latest: Snapshot) -> tuple[list[ReplacedFiles], list[Unfit]]:
+def _from_snapshot(
+    store: TableStore, snapshot: Snapshot, latest: Snapshot
+) -> tuple[list[ReplacedFiles], list[UndoObstacle]]:
     """Return the changes by the compaction's own snapshot."""
     delta = manifests.delta_entries(store, snapshot)
     if (
@@ -269,7 +271,7 @@ def _from_snapshot(store: TableStore, snapshot: Snapshot, latest: Snapshot) -> t
         # The vectors of a keyed bucket belong to one state of all its files; those of append files are independent.
         if store.has_primary_key and now.get(place, ()) != since.get(place, ()):
             text = "rows of its files were marked as deleted since (deletion vectors)"
-            unfit.append(Unfit(place, RefusalRule.OUTPUTS_USED, text))
+            unfit.append(UndoObstacle(place, RefusalRule.OUTPUTS_USED, text))
             continue
         buckets.append(
             ReplacedFiles(
@@ -286,7 +288,7 @@ def _from_snapshot(store: TableStore, snapshot: Snapshot, latest: Snapshot) -> t
 
 def _from_ledger(
     store: TableStore, entry: LedgerEntry, number: int, latest: Snapshot
-) -> tuple[list[ReplacedFiles], list[Unfit]]:
+) -> tuple[list[ReplacedFiles], list[UndoObstacle]]:
     """Return the same after the snapshot has expired: names by the ledger, metadata by the newest tag before it."""
     tagged = [snapshot for snapshot in tags.list_tags(store).values() if snapshot.id < number]
     if not tagged:
@@ -325,7 +327,7 @@ def _from_ledger(
         missing = [name for name, level in removed if (name, level) not in before]
         if missing:
             text = f"{missing[0]}, which it replaced, is in no snapshot, nor in a tag; {_TAG_ADVICE}"
-            unfit.append(Unfit(place, RefusalRule.FILES_ARE_GONE, text))
+            unfit.append(UndoObstacle(place, RefusalRule.FILES_ARE_GONE, text))
             continue
         lost = [name for name, level in added if (name, level) not in living]
         if lost:
@@ -376,21 +378,23 @@ def _names_and_levels(table: pa.Table | None) -> frozenset[_Named]:
 
 def _why_unfit(
     store: TableStore, latest: Snapshot, bucket: ReplacedFiles, snapshot: Snapshot | None, allow_changes: bool
-) -> Unfit | None:
+) -> UndoObstacle | None:
     """Return the reason why the bucket cannot be put back, or None if it can."""
     live = frozenset((file.file_name, file.level) for file in bucket.live)
-    changed = not_on_top(store, bucket, live)
+    changed = find_changed_files(store, bucket, live)
     if changed:
         return _outputs_used(store, latest, bucket.place, changed)
     if store.has_primary_key and bucket.inputs:
         newest = max(file.max_sequence_number for file in bucket.inputs)
-        conflicting = numbers_taken(store, bucket, ((f.file_name, f.level, f.min_sequence_number) for f in bucket.live))
+        conflicting = find_taken_numbers(
+            store, bucket, ((f.file_name, f.level, f.min_sequence_number) for f in bucket.live)
+        )
         if conflicting:
             text = (
                 f"{conflicting[0]} was written since, with sequence numbers of rows that the compaction dropped: "
                 "these would win over newer ones if they came back"
             )
-            return Unfit(bucket.place, RefusalRule.NUMBERS_TAKEN, text)
+            return UndoObstacle(bucket.place, RefusalRule.NUMBERS_TAKEN, text)
         kept = max((f.max_sequence_number for f in bucket.live if (f.file_name, f.level) in bucket.left), default=-1)
         if newest > kept and _may_have_dropped_winners(store, bucket) and not allow_changes:
             text = (
@@ -398,7 +402,7 @@ def _why_unfit(
                 "since may assign them to newer rows, which would lose against the ones that come back; "
                 "with no such writer open allow_changes undoes it"
             )
-            return Unfit(bucket.place, RefusalRule.NUMBERS_TAKEN, text)
+            return UndoObstacle(bucket.place, RefusalRule.NUMBERS_TAKEN, text)
     if not store.has_primary_key:
         names = {name for name, _ in bucket.made}
         marked = [
@@ -409,26 +413,26 @@ def _why_unfit(
         ]
         if marked:
             text = f"rows of {marked[0]}, which it wrote, were marked as deleted since (deletion vectors)"
-            return Unfit(bucket.place, RefusalRule.OUTPUTS_USED, text)
+            return UndoObstacle(bucket.place, RefusalRule.OUTPUTS_USED, text)
     returning = (*bucket.inputs, *(old for _, old in bucket.moved))
     if store.has_primary_key and compacted_only(store) and any(file.level == 0 for file in returning):
         text = (
             "it replaced files of level 0, whose rows readers of this table see only after a compaction: they would be "
             "hidden until the next one; roll the table back to the snapshot before it, if nothing was written since"
         )
-        return Unfit(bucket.place, RefusalRule.ROWS_WOULD_HIDE, text)
+        return UndoObstacle(bucket.place, RefusalRule.ROWS_WOULD_HIDE, text)
     for file in bucket.inputs:
         for path in store.data_paths(bucket.partition, bucket.bucket, file):
             if not store.file_io.exists(path):
-                return Unfit(bucket.place, RefusalRule.FILES_ARE_GONE, f"{path} was deleted; {_TAG_ADVICE}")
+                return UndoObstacle(bucket.place, RefusalRule.FILES_ARE_GONE, f"{path} was deleted; {_TAG_ADVICE}")
     if snapshot is not None:
         for path in {vector.path for vector in bucket.vectors.values()}:
             if not store.file_io.exists(path):
-                return Unfit(bucket.place, RefusalRule.FILES_ARE_GONE, f"{path} was deleted; {_TAG_ADVICE}")
+                return UndoObstacle(bucket.place, RefusalRule.FILES_ARE_GONE, f"{path} was deleted; {_TAG_ADVICE}")
     return None
 
 
-def not_on_top(store: TableStore, bucket: ReplacedFiles, live: Collection[_Named]) -> list[str]:
+def find_changed_files(store: TableStore, bucket: ReplacedFiles, live: Collection[_Named]) -> list[str]:
     """Return names of files by which the bucket differs from its state after the compaction, as far as it matters.
 
     New files of level 0 are allowed. In a keyed bucket all others must be unchanged, since a newer version of a key
@@ -456,7 +460,7 @@ def _may_have_dropped_winners(store: TableStore, bucket: ReplacedFiles) -> bool:
     return expiry_of(store) is not None or any(f.delete_row_count != 0 for f in bucket.inputs)
 
 
-def numbers_taken(store: TableStore, bucket: ReplacedFiles, live: Iterable[tuple[str, int, int]]) -> list[str]:
+def find_taken_numbers(store: TableStore, bucket: ReplacedFiles, live: Iterable[tuple[str, int, int]]) -> list[str]:
     """Return the names of newer files with sequence numbers of rows that are to come back.
 
     A delete that a compaction dropped leaves its number to the next written row; after a restore it would win over that
@@ -493,10 +497,10 @@ def still_on_top(store: TableStore, buckets: Sequence[ReplacedFiles], entries: p
         groups = {(partition, bucket): table for partition, bucket, _, table in bucket_groups(live)}
         for bucket in buckets:
             table = groups.get(bucket.place)
-            changed = not_on_top(store, bucket, _names_and_levels(table))
+            changed = find_changed_files(store, bucket, _names_and_levels(table))
             if table is not None and not changed:
                 columns = (table.column(name).to_pylist() for name in ("file_name", "level", "min_sequence_number"))
-                changed = numbers_taken(store, bucket, zip(*columns, strict=True))
+                changed = find_taken_numbers(store, bucket, zip(*columns, strict=True))
             if changed:
                 user, number = _who(store, latest, changed)
                 reason = f"table {store.name}: files that are to be put back were used by another commit"
@@ -511,27 +515,27 @@ def _who(store: TableStore, latest: Snapshot | None, names: Sequence[str]) -> tu
     return (user, number) if number is not None else blame(store, latest, set(names), ADD)
 
 
-def _outputs_used(store: TableStore, latest: Snapshot | None, place: Place, names: Sequence[str]) -> Unfit:
+def _outputs_used(store: TableStore, latest: Snapshot | None, place: Place, names: Sequence[str]) -> UndoObstacle:
     user, number = _who(store, latest, names)
     by = f"snapshot {number} (by {user})" if number is not None else "a later commit"
     text = (
         f"{by} built on what it left: {names[0]} is not as it was; "
         "to undo that one first, see `dredge ledger`, or compact again"
     )
-    return Unfit(place, RefusalRule.OUTPUTS_USED, text)
+    return UndoObstacle(place, RefusalRule.OUTPUTS_USED, text)
 
 
-def _changelog_emitted(store: TableStore, place: Place) -> Unfit:
+def _changelog_emitted(store: TableStore, place: Place) -> UndoObstacle:
     text = (
         f"it emitted its changes to streams (changelog-producer {store.options.changelog_producer}), "
         "and compacting again would emit them a second time"
     )
-    return Unfit(place, RefusalRule.CHANGES_TOLD, text)
+    return UndoObstacle(place, RefusalRule.CHANGES_TOLD, text)
 
 
-def _vectors_unknown(number: int, place: Place) -> Unfit:
+def _vectors_unknown(number: int, place: Place) -> UndoObstacle:
     text = f"which rows deletion vectors marked before snapshot {number} is not known any more; {_TAG_ADVICE}"
-    return Unfit(place, RefusalRule.FILES_ARE_GONE, text)
+    return UndoObstacle(place, RefusalRule.FILES_ARE_GONE, text)
 
 
 def _refusal(store: TableStore, rule: RefusalRule, detail: str) -> PlanRefused:

@@ -95,10 +95,10 @@ class UndoItem(RewriteItem):
         return cls(
             partition=bucket.partition,
             partition_text=partition_text(store.schema, bucket.partition, store.options),
-            inputs=planned_files((*bucket.outputs, *(now for now, _ in bucket.moved))),
+            inputs=to_planned_files((*bucket.outputs, *(now for now, _ in bucket.moved))),
             bucket=bucket.bucket,
             total_buckets=bucket.total_buckets,
-            restored=planned_files((*bucket.inputs, *(before for _, before in bucket.moved))),
+            restored=to_planned_files((*bucket.inputs, *(before for _, before in bucket.moved))),
             moved=tuple(now.file_name for now, _ in bucket.moved),
         )
 
@@ -253,11 +253,11 @@ def plan_undo(store: TableStore, run_id: str, partial: bool = False, allow_chang
         seconds=round(copied / _BYTES_PER_SECOND + 2 * compared / _READ_PER_SECOND, 2),
     )
     arguments: dict[str, Fact] = {"run_id": run_id, "partial": bool(partial), "allow_changes": bool(allow_changes)}
-    plan = MaintenancePlan.begun("undo", store, snapshots.latest_id(store), arguments)
+    plan = MaintenancePlan.begin("undo", store, snapshots.latest_id(store), arguments)
     return replace(plan, items=items, declined=tuple(declined), estimate=estimate)
 
 
-def planned_files(files: Sequence[DataFileMeta]) -> tuple[PlannedFile, ...]:
+def to_planned_files(files: Sequence[DataFileMeta]) -> tuple[PlannedFile, ...]:
     """Return files in the form of plans.
 
     Args:
@@ -294,7 +294,7 @@ def apply_undo(store: TableStore, plan: MaintenancePlan) -> ApplyOutcome:
     with discard_on_failure(store, made):
         for bucket in chosen:
             # A keyed bucket gets all of its vectors back; of append files only those that return have any of theirs.
-            message = put_files_back(store, bucket, made, verified, all_vectors=store.has_primary_key)
+            message = return_files(store, bucket, made, verified, all_vectors=store.has_primary_key)
             if not verified:
                 continue
             # Files of append tables are independent: only changed files need a comparison.
@@ -323,7 +323,7 @@ def apply_undo(store: TableStore, plan: MaintenancePlan) -> ApplyOutcome:
         plan_hash=plan.hash,
         undone_run=compaction.run_id,
         undone_snapshot=compaction.snapshot_id,
-        **put_back_counts(made, chosen),
+        **count_returned(made, chosen),
         predicted_seconds=plan.estimate.seconds,
         verification="V1" if verified else "V0",
         differences=tuple(differences),
@@ -332,7 +332,7 @@ def apply_undo(store: TableStore, plan: MaintenancePlan) -> ApplyOutcome:
     return ApplyOutcome(report, [item.line("undone") for item in plan.items_of(UndoItem)])
 
 
-def put_back_counts(made: Sequence[CommitMessage], buckets: Sequence[ReplacedFiles]) -> dict[str, Any]:
+def count_returned(made: Sequence[CommitMessage], buckets: Sequence[ReplacedFiles]) -> dict[str, Any]:
     """Return the figures of a report for removed, restored and moved files.
 
     Args:
@@ -396,7 +396,7 @@ def undo_fits(store: TableStore, plan: MaintenancePlan) -> bool:
     return False
 
 
-def put_files_back(
+def return_files(
     store: TableStore, bucket: ReplacedFiles, made: list[CommitMessage], verified: bool, *, all_vectors: bool
 ) -> CommitMessage:
     """Copy a bucket's files and add its message to ``made`` before the first copy begins.
