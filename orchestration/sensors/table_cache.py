@@ -15,13 +15,9 @@ from typing import Final
 from lsm_core import Catalog
 from lsm_core.clock import SystemClock
 from lsm_core.format.snapshot import Snapshot
-from lsm_core.maintenance.actions.compact.sort_order import sorted_times
-from lsm_core.metadata import snapshots
-from lsm_core.metadata.store import TableStore, list_schema_ids
 from lsm_core.maintenance.actions.compact.sort_order import read_sort_times
 from lsm_core.metadata import snapshots
-from lsm_core.metadata.store import 
-from lsm_core.metadata.store import TableStore
+from lsm_core.metadata.store import TableStore, list_schema_ids
 from lsm_core.storage import FileStatus, Kept
 from platform_core.health import PartitionHealth, TableHealth, refusal_of, table_health
 from platform_core.policies import Decision, DecisionOutcome, DecisionScope, Now, Policy, Reason, TableFacts, decide_all
