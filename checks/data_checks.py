@@ -13,7 +13,6 @@ from checks.definition import (
     declare_together,
     is_switched_off,
     limits_of,
-    rename_result,
     result_of,
     selected_checks,
     switched_off_result,
@@ -73,5 +72,5 @@ def data_result(
         return unmaintained_result(card, check)
     if check == names.SUITE_CHECK:
         session = spark if policy.expectations_on == "spark" and spark.uses_spark else None
-        return apply_severity(rename_result(check, suite_result(warehouse, card, policy.expectations, session)), policy)
+        return apply_severity(suite_result(warehouse, card, policy.expectations, session), policy, check)
     return apply_severity(result_of(run_check(warehouse.store(card.name), check, limits_of(policy))), policy)

@@ -172,22 +172,23 @@ def _metadata_value(value: float | str) -> dg.MetadataValue:
     return dg.MetadataValue.float(value) if isinstance(value, float) else dg.MetadataValue.text(value)
 
 
-def apply_severity(result: dg.AssetCheckResult, policy: Policy) -> dg.AssetCheckResult:
+def apply_severity(result: dg.AssetCheckResult, policy: Policy, check: str = "") -> dg.AssetCheckResult:
     """Apply the severity of the policy to a result.
 
+    Args:
+        result: result of a check.
+        policy: policy of the table.
+        check: name of the check for a result without one, because one op evaluates several checks; else "".
+
     Returns:
-        The result with that severity, or the same result if it passed or the policy sets none.
+        The result with that severity, or without a change if it passed or the policy sets none.
     """
-    severity = _SEVERITIES.get(policy.checks.get(str(result.check_name), ""))
+    named_result = result._replace(check_name=check) if check else result
+    severity = _SEVERITIES.get(policy.checks.get(str(named_result.check_name), ""))
     if result.passed or severity is None or result.severity is severity:
-        return result
-    return dg.AssetCheckResult(
-        check_name=result.check_name,
-        passed=False,
-        severity=severity,
-        description=result.description,
-        metadata={**result.metadata, "severity comes from": policy.origin(f"checks.{result.check_name}")},
-    )
+        return named_result
+    origin = dg.MetadataValue.text(policy.origin(f"checks.{named_result.check_name}"))
+    return named_result._replace(severity=severity, metadata={**result.metadata, "severity comes from": origin})
 
 
 _SEVERITIES: Mapping[str, dg.AssetCheckSeverity] = {
@@ -205,17 +206,6 @@ def switched_off_result(policy: Policy, check: str) -> dg.AssetCheckResult:
     """Return the result of a check that the policy switched off after definitions were loaded."""
     text = f"not evaluated: switched off by the policy ({policy.origin(f'checks.{check}')})"
     return dg.AssetCheckResult(check_name=check, passed=True, description=text)
-
-
-def rename_result(check: str, result: dg.AssetCheckResult) -> dg.AssetCheckResult:
-    """Return a copy of a result for the check of that name, because one op evaluates several."""
-    return dg.AssetCheckResult(
-        check_name=check,
-        passed=result.passed,
-        severity=result.severity,
-        description=result.description,
-        metadata=result.metadata,
-    )
 
 
 def evaluation_of(
@@ -237,6 +227,13 @@ def evaluation_of(
         metadata=result.metadata,
         partition=partition,
     )
+
+
+def report_evaluation(
+    context: dg.OpExecutionContext, asset: dg.AssetKey, result: dg.AssetCheckResult, partition: str | None = None
+) -> None:
+    """Report a result as an event of the run; the arguments are those of `evaluation_of`."""
+    context.log_event(evaluation_of(asset, result, partition))  # type: ignore[arg-type]  # Dagster's type omits evaluations
 
 
 def unmaintained_result(card: TableCard, check: str | None = None) -> dg.AssetCheckResult:

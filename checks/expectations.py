@@ -423,7 +423,12 @@ def _read_outcomes(card: TableCard, batch: Batch, results: Sequence[Any]) -> lis
         position = item.expectation_config.meta[_PLACE]
         text, _, warn = batch.expected[position]
         if any(detail.get("raised_exception") for detail in _read_exceptions(item.exception_info)):
-            raise SuiteCrashed(f"table {card.name}: expectation '{text}' crashed: {_crash_text(item.exception_info)}")
+            messages = (
+                " ".join(str(detail.get("exception_message", "")).split())
+                for detail in _read_exceptions(item.exception_info)
+            )
+            crash_text = "; ".join(dict.fromkeys(message for message in messages if message))
+            raise SuiteCrashed(f"table {card.name}: expectation '{text}' crashed: {crash_text}")
         details = item.result or {}
         unexpected = details.get("partial_unexpected_list" if batch.of_merge else "partial_unexpected_index_list") or ()
         differences = (details.get("details") or {}).get("differences") or () if batch.of_merge else ()
@@ -439,12 +444,6 @@ def _read_outcomes(card: TableCard, batch: Batch, results: Sequence[Any]) -> lis
             batch.of_merge,
         )
     return [outcomes[position] for position in sorted(outcomes)]
-
-
-def _crash_text(info: Any) -> str:
-    """Return the messages of exceptions without their traces."""
-    lines = [" ".join(str(detail.get("exception_message", "")).split()) for detail in _read_exceptions(info)]
-    return "; ".join(dict.fromkeys(line for line in lines if line))
 
 
 def _data_docs_site(folder: str) -> dict[str, Any]:

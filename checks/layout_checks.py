@@ -14,21 +14,23 @@ from checks.definition import (
     card_of_checks,
     declare_together,
     evaluation_of,
+    failed_result,
     is_switched_off,
     limits_of,
-    rename_result,
+    report_evaluation,
     result_of,
     selected_checks,
     switched_off_result,
     unmaintained_result,
 )
 from checks.merged_view import VerifyVerdict, merged_view_result
-from checks.tree_invariants import tree_result
 from lsm_core.maintenance import CHECKS, BucketHealth, CheckReport, checks_of
 from lsm_core.maintenance.checks.layout_condition import ALIVE, JUDGES, condition_of
+from lsm_core.maintenance.checks.metadata_validity import inspect_tree
 from lsm_core.metadata.store import TableStore
 from platform_core import names
 from platform_core.health import TableHealth, table_health
+from platform_core.metadata import plain_cell
 from platform_core.obstacles import find_blocking_failure, read_newest_evaluations
 from platform_core.partitions import partition_of, partitions_of
 from platform_core.policies import DecisionScope, Policy, Subject, TableFacts, policy_source
@@ -36,6 +38,25 @@ from platform_core.policies.decisions import find_expiring
 from platform_core.resources.spark_resource import SparkResource
 from platform_core.resources.warehouse import WarehouseResource
 from platform_core.table_card import TableCard
+
+_SHOWN = 20
+
+
+def tree_result(store: TableStore, partition: str | None) -> dg.AssetCheckResult:
+    """Return the result of `tree_is_valid` for the newest snapshot, in one partition or (None) in all.
+
+    Files of a level above 0 must share no keys, and the ranges of every file must be consistent.
+    """
+    buckets, files, broken = inspect_tree(store, partition)
+    if broken:
+        listed = "\n".join(f"- {plain_cell(str(line))}" for line in broken[:_SHOWN])
+        return failed_result(f"{len(broken)} broken invariants: {broken[0]}", violations=dg.MetadataValue.md(listed))
+    return dg.AssetCheckResult(
+        passed=True,
+        description=f"{files} files in {buckets} buckets form a valid tree",
+        metadata={"files": files, "buckets": buckets},
+    )
+
 
 MERGED_VIEW_PROMISE: Final = (
     "The merged rows of every bucket are the same before and after the compaction, according to an independent reader: "
@@ -78,10 +99,10 @@ def _check(
             partition = partition_of(context)
             several = partitions_of(context) if partition is None else ()
             result = merged_view_result(context.instance, warehouse, spark, card.name, partition, several)
-            yield _report_partitions(context, apply_severity(rename_result(check, result), policy))
+            yield _report_partitions(context, apply_severity(result, policy, check))
         elif check == names.TREE_CHECK:
             result = tree_result(warehouse.store(card.name), partition_of(context))
-            yield _report_partitions(context, apply_severity(rename_result(check, result), policy))
+            yield _report_partitions(context, apply_severity(result, policy, check))
         else:
             store = warehouse.store(card.name)
             yield condition_result(store, table_health(store), policy, check)
@@ -93,9 +114,7 @@ def _report_partitions(context: dg.AssetCheckExecutionContext, result: dg.AssetC
     Dagster planned one evaluation per partition, and shows the others as skipped.
     """
     for partition in partitions_of(context) if partition_of(context) is None else ():
-        evaluation = evaluation_of(selected_checks(context)[0], result, partition)
-        # Dagster's type omits evaluations
-        context.op_execution_context.log_event(evaluation)  # type: ignore[arg-type]
+        report_evaluation(context.op_execution_context, selected_checks(context)[0], result, partition)
     return result
 
 
@@ -124,7 +143,7 @@ def report_checks(
     for declaration in declarations_of(card, policy):
         for partition in partitions if declaration.by_partition else (None,):
             if declaration.name == names.TREE_CHECK:
-                result = apply_severity(rename_result(declaration.name, tree_result(store, partition)), policy)
+                result = apply_severity(tree_result(store, partition), policy, declaration.name)
             elif declaration.name != names.MERGED_VIEW_CHECK:
                 result = condition_result(store, health, policy, declaration.name)
             elif (
@@ -138,8 +157,7 @@ def report_checks(
                 )
             else:
                 continue
-            evaluation = evaluation_of(layout, result, partition)
-            context.log_event(evaluation)  # type: ignore[arg-type]  # Dagster's type omits evaluations
+            report_evaluation(context, layout, result, partition)
 
 
 def condition_result(store: TableStore, health: TableHealth, policy: Policy, check: str) -> dg.AssetCheckResult:

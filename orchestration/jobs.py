@@ -10,7 +10,7 @@ import dagster as dg
 from lsm_core.maintenance.action import all_actions
 from orchestration.ops.adopt_op import adopt_op
 from orchestration.ops.approval import APPLY_PLAN
-from orchestration.ops.audit_ops import AuditConfig, VerifyConfig, audit_op, verify_op
+from orchestration.ops.audit_ops import AuditConfig, VerifyConfig, audit_op, compare_snapshots_op
 from orchestration.ops.data_check_ops import DeepCheckConfig, data_checks_op, deep_check_op
 from orchestration.ops.resume_op import ResumeConfig, resume_op
 from orchestration.ops.retention_op import retention_op
@@ -70,7 +70,7 @@ def action_jobs() -> list[dg.JobDefinition]:
     return [
         *jobs,
         _table_job(PLAN_ONLY, planning, PlanOnlyConfig),
-        _job(APPLY_PLAN, applying, apply_plan_op(), ApplyPlanConfig),
+        _job(APPLY_PLAN, applying, apply_plan_op, ApplyPlanConfig),
         _job(names.WHAT_IF_JOB, simulating, what_if_op, WhatIfConfig),
     ]
 
@@ -84,7 +84,7 @@ def _table_job(name: str, description: str, config: type[dg.Config], action: str
             "given": {**config_values["arguments"], "table": config_values["table"], "dry_run": True},
         }
 
-    return _job(name, description, table_op(), config, op_config, action)
+    return _job(name, description, table_op, config, op_config, action)
 
 
 def _job(
@@ -128,33 +128,33 @@ def warehouse_jobs() -> dict[str, dg.JobDefinition]:
             names.MAINTAIN_JOB,
             "Maintain many tables by one plan, the most urgent first, within limits. "
             "Decisions are those of the sensors: declined tables are skipped with the same reason.",
-            maintain_op(),
+            maintain_op,
             MaintainConfig,
         ),
         names.ORPHAN_PLANS_JOB: _plain_job(
             names.ORPHAN_PLANS_JOB,
             "Plan the removal of orphan files; every plan waits for approval, and nothing is deleted.",
-            orphan_plans_op(),
+            orphan_plans_op,
         ),
         names.AUDIT_JOB: _job(
             names.AUDIT_JOB,
             "Verify the newest compaction of a sample of tables again, with the independent reader (V3).",
-            audit_op(),
+            audit_op,
             AuditConfig,
         ),
         names.VERIFY_JOB: _job(
-            names.VERIFY_JOB, "Compare the merged rows of two snapshots of a table.", verify_op(), VerifyConfig
+            names.VERIFY_JOB, "Compare the merged rows of two snapshots of a table.", compare_snapshots_op, VerifyConfig
         ),
         names.DEEP_CHECK_JOB: _job(
             names.DEEP_CHECK_JOB,
             "Read every page of a table's data files; the next run resumes an interrupted one.",
-            deep_check_op(),
+            deep_check_op,
             DeepCheckConfig,
         ),
         names.ADOPT_JOB: _plain_job(
             names.ADOPT_JOB,
             "Adopt a warehouse: open every table, check its files, and list what it needs; nothing is changed.",
-            adopt_op(),
+            adopt_op,
         ),
     }
 

@@ -16,11 +16,11 @@ from lsm_core.maintenance.action import size_text
 from lsm_core.maintenance.score import history_parts_of, reasons_of
 from lsm_core.maintenance.table_ranking import TableNeed, need_of, rank_tables
 from lsm_core.maintenance.writers_compact import WATCHING
-from orchestration.ops.approval import APPLY_PLAN
+from orchestration.ops.approval import approval_link
 from orchestration.sensors.table_cache import OpenTable, open_table
 from platform_core import names
 from platform_core.dagster_internals import resolve_annotations
-from platform_core.metadata import launch_link, plain_cell
+from platform_core.metadata import plain_cell
 from platform_core.obstacles import find_blocking_failure, find_other_warehouse, list_suspensions
 from platform_core.policies import Decision, DecisionOutcome, DecisionScope, Policies, PolicySource, Reason
 from platform_core.policies.decisions import due_work
@@ -90,7 +90,7 @@ class TableLine:
 def warehouse_health_asset(
     cards: Sequence[TableCard], warehouse_path: str, policies: PolicySource
 ) -> dg.AssetsDefinition:
-    """Return the asset over all tables of the warehouse."""
+    """Return the asset that ranks all tables of the warehouse by need."""
     key = names.warehouse_health_key(warehouse_path)
 
     @dg.asset(
@@ -268,7 +268,7 @@ def waiting_table(warehouse: WarehouseResource, run: dg.DagsterRun, tables: Sequ
         f"| {plain_cell(table)} | {pending.plan.action} | {count_text(len(pending.plan.items), 'unit')} "
         f"| {size_text(pending.plan.estimate.bytes_in)} | {size_text(pending.plan.estimate.bytes_freed)} "
         f"| {utc_text(pending.since_ms)} | {plain_cell(pending.why)} "
-        f"| [{pending.plan.hash}]({_approval_link(run, table, pending.plan.hash)}) |"
+        f"| [{pending.plan.hash}]({approval_link(run, table, pending.plan.hash)}) |"
         for table, pending in sorted(plans, key=lambda item: item[1].since_ms)
     ]
     more = f"\n\nand {len(rows) - _SHOWN} more: `dredge plans '*'`" if len(rows) > _SHOWN else ""
@@ -278,10 +278,6 @@ def waiting_table(warehouse: WarehouseResource, run: dg.DagsterRun, tables: Sequ
     ]
     rows_text = "\n".join([*header, *rows[:_SHOWN]]) + more if rows else "none waits"
     return "\n\n".join([rows_text, *(f"not readable: {line}" for line in troubles[:_SHOWN])])
-
-
-def _approval_link(run: dg.DagsterRun, table: str, plan_hash: str) -> str:
-    return launch_link(run, APPLY_PLAN, {"table": table, "hash": plan_hash, "approved_by": ""})
 
 
 def ranking_metadata(

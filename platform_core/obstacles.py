@@ -276,9 +276,9 @@ def read_resume_ms(instance: dg.DagsterInstance, table: str) -> int:
 
 
 def find_suspension(instance: dg.DagsterInstance, table: str) -> Suspension | None:
-    """Find out whether sensors start no runs of a table, because its newest `FAILURES_TO_SUSPEND` or more runs failed.
+    """Return the suspension of a table: if its newest `FAILURES_TO_SUSPEND` or more runs failed, sensors start none.
 
-    Runs before the last resume do not count, and neither do canceled runs.
+    Canceled runs and runs before the last `resume` do not count.
 
     Returns:
         The suspension, or None if the table is not suspended.

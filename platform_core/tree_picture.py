@@ -57,7 +57,9 @@ def tree_picture(before: TableHealth, after: TableHealth) -> str:
     largest, parts, top = max([*sizes, 1]), [], 4
     for bucket, later_state in shown:
         runs = f"{bucket.sorted_runs} → {later_state.sorted_runs if later_state else 0} sorted runs"
-        title = f"{_shorten(bucket_name(bucket.partition_text, bucket.bucket))}: {runs}"
+        name = bucket_name(bucket.partition_text, bucket.bucket)
+        name = "".join(char if char.isprintable() else "?" for char in name)  # XML has no control characters
+        title = f"{name if len(name) <= _LONGEST else f'{name[:_LONGEST]}...'}: {runs}"
         parts.append(_text(4, top + 14, title, bold=True))
         rows = 0
         for left, state in ((4, bucket), (4 + _COLUMN + 20, later_state)):
@@ -98,9 +100,3 @@ def _draw_levels(state: BucketHealth, left: int, top: int, largest: int) -> list
 def _text(x: int, y: int, text: str, *, bold: bool = False) -> str:
     weight = ' font-weight="bold"' if bold else ""
     return f'<text x="{x}" y="{y}"{weight} fill="#202020">{escape(text)}</text>'
-
-
-def _shorten(name: str) -> str:
-    """Return a name that XML accepts: no control characters, and no longer than the picture is wide."""
-    plain = "".join(char if char.isprintable() else "?" for char in name)
-    return plain if len(plain) <= _LONGEST else f"{plain[:_LONGEST]}..."

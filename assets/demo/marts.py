@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import datetime
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -242,13 +242,11 @@ def _asset(mart: Mart, warehouse_path: str, source_key: dg.AssetKey) -> dg.Asset
     @resolve_annotations
     def mart_answers(warehouse: WarehouseResource) -> dg.MaterializeResult:  # type: ignore[type-arg]
         answers = mart.answers(warehouse.catalog())
-        return dg.MaterializeResult(metadata=_answer_metadata(answers))
+        return dg.MaterializeResult(
+            metadata={
+                "answers": dg.MetadataValue.md("\n\n".join(answer.markdown() for answer in answers)),
+                ROWS: dg.MetadataValue.json({answer.question: plain_rows(answer) for answer in answers}),
+            }
+        )
 
     return mart_answers
-
-
-def _answer_metadata(answers: Sequence[MartAnswer]) -> Mapping[str, dg.MetadataValue[Any]]:
-    return {
-        "answers": dg.MetadataValue.md("\n\n".join(answer.markdown() for answer in answers)),
-        ROWS: dg.MetadataValue.json({answer.question: plain_rows(answer) for answer in answers}),
-    }

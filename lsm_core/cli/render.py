@@ -36,11 +36,7 @@ def print_json(value: Any) -> None:
 
 def print_json_text(text: str) -> None:
     """Print JSON text; characters that would control the terminal are escaped as JSON, so the values stay the same."""
-    typer.echo(_writable(_UNSEEN_IN_JSON.sub(_json_escape, text)))
-
-
-def _json_escape(match: re.Match[str]) -> str:
-    return json.dumps(match[0])[1:-1]
+    typer.echo(_writable(_UNSEEN_IN_JSON.sub(lambda match: json.dumps(match[0])[1:-1], text)))
 
 
 def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:

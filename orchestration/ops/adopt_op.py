@@ -5,17 +5,15 @@ Read-only.
 
 from __future__ import annotations
 
-from functools import cache
 from typing import Final
 
 import dagster as dg
 
-from checks.definition import apply_severity, evaluation_of, is_switched_off
+from checks.definition import apply_severity, is_switched_off, report_evaluation
 from lsm_core.maintenance.checks.metadata_validity import inspect_tree
 from lsm_core.maintenance.table_ranking import need_of
-from orchestration.ops.table_loop import TableFailed, process_tables
+from orchestration.ops.common import TableFailed, job_op, process_tables
 from platform_core import names
-from platform_core.dagster_internals import resolve_annotations
 from platform_core.health import TableHealth, table_health
 from platform_core.metadata import plain_cell
 from platform_core.partitions import usable_keys
@@ -26,43 +24,33 @@ from platform_core.table_card import TableCard, count_text
 _SHOWN: Final = 500
 
 
-@cache
-def adopt_op() -> dg.OpDefinition:
-    """Return the op that reads every table once and evaluates its first check."""
+@job_op(
+    "adopt_tables",
+    "Open every table, add its partitions to Dagster, check its tree of files, and list what it needs. "
+    "Nothing is changed.",
+)
+def adopt_op(context: dg.OpExecutionContext, warehouse: WarehouseResource) -> None:
+    """Read every table once, add its partitions to Dagster and evaluate its first check."""
+    troubles: list[str] = []
+    cards = describe_warehouse(warehouse, troubles)
+    for line in troubles:
+        context.log.warning(line)
+    rows: list[str] = []
 
-    @dg.op(
-        name="adopt_tables",
-        description=(
-            "Open every table, add its partitions to Dagster, check its tree of files, and list what it needs. "
-            "Nothing is changed."
-        ),
-        out=dg.Out(dg.Nothing),
-        tags={"dagster/kind/dredge": ""},
-    )
-    @resolve_annotations
-    def adopt_tables(context: dg.OpExecutionContext, warehouse: WarehouseResource) -> None:
-        troubles: list[str] = []
-        cards = describe_warehouse(warehouse, troubles)
-        for line in troubles:
-            context.log.warning(line)
-        rows: list[str] = []
+    def adopt(card: TableCard) -> None:
+        if card.refusal is not None:
+            context.log.info("%s: left alone: %s", card.name, card.refusal)
+            rows.append(f"| {plain_cell(card.name)} | left alone | {plain_cell(card.refusal)} |")
+            return
+        rows.append(_adopt_table(context, warehouse, card))
 
-        def adopt(card: TableCard) -> None:
-            if card.refusal is not None:
-                context.log.info("%s: left alone: %s", card.name, card.refusal)
-                rows.append(f"| {plain_cell(card.name)} | left alone | {plain_cell(card.refusal)} |")
-                return
-            rows.append(_adopt_table(context, warehouse, card))
-
-        try:
-            process_tables(context, {card.name: card for card in cards}, adopt)
-        finally:
-            header = ["| table | files | needs |", "|---|---|---|"]
-            more = f"\n\nand {len(rows) - _SHOWN} more" if len(rows) > _SHOWN else ""
-            listed = "\n".join([*header, *rows[:_SHOWN]]) + more if rows else "the warehouse has no tables yet"
-            context.add_output_metadata({"tables": dg.MetadataValue.md(listed), "looked at": len(rows)})
-
-    return adopt_tables
+    try:
+        process_tables(context, {card.name: card for card in cards}, adopt)
+    finally:
+        header = ["| table | files | needs |", "|---|---|---|"]
+        more = f"\n\nand {len(rows) - _SHOWN} more" if len(rows) > _SHOWN else ""
+        listed = "\n".join([*header, *rows[:_SHOWN]]) + more if rows else "the warehouse has no tables yet"
+        context.add_output_metadata({"tables": dg.MetadataValue.md(listed), "looked at": len(rows)})
 
 
 def _adopt_table(context: dg.OpExecutionContext, warehouse: WarehouseResource, card: TableCard) -> str:
@@ -89,8 +77,7 @@ def _adopt_table(context: dg.OpExecutionContext, warehouse: WarehouseResource, c
                 else passing_text,
                 metadata={"found by": names.ADOPT_JOB},
             )
-            evaluation = evaluation_of(layout, apply_severity(result, policy), partition)
-            context.log_event(evaluation)  # type: ignore[arg-type]  # Dagster's type omits evaluations
+            report_evaluation(context, layout, apply_severity(result, policy), partition)
     need = need_of(card.name, health.buckets)
     context.log.info("%s: %s; score %g: %s", card.name, tree_text, need.score, need.costs_most)
     if broken:

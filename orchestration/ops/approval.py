@@ -57,9 +57,14 @@ def wait_for_approval(
     return waiting_metadata(context.run, store.name, plan.hash, why)
 
 
+def approval_link(run: dg.DagsterRun, table: str, plan_hash: str) -> str:
+    """Return the link that opens `apply_plan` with its configuration filled in."""
+    return launch_link(run, APPLY_PLAN, {"table": table, "hash": plan_hash, "approved_by": ""})
+
+
 def waiting_metadata(run: dg.DagsterRun, table: str, plan_hash: str, why: str) -> dict[str, dg.MetadataValue]:
-    """Return the link that opens `apply_plan` with its configuration filled in, and the reason why the plan waits."""
-    link = launch_link(run, APPLY_PLAN, {"table": table, "hash": plan_hash, "approved_by": ""})
+    """Return the link to approve a plan, and the reason why it waits."""
+    link = approval_link(run, table, plan_hash)
     return {
         "waits for approval": dg.MetadataValue.md(f"plan `{plan_hash}`: [approve and apply it]({link})"),
         "why": dg.MetadataValue.text(why),

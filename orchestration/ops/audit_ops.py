@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import time
-from functools import cache
 
 import dagster as dg
 from pydantic import Field
 
-from checks.definition import apply_severity, evaluation_of, is_switched_off, rename_result, report_result
+from checks.definition import apply_severity, is_switched_off, report_evaluation, report_result
 from checks.merged_view import compare_with_previous, to_check_result
 from checks.undo_protection import keep_for_undo
 from lsm_core.errors import CorruptFile, SnapshotNotFound, UnsupportedFeature
@@ -16,10 +15,8 @@ from lsm_core.format.partitions import partition_text
 from lsm_core.maintenance import VerifyReport, newest_compaction, verify_snapshots
 from lsm_core.metadata import manifests, snapshots
 from lsm_core.metadata.store import TableStore
-from orchestration.ops.table_loop import TableFailed, process_tables
-from orchestration.ops.table_ops import fail_in_one_line
+from orchestration.ops.common import TableFailed, fail_in_one_line, job_op, process_tables
 from platform_core import names
-from platform_core.dagster_internals import resolve_annotations
 from platform_core.health import refusal_of
 from platform_core.obstacles import find_blocking_failure
 from platform_core.partitions import usable_keys
@@ -43,58 +40,47 @@ class VerifyConfig(dg.Config):
     snapshot_b: int = Field(description="snapshot that must have the same rows")
 
 
-@cache
-def audit_op() -> dg.OpDefinition:
-    """Return the op that verifies the newest compactions of a sample of tables again."""
+@job_op(
+    "audit_tables",
+    "Compare the newest compaction of a sample of tables with the snapshot before it, "
+    "by Spark SQL over the raw files (V3).",
+    config=AuditConfig,
+    kind="spark",
+    pool=names.SPARK_POOL,
+)
+def audit_op(context: dg.OpExecutionContext, warehouse: WarehouseResource, spark: SparkResource) -> None:
+    """Verify the newest compactions of a sample of tables again."""
+    config = AuditConfig(**context.op_config)
+    start_seconds, audited = time.monotonic(), 0
+    tables, left_out = list_tables(warehouse.catalog())
+    policies = policy_source(warehouse.policy_file).current()
+    for line in left_out:
+        context.log.warning(line)
 
-    @dg.op(
-        name="audit_tables",
-        description=(
-            "Compare the newest compaction of a sample of tables with the snapshot before it, "
-            "by Spark SQL over the raw files (V3)."
-        ),
-        config_schema=AuditConfig.to_fields_dict(),
-        out=dg.Out(dg.Nothing),
-        tags={"dagster/kind/spark": ""},
-        pool=names.SPARK_POOL,
-    )
-    @resolve_annotations
-    def audit_tables(context: dg.OpExecutionContext, warehouse: WarehouseResource, spark: SparkResource) -> None:
-        config = AuditConfig(**context.op_config)
-        start_seconds, audited = time.monotonic(), 0
-        tables, left_out = list_tables(warehouse.catalog())
-        policies = policy_source(warehouse.policy_file).current()
-        for line in left_out:
-            context.log.warning(line)
+    def audit(table: str) -> None:
+        nonlocal audited
+        if audited >= config.tables:
+            return
+        store = warehouse.store(table)
+        blocked = find_blocking_failure(context.instance, names.layout_key(warehouse.path, table))
+        if blocked is not None:  # a newer, correct compaction would clear the failure of an older one
+            context.log.info("%s: left alone: %s", table, blocked)
+            return
+        policy = policies.of(table)
+        if is_switched_off(policy, names.MERGED_VIEW_CHECK):
+            return
+        published = None if refusal_of(store) is not None else newest_compaction(store)
+        if published is None:
+            return
+        if time.monotonic() - start_seconds >= config.minutes * 60:
+            context.log.info("limit of %g minutes reached: %s is audited next time", config.minutes, table)
+            audited = config.tables
+            return
+        audited += 1
+        _audit_table(context, warehouse, spark, policy, table, published)
 
-        def audit(table: str) -> None:
-            nonlocal audited
-            if audited >= config.tables:
-                return
-            store = warehouse.store(table)
-            blocked = find_blocking_failure(context.instance, names.layout_key(warehouse.path, table))
-            if blocked is not None:  # a newer, correct compaction would clear the failure of an older one
-                context.log.info("%s: left alone: %s", table, blocked)
-                return
-            policy = policies.of(table)
-            if is_switched_off(policy, names.MERGED_VIEW_CHECK):
-                return
-            published = None if refusal_of(store) is not None else newest_compaction(store)
-            if published is None:
-                return
-            if time.monotonic() - start_seconds >= config.minutes * 60:
-                context.log.info("limit of %g minutes reached: %s is audited next time", config.minutes, table)
-                audited = config.tables
-                return
-            audited += 1
-            _audit_table(context, warehouse, spark, policy, table, published)
-
-        process_tables(
-            context, {table: table for table in sort_by_last_audit(context.instance, warehouse, tables)}, audit
-        )
-        context.add_output_metadata({"tables compared": audited, "tables": len(tables)})
-
-    return audit_tables
+    process_tables(context, {table: table for table in sort_by_last_audit(context.instance, warehouse, tables)}, audit)
+    context.add_output_metadata({"tables compared": audited, "tables": len(tables)})
 
 
 def sort_by_last_audit(instance: dg.DagsterInstance, warehouse: WarehouseResource, tables: list[str]) -> list[str]:
@@ -140,11 +126,10 @@ def _audit_table(
     else:
         kept_if_different = None if report.ok else keep_for_undo(warehouse.store(table), published)
         result = to_check_result(report, f"{note}; by the nightly audit", kept_if_different)
-    result = apply_severity(rename_result(names.MERGED_VIEW_CHECK, result), policy)
+    result = apply_severity(result, policy, names.MERGED_VIEW_CHECK)
     context.log.info("%s: %s", table, result.description)
     for partition in _changed_partitions(warehouse.store(table), published):
-        evaluation = evaluation_of(names.layout_key(warehouse.path, table), result, partition)
-        context.log_event(evaluation)  # type: ignore[arg-type]  # Dagster's type omits evaluations
+        report_evaluation(context, names.layout_key(warehouse.path, table), result, partition)
     if not result.passed:
         raise TableFailed(str(result.description))
 
@@ -159,30 +144,20 @@ def _changed_partitions(store: TableStore, published: int) -> list[str | None]:
     ]
 
 
-@cache
-def verify_op() -> dg.OpDefinition:
-    """Return the op that compares two given snapshots."""
-
-    @dg.op(
-        name="compare_snapshots",
-        description=(
-            "Compare the merged rows of two snapshots of a table by bucket, "
-            "with Spark SQL if they are consecutive (V3), else by digests."
-        ),
-        config_schema=VerifyConfig.to_fields_dict(),
-        out=dg.Out(dg.Nothing),
-        tags={"dagster/kind/dredge": ""},
-        pool=names.SPARK_POOL,
-    )
-    @resolve_annotations
-    def compare_snapshots(context: dg.OpExecutionContext, warehouse: WarehouseResource, spark: SparkResource) -> None:
-        config = VerifyConfig(**context.op_config)
-        context.instance.add_run_tags(context.run_id, {names.TAG_ACTION: names.VERIFY_JOB})
-        with fail_in_one_line(config.table):
-            result = to_check_result(_compare_snapshots(warehouse, spark, config))
-        report_result(context, config.table, result)
-
-    return compare_snapshots
+@job_op(
+    "compare_snapshots",
+    "Compare the merged rows of two snapshots of a table by bucket, "
+    "with Spark SQL if they are consecutive (V3), else by digests.",
+    config=VerifyConfig,
+    pool=names.SPARK_POOL,
+)
+def compare_snapshots_op(context: dg.OpExecutionContext, warehouse: WarehouseResource, spark: SparkResource) -> None:
+    """Compare two snapshots of a table."""
+    config = VerifyConfig(**context.op_config)
+    context.instance.add_run_tags(context.run_id, {names.TAG_ACTION: names.VERIFY_JOB})
+    with fail_in_one_line(config.table):
+        result = to_check_result(_compare_snapshots(warehouse, spark, config))
+    report_result(context, config.table, result)
 
 
 def _compare_snapshots(warehouse: WarehouseResource, spark: SparkResource, config: VerifyConfig) -> VerifyReport:

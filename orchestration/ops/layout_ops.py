@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import TypeAdapter
 
+from checks.definition import report_evaluation
 from checks.merged_view import VerifyVerdict, bucket_text, judge_undo
 from checks.undo_protection import keep_for_undo
 from lsm_core.errors import (
@@ -47,8 +48,9 @@ from lsm_core.maintenance.action import PlanEstimate, size_text
 from lsm_core.metadata import manifests, snapshots
 from lsm_core.metadata.store import TableStore
 from orchestration.ops.approval import approval_reason, wait_for_approval, waiting_metadata, waiting_text
+from orchestration.ops.common import job_op
 from platform_core import names
-from platform_core.dagster_internals import PipesFailed, allow_early_features, copy_graph, copy_op, resolve_annotations
+from platform_core.dagster_internals import PipesFailed, allow_early_features, copy_graph, copy_op
 from platform_core.health import TableHealth, refusal_of, table_health
 from platform_core.metadata import (
     cost_metadata,
@@ -182,75 +184,60 @@ def card_of(context: dg.OpExecutionContext, warehouse: WarehouseResource) -> Tab
     return warehouse.card(str(context.assets_def.get_asset_spec(key).metadata[names.TABLE_NAME]))
 
 
-@cache
-def observe_op() -> dg.OpDefinition:
-    """Return the op that shows the health of the table or partition before maintenance; it reads metadata only."""
-
-    @dg.op(
-        name="observe",
-        description="Show the health of the table or partition from metadata: sorted runs, files and bytes per bucket.",
-        ins={"data": dg.In(dg.Nothing)},
-        out=dg.Out(dg.Nothing),
-        tags={"dagster/kind/dredge": ""},
-    )
-    @resolve_annotations
-    def observe(context: dg.OpExecutionContext, warehouse: WarehouseResource) -> None:
-        card = card_of(context, warehouse)
-        if card.refusal is not None:
-            return  # the plan gives the reason
-        health = table_health(warehouse.store(card.name)).of_partitions(partitions_of(context))
-        context.add_output_metadata(health_metadata(health))
-        for state in health.partitions:
-            context.log.debug(  # the run's first line is the plan's
-                f"{card.name} {state.text or '(whole table)'}: {state.sorted_runs} sorted runs, {state.files} files"
-            )
-
-    return observe
+@job_op(
+    "observe",
+    "Show the health of the table or partition from metadata: sorted runs, files and bytes per bucket.",
+    ins={"data": dg.In(dg.Nothing)},
+)
+def observe_op(context: dg.OpExecutionContext, warehouse: WarehouseResource) -> None:
+    """Show the health of the table or partition before maintenance, from metadata only."""
+    card = card_of(context, warehouse)
+    if card.refusal is not None:
+        return  # the plan gives the reason
+    health = table_health(warehouse.store(card.name)).of_partitions(partitions_of(context))
+    context.add_output_metadata(health_metadata(health))
+    for state in health.partitions:
+        context.log.debug(  # the run's first line is the plan's
+            f"{card.name} {state.text or '(whole table)'}: {state.sorted_runs} sorted runs, {state.files} files"
+        )
 
 
-@cache
-def plan_op() -> dg.OpDefinition:
-    """Return the op that loads the plan of the run, or makes one if the run names none."""
-
-    @dg.op(
-        name="plan",
-        description="Decide which files to merge and why. Declined buckets are listed with their reason.",
-        ins={"observed": dg.In(dg.Nothing)},
-        config_schema=PLAN_CONFIG,
-        out=dg.Out(str),
-        tags={"dagster/kind/dredge": ""},
-    )
-    @resolve_annotations
-    def plan(context: dg.OpExecutionContext, warehouse: WarehouseResource) -> str:
-        card = card_of(context, warehouse)
-        partitions = partitions_of(context)
-        if card.partitioned and not partitions and card.refusal is None:
-            # Dagster cannot run partitioned checks after a run without a partition.
-            raise dg.Failure(f"{card.name} is partitioned: choose a partition for the run", allow_retries=False)
-        replaced = ""
-        if card.unreadable:
-            chosen_plan = make_declined_plan(card.name, card.refusal or "it cannot be opened")
-        else:
-            chosen_plan, replaced = _plan_of_run(context, open_with_policy(warehouse, card.name))
-        context.log.info(plan_log_line(chosen_plan, partitions))
-        if names.TAG_PLAN not in context.run.tags:  # tag a run by hand like a sensor's run, so that it can be found
-            reason = explain_empty_plan(chosen_plan) or "asked for by a person"
-            single = partitions[0] if len(partitions) == 1 else None
-            tags = names.run_tags(card.name, single, chosen_plan.hash, chosen_plan.action, reason)
-            context.instance.add_run_tags(context.run_id, tags)
-        for item in chosen_plan.items:
-            context.log.info(", ".join(f"{name} {cell}" for name, cell in zip(item.columns, item.cells(), strict=True)))
-        for declined in chosen_plan.declined:
-            context.log.info(f"{declined.subject}: declined: {declined.text}")
-        context.add_output_metadata(plan_metadata(chosen_plan))
-        waits = approval_reason(warehouse, card.name, chosen_plan.action) if chosen_plan.items else ""
-        if waits:
-            context.add_output_metadata(
-                wait_for_approval(context, open_with_policy(warehouse, card.name), chosen_plan, waits)
-            )
-        return CHOSEN.dump_json(RunPlan(chosen_plan.to_json(), replaced, waits)).decode()
-
-    return plan
+@job_op(
+    "plan",
+    "Decide which files to merge and why. Declined buckets are listed with their reason.",
+    config=PLAN_CONFIG,
+    out=dg.Out(str),
+    ins={"observed": dg.In(dg.Nothing)},
+)
+def plan_op(context: dg.OpExecutionContext, warehouse: WarehouseResource) -> str:
+    """Load the plan of the run, or make one if the run names none."""
+    card = card_of(context, warehouse)
+    partitions = partitions_of(context)
+    if card.partitioned and not partitions and card.refusal is None:
+        # Dagster cannot run partitioned checks after a run without a partition.
+        raise dg.Failure(f"{card.name} is partitioned: choose a partition for the run", allow_retries=False)
+    replaced = ""
+    if card.unreadable:
+        chosen_plan = make_declined_plan(card.name, card.refusal or "it cannot be opened")
+    else:
+        chosen_plan, replaced = _plan_of_run(context, open_with_policy(warehouse, card.name))
+    context.log.info(plan_log_line(chosen_plan, partitions))
+    if names.TAG_PLAN not in context.run.tags:  # tag a run by hand like a sensor's run, so that it can be found
+        reason = explain_empty_plan(chosen_plan) or "asked for by a person"
+        single = partitions[0] if len(partitions) == 1 else None
+        tags = names.run_tags(card.name, single, chosen_plan.hash, chosen_plan.action, reason)
+        context.instance.add_run_tags(context.run_id, tags)
+    for item in chosen_plan.items:
+        context.log.info(", ".join(f"{name} {cell}" for name, cell in zip(item.columns, item.cells(), strict=True)))
+    for declined in chosen_plan.declined:
+        context.log.info(f"{declined.subject}: declined: {declined.text}")
+    context.add_output_metadata(plan_metadata(chosen_plan))
+    waits = approval_reason(warehouse, card.name, chosen_plan.action) if chosen_plan.items else ""
+    if waits:
+        context.add_output_metadata(
+            wait_for_approval(context, open_with_policy(warehouse, card.name), chosen_plan, waits)
+        )
+    return CHOSEN.dump_json(RunPlan(chosen_plan.to_json(), replaced, waits)).decode()
 
 
 def explain_empty_plan(plan: MaintenancePlan) -> str:
@@ -398,50 +385,45 @@ def make_declined_plan(table: str, text: str, action: str = COMPACT, *, reason: 
 
 def apply_op(table: str) -> dg.OpDefinition:
     """Return the op that applies a plan, one at a time per table (its pool); all tables share the rest."""
-    return copy_op(_apply_op(), names.op_name("apply", table), names.table_pool(table))
+    return copy_op(_apply_op, names.op_name("apply", table), names.table_pool(table))
 
 
-@cache
-def _apply_op() -> dg.OpDefinition:
-
-    @dg.op(
-        name="apply",
-        description="Merge the planned files, on Spark if configured, verify the output (V0, V1, V2) and commit once.",
-        config_schema=PLAN_CONFIG,
-        out=dg.Out(str),
-        retry_policy=dg.RetryPolicy(max_retries=RETRIES, delay=1),
-        tags={"dagster/kind/spark": ""},
-    )
-    @resolve_annotations
-    def apply(
-        context: dg.OpExecutionContext, plan: str, warehouse: WarehouseResource, spark: SparkResource
-    ) -> dg.Output[str]:  # Dagster refuses a plain value if a Pipes process did the work
-        card = card_of(context, warehouse)
-        chosen = CHOSEN.validate_json(plan)
-        requested = MaintenancePlan.from_json(chosen.plan)
-        if not requested.items or chosen.waits:
-            lines = [waiting_text(requested) if chosen.waits else explain_empty_plan(requested)]
-            declined = () if chosen.waits else requested.declined
-            applied = AppliedPlan(
-                requested.action, requested.hash, None, lines, {}, declined, chosen.replaced, waits=chosen.waits
-            )
-            return dg.Output(APPLIED.dump_json(applied).decode())
-        store = open_with_policy(warehouse, card.name)
-        try:
-            applied = _apply_or_replan(context, store, requested, chosen.replaced, spark)
-        except TRANSIENT_ERRORS as error:
-            context.log.info(f"{type(error).__name__}: {error}")
-            raise
-        except DredgeError as error:
-            raise dg.Failure(f"{store.name}: {type(error).__name__}: {error}", allow_retries=False) from error
-        for line in applied.lines:
-            context.log.info(line)
-        context.add_output_metadata(number_metadata(applied.numbers))
-        if applied.published is not None:  # the check reads the published snapshot from this tag
-            context.instance.add_run_tags(context.run_id, {names.published_tag(card.name): str(applied.published)})
+@job_op(
+    "apply",
+    "Merge the planned files, on Spark if configured, verify the output (V0, V1, V2) and commit once.",
+    config=PLAN_CONFIG,
+    out=dg.Out(str),
+    kind="spark",
+    retry_policy=dg.RetryPolicy(max_retries=RETRIES, delay=1),
+)
+def _apply_op(
+    context: dg.OpExecutionContext, plan: str, warehouse: WarehouseResource, spark: SparkResource
+) -> dg.Output[str]:  # Dagster refuses a plain value if a Pipes process did the work
+    """Apply the plan."""
+    card = card_of(context, warehouse)
+    chosen = CHOSEN.validate_json(plan)
+    requested = MaintenancePlan.from_json(chosen.plan)
+    if not requested.items or chosen.waits:
+        lines = [waiting_text(requested) if chosen.waits else explain_empty_plan(requested)]
+        declined = () if chosen.waits else requested.declined
+        applied = AppliedPlan(
+            requested.action, requested.hash, None, lines, {}, declined, chosen.replaced, waits=chosen.waits
+        )
         return dg.Output(APPLIED.dump_json(applied).decode())
-
-    return apply
+    store = open_with_policy(warehouse, card.name)
+    try:
+        applied = _apply_or_replan(context, store, requested, chosen.replaced, spark)
+    except TRANSIENT_ERRORS as error:
+        context.log.info(f"{type(error).__name__}: {error}")
+        raise
+    except DredgeError as error:
+        raise dg.Failure(f"{store.name}: {type(error).__name__}: {error}", allow_retries=False) from error
+    for line in applied.lines:
+        context.log.info(line)
+    context.add_output_metadata(number_metadata(applied.numbers))
+    if applied.published is not None:  # the check reads the published snapshot from this tag
+        context.instance.add_run_tags(context.run_id, {names.published_tag(card.name): str(applied.published)})
+    return dg.Output(APPLIED.dump_json(applied).decode())
 
 
 def _apply_or_replan(
@@ -610,31 +592,24 @@ def _config(context: dg.OpExecutionContext) -> Mapping[str, Any]:
     return config
 
 
-@cache
-def verify_op() -> dg.OpDefinition:
-    """Return the op that compares the published snapshot with the previous one; a difference blocks the table."""
-
-    @dg.op(
-        name="verify",
-        description="Compare the merged rows before and after the commit by bucket. A difference blocks the table.",
-        out=dg.Out(str),
-        tags={"dagster/kind/dredge": ""},
+@job_op(
+    "verify",
+    "Compare the merged rows before and after the commit by bucket. A difference blocks the table.",
+    out=dg.Out(str),
+)
+def verify_op(context: dg.OpExecutionContext, report: str, warehouse: WarehouseResource, spark: SparkResource) -> str:
+    """Compare the published snapshot with the previous one; a difference blocks the table."""
+    card = card_of(context, warehouse)
+    verdict = compare_published(
+        context,
+        warehouse,
+        spark,
+        card.name,
+        APPLIED.validate_json(report).published,
+        partitions_of(context) or [None],
     )
-    @resolve_annotations
-    def verify(context: dg.OpExecutionContext, report: str, warehouse: WarehouseResource, spark: SparkResource) -> str:
-        card = card_of(context, warehouse)
-        verdict = compare_published(
-            context,
-            warehouse,
-            spark,
-            card.name,
-            APPLIED.validate_json(report).published,
-            partitions_of(context) or [None],
-        )
-        context.add_output_metadata({"level": verdict.level, "verdict": verdict.text})
-        return VERDICT.dump_json(verdict).decode()
-
-    return verify
+    context.add_output_metadata({"level": verdict.level, "verdict": verdict.text})
+    return VERDICT.dump_json(verdict).decode()
 
 
 def compare_published(
@@ -699,16 +674,13 @@ def compare_published(
     # The run fails before the blocking check runs, so report the failed check here: it blocks the table.
     undo = kept_files.metadata if kept_files is not None else {}
     for partition in partitions:
-        evaluation = dg.AssetCheckEvaluation(
-            asset_key=names.layout_key(warehouse.path, table),
+        result = dg.AssetCheckResult(
             check_name=names.MERGED_VIEW_CHECK,
             passed=False,
-            severity=dg.AssetCheckSeverity.ERROR,
             description=verdict.text,
-            metadata={"found by": dg.MetadataValue.text("the run's own comparison"), **undo},
-            partition=partition,
+            metadata={"found by": "the run's own comparison", **undo},
         )
-        context.log_event(evaluation)  # type: ignore[arg-type]  # Dagster's type omits evaluations
+        report_evaluation(context, names.layout_key(warehouse.path, table), result, partition)
     raise dg.Failure(verdict.text, allow_retries=False)
 
 
@@ -743,50 +715,39 @@ def _compare_snapshots(store: TableStore, snapshot: int) -> VerifyVerdict:
     )
 
 
-@cache
-def record_op() -> dg.OpDefinition:
-    """Return the op whose output is the table's layout asset, with numbers that plot, and levels before and after."""
-
-    @dg.op(
-        name="record",
-        description="Record the result of the run: health before and after, rows, bytes and the verification.",
-        out=dg.Out(dg.Nothing),
-        tags={"dagster/kind/dredge": ""},
-    )
-    @resolve_annotations
-    def record(
-        context: dg.OpExecutionContext, report: str, verdict: str, warehouse: WarehouseResource
-    ) -> dg.Output[None]:
-        card = card_of(context, warehouse)
-        applied, comparison = APPLIED.validate_json(report), VERDICT.validate_json(verdict)
-        if card.refusal is not None:
-            health = TableHealth(card.name, None, None, 0)
-        else:
-            health = table_health(warehouse.store(card.name)).of_partitions(partitions_of(context))
-        metadata = outcome_metadata(context, card.name, applied, comparison)
-        if applied.published is not None:
-            metadata |= _level_metadata(warehouse.store(card.name), applied.published, partitions_of(context))
-        metadata |= undo_metadata(context, card.name, applied)
-        metadata |= {**measurement_metadata(applied), **health_metadata(health)}
-        if applied.published is not None:
-            metadata |= {
-                "snapshot before": dg.MetadataValue.int(applied.published - 1),
-                "snapshot published": dg.MetadataValue.int(applied.published),
-            }
-        if applied.changed:
-            if applied.action == COMPACT:
-                calibration = calibration_of(warehouse.store(card.name), but_for=applied.plan_hash)
-                metadata |= cost_metadata(applied.predicted, applied.numbers, calibration)
-            metadata["ledger"] = dg.MetadataValue.path(warehouse.store(card.name).ledger_dir)
-            metadata["runbook"] = dg.MetadataValue.md(
-                f"`dredge ledger TABLE` lists the runs of {plain_cell(card.name)}, `dredge undo TABLE RUN` undoes one; "
-                "more in docs/platform.md, *When something is wrong*"
-            )
-        version = dg.DataVersion(str(health.snapshot)) if health.snapshot is not None else None
-        with allow_early_features():  # the data_version of an output is a beta feature
-            return dg.Output(None, metadata=metadata, data_version=version)
-
-    return record
+@job_op("record", "Record the result of the run: health before and after, rows, bytes and the verification.")
+def record_op(
+    context: dg.OpExecutionContext, report: str, verdict: str, warehouse: WarehouseResource
+) -> dg.Output[None]:
+    """Materialise the layout asset, with numbers that Dagster plots and the levels before and after."""
+    card = card_of(context, warehouse)
+    applied, comparison = APPLIED.validate_json(report), VERDICT.validate_json(verdict)
+    if card.refusal is not None:
+        health = TableHealth(card.name, None, None, 0)
+    else:
+        health = table_health(warehouse.store(card.name)).of_partitions(partitions_of(context))
+    metadata = outcome_metadata(context, card.name, applied, comparison)
+    if applied.published is not None:
+        metadata |= _level_metadata(warehouse.store(card.name), applied.published, partitions_of(context))
+    metadata |= undo_metadata(context, card.name, applied)
+    metadata |= {**measurement_metadata(applied), **health_metadata(health)}
+    if applied.published is not None:
+        metadata |= {
+            "snapshot before": dg.MetadataValue.int(applied.published - 1),
+            "snapshot published": dg.MetadataValue.int(applied.published),
+        }
+    if applied.changed:
+        if applied.action == COMPACT:
+            calibration = calibration_of(warehouse.store(card.name), but_for=applied.plan_hash)
+            metadata |= cost_metadata(applied.predicted, applied.numbers, calibration)
+        metadata["ledger"] = dg.MetadataValue.path(warehouse.store(card.name).ledger_dir)
+        metadata["runbook"] = dg.MetadataValue.md(
+            f"`dredge ledger TABLE` lists the runs of {plain_cell(card.name)}, `dredge undo TABLE RUN` undoes one; "
+            "more in docs/platform.md, *When something is wrong*"
+        )
+    version = dg.DataVersion(str(health.snapshot)) if health.snapshot is not None else None
+    with allow_early_features():  # the data_version of an output is a beta feature
+        return dg.Output(None, metadata=metadata, data_version=version)
 
 
 def outcome_metadata(
@@ -873,21 +834,20 @@ _APPLY: Final = "apply"
 
 @cache
 def _common_graph() -> dg.GraphDefinition:
-    observe, plan, verify, record = (op.alias(op.name) for op in (observe_op(), plan_op(), verify_op(), record_op()))
+    observe, plan, verify, record = (op.alias(op.name) for op in (observe_op, plan_op, verify_op, record_op))
     apply = apply_op("any.table").alias(_APPLY)
 
     @dg.graph(
         name="layout",
         ins={"data": dg.GraphIn()},
-        config=dg.ConfigMapping(config_schema=PLAN_CONFIG, config_fn=_config_of_ops),
+        # The two ops that plan get the configuration of the launchpad: names and hashes only.
+        config=dg.ConfigMapping(
+            config_schema=PLAN_CONFIG,
+            config_fn=lambda config: {verb: {"config": dict(config)} for verb in ("plan", "apply")},
+        ),
     )
     def layout(data: Any) -> Any:
         report = apply(plan(observe(data)))
         return record(report, verify(report))
 
     return layout
-
-
-def _config_of_ops(config: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the configuration of the two ops that plan, from that of the launchpad (names and hashes only)."""
-    return {verb: {"config": dict(config)} for verb in ("plan", "apply")}

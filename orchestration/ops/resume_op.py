@@ -5,8 +5,8 @@ from __future__ import annotations
 import dagster as dg
 from pydantic import Field
 
+from orchestration.ops.common import job_op
 from platform_core import names
-from platform_core.dagster_internals import resolve_annotations
 from platform_core.obstacles import find_suspension
 from platform_core.resources.warehouse import WarehouseResource, list_tables
 
@@ -20,14 +20,11 @@ class ResumeConfig(dg.Config):
     )
 
 
-@dg.op(
-    name="resume_tables",
-    description="Let sensors start runs of these tables again. Plans that failed get three new tries.",
-    config_schema=ResumeConfig.to_fields_dict(),
-    out=dg.Out(dg.Nothing),
-    tags={"dagster/kind/dredge": ""},
+@job_op(
+    "resume_tables",
+    "Let sensors start runs of these tables again. Plans that failed get three new tries.",
+    config=ResumeConfig,
 )
-@resolve_annotations
 def resume_op(context: dg.OpExecutionContext, warehouse: WarehouseResource) -> None:
     """Mark this run as the one that resumed the tables.
 

@@ -13,10 +13,9 @@ from lsm_core.maintenance import apply_plan, plan_maintenance
 from lsm_core.maintenance.action import TaskRunner
 from lsm_core.metadata.store import TableStore
 from orchestration.ops.approval import approval_reason, wait_for_approval
-from orchestration.ops.table_loop import TableFailed, process_tables
+from orchestration.ops.common import TableFailed, job_op, process_tables
 from orchestration.ops.warehouse_ops import build_round
 from platform_core import names
-from platform_core.dagster_internals import resolve_annotations
 from platform_core.metadata import declined_table, number_metadata
 from platform_core.policies import Policies, policy_source
 from platform_core.resources.spark_resource import SparkResource
@@ -34,16 +33,11 @@ def _applies_to(store: TableStore, action: str, arguments: Mapping[str, int]) ->
     return bool(store.schema.partition_keys) and has_age
 
 
-@dg.op(
-    name="expire",
-    description=(
-        "Drop old partitions and expire old tags, snapshots and changelogs of every table. "
-        "Their files move to the trash. Then delete trash files whose grace period is over."
-    ),
-    out=dg.Out(dg.Nothing),
-    tags={"dagster/kind/dredge": ""},
+@job_op(
+    "expire",
+    "Drop old partitions and expire old tags, snapshots and changelogs of every table. "
+    "Their files move to the trash. Then delete trash files whose grace period is over.",
 )
-@resolve_annotations
 def retention_op(context: dg.OpExecutionContext, warehouse: WarehouseResource, spark: SparkResource) -> None:
     """Apply the retention of each table, as its policy or its options define it.
 

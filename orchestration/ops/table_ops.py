@@ -8,8 +8,7 @@ takes that hash and no other argument.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any, Final
 
@@ -18,7 +17,7 @@ from pydantic import Field, create_model
 
 from checks.layout_checks import report_checks
 from checks.merged_view import VerifyVerdict
-from lsm_core.errors import DredgeError, InvalidOption, PlanStale
+from lsm_core.errors import InvalidOption, PlanStale
 from lsm_core.format.snapshot import CommitKind
 from lsm_core.maintenance import MaintenancePlan, load_plan, plan_maintenance
 from lsm_core.maintenance.action import Action, Argument, ArgumentKind, find_action
@@ -26,6 +25,7 @@ from lsm_core.metadata import snapshots
 from lsm_core.metadata.store import TableStore
 from lsm_core.options import duration
 from orchestration.ops.approval import approval_reason, wait_for_approval
+from orchestration.ops.common import fail_in_one_line, job_op
 from orchestration.ops.layout_ops import (
     apply_exactly,
     compare_published,
@@ -37,7 +37,6 @@ from orchestration.ops.layout_ops import (
     undo_metadata,
 )
 from platform_core import names
-from platform_core.dagster_internals import resolve_annotations
 from platform_core.health import table_health
 from platform_core.metadata import health_metadata, number_metadata, plan_metadata
 from platform_core.obstacles import find_blocking_failure, find_earlier_run
@@ -124,111 +123,72 @@ def config_of(action: str) -> type[TableActionConfig]:
     return config_class
 
 
-@cache
-def table_op() -> dg.OpDefinition:
-    """Return the op behind the jobs of all actions, and `plan_only`."""
-
-    @dg.op(
-        name="maintain_table",
-        description=(
-            "Plan one action over one table, apply the plan, compare the rows before and after the commit, "
-            "and record the result."
-        ),
-        config_schema={"action": str, "given": dict},
-        out=dg.Out(dg.Nothing),
-        tags={"dagster/kind/dredge": ""},
-    )
-    @resolve_annotations
-    def maintain_table(
-        context: dg.OpExecutionContext, warehouse: WarehouseResource, spark: SparkResource
-    ) -> dg.Output[None]:
-        config = context.op_config
-        config_values = {name: value for name, value in config["given"].items() if value is not None and value != []}
-        table, dry_run = str(config_values.pop("table")), bool(config_values.pop("dry_run", False))
-        with fail_in_one_line(table):
-            store = open_for_run(context, warehouse, table)
-            action = find_action(str(config["action"]), table)
-            passes = int(config_values.pop(_PASSES, 1))
-            if passes < 1:
-                raise InvalidOption(_PASSES, passes, "1 or more", table)
-            arguments = arguments_of(action, store, config_values)
+@job_op(
+    "maintain_table",
+    "Plan one action over one table, apply the plan, compare the rows before and after the commit, "
+    "and record the result.",
+    config={"action": str, "given": dict},
+)
+def table_op(context: dg.OpExecutionContext, warehouse: WarehouseResource, spark: SparkResource) -> dg.Output[None]:
+    """Plan, apply, verify and record one action over one table."""
+    config = context.op_config
+    config_values = {name: value for name, value in config["given"].items() if value is not None and value != []}
+    table, dry_run = str(config_values.pop("table")), bool(config_values.pop("dry_run", False))
+    with fail_in_one_line(table):
+        store = open_for_run(context, warehouse, table)
+        action = find_action(str(config["action"]), table)
+        passes = int(config_values.pop(_PASSES, 1))
+        if passes < 1:
+            raise InvalidOption(_PASSES, passes, "1 or more", table)
+        arguments = arguments_of(action, store, config_values)
+        plan = plan_maintenance(store, action.name, spark.task_runner(), **arguments)
+        context.log.info(plan_log_line(plan))
+        context.add_output_metadata(plan_metadata(plan))
+        tags = names.run_tags(table, None, plan.hash, action.name, explain_empty_plan(plan) or "asked for by a person")
+        context.instance.add_run_tags(context.run_id, tags)
+        for declined in plan.declined if not plan.items else ():
+            context.log.info(f"{declined.subject}: declined: {declined.text}")
+        why = f"planned only, by run {context.run_id}" if dry_run else approval_reason(warehouse, table, action.name)
+        if plan.items and why:
+            context.add_output_metadata(wait_for_approval(context, store, plan, why))
+            return dg.Output(None)
+        while plan.items:
+            metadata = apply_and_report(context, warehouse, spark, store, plan, f"dagster run {context.run_id}")
+            context.add_output_metadata(metadata)
+            passes -= 1
+            if passes <= 0:
+                break
             plan = plan_maintenance(store, action.name, spark.task_runner(), **arguments)
             context.log.info(plan_log_line(plan))
-            context.add_output_metadata(plan_metadata(plan))
-            tags = names.run_tags(
-                table, None, plan.hash, action.name, explain_empty_plan(plan) or "asked for by a person"
-            )
-            context.instance.add_run_tags(context.run_id, tags)
-            for declined in plan.declined if not plan.items else ():
-                context.log.info(f"{declined.subject}: declined: {declined.text}")
-            why = (
-                f"planned only, by run {context.run_id}" if dry_run else approval_reason(warehouse, table, action.name)
-            )
-            if plan.items and why:
-                context.add_output_metadata(wait_for_approval(context, store, plan, why))
-                return dg.Output(None)
-            while plan.items:
-                metadata = apply_and_report(context, warehouse, spark, store, plan, f"dagster run {context.run_id}")
-                context.add_output_metadata(metadata)
-                passes -= 1
-                if passes <= 0:
-                    break
-                plan = plan_maintenance(store, action.name, spark.task_runner(), **arguments)
-                context.log.info(plan_log_line(plan))
-        return dg.Output(None)
-
-    return maintain_table
+    return dg.Output(None)
 
 
-@cache
-def apply_plan_op() -> dg.OpDefinition:
-    """Return the op that applies a stored plan unchanged, or refuses it with one line."""
-
-    @dg.op(
-        name="apply_approved_plan",
-        description="Apply the stored plan of this hash unchanged. An unknown or stale plan is refused.",
-        config_schema=ApplyPlanConfig.to_fields_dict(),
-        out=dg.Out(dg.Nothing),
-        tags={"dagster/kind/dredge": ""},
-    )
-    @resolve_annotations
-    def apply_approved_plan(
-        context: dg.OpExecutionContext, warehouse: WarehouseResource, spark: SparkResource
-    ) -> dg.Output[None]:
-        config = ApplyPlanConfig(**context.op_config)
-        with fail_in_one_line(config.table):
-            approver = " ".join(config.approved_by.split())
-            if not approver:
-                raise InvalidOption("approved_by", config.approved_by, "the name of the approver", config.table)
-            if not re.fullmatch("[0-9a-f]{32}", config.hash.strip()):
-                raise InvalidOption("hash", config.hash, "the whole hash of a saved plan: 32 hex digits", config.table)
-            store = open_for_run(context, warehouse, config.table)
-            plan = load_plan(store, config.hash.strip())
-            context.log.info(f"{plan_log_line(plan)}, approved by {approver}")
-            tags = names.run_tags(config.table, None, plan.hash, plan.action, f"approved by {approver}")
-            context.instance.add_run_tags(context.run_id, tags)
-            metadata = apply_and_report(
-                context, warehouse, spark, store, plan, f"{approver} (dagster run {context.run_id})"
-            )
-            context.add_output_metadata(metadata)
-        return dg.Output(None)
-
-    return apply_approved_plan
-
-
-@contextmanager
-def fail_in_one_line(table: str) -> Iterator[None]:
-    """Turn an error of the engine into a failure of the run with one line and no retry.
-
-    Raises:
-        dg.Failure: the engine raised a DredgeError; the message names the table.
-    """
-    try:
-        yield
-    except DredgeError as error:
-        message = " ".join(str(error).split())
-        prefix = "" if table in message else f"{table}: "
-        raise dg.Failure(f"{prefix}{type(error).__name__}: {message}", allow_retries=False) from error
+@job_op(
+    "apply_approved_plan",
+    "Apply the stored plan of this hash unchanged. An unknown or stale plan is refused.",
+    config=ApplyPlanConfig,
+)
+def apply_plan_op(
+    context: dg.OpExecutionContext, warehouse: WarehouseResource, spark: SparkResource
+) -> dg.Output[None]:
+    """Apply a stored plan unchanged, or refuse it with one line."""
+    config = ApplyPlanConfig(**context.op_config)
+    with fail_in_one_line(config.table):
+        approver = " ".join(config.approved_by.split())
+        if not approver:
+            raise InvalidOption("approved_by", config.approved_by, "the name of the approver", config.table)
+        if not re.fullmatch("[0-9a-f]{32}", config.hash.strip()):
+            raise InvalidOption("hash", config.hash, "the whole hash of a saved plan: 32 hex digits", config.table)
+        store = open_for_run(context, warehouse, config.table)
+        plan = load_plan(store, config.hash.strip())
+        context.log.info(f"{plan_log_line(plan)}, approved by {approver}")
+        tags = names.run_tags(config.table, None, plan.hash, plan.action, f"approved by {approver}")
+        context.instance.add_run_tags(context.run_id, tags)
+        metadata = apply_and_report(
+            context, warehouse, spark, store, plan, f"{approver} (dagster run {context.run_id})"
+        )
+        context.add_output_metadata(metadata)
+    return dg.Output(None)
 
 
 def open_for_run(context: dg.OpExecutionContext, warehouse: WarehouseResource, table: str) -> TableStore:
@@ -319,7 +279,8 @@ def apply_and_report(
         raise PlanStale(f"plan {plan.hash}: {stale}; nothing was done, plan again", table)
     for line in done.lines:
         context.log.info(f"{table}: {line}")
-    partitions = _partition_keys(plan)
+    paths = sorted({str(getattr(item, "partition_text", "")) for item in plan.items} - {""})
+    partitions: Sequence[str | None] = usable_keys(paths)[0][: _MOST_PARTITIONS + 1] or [None]
     rewrote = done.published is not None and snapshots.read(store, done.published).commit_kind is CommitKind.COMPACT
     if rewrote:
         context.instance.add_run_tags(context.run_id, {names.published_tag(table): str(done.published)})
@@ -339,12 +300,6 @@ def apply_and_report(
         text = f"{table}: {len(done.failed)} {done.undone}, for example {first.subject}: {first.text}"
         raise dg.Failure(text, allow_retries=False)
     return {**metadata, **number_metadata(done.numbers)}
-
-
-def _partition_keys(plan: MaintenancePlan) -> Sequence[str | None]:
-    """Return the partitions of a plan as Dagster names them, or [None] for a plan over the whole table."""
-    paths = sorted({str(getattr(item, "partition_text", "")) for item in plan.items} - {""})
-    return usable_keys(paths)[0][: _MOST_PARTITIONS + 1] or [None]
 
 
 def _record(

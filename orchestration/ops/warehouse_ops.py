@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime
 import time
 from dataclasses import replace
-from functools import cache
 from typing import Final
 
 import dagster as dg
@@ -18,11 +17,10 @@ from lsm_core.maintenance.action import size_text
 from lsm_core.maintenance.combined import ROUTINE, CombinedItem, CombinedPlan
 from lsm_core.metadata.store import TableStore
 from orchestration.ops.approval import approval_reason, wait_for_approval
+from orchestration.ops.common import TableFailed, fail_in_one_line, job_op, process_tables
 from orchestration.ops.layout_ops import open_with_policy
-from orchestration.ops.table_loop import TableFailed, process_tables
-from orchestration.ops.table_ops import apply_and_report, fail_in_one_line
+from orchestration.ops.table_ops import apply_and_report
 from platform_core import names
-from platform_core.dagster_internals import resolve_annotations
 from platform_core.health import refusal_of
 from platform_core.metadata import declined_table, plain_cell
 from platform_core.obstacles import RunsAtWork, find_blocking_failure, find_suspension
@@ -58,94 +56,82 @@ class MaintainConfig(dg.Config):
     dry_run: bool = Field(default=False, description="true: plan only, and show the actions in their order")
 
 
-@cache
-def maintain_op() -> dg.OpDefinition:
-    """Return the op that maintains many tables by one combined plan."""
-
-    @dg.op(
-        name="maintain_tables",
-        description=(
-            "Plan many tables together, the most urgent first within the limits, "
-            "then apply each table's plan in its own commit."
-        ),
-        config_schema=MaintainConfig.to_fields_dict(),
-        out=dg.Out(dg.Nothing),
-        tags={"dagster/kind/dredge": ""},
-    )
-    @resolve_annotations
-    def maintain_tables(
-        context: dg.OpExecutionContext, warehouse: WarehouseResource, spark: SparkResource
-    ) -> dg.Output[None]:
-        config = MaintainConfig(**context.op_config)
-        start_seconds = time.monotonic()
-        rules = build_round(context.instance, warehouse, unattended=config.unattended)
-        if config.unattended:
-            remaining = compute_budget(
-                context.instance, rules.policies, RunsAtWork(context.instance), SystemClock().now_ms()
-            )
-            rules = replace(rules, budget=replace(remaining, in_turn=True))
-        if rules.policies.trouble:
-            context.log.warning(rules.policies.trouble)
-        with fail_in_one_line("the warehouse"):
-            catalog = warehouse.catalog()
-            if config.resume:
-                plan = catalog.load_maintenance(config.resume.strip())
-            else:
-                plan = catalog.plan_maintenance(
-                    config.pattern,
-                    config.actions,
-                    max_bytes=config.max_bytes or None,
-                    max_tables=config.max_tables,
-                    max_time=config.max_time or None,
-                    save=not config.dry_run,
-                    rules=rules,
-                )
-        context.log.info(
-            f"plan {plan.hash}: {count_text(len(plan.items), 'plan')} of {count_text(len(plan.tables), 'table')}"
+@job_op(
+    "maintain_tables",
+    "Plan many tables together, the most urgent first within the limits, "
+    "then apply each table's plan in its own commit.",
+    config=MaintainConfig,
+)
+def maintain_op(context: dg.OpExecutionContext, warehouse: WarehouseResource, spark: SparkResource) -> dg.Output[None]:
+    """Maintain many tables by one combined plan."""
+    config = MaintainConfig(**context.op_config)
+    start_seconds = time.monotonic()
+    rules = build_round(context.instance, warehouse, unattended=config.unattended)
+    if config.unattended:
+        remaining = compute_budget(
+            context.instance, rules.policies, RunsAtWork(context.instance), SystemClock().now_ms()
         )
-        left_alone = [declined for declined in plan.declined if declined.reason not in {"nothing", "failed"}]
-        for declined in left_alone[:_SHOWN]:
-            context.log.info(f"{declined.subject}: left alone ({declined.reason}): {declined.text}")
-        metadata = {"plan": plan.hash, "what and in which order": dg.MetadataValue.md(_order_table(plan))}
-        if left_alone:
-            metadata["left alone"] = dg.MetadataValue.md(declined_table(left_alone))
-        context.add_output_metadata(metadata)
-        if config.dry_run:
-            return dg.Output(None)
-        if config.unattended:  # these bytes count towards the hour's budget of the sensors
-            context.instance.add_run_tags(
-                context.run_id, {names.bytes_tag(): str(sum(item.bytes_in for item in plan.items))}
+        rules = replace(rules, budget=replace(remaining, in_turn=True))
+    if rules.policies.trouble:
+        context.log.warning(rules.policies.trouble)
+    with fail_in_one_line("the warehouse"):
+        catalog = warehouse.catalog()
+        if config.resume:
+            plan = catalog.load_maintenance(config.resume.strip())
+        else:
+            plan = catalog.plan_maintenance(
+                config.pattern,
+                config.actions,
+                max_bytes=config.max_bytes or None,
+                max_tables=config.max_tables,
+                max_time=config.max_time or None,
+                save=not config.dry_run,
+                rules=rules,
             )
-
-        def maintain(item: CombinedItem) -> None:
-            if plan.limits.max_seconds is not None and time.monotonic() - start_seconds >= plan.limits.max_seconds:
-                text = f"max_time of {plan.limits.max_seconds:g} s reached; launch maintain with resume: {plan.hash}"
-                context.log.info(f"{item.table}: {item.action}: postponed: {text}")
-                return
-            # Read the rules again: an hour may have passed since planning.
-            latest = build_round(context.instance, warehouse, unattended=config.unattended)
-            _maintain_item(context, warehouse, spark, item, latest)
-
-        # Report failed plans in the same way as tables that fail now.
-        failed = {
-            f"{declined.subject}: {declined.facts.get('action')}": declined.text
-            for declined in plan.declined
-            if declined.reason == "failed"
-        }
-        tables: dict[str, CombinedItem | str] = {**failed}
-        for item in plan.items:
-            name = f"{item.table}: {item.action}"
-            tables[f"{name} ({item.plan_hash[:12]})" if name in tables else name] = item
-
-        def process(entry: CombinedItem | str) -> None:
-            if isinstance(entry, str):
-                raise TableFailed(entry)
-            maintain(entry)
-
-        process_tables(context, tables, process)
+    context.log.info(
+        f"plan {plan.hash}: {count_text(len(plan.items), 'plan')} of {count_text(len(plan.tables), 'table')}"
+    )
+    left_alone = [declined for declined in plan.declined if declined.reason not in {"nothing", "failed"}]
+    for declined in left_alone[:_SHOWN]:
+        context.log.info(f"{declined.subject}: left alone ({declined.reason}): {declined.text}")
+    metadata = {"plan": plan.hash, "what and in which order": dg.MetadataValue.md(_order_table(plan))}
+    if left_alone:
+        metadata["left alone"] = dg.MetadataValue.md(declined_table(left_alone))
+    context.add_output_metadata(metadata)
+    if config.dry_run:
         return dg.Output(None)
+    if config.unattended:  # these bytes count towards the hour's budget of the sensors
+        context.instance.add_run_tags(
+            context.run_id, {names.bytes_tag(): str(sum(item.bytes_in for item in plan.items))}
+        )
 
-    return maintain_tables
+    def maintain(item: CombinedItem) -> None:
+        if plan.limits.max_seconds is not None and time.monotonic() - start_seconds >= plan.limits.max_seconds:
+            text = f"max_time of {plan.limits.max_seconds:g} s reached; launch maintain with resume: {plan.hash}"
+            context.log.info(f"{item.table}: {item.action}: postponed: {text}")
+            return
+        # Read the rules again: an hour may have passed since planning.
+        latest = build_round(context.instance, warehouse, unattended=config.unattended)
+        _maintain_item(context, warehouse, spark, item, latest)
+
+    # Report failed plans in the same way as tables that fail now.
+    failed = {
+        f"{declined.subject}: {declined.facts.get('action')}": declined.text
+        for declined in plan.declined
+        if declined.reason == "failed"
+    }
+    tables: dict[str, CombinedItem | str] = {**failed}
+    for item in plan.items:
+        name = f"{item.table}: {item.action}"
+        tables[f"{name} ({item.plan_hash[:12]})" if name in tables else name] = item
+
+    def process(entry: CombinedItem | str) -> None:
+        if isinstance(entry, str):
+            raise TableFailed(entry)
+        maintain(entry)
+
+    process_tables(context, tables, process)
+    return dg.Output(None)
 
 
 def _order_table(plan: CombinedPlan) -> str:
@@ -235,49 +221,37 @@ def compute_budget(instance: dg.DagsterInstance, policies: Policies, at_work: Ru
     return Budget(limit, policies.concurrent_tables, spent, frozenset(at_work.tables()))
 
 
-@cache
-def orphan_plans_op() -> dg.OpDefinition:
-    """Return the op that plans the removal of orphan files, table by table, for a person to approve."""
+@job_op(
+    "plan_orphans",
+    "List files that no snapshot, branch, tag, plan or deletion record of a table references. "
+    "Each plan waits for approval; nothing is deleted.",
+)
+def orphan_plans_op(context: dg.OpExecutionContext, warehouse: WarehouseResource, spark: SparkResource) -> None:
+    """Plan the removal of orphan files, table by table, for a person to approve."""
+    tables, left_out = list_tables(warehouse.catalog())
+    policies = policy_source(warehouse.policy_file).current()
+    for line in [*([policies.trouble] if policies.trouble else []), *left_out]:
+        context.log.warning(line)
+    plans: dict[str, str] = {}
 
-    @dg.op(
-        name="plan_orphans",
-        description=(
-            "List files that no snapshot, branch, tag, plan or deletion record of a table references. "
-            "Each plan waits for approval; nothing is deleted."
-        ),
-        out=dg.Out(dg.Nothing),
-        tags={"dagster/kind/dredge": ""},
-    )
-    @resolve_annotations
-    def plan_orphans(context: dg.OpExecutionContext, warehouse: WarehouseResource, spark: SparkResource) -> None:
-        tables, left_out = list_tables(warehouse.catalog())
-        policies = policy_source(warehouse.policy_file).current()
-        for line in [*([policies.trouble] if policies.trouble else []), *left_out]:
-            context.log.warning(line)
-        plans: dict[str, str] = {}
+    def plan_table(table: str) -> None:
+        store = _open(context, warehouse, table)
+        if store is None:
+            return
+        arguments = policies.of(table).retention_arguments("orphans", store.clock.now_ms())
+        plan = plan_maintenance(store, "orphans", spark.task_runner(), **arguments)
+        if not plan.items:
+            return
+        metadata = wait_for_approval(context, store, plan, f"weekly plan of {utc_text(store.clock.now_ms())} UTC")
+        freed = f"{count_text(len(plan.items), 'file')}, {size_text(plan.estimate.bytes_freed)}"
+        plans[table] = f"{freed}: {metadata['waits for approval'].value}"
 
-        def plan_table(table: str) -> None:
-            store = _open(context, warehouse, table)
-            if store is None:
-                return
-            arguments = policies.of(table).retention_arguments("orphans", store.clock.now_ms())
-            plan = plan_maintenance(store, "orphans", spark.task_runner(), **arguments)
-            if not plan.items:
-                return
-            metadata = wait_for_approval(context, store, plan, f"weekly plan of {utc_text(store.clock.now_ms())} UTC")
-            freed = f"{count_text(len(plan.items), 'file')}, {size_text(plan.estimate.bytes_freed)}"
-            plans[table] = f"{freed}: {metadata['waits for approval'].value}"
-
-        try:
-            process_tables(context, {table: table for table in tables}, plan_table)
-        finally:
-            rows = [f"| {plain_cell(table)} | {text} |" for table, text in list(plans.items())[:_SHOWN]]
-            listed = (
-                "\n".join(["| table | orphan files |", "|---|---|", *rows]) if rows else "no table has orphan files"
-            )
-            context.add_output_metadata({"plans": dg.MetadataValue.md(listed)})
-
-    return plan_orphans
+    try:
+        process_tables(context, {table: table for table in tables}, plan_table)
+    finally:
+        rows = [f"| {plain_cell(table)} | {text} |" for table, text in list(plans.items())[:_SHOWN]]
+        listed = "\n".join(["| table | orphan files |", "|---|---|", *rows]) if rows else "no table has orphan files"
+        context.add_output_metadata({"plans": dg.MetadataValue.md(listed)})
 
 
 def _open(context: dg.OpExecutionContext, warehouse: WarehouseResource, table: str) -> TableStore | None:

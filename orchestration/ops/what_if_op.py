@@ -13,7 +13,7 @@ from pydantic import Field
 from lsm_core.errors import DredgeError
 from lsm_core.maintenance import simulate
 from lsm_core.maintenance.action import size_text
-from platform_core.dagster_internals import resolve_annotations
+from orchestration.ops.common import job_op
 from platform_core.metadata import plain_cell
 from platform_core.policies.what_if import simulated_policy
 from platform_core.resources.warehouse import WarehouseResource
@@ -46,15 +46,10 @@ class WhatIfConfig(dg.Config):
     last_snapshot: int | None = Field(default=None, description="last snapshot of the history (default: the newest)")
 
 
-@dg.op(
-    name="simulate",
-    description=(
-        "Replay the table's commits under each policy with the code that picks compactions. The table is not changed."
-    ),
-    out=dg.Out(dg.Nothing),
-    tags={"dagster/kind/dredge": ""},
+@job_op(
+    "simulate",
+    "Replay the table's commits under each policy with the code that picks compactions. The table is not changed.",
 )
-@resolve_annotations
 def what_if_op(context: dg.OpExecutionContext, config: WhatIfConfig, warehouse: WarehouseResource) -> None:
     """Simulate other policies and show the result on the op's output.
 

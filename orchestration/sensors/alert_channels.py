@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from email.message import EmailMessage
 from email.utils import parseaddr
+from html import escape
 from queue import SimpleQueue
 from typing import Any, Final, Protocol
 from urllib.parse import unquote, urlsplit
@@ -63,11 +64,6 @@ def _list_lines(before: str, lines: Sequence[str]) -> list[str]:
     ]
 
 
-def _escape_chat(text: str) -> str:
-    """Escape ``<``, ``>`` and ``&``, so that Slack finds no link and no mention in the text."""
-    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-
-
 class Channel(Protocol):
     """Way to send alerts; its `name` is shown and contains no secret."""
 
@@ -107,7 +103,7 @@ class Webhook:
             respect_retry_after_header=False, raise_on_status=False,
         )  # fmt: skip
         content: dict[str, Any] = {
-            "text": _escape_chat(alert.text),
+            "text": escape(alert.text, quote=False),  # else Slack would find links and mentions in the text
             "warehouse": alert.warehouse,
             "new": list(alert.new),
             "over": list(alert.over),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -150,10 +151,6 @@ class Story:
             raise PlatformFailed(f"run {run.run_id[:8]} of {run.job}", f"it ended as {run.status}")
         return run
 
-    def _find_tick_after(self, sensor: str, moment: float) -> SensorTick:
-        """Return the first whole tick of a sensor that began after a time (epoch seconds)."""
-        return self._first_tick(sensor, lambda tick: tick.started > moment)
-
     def _find_tick_with_data(self, sensor: str, replayed: float) -> SensorTick:
         """Return the first tick of a sensor that saw the replayed data.
 
@@ -188,11 +185,11 @@ class Story:
     def _wait_for_quiet(self, since: float) -> None:
         """Wait until both sensors have ticked again without requesting runs."""
         for sensor in SENSORS:
-            while self._find_tick_after(sensor, since).run_ids:
+            while self._first_tick(sensor, partial(_began_after, since)).run_ids:
                 self._wait_for_runs(since)
                 since = time.time()
 
-    # -- holding to the reference ----------------------------------------------------------------------------------
+    # -- comparison with the reference -----------------------------------------------------------------------------
 
     def _record(self, statement: str, ok: bool, detail: str = "", *, in_reference: bool = True) -> None:
         self.findings.append(Comparison(statement, ok, "" if ok else detail, in_reference))
@@ -230,7 +227,7 @@ class Story:
             )
 
     def _read_checksum(self, table: DemoTable, version: int) -> TableChecksum:
-        """Return the content of a snapshot; it is cached because a snapshot does not change until it expires."""
+        """Return rows and checksum of a snapshot, cached because a snapshot does not change until it expires."""
         if (table.name, version) not in self._checksums:
             opened = self.warehouse.table(table.identifier)
             self._checksums[table.name, version] = checksum_of(opened.to_arrow(snapshot_id=version))
@@ -509,6 +506,10 @@ def _subject(run: Run) -> str:
     """Return the table of a maintenance run, with the partition if the run has one."""
     table, partition = names.table_of(run.tags), run.tags.get(names.TAG_PARTITION)
     return str(table) if partition is None else f"{table}/{partition}"
+
+
+def _began_after(moment: float, tick: SensorTick) -> bool:
+    return tick.started > moment
 
 
 def _poll(expectation: str) -> Iterator[None]:

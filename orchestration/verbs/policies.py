@@ -216,7 +216,7 @@ def notices() -> list[str]:
 def retention(*, unattended: bool, approved: bool) -> Round:
     """Return the rules of `dredge maintain` from the file in ``DREDGE_POLICIES``, else from built-in values.
 
-    Only the byte budget applies: which tables are being compacted is known to Dagster alone.
+    Of the budgets, only that of bytes applies, because only Dagster knows the tables that are being compacted.
 
     Args:
         unattended: whether no person started the round.

@@ -614,7 +614,7 @@ def due_work(table: TableFacts, policy_of: Callable[[PartitionHealth | None], Po
 def due_since_ms(reason: Reason, state: PartitionHealth, policy: Policy, now_ms: int) -> int:
     """Return the time since which due work could have started, within the hours of the policy.
 
-    A pause does not count: the time is needed to find pauses that were forgotten.
+    Pauses are ignored, so that forgotten pauses are found.
 
     Returns:
         Epoch ms; later than `now_ms` if the hours have not opened yet.

@@ -99,15 +99,15 @@ def _at_least(floor_ms: int, why: str) -> AfterValidator:
     return AfterValidator(check)
 
 
-def _current_name(name: Any) -> Any:
-    return _FORMER_CHECKS.get(name, name) if isinstance(name, str) else name
-
-
-def _off(value: Any) -> Any:
-    """Convert false to "off": YAML reads ``off`` without quotes as false."""
-    return "off" if value is False else value
-
-
+_CheckName: TypeAlias = Annotated[
+    str,
+    BeforeValidator(lambda name: _FORMER_CHECKS.get(name, name) if isinstance(name, str) else name),
+    _one_of(CHECKS, "check"),
+]
+_CheckSeverity: TypeAlias = Annotated[
+    Literal["error", "warn", "off"],
+    BeforeValidator(lambda value: "off" if value is False else value),  # YAML reads off without quotes as false
+]
 Duration: TypeAlias = Annotated[str | StrictInt, AfterValidator(_duration)]
 Size: TypeAlias = Annotated[str | StrictInt, AfterValidator(_size)]
 Severity: TypeAlias = Literal["error", "warn"]
@@ -369,13 +369,7 @@ class PolicyEntry(CompactionRules):
     retention: Retention | None = Field(
         None, description="retention of snapshots, changelogs, tags, partitions and orphans"
     )
-    checks: (
-        dict[
-            Annotated[str, BeforeValidator(_current_name), _one_of(CHECKS, "check")],
-            Annotated[Literal["error", "warn", "off"], BeforeValidator(_off)],
-        ]
-        | None
-    ) = Field(
+    checks: dict[_CheckName, _CheckSeverity] | None = Field(
         None,
         description="by check: severity of a failure (error or warn); off: the check does not run",
         json_schema_extra={"propertyNames": {"enum": list(CHECKS)}},
@@ -829,7 +823,8 @@ def _set_value(values: dict[str, Any], path: tuple[str, ...], value: Any) -> Non
     if path[0] == "paused":
         values["rests"] = isinstance(value, Pause) and value.retention
         since = value.since if isinstance(value, Pause) else None
-        values["paused_since_ms"] = None if since is None else _midnight_ms(since)
+        midnight = None if since is None else datetime.datetime(since.year, since.month, since.day, tzinfo=datetime.UTC)
+        values["paused_since_ms"] = None if midnight is None else int(midnight.timestamp() * 1000)
         values[name] = value.text() if isinstance(value, Pause) else (value or None)
     elif path[0] == "off_peak":
         values[name] = value or None
@@ -874,11 +869,6 @@ def _align_level0_limits(values: dict[str, Any], origins: dict[str, Origin]) -> 
                 origins[name] = replace(origins[other], why=why)
         values[name] = limit
         done.append(name)
-
-
-def _midnight_ms(day: datetime.date) -> int:
-    """Return the start of a day in UTC, epoch ms."""
-    return int(datetime.datetime(day.year, day.month, day.day, tzinfo=datetime.UTC).timestamp() * 1000)
 
 
 def _suggest(name: str, known: Collection[str]) -> str:

@@ -114,7 +114,7 @@ def doctor(
         *_check_storage(catalog.file_io, root),
         *_check_guarantees(catalog, store),
     ]
-    options = [*_list_table_options(store), *_list_catalog_options(), *_list_environment()]
+    options = [*_list_table_options(store), *_list_other_options()]
     if as_json:
         print_json(
             {"findings": [asdict(finding) for finding in findings], "options": [asdict(finding) for finding in options]}
@@ -308,12 +308,9 @@ def _list_table_options(store: TableStore | None) -> Iterator[EffectiveOption]:
         yield EffectiveOption(key, str(REGISTRY[key].default or "-"), "default")
 
 
-def _list_catalog_options() -> Iterator[EffectiveOption]:
+def _list_other_options() -> Iterator[EffectiveOption]:
     for key, (value, source) in sorted(read_catalog_options().items()):
         yield EffectiveOption(key, _mask_secrets(key, value), source)
-
-
-def _list_environment() -> Iterator[EffectiveOption]:
     for name, value in sorted(os.environ.items()):
         if _VARIABLES.fullmatch(name) and value:
             yield EffectiveOption(name, _mask_secrets(name, value), "environment")

@@ -152,8 +152,8 @@ def _load_rules(*, unattended: bool, approved: bool) -> Rules | None:
     """Return the rules of the policy file, or None if no policy file is set and no installed package reads one.
 
     Raises:
-        DredgeError: a policy file is set, or its hours are required, and no installed package reads it; or the file is
-            broken.
+        DredgeError: the policy file is invalid. Or no installed package reads policy files, although one is set or
+            ``unattended`` needs its hours.
     """
     from importlib.metadata import entry_points
 

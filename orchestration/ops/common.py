@@ -1,0 +1,92 @@
+"""Parts that the ops of jobs share: their declaration, the loop over many tables, and failures in one line."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Final, TypeVar
+
+import dagster as dg
+
+from lsm_core.errors import DredgeError
+from platform_core.dagster_internals import resolve_annotations
+from platform_core.table_card import count_text
+
+T = TypeVar("T")
+_MOST_NAMED: Final = 3
+
+
+def job_op(
+    name: str, description: str, *, config: Any = None, out: dg.Out | None = None, kind: str = "dredge", **settings: Any
+) -> Callable[[Callable[..., Any]], dg.OpDefinition]:
+    """Return the decorator of an op of the platform.
+
+    Args:
+        name: name of the op.
+        description: description in the Dagster UI.
+        config: class of the configuration, or its schema; None for no configuration.
+        out: output of the op, or None for none.
+        kind: label of the op in the Dagster UI.
+        settings: further arguments of `dg.op`.
+    """
+    is_class = isinstance(config, type) and issubclass(config, dg.Config)
+    schema = config.to_fields_dict() if is_class else config
+
+    def declare(function: Callable[..., Any]) -> dg.OpDefinition:
+        decorate = dg.op(
+            name=name,
+            description=description,
+            config_schema=schema,
+            out=out or dg.Out(dg.Nothing),
+            tags={f"dagster/kind/{kind}": ""},
+            **settings,
+        )
+        return decorate(resolve_annotations(function))
+
+    return declare
+
+
+class TableFailed(DredgeError):
+    """Failure of one table whose message needs no further context."""
+
+
+def process_tables(context: dg.OpExecutionContext, tables: Mapping[str, T], process: Callable[[T], None]) -> None:
+    """Call a function for each table, in order.
+
+    Args:
+        context: context of the op, for its log.
+        tables: argument of the function for each table, by name.
+        process: function to call.
+
+    Raises:
+        dg.Failure: at the end, if tables failed; it names the first ones with their errors.
+    """
+    failed: list[str] = []
+    for name, table in tables.items():
+        try:
+            process(table)
+        except TableFailed as error:
+            failed.append(f"{name}: {error}")
+        except Exception as error:  # noqa: BLE001  (one table stops no other)
+            failed.append(f"{name}: {type(error).__name__}: {error}")
+        else:
+            continue
+        context.log.error(failed[-1])
+    if failed:
+        more = f" (and {count_text(len(failed) - _MOST_NAMED, 'more table')})" if len(failed) > _MOST_NAMED else ""
+        raise dg.Failure("; ".join(failed[:_MOST_NAMED]) + more)
+
+
+@contextmanager
+def fail_in_one_line(table: str) -> Iterator[None]:
+    """Turn an error of the engine into a failure of the run with one line and no retry.
+
+    Raises:
+        dg.Failure: the engine raised a DredgeError; the message names the table.
+    """
+    try:
+        yield
+    except DredgeError as error:
+        message = " ".join(str(error).split())
+        prefix = "" if table in message else f"{table}: "
+        raise dg.Failure(f"{prefix}{type(error).__name__}: {message}", allow_retries=False) from error
