@@ -160,7 +160,7 @@ def report_metadata(report: CheckReport) -> dict[str, dg.MetadataValue]:
     numbers |= report.numbers
     metadata: dict[str, dg.MetadataValue] = {name: _metadata_value(value) for name, value in numbers.items()}
     if report.problems:
-        metadata["what breaks it"] = dg.MetadataValue.md(
+        metadata["problems"] = dg.MetadataValue.md(
             "\n".join(f"- {plain_cell(line)}" for line in report.problems[:_SHOWN])
         )
     return metadata

@@ -125,7 +125,7 @@ def _check_result(result: SuiteOutcomes) -> dg.AssetCheckResult:
     ]
     metadata = {
         "rows looked at": dg.MetadataValue.int(rows),
-        "which rows": dg.MetadataValue.text(where),
+        "checked rows": dg.MetadataValue.text(where),
         "whole table": dg.MetadataValue.bool(where != "a sample"),
         "expectations": dg.MetadataValue.md("\n".join(lines)),
         "rows that break an expectation": dg.MetadataValue.int(sum(item.unexpected for item in outcomes)),

@@ -291,12 +291,12 @@ def ranking_metadata(
     if first is not None and first.need.score:
         most_urgent = f"{first.need.table} (score {first.need.score:g}): {first.need.costs_most}; next: {first.action}"
     return {
-        "what hurts most": dg.MetadataValue.text(most_urgent),
+        "most urgent": dg.MetadataValue.text(most_urgent),
         names.WAREHOUSE_PATH: dg.MetadataValue.text(warehouse_path),
         "tables": dg.MetadataValue.md(ranking_table(lines, warehouse_path)),
         "declined": dg.MetadataValue.md(_declined_rows(declined)),
-        "what keeps storage": dg.MetadataValue.md(_holder_rows(held)),
-        "tables looked after": dg.MetadataValue.int(len(lines)),
+        "holders of old data": dg.MetadataValue.md(_holder_rows(held)),
+        "maintained tables": dg.MetadataValue.int(len(lines)),
         "tables with work due": dg.MetadataValue.int(len(due)),
         "tables with work overdue": dg.MetadataValue.int(sum(line.overdue_since_ms is not None for line in lines)),
         "worst score": dg.MetadataValue.float(max((line.need.score for line in lines), default=0.0)),

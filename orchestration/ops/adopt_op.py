@@ -50,7 +50,7 @@ def adopt_op(context: dg.OpExecutionContext, warehouse: WarehouseResource) -> No
         header = ["| table | files | needs |", "|---|---|---|"]
         more = f"\n\nand {len(rows) - _SHOWN} more" if len(rows) > _SHOWN else ""
         listed = "\n".join([*header, *rows[:_SHOWN]]) + more if rows else "the warehouse has no tables yet"
-        context.add_output_metadata({"tables": dg.MetadataValue.md(listed), "looked at": len(rows)})
+        context.add_output_metadata({"tables": dg.MetadataValue.md(listed), "tables read": len(rows)})
 
 
 def _adopt_table(context: dg.OpExecutionContext, warehouse: WarehouseResource, card: TableCard) -> str:

@@ -94,7 +94,7 @@ def maintain_op(context: dg.OpExecutionContext, warehouse: WarehouseResource, sp
     left_alone = [declined for declined in plan.declined if declined.reason not in {"nothing", "failed"}]
     for declined in left_alone[:_SHOWN]:
         context.log.info(f"{declined.subject}: left alone ({declined.reason}): {declined.text}")
-    metadata = {"plan": plan.hash, "what and in which order": dg.MetadataValue.md(_order_table(plan))}
+    metadata = {"plan": plan.hash, "planned actions in order": dg.MetadataValue.md(_order_table(plan))}
     if left_alone:
         metadata["left alone"] = dg.MetadataValue.md(declined_table(left_alone))
     context.add_output_metadata(metadata)

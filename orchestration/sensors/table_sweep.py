@@ -153,7 +153,7 @@ class TableSweep:
         reporter: reporter of further events, or None.
         further_lines: returns lines about a table that follow its decisions.
         tick_log: log lines of the ticks.
-        known_partitions: commit per table whose partitions Dagster all has; it is not asked again for that commit.
+        known_partitions: by table, the commit whose partitions Dagster all has, to avoid a query per tick.
         name_check: detection of another warehouse with the same name.
     """
 

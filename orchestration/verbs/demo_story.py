@@ -445,7 +445,7 @@ class Story:
             check_text = f"it says {checks[0] if checks else 'nothing'}"
             self._record(f"{tick}: {carrier_totals.CHECK} passes", bool(checks) and checks[0].passed, check_text)
         self.say(
-            f"     stream of carrier_daily: {flights} in its running totals; {waiting} level-0 files wait to be told"
+            f"     stream of carrier_daily: {flights} in its running totals; {waiting} level-0 files wait"
         )
 
     def _check_self_compaction(self) -> None:

@@ -114,7 +114,7 @@ Severity: TypeAlias = Literal["error", "warn"]
 Verification: TypeAlias = Literal["full", "sampled", "counts"]
 Approval: TypeAlias = Literal["required", "none"]
 _ExpiryAge: TypeAlias = Annotated[Duration, _at_least(EXPIRY_FLOOR_MS, "a query may still read the newest snapshots")]
-_TagAge: TypeAlias = Annotated[Duration, _at_least(DELETION_FLOOR_MS, "what a tag holds cannot be had again")]
+_TagAge: TypeAlias = Annotated[Duration, _at_least(DELETION_FLOOR_MS, "data of a deleted tag cannot be restored")]
 _PartitionAge: TypeAlias = Annotated[Duration, _at_least(DELETION_FLOOR_MS, "a day's data may still come")]
 _OrphanAge: TypeAlias = Annotated[
     Duration, _at_least(DELETION_FLOOR_MS, "younger files may belong to a commit that is still being made")

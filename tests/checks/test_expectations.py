@@ -131,4 +131,4 @@ def test_all_rows_are_looked_at_in_spark_and_keys_are_named_alike(tmp_path: Path
         listed = str((told.metadata or {})["keys that break an expectation"].value)
         assert "id=98" in listed and "id=99" in listed and "dt=a" in listed
     assert (there.metadata or {})["rows looked at"].value == 100
-    assert (there.metadata or {})["which rows"].value == "all its rows, in Spark"
+    assert (there.metadata or {})["checked rows"].value == "all its rows, in Spark"

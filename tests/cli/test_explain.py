@@ -30,7 +30,7 @@ def test_a_story_as_tables_and_as_json(tmp_path: Path, capsys: pytest.CaptureFix
     assert story["answer"] == {"k": 5, "v": 25, "s": None} and [v["number"] for v in story["versions"]] == [1, 2]
     only = json.loads(_say(capsys, "db.t", "k=5", "-w", str(tmp_path / "wh"), "--column", "v", "--json")[1])
     assert only["versions"] == [1] and only["roles"]["2"] == "replaced by a newer value"
-    assert "what it did" in _say(capsys, *place, "--column", "v")[1]
+    assert "effect" in _say(capsys, *place, "--column", "v")[1]
     assert "1 version in 1 file" in _say(capsys, *place, "--snapshot", "1")[1]
 
 

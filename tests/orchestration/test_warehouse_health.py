@@ -51,7 +51,7 @@ def test_hostile_names_make_neither_links_nor_markup() -> None:
     assert "<" not in row.replace("\\<", "")
     assert plain_cell(name) == "shop.\\[x\\](javascript:alert(1))\\|\\<img src=x\\>\\*\\*"
     told = ranking_metadata([], [], "/data/wh")
-    assert told["what hurts most"].value == "nothing: no table needs help"
+    assert told["most urgent"].value == "nothing: no table needs help"
 
 
 def test_the_warehouse_is_ranked_with_next_actions_reasons_and_holders(tmp_path: Path) -> None:
@@ -85,9 +85,9 @@ def test_the_warehouse_is_ranked_with_next_actions_reasons_and_holders(tmp_path:
         assert "CorruptFile" in by_table["shop.torn"]
         assert "| shop.resting | paused by policy |" in told["declined"]
         assert "| shop.torn | unreadable |" in told["declined"]
-        assert (told["tables looked after"], told["tables with work due"]) == (5, 3)
+        assert (told["maintained tables"], told["tables with work due"]) == (5, 3)
         assert told["tables with work overdue"] == 2, "of the one that nobody compacts, and of the paused one"
-        assert told["what hurts most"].startswith("shop.torn (score 100): CorruptFile")
+        assert told["most urgent"].startswith("shop.torn (score 100): CorruptFile")
 
         stalled = [item for item in result.get_asset_check_evaluations() if item.check_name == "maintenance_alive"]
         assert [item.asset_key for item in stalled] == [house.layout("shop.busy")], "the other that is due is paused"
@@ -108,5 +108,5 @@ def test_the_warehouse_is_ranked_with_next_actions_reasons_and_holders(tmp_path:
         assert "maintenance_alive" not in told_again, "nothing changed: nothing is told twice"
         (event,) = again.get_asset_materialization_events()
         told = {name: value.value for name, value in event.materialization.metadata.items()}
-        assert "| shop.calm | tag kept | tag | " in told["what keeps storage"], told["what keeps storage"]
+        assert "| shop.calm | tag kept | tag | " in told["holders of old data"], told["holders of old data"]
         assert "not while: blocked: tree\\_is\\_valid failed: files overlap" in told["tables"]

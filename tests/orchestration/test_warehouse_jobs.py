@@ -53,7 +53,7 @@ def test_many_tables_are_maintained_by_one_plan_and_one_that_fails_or_rests_stop
     maintain = {"pattern": "shop.*", "actions": ["compact"]}
     dry = house.execute(names.MAINTAIN_JOB, run_config={**maintain, "dry_run": True})
     assert dry.success
-    assert output(dry)["what and in which order"].count("| compact |") == 2
+    assert output(dry)["planned actions in order"].count("| compact |") == 2
     assert newest(house, "shop.good") == 6
     data = next(Path(house.warehouse.store("shop.bad").root).glob("bucket-0/*.parquet"))
     data.write_bytes(b"torn")

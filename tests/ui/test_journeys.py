@@ -147,8 +147,8 @@ def test_1_what_hurts(journey: Journey) -> None:
     journey.sees(
         "what-hurts",
         journey.address(ranking, "overview"),
-        "what hurts most",
-        journey.made(ranking)["what hurts most"],
+        "most urgent",
+        journey.made(ranking)["most urgent"],
         then=["[Show Markdown]"],
         shown=["costs most", "next action", ARCHIVE, BURST, "storage move"],
     )

@@ -37,7 +37,7 @@ Bytes = Annotated[
     typer.Option(
         "--bytes",
         metavar="SIZE",
-        help="With --deep: stop after so many stored bytes (10 GB); the next call goes on there.",
+        help="With --deep: stop after this many stored bytes (10 GB); the next call continues there.",
         show_default=False,
     ),
 ]
@@ -79,7 +79,7 @@ def check(
     else:
         print_table(
             f"{opened.name}: checks",
-            ["check", "outcome", "what was found"],
+            ["check", "outcome", "result"],
             [[report.check, report.outcome, report.text] for report in reports],
         )
         for report in reports:

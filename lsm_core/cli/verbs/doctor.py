@@ -122,7 +122,7 @@ def doctor(
     else:
         print_table(
             root,
-            ["check", "verdict", "what was found"],
+            ["check", "verdict", "result"],
             [[finding.check, finding.verdict, finding.text] for finding in findings],
         )
         print_table(

@@ -71,7 +71,7 @@ def explain(
         for origin in story.columns:
             if origin.column == column:
                 say(f"{column} = {_short(origin.value)}: {origin.why}")
-                print_table("", ["version", "what it did"], [[number, role] for number, role in origin.roles.items()])
+                print_table("", ["version", "effect"], [[number, role] for number, role in origin.roles.items()])
     elif story.columns:
         rows = [[c.column, _short(c.value), ", ".join(map(str, c.versions)) or None, c.why] for c in story.columns]
         print_table("", ["column", "value", "from version", "why"], rows)

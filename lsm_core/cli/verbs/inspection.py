@@ -141,7 +141,7 @@ def _collect_notices() -> list[str]:
         try:
             notices += entry.load()()
         except ImportError as error:  # what the package needs besides is not installed
-            notices.append(f"{entry.name}: cannot be told: {error}")
+            notices.append(f"{entry.name}: cannot be read: {error}")
     return notices
 
 
@@ -374,7 +374,7 @@ def health(
     ]
     if parts:
         print_table(
-            "what the scores are made of: the most points decide; of a tiny bucket most signs count little",
+            "parts of the scores: the part with the most points decides; parts of a tiny bucket count less",
             ["partition", "bucket", "part", "points", "at most", "why"],
             parts,
         )

@@ -46,7 +46,7 @@ def ledger(
     if not entries:
         say(f"{opened.name}: nothing was maintained yet")
         return
-    columns = ["run", "action", "outcome", "at (UTC)", "snapshot", "seconds", "who", "what"]
+    columns = ["run", "action", "outcome", "at (UTC)", "snapshot", "seconds", "author", "report"]
     rows = [
         [
             e.run_id,
@@ -94,7 +94,7 @@ def _show(entry: LedgerEntry) -> None:
         "time": f"{utc_text(entry.time_ms)} UTC",
         **{f"report.{n}": v for n, v in entry.report.items()},
     }
-    print_table(f"run {entry.run_id}", ["what", "value"], [[name, str(value)] for name, value in members.items()])
+    print_table(f"run {entry.run_id}", ["field", "value"], [[name, str(value)] for name, value in members.items()])
     lines = [
         [line.get("event", "-"), ", ".join(f"{n}={v}" for n, v in line.items() if n != "event")] for line in entry.lines
     ]

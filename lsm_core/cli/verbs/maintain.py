@@ -313,7 +313,7 @@ def require_success(report: Report) -> None:
 
 def _show_declined(title: str, declined: Sequence[Declined]) -> None:
     if declined:
-        print_table(title, ["what", "why"], [[item.subject, item.text] for item in declined])
+        print_table(title, ["subject", "reason"], [[item.subject, item.text] for item in declined])
 
 
 # -- the actions' own verbs --------------------------------------------------------------------------------------------

@@ -50,7 +50,7 @@ ApprovedBy = Annotated[
     str | None,
     typer.Option(
         "--approved-by",
-        help="Written to the ledgers; approves what the policies let nobody do unasked.",
+        help="Approver of plans that the policies require approval for; written to the ledgers.",
         show_default=False,
     ),
 ]
