@@ -457,7 +457,7 @@ def _data_docs_site(folder: str) -> dict[str, Any]:
 
 
 def _row_text(row: Any) -> str:
-    """Return a row by its key with the unexpected value; by its number if there is no key."""
+    """Return a row by its key, or by its number in a table without a key, with the unexpected value."""
     if not isinstance(row, dict):
         return f"row {row} of the sample"
     return ", ".join(f"{name}={value.item() if hasattr(value, 'item') else value!s}" for name, value in row.items())

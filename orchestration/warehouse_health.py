@@ -71,7 +71,7 @@ class TableLine:
     """One table of the ranking.
 
     Attributes:
-        need: what the table needs.
+        need: need of maintenance of the table.
         action: next action.
         when: time of the next action.
         declined: declined decisions.

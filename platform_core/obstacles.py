@@ -432,7 +432,7 @@ class NameCheck:
         return answer
 
     def refresh_if_old(self, instance: dg.DagsterInstance, warehouse_path: str) -> str | None:
-        """Return the result, queried again if it is old; None if it is not known yet."""
+        """Return the result, after a new query if it is old. Without an earlier result return None, without a query."""
         if self.answered_s is None or (self.answer is None and self.clock() - self.answered_s < _NAME_HOLDS_SECONDS):
             return None
         return self.store_answer(find_other_warehouse(instance, warehouse_path))

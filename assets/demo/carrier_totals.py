@@ -287,6 +287,6 @@ def _flights(totals: pa.Table) -> int:
 
 
 def _markdown(totals: pa.Table) -> str:
-    """Return one row per carrier, of which there are 16."""
+    """Return a Markdown table with a row for each of the 16 carriers."""
     lines = [f"| {' | '.join(SCHEMA.names)} |", f"|---|{'--:|' * (len(SCHEMA.names) - 1)}"]
     return "\n".join(lines + [f"| {' | '.join(map(str, row.values()))} |" for row in totals.to_pylist()])

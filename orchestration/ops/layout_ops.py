@@ -257,7 +257,7 @@ def plan_log_line(plan: MaintenancePlan, partitions: Sequence[str] = ()) -> str:
         partitions: partitions of the run, if any.
 
     Returns:
-        The action, its size and its plan, or why there is nothing to do.
+        The action, its size and its plan, or why no work is due.
     """
     where = f"/{partitions[0]}" if partitions else ""
     more = f" and {count_text(len(partitions) - 1, 'more partition')}" if len(partitions) > 1 else ""
@@ -753,7 +753,7 @@ def record_op(
 def outcome_metadata(
     context: dg.OpExecutionContext, table: str, applied: AppliedPlan, verdict: VerifyVerdict
 ) -> dict[str, dg.MetadataValue]:
-    """Return metadata that describes what a run did and why.
+    """Return metadata about the work of a run and its reasons.
 
     Args:
         context: context of the op.

@@ -147,7 +147,7 @@ class RunRequestBuilder:
         return decision, request
 
     def _add_runs(self, history: History, name: str, layout: dg.AssetKey, partition: str | None) -> History:
-        """Add what Dagster knows of the partition's checks and runs, and of the table's failures."""
+        """Add the checks and runs of the partition, and the failures of the table, from Dagster."""
         if name not in self._suspended:
             self._suspended[name] = find_suspension(self.instance, name)
         suspended = self._suspended[name]
@@ -159,7 +159,7 @@ class RunRequestBuilder:
         )
 
     def _add_plan(self, history: History, table: OpenTable, subject: Subject, planned: PlanSummary) -> History:
-        """Add the plan and what Dagster knows of its earlier runs."""
+        """Add the plan and its earlier runs from Dagster."""
         if not planned.hash:
             return replace(history, plan=planned)
         tries = _finished_runs(self.instance, table.name, subject.partition or None, planned.hash)

@@ -199,13 +199,13 @@ class Story:
     def _compare_checksums(
         self, tick: str, when: str, versions: Mapping[str, int], exceptions: Mapping[str, TableChecksum] | None = None
     ) -> None:
-        """Compare the content of the tables in these snapshots.
+        """Compare rows and checksums of the tables in these snapshots with the reference.
 
         Args:
             tick: name of the tick.
             when: description of the moment.
             versions: snapshot ids by table.
-            exceptions: expected answers by table that replace those of the tick.
+            exceptions: expected checksums by table that replace those of the tick.
         """
         for table in TABLES:
             reference, version = (

@@ -400,7 +400,7 @@ def _decide_whole_table(table: TableFacts, scope: DecisionScope) -> Decision | N
 
 
 def _decide_due(subject: Subject, policy: Policy, now_ms: int) -> Decision:
-    """Decide what is due under the rules of the table and the policy, including its pause and hours."""
+    """Decide about due work by the rules of the table and the policy, including its pause and hours."""
     table, state, trigger = subject.table, subject.state, subject.table.options.compaction_trigger
     hold = find_hold(policy, now_ms)
     if state is None:

@@ -100,7 +100,7 @@ class SparkResource(dg.ConfigurableResource):  # type: ignore[type-arg]
 
     @property
     def uses_spark(self) -> bool:
-        """Whether work goes to Spark."""
+        """Whether Spark runs the tasks."""
         return self.runner == "spark"
 
     def pyspark(self) -> LazyPySparkResource:
@@ -109,7 +109,7 @@ class SparkResource(dg.ConfigurableResource):  # type: ignore[type-arg]
         Raises:
             InvalidOption: a setting in ``spark_config`` is not one of Spark's, or cannot be set in this kind of
                 session.
-            JavaNotFound: there is no Java to start Spark with.
+            JavaNotFound: no Java was found to start Spark.
             SparkFailed: Spark does not start, or the Connect server does not answer.
         """
         if self._pyspark is None:

@@ -47,7 +47,7 @@ Columns = Mapping[str, pa.Array]
 
 
 class _Stream:
-    """Reports of one agency: rows with the key and its own group of columns, in its own commit of a batch."""
+    """Reports of one agency. They set the key and the agency's columns, and each batch has one commit of the agency."""
 
     def __init__(self, flights: Flights, columns: Columns, number: int) -> None:
         self._flights, self._number, own_group = flights, number, _GROUPS[number]

@@ -91,7 +91,7 @@ def maintain(
 ) -> None:
     """Maintain many tables by one plan, the worst first, each in its own commits; exits 1 when one of them failed.
 
-    DREDGE_POLICIES decides what is done, and without it the tables' options.
+    The policy file in DREDGE_POLICIES decides about the work; without it, the options of the tables decide.
     """
     catalog = open_catalog(warehouse, clock)
     if (pattern is None) == (resume is None):
