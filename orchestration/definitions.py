@@ -112,8 +112,8 @@ def _cards_of(
 ) -> list[TableCard] | None:
     """Return the cards of the tables of some assets, or None if an asset belongs to no table.
 
-    A table may have been dropped since the web server and the daemon loaded. It gets the card of an unreadable table, with
-    partitions if the run has some. So the run reports the dropped table instead of failing to start.
+    A table may have been dropped since the web server and the daemon loaded. It gets the card of an unreadable table,
+    with partitions if the run has some. So the run reports the dropped table instead of failing to start.
     """
     if not asset_keys:
         return []
