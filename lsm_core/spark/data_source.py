@@ -306,7 +306,7 @@ class TableSource(DataSource):
         reading = {key: text for key, text in self.options.items() if key not in own}
         odd = next((key for key in ("snapshot-id", "limit", "versionasof", TIMESTAMP_AS_OF) if reading.get(key)), None)
         if odd is not None:
-            raise InvalidOption(odd, reading[odd], "nothing in a stream; scan.snapshot-id is where one begins", name)
+            raise InvalidOption(odd, reading[odd], "no value in a stream; scan.snapshot-id sets its start", name)
         table = table_to_read(reading)
         if not isinstance(table, Table):
             raise UnsupportedFeature("readStream of a system table", table.name)
@@ -391,7 +391,7 @@ class TableSource(DataSource):
         )
         odd = next((key for key in of_batches if key in self.options), None)
         if odd is not None:
-            accepted = f"nothing in a stream, which takes {', '.join((*OPTIONS, *MERGE_SCHEMA))} and a column _row_kind"
+            accepted = f"no value in a stream, which takes {', '.join((*OPTIONS, *MERGE_SCHEMA))} and a column _row_kind"
             raise InvalidOption(odd, self.options[odd], accepted, store.name)
         store, _ = self._merged(store, schema, _STREAM_ADVICE)
         return StreamWriter(store, schema.names, overwrite, self.options)

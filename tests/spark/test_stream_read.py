@@ -267,7 +267,7 @@ def test_the_engines_own_stream_names_a_bare_missing_file(tmp_path: Path, monkey
     def is_lost(*_: Any) -> Any:
         raise FileNotFoundError(2, "No such file or directory", "/lost.parquet")
 
-    monkeypatch.setattr(Follower, "measure_changes", is_lost)
+    monkeypatch.setattr(Follower, "changes", is_lost)
     with pytest.raises(CorruptFile, match=r"/lost\.parquet: the file is missing"):
         table.new_stream_scan(from_snapshot=7).next()
 
@@ -318,7 +318,7 @@ def test_files_that_were_counted_must_be_the_files_that_are_left_out(tmp_path: P
             "read.stream.maxfles.*options of streams: read.changelog, read.stream.maxfiles",
         ),
         ({"read__changelog": "yes"}, "accepted: true, false"),
-        ({"read__changelog": "true", "snapshot_id": "1"}, "no value in a stream; scan.snapshot-id is where"),
+        ({"read__changelog": "true", "snapshot_id": "1"}, "no value in a stream; scan.snapshot-id sets its start"),
         ({"read__changelog": "true", "incremental_between": "1,2"}, "no value in a stream"),
         ({"consumer_id": "../x"}, "consumer id"),
         ({"read__changelog": "true", "columns": "nope"}, "no column 'nope'"),
