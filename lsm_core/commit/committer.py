@@ -170,7 +170,7 @@ class Committer:
         watermark: int | None = None,
         properties: Mapping[str, str] | None = None,
     ) -> CommitResult:
-        """Replace a scope of the table by the new files of messages, including other commits to it.
+        """Replace a scope of the table by the new files of messages, including files of concurrent commits before this one.
 
         Changelog files of the messages are deleted, as in Java. Files that follow their keys out of the scope
         (`CommitMessage.follows`) are added there.
@@ -222,7 +222,7 @@ class Committer:
         commit_identifier: int = BATCH,
         properties: Mapping[str, str] | None = None,
     ) -> CommitResult:
-        """Delete all rows of some partitions, including other commits to them.
+        """Delete all rows of some partitions, including rows of concurrent commits before this one.
 
         Args:
             partitions: values by partition column; columns that are left out match every value. None empties the table.

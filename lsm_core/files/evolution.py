@@ -203,7 +203,7 @@ class _ColumnFinder:
     is_newer: bool
 
     def find(self, field: pa.Field) -> _Column:
-        """Return the source of ``field``; for a key, either of its two stored copies."""
+        """Return the source of ``field``. A key may be stored twice; then either copy is returned."""
         if not self.schema.primary_keys and field.name in COLUMNS:
             # Newly appended files store neither: the reader fills in the null values.
             return _Column(field, field.name if field.name in self.present else None, may_be_null=True)

@@ -381,7 +381,7 @@ def _order_versions(rows: Rows, spec: KeySpec, order: Ints, same: Mask) -> None:
 def _numbered_in_order(rows: Rows, starts_lowest: bool) -> bool:
     """Return whether versions of a key are already in the order of their sequence numbers.
 
-    One row of the first key is excepted.
+    One row of the first key is ignored.
 
     ``starts_lowest``: the first row has the smallest key.
     """

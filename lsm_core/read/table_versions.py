@@ -22,7 +22,7 @@ from lsm_core.options.paimon_version import KEY as PAIMON_VERSION
 
 
 class Mode(StrEnum):
-    """Kinds of start that values of `scan.mode` mean.
+    """Start positions of a read, as chosen by `scan.mode`.
 
     Source: ``CoreOptions.StartupMode``.
     """
@@ -109,10 +109,7 @@ def startup(store: TableStore) -> Startup:
 
 
 def _require_known(start: Startup, version: PaimonVersion, table: str) -> None:
-    """Raise InvalidOption for a mode that readers of the table's Paimon version cannot parse.
-
-    They could not open the table.
-    """
+    """Raise InvalidOption for a mode that readers of the table's Paimon version cannot parse."""
     if start.mode is Mode.LATEST_DELTA and not version.at_least(PaimonVersion.V2_1):
         accepted = (
             f"a mode of Paimon {version}, which the table follows; this one is known since 2.1 "

@@ -391,7 +391,8 @@ class TableSource(DataSource):
         )
         odd = next((key for key in of_batches if key in self.options), None)
         if odd is not None:
-            accepted = f"no value in a stream, which takes {', '.join((*OPTIONS, *MERGE_SCHEMA))} and a column _row_kind"
+            streams = ", ".join((*OPTIONS, *MERGE_SCHEMA))
+            accepted = f"no value in a stream, which takes {streams} and a column _row_kind"
             raise InvalidOption(odd, self.options[odd], accepted, store.name)
         store, _ = self._merged(store, schema, _STREAM_ADVICE)
         return StreamWriter(store, schema.names, overwrite, self.options)

@@ -444,9 +444,7 @@ class Story:
             )
             check_text = f"it says {checks[0] if checks else 'nothing'}"
             self._record(f"{tick}: {carrier_totals.CHECK} passes", bool(checks) and checks[0].passed, check_text)
-        self.say(
-            f"     stream of carrier_daily: {flights} in its running totals; {waiting} level-0 files wait"
-        )
+        self.say(f"     stream of carrier_daily: {flights} in its running totals; {waiting} level-0 files wait")
 
     def _check_self_compaction(self) -> None:
         """Check the table that looks after itself: at a fifth commit its writer compacts, the platform watches."""

@@ -227,7 +227,7 @@ def split_to_fit(batch: pa.RecordBatch, path: str) -> Iterator[pa.RecordBatch]:
 
 
 def _most_bytes(leaf: Leaf, chunk: Chunk, rows: int) -> float:
-    """Return the largest bytes of ``rows`` decoded rows, from the stored bytes alone."""
+    """Return an upper bound of the decoded bytes of ``rows`` rows, computed from the stored bytes."""
     page = float(chunk.stored_bytes * _RATIOS.get(chunk.codec, 1 << 40))
     value = _width(leaf) or page
     return page + (chunk.values if leaf.repeats else rows) * (value + _ENTRY_BYTES * leaf.repeats)

@@ -60,7 +60,7 @@ class Segment:
     past: tuple[Segment, ...] = ()
 
     def counts(self, inputs: GroupRows) -> Mask:
-        """Return a mask of the rows that still count."""
+        """Return a mask of the rows that affect the result."""
         return np.asarray(inputs.places >= self.begin[inputs.group_of], np.bool_)
 
 

@@ -149,7 +149,7 @@ class SumIntegers(_Numeric):
 
 
 class _Stepwise(_Numeric):
-    """Left folds of NumPy numbers: short groups together, one step at a time; long groups each by itself."""
+    """Left folds of NumPy numbers. Short groups are folded together, step by step; each long group is folded alone."""
 
     def _numbers(self, inputs: Folding, initial: pa.Array, begun: Mask) -> Numbers:
         dtype = self._dtype()
