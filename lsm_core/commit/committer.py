@@ -170,7 +170,9 @@ class Committer:
         watermark: int | None = None,
         properties: Mapping[str, str] | None = None,
     ) -> CommitResult:
-        """Replace a scope of the table by the new files of messages, including files of concurrent commits before this one.
+        """Replace a scope of the table by the new files of messages.
+
+        Files that concurrent commits added to the scope before are replaced, too.
 
         Changelog files of the messages are deleted, as in Java. Files that follow their keys out of the scope
         (`CommitMessage.follows`) are added there.

@@ -509,7 +509,7 @@ class Table(Readable):
         Raises:
             ColumnNotFound: a column does not exist.
             UnsupportedFeature: a column has a nested type.
-            CommitConflict: the commit lost against others.
+            CommitConflict: a concurrent commit conflicts with this one.
         """
         return cast("AnalyzeReport", self.apply(self.plan_maintenance("analyze", columns=columns)))
 

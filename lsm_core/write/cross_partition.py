@@ -250,7 +250,7 @@ class KeyMoves:
         known: Known,
         rooms: dict[bytes, BucketRooms],
     ) -> None:
-        """Choose a bucket of its partition for every placement (where ``moves``), in arrival order."""
+        """Choose a bucket for every row that moves its key (mask ``moves``), in arrival order."""
         rows = np.flatnonzero(moves)
         if not len(rows):
             return

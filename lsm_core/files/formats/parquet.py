@@ -319,7 +319,7 @@ class _OpenFooter(NamedTuple):
         metadata: Arrow's form of the footer, for reading; its columns are never accessed.
         schema: Arrow schema of the file.
         wide: columns stored as INT96.
-        remote: the file itself where opening it is a request: its size and its end are known; None for local files.
+        remote: the open file in an object store, whose size and end are known; None for local files.
     """
 
     footer: Footer

@@ -73,7 +73,7 @@ def accept_rows(
         group: the sequence group.
         window: the keys to fold.
         inputs: groups with several versions.
-        segment: the part of each key that still counts.
+        segment: the part of each key that affects the result.
         ignored: mask of rows to skip; None for none.
 
     Returns:

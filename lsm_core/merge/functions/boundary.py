@@ -111,7 +111,7 @@ class PickAggregate(AggregateFunction):
 
 
 def _last_rows(folding: Folding, counts: Mask | None = None) -> Ints:
-    """Return the last row of each group (of those that count); KEEP for none."""
+    """Return the last row of each group, or KEEP for none; only rows in the mask ``counts`` are considered."""
     if counts is None:
         return np.where(folding.sizes > 0, folding.offsets[1:] - 1, KEEP)
     number = np.concatenate((np.full(1, KEEP), np.where(counts, np.arange(len(counts)), KEEP)))

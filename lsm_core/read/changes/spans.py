@@ -42,7 +42,7 @@ def next_snapshot(store: TableStore, snapshot_id: int) -> Snapshot | None:
     """Return the snapshot that a stream reads next.
 
     Returns:
-        The snapshot, or None when it is the next one and not committed yet.
+        The snapshot, or None if it is not committed yet.
 
     Raises:
         SnapshotNotFound: it has expired without a changelog, or the table was rolled back or recreated.

@@ -168,7 +168,7 @@ def upsert_rows(store: TableStore, data: Rows) -> int | None:
         UnsupportedFeature: new rows do not replace old ones in this table.
         InvalidData: a value does not fit.
         ColumnNotFound: a column does not exist.
-        CommitConflict: the commit lost against others.
+        CommitConflict: a concurrent commit conflicts with this one.
     """
     require_writable(store)
     rows = as_rows(data, store.name)
@@ -188,7 +188,7 @@ def truncate(store: TableStore) -> int | None:
 
     Raises:
         UnsupportedFeature: the table cannot be written.
-        CommitConflict: the commit lost against others.
+        CommitConflict: a concurrent commit conflicts with this one.
         CommitUnknown: the outcome of the commit could not be read.
     """
     return Committer(store).drop(None).snapshot_id
