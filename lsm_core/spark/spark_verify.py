@@ -179,7 +179,7 @@ def _places(entries: pa.Table) -> pa.Table:
 def _touched(first: pa.Table, second: pa.Table) -> pa.Table:
     """Return the (partition, bucket) pairs whose files or levels differ.
 
-    Column operations find them, whatever the number of files.
+    Column operations find them, because a table may have very many files.
     """
     names = [
         pc.binary_join_element_wise(side.column("file_name"), side.column("level").cast(pa.string()), "/")

@@ -260,7 +260,7 @@ class WriteJob:
     ) -> Iterator[tuple[int, RoutedRows]]:
         """Yield rows as :meth:`to_assigners` does if keys move between partitions.
 
-        All rows of a key go to one assigner in their order, whatever partitions they name.
+        All rows of a key go to one assigner in their order, also rows of different partitions.
         """
         for place, rows, kinds in self.check_rows(batches, task, kind_column):
             if not rows.num_rows:
@@ -396,7 +396,7 @@ class WriteJob:
                 columns.
 
         Returns:
-            The snapshot id, or None if there was nothing to commit.
+            The snapshot id, or None without changes.
 
         Raises:
             DredgeError: The error of the first task that failed; the job's files are deleted.
@@ -512,8 +512,8 @@ def write_table(
     name of the query's own and the batch's number.
 
     Args:
-        df: A DataFrame of Spark or of pandas on Spark, or rows of this process (a pandas or Polars frame, Arrow data
-            ...), which are written here without a Spark job.
+        df: A DataFrame of Spark or of pandas on Spark, or rows of this process (a pandas or Polars frame, Arrow data).
+            Rows of this process are written here without a Spark job.
         table: A table, or its name if the session's setting `spark.dredge.warehouse` (else DREDGE_WAREHOUSE) names the
             warehouse.
         row_kind_column: Column of ``df`` with "+I", "-U", "+U" or "-D" per row; None for `_row_kind` if ``df`` has it
@@ -527,7 +527,7 @@ def write_table(
             (`merging_changes`). These changes remain if the write then fails.
 
     Returns:
-        The snapshot id, or None if there was nothing to write.
+        The snapshot id, or None without rows.
 
     Raises:
         InvalidData: A row cannot be written. After this and the following errors nothing is committed and all files of
@@ -626,8 +626,8 @@ def runner_beside_driver(plan: MaintenancePlan) -> Runner | None:
         plan: The compaction.
 
     Returns:
-        A runner that uses a job of the driver's session, or None to use threads of this process, also if the driver
-            cannot be reached (Connect).
+        A runner that uses a job of the driver's session. None for threads of this process, also if the driver cannot
+            be reached (Connect).
     """
     if plan.estimate.bytes_in < _WORTH_A_JOB:
         return None
@@ -707,7 +707,7 @@ def kind_column_of(names: Sequence[str], schema: TableSchema) -> str | None:
     """Return the column `_row_kind` of a frame, in any case.
 
     Returns:
-        The column's name, or None if the frame has none or the table has such a column.
+        The column's name, or None if the frame has none or the table has a column of this name.
     """
     unknown = [
         name for name, own in zip(names, names_in_table(names, schema), strict=True) if not schema.has_field(own)
@@ -769,8 +769,8 @@ def _is_one_task(answers: DataFrame, size: int) -> bool:
     """Return whether one task has all rows, so that the same files result without a shuffle.
 
     One task also reads a few small files that Spark would distribute to its cores, unless the query has slow operators:
-    more tasks take longer to start than one takes to write. Returns False if the number of tasks is known only after a
-    part of the query has run, and on Connect, which does not expose it.
+    more tasks take longer to start than one takes to write. Returns False on Connect, which does not expose the number of
+    tasks, and if the number is known only after a part of the query has run.
     """
     if getattr(answers, "_jdf", None) is None:
         return False
@@ -828,8 +828,8 @@ def numbered_commit(store: TableStore, user: str | None, number: int | str | Non
 def _slots(df: DataFrame, store: TableStore, size: int | None) -> int:
     """Return the number of writer tasks: one per bucket, for partitioned tables about `spark.sql.shuffle.partitions`.
 
-    Buckets stay separate. A small frame (``size`` bytes, None if unknown) gets no more tasks than run at once, because
-    starting a task costs as much as writing `_TASK_BYTES`.
+    Buckets stay separate. A small frame (``size`` bytes, None if unknown) gets no more tasks than run at once.
+    Starting a task costs as much as writing `_TASK_BYTES`.
     """
     buckets = store.options.bucket
     most = buckets

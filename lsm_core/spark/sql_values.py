@@ -65,7 +65,7 @@ def new_values(spark: SparkSession, store: TableStore, values: Mapping[str, Any]
     """Return the new values of an update in the form that `lsm_core.write.row_changes.update_rows` takes.
 
     Args:
-        spark: The session that knows what a Column means.
+        spark: The session of the Columns.
         store: The table.
         values: For each column a literal, an Arrow expression, a Column, or SQL text over the old row if the column
             holds no text. A text that the column's type can hold is that literal.

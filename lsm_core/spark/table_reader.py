@@ -44,7 +44,7 @@ class SpanPartition(InputPartition):
 class TableReader(OfOneRelease, DataSourceReader):
     """Reader of one snapshot as Arrow batches, with several splits per Spark partition (`packed`).
 
-    With a limit there is one partition, which stops at the limit.
+    With a limit, one partition reads up to the limit.
     """
 
     def __init__(
@@ -57,7 +57,16 @@ class TableReader(OfOneRelease, DataSourceReader):
         limit: int | None = None,
         tracked: bool = False,
     ) -> None:
-        """``tracked``: columns or filter name those of row tracking."""
+        """Prepare the read.
+
+        Args:
+            store: The table.
+            columns: Columns to read.
+            filter: Conditions on the rows, or None.
+            snapshot_id: Snapshot to read; None for the newest.
+            limit: Maximum number of rows; None for all.
+            tracked: Whether columns or filter name columns of row tracking.
+        """
         # Spark ships this object to the tasks before it asks for partitions: all that `read` needs is known here.
         self._columns, self._filter, self._tracked = columns, filter, tracked
         self._snapshot_id, self._limit = snapshot_id, limit

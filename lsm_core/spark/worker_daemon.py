@@ -2,14 +2,14 @@
 
 It imports the modules once, before it forks the workers. Spark starts one parent for each kind of worker: for tasks,
 and for each call to a data source (its schema, the plan of a read or of a write, its commit). Reads of a stream are an
-exception: they are planned by one process that lives as long as the query and has no such parent.
+exception: one process without this parent plans them, and lives as long as the query.
 
 A worker that Spark's own parent forks has only Python, imports PySpark, Arrow and Dredge by itself, and ends after a
 minute without work. This costs about a second of processor time for each. Workers of this parent share its imports.
 
 `spark_session` and `start_server` set this module if the workers run this Python on this machine. Sessions of other
-origin, and clusters, keep Spark's module unless they set it. It does what Spark's does, and functions of users run in
-its workers as in any. Spark uses it for tasks only; `worker_start` requests the same imports in Spark's own parents,
+origin, and clusters, keep Spark's module unless they set it. Functions of users run in its workers as in workers of
+Spark's module. Spark uses it for tasks only; `worker_start` requests the same imports in Spark's own parents,
 for calls to data sources.
 """
 

@@ -137,8 +137,8 @@ class WriteFolder:
     ) -> None:
         """End the job for all tasks that still run, and delete the files without a commit message.
 
-        These belong to tasks that were killed, or whose answer never arrived because Spark ran them again (a lost
-        executor, speculation) or gave up the job. Files that cannot be found are left to orphan removal.
+        These belong to tasks that were killed, or whose answer never arrived. Spark ran those tasks again (a lost
+        executor, speculation), or gave up the job. Files that cannot be found are left to orphan removal.
 
         Args:
             family: Prefix of the UUIDs in the names of all files of the job.

@@ -38,12 +38,12 @@ _PARTS: Final = {"Paren": "the parentheses", "Whens": "the WHEN clauses"}
 # Patterns of the parser's messages, each with the sentence for users.
 _PARSER: Final[tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], str]], ...]] = (
     (re.compile(r"^Expecting \)"), lambda _: "a closing parenthesis is missing"),
-    (re.compile(r"^Expecting (\S+)"), lambda found: f"{found[1]} is missing"),
-    (re.compile(r"^Required keyword: '\w+' missing for (\w+)"), lambda found: _missing_part(found[1])),
-    (re.compile(r"^Unknown option (\S+)"), lambda found: f"the word {found[1]} has no meaning here"),
+    (re.compile(r"^Expecting (\S+)"), lambda match: f"{match[1]} is missing"),
+    (re.compile(r"^Required keyword: '\w+' missing for (\w+)"), lambda match: _missing_part(match[1])),
+    (re.compile(r"^Unknown option (\S+)"), lambda match: f"the word {match[1]} has no meaning here"),
     (
         re.compile(r"provided arguments \((\d+)\) is greater than .* \((\d+)\)"),
-        lambda found: f"a function takes at most {found[2]} arguments, not {found[1]}",
+        lambda match: f"a function takes at most {match[2]} arguments, not {match[1]}",
     ),
     (re.compile(r"^Error tokenizing"), lambda _: "a quotation mark or a comment is not closed"),
     (re.compile(r"recursion"), lambda _: "it is nested too deeply"),
@@ -52,27 +52,27 @@ _PARSER: Final[tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], str]], ...
 _ENGINE: Final[tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], str]], ...]] = (
     (
         re.compile(r"Ambiguous reference to unqualified field (\S+)"),
-        lambda found: f"several tables have a column {found[1]}: name it as table.{found[1]}",
+        lambda match: f"several tables have a column {match[1]}: name it as table.{match[1]}",
     ),
     (
         re.compile(r"(?:Cannot|Can't) cast (?:string|value) ('.*?'|\S+) to (?:value of )?(?:type )?(\w+(?:\(.*?\))?)"),
-        lambda found: f"{found[1]} is no {_type_name(found[2])}: select other rows, or use TRY_CAST",
+        lambda match: f"{match[1]} is no {_type_name(match[2])}: select other rows, or use TRY_CAST",
     ),
     (
         re.compile(r"Cannot coerce arithmetic expression (.+) ([-+*/%]) (.+) to valid types"),
-        lambda found: f"{_type_name(found[1])} {found[2]} {_type_name(found[3])} has no result: CAST one of them",
+        lambda match: f"{_type_name(match[1])} {match[2]} {_type_name(match[3])} has no result: CAST one of them",
     ),
     (
         re.compile(r"Cannot infer common argument type for comparison operation (\S+) (\S+) (\S+)"),
-        lambda found: f"{_type_name(found[1])} and {_type_name(found[3])} cannot be compared: CAST one of them",
+        lambda match: f"{_type_name(match[1])} and {_type_name(match[3])} cannot be compared: CAST one of them",
     ),
     (
         re.compile(r"Cannot create filter with non-boolean predicate '(.+)' returning (.+)"),
-        lambda found: f"the condition {found[1]} is of type {_type_name(found[2])}: compare it with a value",
+        lambda match: f"the condition {match[1]} is of type {_type_name(match[2])}: compare it with a value",
     ),
     (
         re.compile(r"column \"([^\"]+)\" must appear in the GROUP BY|HAVING clause references: (.+?) must appear"),
-        lambda found: f"{found[1] or found[2]} must be in GROUP BY or in an aggregate function",
+        lambda match: f"{match[1] or match[2]} must be in GROUP BY or in an aggregate function",
     ),
     (
         re.compile(r"Aggregate functions? (?:calls cannot be nested|are not allowed)"),
@@ -95,15 +95,15 @@ _ENGINE: Final[tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], str]], ...
         lambda _: "a division by zero: select other rows, or use nullif(divisor, 0)",
     ),
     (re.compile(r"[Oo]verflow"), lambda _: "a number is too large for its type: CAST it to a larger one"),
-    (re.compile(r"Field (\S+) not found in struct"), lambda found: f"the struct has no field {found[1]}"),
+    (re.compile(r"Field (\S+) not found in struct"), lambda match: f"the struct has no field {match[1]}"),
     (
         re.compile(r"Order by column out of bounds, specified: (\d+), max: (\d+)"),
-        lambda found: f"ORDER BY {found[1]} is none of the {found[2]} output columns",
+        lambda match: f"ORDER BY {match[1]} is none of the {match[2]} output columns",
     ),
     (re.compile(r"Invalid regex"), lambda _: "a pattern is no regular expression"),
     (
         re.compile(r"Function '(\w+)'|given name and argument types '(\w+)\("),
-        lambda found: f"the function {found[1] or found[2]}() does not take these arguments: change or CAST them",
+        lambda match: f"the function {match[1] or match[2]}() does not take these arguments: change or CAST them",
     ),
 )
 
@@ -124,7 +124,7 @@ def parse_error(text: str, form: str, error: Exception) -> InvalidStatement:
         word = str(details["highlight"] or "")
         place = f"the word {word} is not expected" if word and not word.isspace() else "it ends too early"
         at = f"; see line {details['line']}, column {details['col']}"
-    reason = next((say(found) for pattern, say in _PARSER if (found := pattern.search(library))), place)
+    reason = next((say(match) for pattern, say in _PARSER if (match := pattern.search(library))), place)
     return InvalidStatement(text, f"it is not {form}: {reason or 'it cannot be parsed'}{at}", f"parser: {library}")
 
 
@@ -151,7 +151,7 @@ def engine_error(error: Exception, text: str, columns: Iterable[str]) -> DredgeE
         )
         message = re.sub(r"\. Did you mean .*", "", message)
     else:
-        sentence = (say(found) for pattern, say in _ENGINE if (found := pattern.search(message)))
+        sentence = (say(match) for pattern, say in _ENGINE if (match := pattern.search(message)))
         reason = next(sentence, "the local engine cannot execute it; use --engine spark")
     return InvalidStatement(text, reason, f"DataFusion: {message}")
 

@@ -3,7 +3,7 @@
 The text of the query is unchanged except for table names, which are replaced by temporary views; Spark parses and
 executes it. Spark does not push filters to such views, so this module computes the pushdown. A column is read if the
 query names it. A filter of the WHERE is pushed if it compares a column with a literal of the same meaning in both
-engines, and the table is not the optional side of a join.
+engines. Filters on the optional side of a join are not pushed.
 """
 
 from __future__ import annotations
