@@ -27,7 +27,7 @@ from lsm_core.types import DataType, TypeRoot
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-# -- values: told apart, ordered and written bit for bit, in the order of the format ---------------------------------
+# -- values: exact equality and order as in the format ---------------------------------------------------------------
 
 
 FLOATS: Final = (TypeRoot.FLOAT, TypeRoot.DOUBLE)
@@ -51,10 +51,13 @@ def ordered(value: str, kind: DataType) -> str:
 def exact_parts(field: DataField, unordered: bool, table: str) -> list[str]:
     """Return expressions that are all equal exactly if the column's values are the same.
 
-    ``unordered``: arrays are compared as bags.
+    Args:
+        field: The column.
+        unordered: Whether arrays with the same elements in another order are equal.
+        table: Name of the table, for errors.
 
-    Raises UnsupportedFeature for nested types other than arrays of plain values, because Spark neither hashes nor
-    compares maps.
+    Raises:
+        UnsupportedFeature: The type is nested and no array of plain values; Spark neither hashes nor compares maps.
     """
     name, kind = quoted(field.name), field.type
     if not kind.is_nested:
@@ -64,7 +67,7 @@ def exact_parts(field: DataField, unordered: bool, table: str) -> list[str]:
         raise UnsupportedFeature(f"comparing column '{field.name}' of type {kind} on Spark", table)
     items = f"transform({name}, e -> {exact('e', element)})"
     items = f"sort_array({items})" if unordered else items
-    # a hash passes over nulls inside an array
+    # a hash ignores nulls inside an array
     return [f"{name} IS NULL", f"size({name})", f"transform({items}, e -> e IS NULL)", items]
 
 
@@ -93,10 +96,18 @@ _MOST_DIGITS: Final = 38
 
 @dataclass(frozen=True)
 class Function:
-    """Aggregate function of one column.
+    """Aggregate function of one column, as SQL over the accumulator `a`, the input `x` and the flag `y`.
 
-    ``a`` and ``x`` are expressions of the accumulator and the input; ``y`` is whether the function was called before.
-    ``counts_inputs``: the result depends on ``y``; "valid": only inputs that are not null count as calls.
+    The flag is true if the function was called before.
+
+    Attributes:
+        plain: Returns the accumulator after an input.
+        take_back: Returns the accumulator after a retract; None if the function accepts no retracts.
+        reversed: Returns the accumulator after an input that is older than the accumulator; None to swap the arguments.
+        counts_inputs: "" if the result does not depend on the flag, "any" if every call sets it, "valid" if only inputs
+            that are not null set it.
+        refusal: Message of the query's failure if the function accepts no retracts.
+        ignores_retracts: Whether retracts do not change the accumulator.
     """
 
     plain: Pair
@@ -107,30 +118,30 @@ class Function:
     ignores_retracts: bool = False
 
     def agg(self, a: str, x: str, y: str) -> str:
-        """After an input."""
+        """Return the accumulator after an input."""
         if self.counts_inputs:
             return f"IF({y}{f' OR {x} IS NULL' if self.counts_inputs == 'valid' else ''}, {a}, {x})"
         return self.plain(a, x)
 
     def late(self, a: str, x: str, y: str) -> str:
-        """After an input that comes before what is there: the arguments change places."""
+        """Return the accumulator after an input that is older than the accumulator."""
         return self.agg(x, a, y) if self.reversed is None else self.reversed(a, x)
 
     def retract(self, a: str, x: str) -> str:
-        """After an input is taken back; where that is not possible the query fails, as merging does."""
+        """Return the accumulator after a retract; the query fails if the function accepts none, as merging does."""
         if self.ignores_retracts:
             return a
         if self.take_back is None:
             return f"IF(true, raise_error({literal(self.refusal)}), {a})"
         return self.take_back(a, x)
 
-    def asks_of(self, value: str) -> str:
-        """Whether a call with this value counts as asking."""
+    def counts_call(self, value: str) -> str:
+        """Return the condition under which a call with this value sets the flag."""
         return f"{value} IS NOT NULL" if self.counts_inputs == "valid" else "true"
 
 
 def function_of(name: str, field: DataField, raw: Mapping[str, str], table: str) -> Function:
-    """The function of a column. Raises UnsupportedFeature naming function, column and type."""
+    """Return the function of a column. Raises UnsupportedFeature, which names function, column and type."""
     maker = _FUNCTIONS.get(name)
     made = None if maker is None else maker(field, raw)
     if made is None:
@@ -162,12 +173,12 @@ def _nothing(a: str, x: str) -> str:
 
 
 def _unless_null(combine: Pair) -> Pair:
-    """Nulls change nothing."""
+    """Return a function that ignores null inputs and combines other inputs."""
     return lambda a, x: f"CASE WHEN {a} IS NULL THEN {x} WHEN {x} IS NULL THEN {a} ELSE {combine(a, x)} END"
 
 
 def _sum(field: DataField, raw: Mapping[str, str]) -> Function | None:
-    """Decimals that leave their precision become null, as they do in Java."""
+    """Return the function `sum`. Decimals that exceed their precision become null, as in Java."""
     del raw
     kind, shape = field.type, "({})"
     if kind.root is TypeRoot.DECIMAL:
@@ -190,7 +201,7 @@ def _sum(field: DataField, raw: Mapping[str, str]) -> Function | None:
 
 
 def _product(field: DataField, raw: Mapping[str, str]) -> Function | None:
-    """Whole numbers only: other divisions are not Spark's."""
+    """Return the function `product` of whole numbers; None for other types, which Spark divides in another way."""
     del raw
     target = _INTEGERS.get(field.type.root)
     if target is None:
@@ -216,10 +227,13 @@ def _extreme(smaller: bool) -> Callable[[DataField, Mapping[str, str]], Function
 
 
 def _listagg(field: DataField, raw: Mapping[str, str]) -> Function:
-    """Texts joined; empty inputs (since 2.0 blank ones) are passed over and such accumulators replaced."""
+    """Return the function `listagg`, which joins texts.
+
+    Empty inputs are ignored, and empty accumulators are replaced. Since Paimon 2.0 the same applies to blank texts.
+    """
     delimiter = _option(raw, field, "list-agg-delimiter", ",")
     between = literal(delimiter)
-    # Java's way to say: this text and nothing else
+    # quotation of a literal text in Java's regular expressions
     pattern = "\\Q" + delimiter.replace("\\E", "\\E\\\\E\\Q") + "\\E"
 
     trims = version_written_by(raw.get(PAIMON_VERSION)) not in (None, PaimonVersion.V1_4)
@@ -240,14 +254,17 @@ def _listagg(field: DataField, raw: Mapping[str, str]) -> Function:
         return f"CASE WHEN {blank(x)} THEN {a} WHEN {blank(a)} THEN {x} ELSE {concatenated} END"
 
     def add(a: str, x: str) -> str:
-        """Since 2.0 a blank input is passed over before anybody looks whether there is an accumulator."""
+        """Return the accumulator; since Paimon 2.0 a blank input is ignored even if the accumulator is null."""
         return f"CASE WHEN {x} IS NULL OR {blank(x)} THEN {a} WHEN {a} IS NULL THEN {x} ELSE {join(a, x)} END"
 
     return Function(add if trims else _unless_null(join))
 
 
 def _collect(field: DataField, raw: Mapping[str, str]) -> Function | None:
-    """Arrays of plain values, late ones at the end too. Floats inside are not told apart by Spark as by the format."""
+    """Return the function `collect` of plain values, which appends older inputs at the end, too.
+
+    None for floating point elements, which Spark compares in another way than the format.
+    """
     element = field.type.element
     if element is None or element.is_nested or element.root in FLOATS:
         return None
@@ -303,12 +320,17 @@ _DELETES: Final = "x.k = 3"
 
 @dataclass(frozen=True)
 class Fold:
-    """Rule by which the versions of a key become a row.
+    """Rule that merges the versions of a key into a row.
 
-    ``columns`` maps column names to those in the structs of versions. The members of the accumulator ``a`` are the
-    columns, ``y`` + column (the function was called before), ``met`` (an insert was met) and ``gone`` (the row is
-    deleted). ``begins``: a retract that comes first passes its values to the accumulator. ``verdicts``: conditions on a
-    version, to which ``steps`` refer as ``g`` + name.
+    The accumulator `a` is a struct of the columns and of flags. Its flags are `y` + column (the function was called
+    before), `met` (a version was an insert) and `gone` (the row is deleted). The version is the struct `x`.
+
+    Attributes:
+        columns: Member of the structs by column name.
+        types: SQL type by member.
+        steps: Expression of the next accumulator's value by member.
+        begins: Whether a retract that comes first passes its values to the accumulator.
+        verdicts: Conditions on a version, by the name with which `steps` refer to them in `g`.
     """
 
     columns: Mapping[str, str]
@@ -318,17 +340,17 @@ class Fold:
     verdicts: Mapping[str, str]
 
     def expression(self, versions: str) -> str:
-        """A struct of the columns and ``gone``, of an array of version structs in merge order."""
+        """Return the struct of columns and flags for an array of versions in merge order."""
         first = f"{versions}[0]"
         nothing = {member: f"CAST(NULL AS {kind})" for member, kind in self.types.items()}
         if self.begins:
-            lent = f"{first}.k IN (1, 3)"
-            nothing = {member: f"IF({lent}, {first}.{member}, {null})" for member, null in nothing.items()}
+            retracts = f"{first}.k IN (1, 3)"
+            nothing = {member: f"IF({retracts}, {first}.{member}, {null})" for member, null in nothing.items()}
         start = ", ".join(
             [f"{value} AS {member}" for member, value in nothing.items()] + [f"false AS {f}" for f in self.flags]
         )
         step = ", ".join(f"{self.steps[member]} AS {member}" for member in (*self.columns.values(), *self.flags))
-        if self.verdicts:  # a lambda over one struct of them, so that each is found once a version
+        if self.verdicts:  # a lambda over one struct of them computes each once per version
             fields = ", ".join(f"{verdict} AS {name}" for name, verdict in self.verdicts.items())
             after = f"transform(array(struct({fields})), g -> struct({step}))[0]"
         else:
@@ -336,19 +358,19 @@ class Fold:
         return f"aggregate({versions}, struct({start}), (a, x) -> {after})"
 
     def lone(self, versions: str) -> str:
-        """The same struct of an array's first version alone: a row as it is, and no row if it is a delete."""
+        """Return the struct for the only version of an array: its row unchanged, deleted if it is a retract."""
         members = [f"{versions}[0].{member} AS {member}" for member in self.columns.values()]
         flags = [f"{versions}[0].k IN (1, 3) AS {f}" if f == "gone" else f"false AS {f}" for f in self.flags]
         return f"struct({', '.join([*members, *flags])})"
 
     @property
     def flags(self) -> list[str]:
-        """Members of the accumulator that are no columns."""
+        """Members of the accumulator other than columns."""
         return [member for member in self.steps if member not in self.types]
 
 
 def fold_of(store: TableStore) -> Fold:
-    """The fold of a table. Raises UnsupportedFeature naming a function that Spark SQL cannot say exactly."""
+    """Return the rule of a table. Raises UnsupportedFeature for a function that Spark SQL cannot express exactly."""
     short = {field.name: f"c{number}" for number, field in enumerate(store.schema.fields)}
     types = {
         short[field.name]: spark_ddl([field], store.name).removeprefix(f"{quoted(field.name)} ")
@@ -368,7 +390,10 @@ def _flag(store: TableStore, name: str) -> bool:
 
 
 def _aggregation(store: TableStore, short: Mapping[str, str]) -> dict[str, str]:
-    """Every column has a function; with `remove-record-on-delete` a -D resets the row to its values."""
+    """Return the steps of an aggregation table, in which every column has a function.
+
+    With `aggregation.remove-record-on-delete` a -D resets the row to its values.
+    """
     raw, resets = store.options.raw, _flag(store, "aggregation.remove-record-on-delete")
     steps: dict[str, str] = {"gone": _DELETES if resets else "false"}
     for field in store.schema.fields:
@@ -384,7 +409,7 @@ def _aggregation(store: TableStore, short: Mapping[str, str]) -> dict[str, str]:
         step = f"IF({_RETRACTS}, {function.retract(a, x)}, {function.agg(a, x, y)})"
         steps[c] = f"IF({_DELETES}, {x}, {step})" if resets else step
         if function.counts_inputs:
-            steps[f"y{c}"] = f"{y} OR (NOT {_RETRACTS} AND {function.asks_of(x)})"
+            steps[f"y{c}"] = f"{y} OR (NOT {_RETRACTS} AND {function.counts_call(x)})"
     return steps
 
 
@@ -393,7 +418,15 @@ def _aggregation(store: TableStore, short: Mapping[str, str]) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class _Group:
-    """A sequence group; ``given`` and ``accepted`` ask for the verdicts about a version."""
+    """Sequence group of a partial-update table.
+
+    Attributes:
+        number: Number of the group, part of the names of its verdicts.
+        ordering: Its sequence fields.
+        kinds: Types of the sequence fields.
+        protected: Columns whose values the sequence fields order.
+        removes: Whether a -D of this group deletes the row.
+    """
 
     number: int
     ordering: tuple[str, ...]
@@ -403,16 +436,16 @@ class _Group:
 
     @property
     def has_value(self) -> str:
-        """Not all ordering fields are null."""
+        """Verdict: a sequence field of the version is not null."""
         return f"g.has_value{self.number}"
 
     @property
     def accepted(self) -> str:
-        """Given, and not below what is there."""
+        """Verdict: the sequence fields of the version are set and not below those of the accumulator."""
         return f"g.newer{self.number}"
 
     def verdicts(self, short: Mapping[str, str]) -> dict[str, str]:
-        """The verdicts by their names in ``g``: a struct compares lexicographically, nulls first."""
+        """Return the verdicts by their names in `g`. Structs compare lexicographically, nulls first."""
         members = [short[name] for name in self.ordering]
         mine, theirs = (
             ", ".join(ordered(f"{side}.{c}", kind) for c, kind in zip(members, self.kinds, strict=True))
@@ -424,9 +457,10 @@ class _Group:
 
 
 def _partial_update(store: TableStore, short: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
-    """Columns take what is not null; groups take a version whole if its ordering fields are not below theirs.
+    """Return the steps of a partial-update table, and the verdicts on versions to which they refer.
 
-    Returns the steps, and the verdicts about a version that they ask for.
+    Columns take values that are not null. A group takes all values of a version whose sequence fields are not below
+    those of the accumulator.
     """
     schema, raw = store.schema, store.options.raw
     removing = _names(raw.get("partial-update.remove-record-on-sequence-group", ""))
@@ -448,8 +482,8 @@ def _partial_update(store: TableStore, short: Mapping[str, str]) -> tuple[dict[s
             step = f"IF({_RETRACTS}, a.{c}, {step})"
         steps[c] = f"IF({removed}, x.{c}, {step})" if removed != "false" else step
         if function is not None and function.counts_inputs and group is not None:
-            late = function.asks_of(f"a.{c}")
-            counts = f"IF({group.accepted}, {function.asks_of('x.' + c)}, {late})"
+            late = function.counts_call(f"a.{c}")
+            counts = f"IF({group.accepted}, {function.counts_call('x.' + c)}, {late})"
             steps[f"y{c}"] = f"a.y{c} OR (NOT {_RETRACTS} AND {group.has_value} AND {counts})"
     return steps, verdicts
 
@@ -462,7 +496,7 @@ def _group(schema: TableSchema, number: int, names: str, value: str, removing: I
 
 
 def _deletes(store: TableStore, groups: Iterable[_Group], verdicts: Mapping[str, str]) -> str:
-    """Whether a version deletes the whole row; empty: none does."""
+    """Return the condition under which a version deletes the whole row; "" if none does."""
     if store.options.ignore_delete:
         return ""
     if not groups:
@@ -474,7 +508,7 @@ def _deletes(store: TableStore, groups: Iterable[_Group], verdicts: Mapping[str,
 def _protected_function(
     field: DataField, group: _Group | None, raw: Mapping[str, str], store: TableStore
 ) -> Function | None:
-    """Only protected columns have functions; elsewhere the last value that is not null is what happens anyway."""
+    """Return the function of a protected column; None for other columns, which keep the last value that is not null."""
     name = raw.get(f"fields.{field.name}.aggregate-function", raw.get(_DEFAULT))
     if name is None or group is None or field.name in group.ordering:
         return None
@@ -482,7 +516,7 @@ def _protected_function(
 
 
 def _column(name: str, c: str, group: _Group | None, function: Function | None) -> str:
-    """The column after one more version that does not delete the row."""
+    """Return the value of a column after a version that does not delete the row."""
     base, x = f"a.{c}", f"x.{c}"
     if group is None:
         return f"IF({_RETRACTS}, {base}, coalesce({x}, {base}))"
@@ -510,7 +544,7 @@ _EPOCH: Final = "TIMESTAMP_NTZ'1970-01-01 00:00:00'"
 def over_at(store: TableStore, now_ms: int | None) -> str:
     """Return a condition that is true for rows whose lifetime is over at epoch ms ``now_ms``, and never null.
 
-    It is `NEVER` without a clock or a lifetime. Raises UnsupportedFeature for a time column whose values Spark
+    It is `NEVER` without a time or a lifetime. Raises UnsupportedFeature for a time column whose values Spark
     truncates.
     """
     lifetime = store.options.get("record-level.expire-time")
@@ -531,7 +565,7 @@ def over_at(store: TableStore, now_ms: int | None) -> str:
     return f"coalesce({seconds} + {int(lifetime) // 1000} < {now_ms // 1000}, false)"
 
 
-# -- rows of files, and which of them (or what made of them) is the answer -------------------------------------------
+# -- merged rows of files --------------------------------------------------------------------------------------------
 
 
 VERSIONS: Final = "__dredge_versions"
@@ -551,9 +585,7 @@ def merged_view(
 ) -> DataFrame:
     """Return the merged rows of files.
 
-    The columns are those of the table, `__dredge_bucket`, `__dredge_row` (whether the row is part of the merged rows)
-    and `__dredge_versions` (how many stored rows it was merged from). In a first-row table level 0 counts, too: the
-    view has the rows that readers see after compaction.
+    In a first-row table level 0 counts, too: the view has the rows that readers see after compaction.
 
     Args:
         spark: The session.
@@ -561,6 +593,10 @@ def merged_view(
         files: Files with the number of their bucket, oldest first within a bucket.
         now_ms: Rows whose record-level lifetime is over at this epoch time (ms) are not part of the merged rows; None
             keeps all, as for readers.
+
+    Returns:
+        The columns of the table, `__dredge_bucket`, `__dredge_row` (whether the row is part of the merged rows) and
+            `__dredge_versions` (number of stored rows from which it was merged).
 
     Raises:
         UnsupportedFeature: Spark SQL cannot express a feature of the table exactly.
@@ -571,7 +607,7 @@ def merged_view(
     over = over_at(store, now_ms)
     engine, counts = store.options.merge_engine, "true"
     if store.options.needs_lookup and engine != "first-row":
-        # of the versions above level 0 that of the lowest one says everything
+        # above level 0 only the version at the lowest level counts: lookups merged the others into it
         lowest = f"min(IF(__dredge_level > 0, __dredge_level, NULL)) OVER (PARTITION BY {_key(store)}, {over})"
         raw = raw.selectExpr("*", f"(__dredge_level <= 0 OR __dredge_level = {lowest}) AS __dredge_counts")
         counts = "__dredge_counts"
@@ -620,7 +656,7 @@ def _folded(raw: DataFrame, store: TableStore, fold: Fold, over: str, counts: st
     gathered = numbered.groupBy(*expressions(["b", "x", *exact_key])).agg(
         *expressions([f"sort_array(collect_list(IF(c, struct({own}), NULL))) AS v", "CAST(count(*) AS INT) AS s"])
     )
-    # a generator keeps the struct whole: else every column of it, and every filter, would fold anew
+    # a generator evaluates the struct once: otherwise each of its columns and each filter would evaluate the fold
     folded = f"IF(size(v) > 1 AND NOT x, {fold.expression('v')}, {fold.lone('v')})"
     merged = gathered.selectExpr("b", "x", "s", f"inline(array({folded}))")
     values = [f"{short} AS {quoted(name)}" for name, short in fold.columns.items()]
@@ -634,7 +670,7 @@ def _key(store: TableStore) -> str:
 
 
 def _order(store: TableStore, newest_first: bool) -> str:
-    """Order of a key's versions; a null of a sequence field is older than any value, in both directions."""
+    """Return the ORDER BY of a key's versions; a null in a sequence field is older than any value."""
     newer, older = ("DESC", "ASC") if newest_first else ("ASC", "DESC")
     greatest = older if store.options.sequence_descending else newer
     terms = []

@@ -769,8 +769,8 @@ def _is_one_task(answers: DataFrame, size: int) -> bool:
     """Return whether one task has all rows, so that the same files result without a shuffle.
 
     One task also reads a few small files that Spark would distribute to its cores, unless the query has slow operators:
-    more tasks take longer to start than one takes to write. Returns False on Connect, which does not expose the number of
-    tasks, and if the number is known only after a part of the query has run.
+    more tasks take longer to start than one takes to write. Returns False on Connect, which does not expose the number
+    of tasks, and if the number is known only after a part of the query has run.
     """
     if getattr(answers, "_jdf", None) is None:
         return False
