@@ -512,12 +512,20 @@ def test_an_unknown_default_of_the_environment_is_refused_before_rows_are_writte
     assert table.write(rows([1])) == 1
 
 
-def test_a_damaged_old_snapshot_is_named_once_with_the_repair_and_keeps_what_it_may_need(tmp_path: Path) -> None:
+@pytest.mark.parametrize("damage", ["snapshot", "base_manifest_list", "delta_manifest_list"])
+def test_a_damaged_old_snapshot_is_named_once_with_the_repair_and_keeps_what_it_may_need(
+    tmp_path: Path, damage: str
+) -> None:
     table = keyed(tmp_path, snapshot__num_retained__max="2", snapshot__num_retained__min="1")
     writer = table.copy({"write-only": "true"})
     for number in range(5):
         writer.write(rows(range(5), v=number))
-    Path(table.store.snapshot_path(3)).write_text("{")
+    damaged = Path(
+        table.store.snapshot_path(3)
+        if damage == "snapshot"
+        else table.store.manifest_path(getattr(snapshots.read(table.store, 3), damage))
+    )
+    damaged.write_text("{")
     table.write(rows([1]), compact=False)
     assert table.last_write is not None
     assert table.last_write.expired == (1,)

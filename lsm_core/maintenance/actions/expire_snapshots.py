@@ -36,7 +36,7 @@ from lsm_core.maintenance.deletions import (
     split_used,
     under_lock,
 )
-from lsm_core.maintenance.retention import RetentionPolicy
+from lsm_core.maintenance.retention import ExpiryRange, RetentionPolicy
 from lsm_core.maintenance.snapshot_exchange import has_snapshot
 from lsm_core.maintenance.trash import (
     DeleteItem,
@@ -193,6 +193,26 @@ def plan_expiry(
     history = _History(store)
     consumed = _next_consumed(store, [consumer.consumer_id for consumer in silent])
     chosen = policy.choose(ids[0], ids[-1], consumed, history.time_of)
+    plan_range = partial(_plan_range, store, plan, ids, history, chosen, runner, check_used=check_used)
+    try:
+        return plan_range()
+    except CorruptFile:
+        if not history.find_damaged_lists([number for number in ids if chosen.start <= number <= chosen.end]):
+            raise
+        return plan_range()
+
+
+def _plan_range(
+    store: TableStore,
+    plan: MaintenancePlan,
+    ids: Sequence[int],
+    history: _History,
+    chosen: ExpiryRange,
+    runner: Runner | None,
+    *,
+    check_used: bool,
+) -> MaintenancePlan:
+    """Return a plan with the chosen range, which ends before the first snapshot that is known to be damaged."""
     known = history.read([number for number in ids if number <= chosen.end])
     damaged = min((number for number in history.damaged if number <= chosen.end), default=None)
     reason = "retained"
@@ -214,7 +234,7 @@ def plan_expiry(
     freed = sum(item.size for item in deletions)
     return replace(
         plan,
-        items=(*forgotten, *items, *deletions),
+        items=(*plan.items, *items, *deletions),
         declined=(kept, *held, *_count_external_files(store, list(times), chosen.end, known)),
         estimate=PlanEstimate(bytes_freed=freed, files_in=len(deletions), tasks=1),
     )
@@ -264,6 +284,24 @@ class _History:
             self._known |= {snapshot.id: snapshot for snapshot in snapshots.iterate(self._store, healthy)}
         return self._known
 
+    def find_damaged_lists(self, ids: Sequence[int]) -> bool:
+        """Count snapshots whose manifest lists cannot be read as damaged; return whether any were found."""
+        damaged_lists = _damaged_lists(self._store, self.read(ids), ids)
+        self.damaged |= damaged_lists
+        return bool(damaged_lists)
+
+
+def _damaged_lists(store: TableStore, known: Mapping[int, Snapshot], ids: Sequence[int]) -> dict[int, CorruptFile]:
+    """Return the error of each snapshot among ``ids`` whose base or delta list cannot be read, by id."""
+    damaged = {}
+    for number in ids:
+        try:
+            if number in known:
+                manifests.data_manifests(store, known[number])
+        except CorruptFile as error:
+            damaged[number] = error
+    return damaged
+
 
 def damage_text(store: TableStore, snapshot_id: int, error: CorruptFile) -> str:
     """Return the text for people on a damaged snapshot, with the command that repairs it.
@@ -295,6 +333,8 @@ def _split_used(
     except CorruptFile:
         stays = [number for number in snapshots.list_ids(store) if number not in going]
         damaged = snapshots.find_damaged(store, stays)
+        known = {snapshot.id: snapshot for snapshot in snapshots.iterate(store, [n for n in stays if n not in damaged])}
+        damaged |= _damaged_lists(store, known, stays)
         sound = set(stays) - set(damaged)
         if not damaged or not all({number - 1, number + 1} <= sound for number in damaged):
             raise
