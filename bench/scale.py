@@ -29,7 +29,7 @@ def step(name):
 _COMPACTION = f"""{_START}
 from lsm_core.maintenance.actions.compact.execution import tasks_of_plan
 from lsm_core.maintenance.actions.compact.planning import plan_compaction
-from lsm_core.compact.pieces import pieces_wanted
+from lsm_core.compact.pieces import count_pieces
 from lsm_core.spark.compaction_job import packed, size_of
 plan = plan_compaction(store, sys.argv[2] == "full")
 step("plan")
@@ -41,7 +41,7 @@ payload = sum(len(task.to_bytes()) for task in tasks)
 step("payloads")
 slots = int(sys.argv[3])
 sizes = [size_of(task)[0] for task in tasks]
-counts = pieces_wanted(sizes, slots, store.options.piece_size)
+counts = count_pieces(sizes, slots, store.options.piece_size)
 units = [size // count for size, count in zip(sizes, counts) for _ in range(count)]
 figures.update(
     units=len(tasks),

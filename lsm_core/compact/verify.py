@@ -154,7 +154,10 @@ def check_content(
                         )
                         raise VerificationFailed("V1", [reason])
                     if written.streams is not None:
-                        _require_same_values(second_reading.streams(place), written.streams, file.file_name)
+                        if differing := second_reading.streams(place).differing(written.streams):
+                            columns = ", ".join(f"'{column}'" for column in differing)
+                            reason = f"values re-read differ from those written in {columns}: {file.file_name}"
+                            raise VerificationFailed("V1", [reason])
                     elif written.content is not None:
                         _require_same_content(second_reading.content([place]), written.content, file.file_name)
                     rows += group_rows if written.is_read_again else 0
@@ -171,12 +174,6 @@ def check_changes(store: TableStore, task: BucketTask, changelog: ProducedChange
     """V1 of changelog files, as :func:`check_content`: their keys ascend, and may repeat."""
     written = RewriteResult((), changelog.files, changelog.content, {}, digests=changelog.digests)
     check_content(store, task, written, threads=threads, repeats=True)
-
-
-def _require_same_values(actual: Streams, written: Streams, name: str) -> None:
-    if differing := actual.differing(written):
-        columns = ", ".join(f"'{column}'" for column in differing)
-        raise VerificationFailed("V1", [f"values re-read differ from those written in {columns}: {name}"])
 
 
 def _require_same_content(actual: Content, written: Content, names: str) -> None:

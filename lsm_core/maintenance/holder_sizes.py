@@ -78,10 +78,10 @@ def holds(store: TableStore) -> pa.Table:
     for branch in others:
         _add_branch(held, branch)
     for record in read_trash(store).records:
-        kept = [
-            (PurePosixPath(file.path).name, file.size) for file in record.files if file.kind in {"data", "changelog"}
-        ]
-        held.add(Holder(HolderKind.GRACE, f"trash {record.trash_id}"), record.created_ms, _table(kept))
+        kept = [file for file in record.files if file.kind in {"data", "changelog"}]
+        names = arrow_array([PurePosixPath(file.path).name for file in kept], pa.string())
+        files = pa.table([names, arrow_array([file.size for file in kept], pa.int64())], schema=_FILES)
+        held.add(Holder(HolderKind.GRACE, f"trash {record.trash_id}"), record.created_ms, files)
     written = {status.name: status.mtime_ms for status in store.file_io.list_dir(f"{store.root}/dredge/plans")}
     for plan_hash, named in names_in_saved_plans(store):
         holder = Holder(HolderKind.PLAN, f"saved plan {plan_hash}")
@@ -200,8 +200,3 @@ def _dropped(store: TableStore, snapshot: Snapshot) -> pa.Table:
 
 def _files(entries: pa.Table) -> pa.Table:
     return pa.table([entries.column(name) for name in _COLUMNS], schema=_FILES)
-
-
-def _table(rows: list[tuple[str, int]]) -> pa.Table:
-    names, sizes = [name for name, _ in rows], [size for _, size in rows]
-    return pa.table([arrow_array(names, pa.string()), arrow_array(sizes, pa.int64())], schema=_FILES)

@@ -266,7 +266,7 @@ class _Steps:
     def expire_in_background(self) -> None:
         """Start :meth:`expire` in a thread; a process that ends cannot start one, so it is done at once."""
         try:
-            _background().submit(_expire_later, self.store)
+            _background().submit(_Steps(self.store, WriteReport()).expire)  # raises nothing
         except RuntimeError:
             self.expire()
 
@@ -430,10 +430,6 @@ def _added(store: TableStore, snapshot: Snapshot) -> pa.Table:
 def _places(entries: pa.Table) -> Sequence[tuple[bytes, int]]:
     grouped = entries.select(["partition", "bucket"]).group_by(["partition", "bucket"], use_threads=False).aggregate([])
     return list(zip(grouped.column("partition").to_pylist(), grouped.column("bucket").to_pylist(), strict=True))
-
-
-def _expire_later(store: TableStore) -> None:
-    _Steps(store, WriteReport()).expire()  # raises nothing
 
 
 def _is_new(root: str, text: str) -> bool:

@@ -7,14 +7,20 @@ No I/O, no clock, and no knowledge of merge engines: sizes, levels and key range
 from __future__ import annotations
 
 from lsm_core.tree.append import pick_full_window, pick_small_files, pick_windows
-from lsm_core.tree.decision import Decision, Decline, DeclineReason, Facts, Pick, State, Trigger
 from lsm_core.tree.early_full import EarlyFullCompaction
 from lsm_core.tree.model import (
     CompactUnit,
     DataFile,
+    Decision,
+    Decline,
+    DeclineReason,
+    Facts,
     Levels,
     LevelSortedRun,
+    Pick,
     SortedRun,
+    State,
+    Trigger,
     Violation,
     check_levels,
     find_violations,

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Final
 
-from lsm_core.tree.decision import Decline, DeclineReason
-from lsm_core.tree.model import DataFile
+from lsm_core.tree.model import DataFile, Decline, DeclineReason
 
 Bins = list[list[DataFile]]
 _MIN_FULL_FILES: Final = 3

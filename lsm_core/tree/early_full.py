@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from lsm_core.tree.decision import Facts, Pick, State, Trigger
-from lsm_core.tree.model import CompactUnit, LevelSortedRun
+from lsm_core.tree.model import CompactUnit, Facts, LevelSortedRun, Pick, State, Trigger
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,9 +10,19 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from lsm_core.options import PaimonVersion
-from lsm_core.tree.decision import Decision, Decline, DeclineReason, Pick, State, Trigger
 from lsm_core.tree.early_full import EarlyFullCompaction
-from lsm_core.tree.model import CompactUnit, DataFile, Levels, LevelSortedRun
+from lsm_core.tree.model import (
+    CompactUnit,
+    DataFile,
+    Decision,
+    Decline,
+    DeclineReason,
+    Levels,
+    LevelSortedRun,
+    Pick,
+    State,
+    Trigger,
+)
 from lsm_core.tree.universal import OffPeakHours, UniversalCompaction
 
 

@@ -10,9 +10,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from lsm_core.tree.decision import Decision, Decline, DeclineReason, Facts, Pick, State, Trigger
 from lsm_core.tree.early_full import EarlyFullCompaction
-from lsm_core.tree.model import CompactUnit, Levels, LevelSortedRun
+from lsm_core.tree.model import (
+    CompactUnit,
+    Decision,
+    Decline,
+    DeclineReason,
+    Facts,
+    Levels,
+    LevelSortedRun,
+    Pick,
+    State,
+    Trigger,
+)
 
 _HOUR_MS = 3_600_000
 

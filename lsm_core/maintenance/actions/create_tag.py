@@ -98,7 +98,9 @@ def plan_tag_creation(
         CorruptFile: metadata cannot be read.
     """
     tags.check_new_name(store, tag)
-    snapshot = _snapshot(store, snapshot_id)
+    snapshot = snapshots.latest(store) if snapshot_id is None else tags.find_snapshot(store, snapshot_id)
+    if snapshot is None:
+        raise SnapshotNotFound(f"table {store.name} has no snapshot to tag: nothing was committed yet")
     try:
         retained = store.options.tag_time_retained if time_retained is None else duration(time_retained)
     except InvalidOption as error:
@@ -124,15 +126,6 @@ def _with_items(
 ) -> MaintenancePlan:
     estimate = PlanEstimate(bytes_freed=sum(file.size for file in deletions), files_in=len(deletions), tasks=1)
     return replace(plan, items=(item, *deletions), declined=held, estimate=estimate)
-
-
-def _snapshot(store: TableStore, snapshot_id: int | None) -> Snapshot:
-    if snapshot_id is not None:
-        return tags.find_snapshot(store, snapshot_id)
-    newest = snapshots.latest(store)
-    if newest is None:
-        raise SnapshotNotFound(f"table {store.name} has no snapshot to tag: nothing was committed yet")
-    return newest
 
 
 def _require_only_automatic(store: TableStore, tag: str, snapshot: Snapshot) -> None:

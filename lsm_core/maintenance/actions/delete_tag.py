@@ -88,11 +88,8 @@ class TagDeletionReport(DeletionReport):
         """Return lines on the deleted tags, their files, and how to undo it."""
         if not self.tags:
             return ["no tag was deleted"]
-        return [f"deleted {_listed(self.tags)} of {table}", *self.file_lines(table)]
-
-
-def _listed(names: Sequence[str]) -> str:
-    return f"tag {names[0]}" if len(names) == 1 else f"tags {', '.join(names)}"
+        names = f"tag{'s' if len(self.tags) > 1 else ''} {', '.join(self.tags)}"
+        return [f"deleted {names} of {table}", *self.file_lines(table)]
 
 
 def plan_tag_deletion(store: TableStore, tag: str, now_ms: int | None = None) -> MaintenancePlan:

@@ -133,16 +133,13 @@ class ExpiryReport(DeletionReport):
 
     def lines(self, table: str) -> list[str]:
         """Return lines on expired snapshots, their files, and how to undo it."""
-        silent = [f"forgot silent consumers: {', '.join(self.consumers)}"] if self.consumers else []
-        return silent + self._expired_lines(table)
-
-    def _expired_lines(self, table: str) -> list[str]:
+        lines = [f"forgot silent consumers: {', '.join(self.consumers)}"] if self.consumers else []
         if not self.expired:
-            return [f"no {self.expiring} expired"]
+            return [*lines, f"no {self.expiring} expired"]
         which = f"expired {self.expiring}s {self.expired[0]} to {self.expired[-1]}"
         left = "none is left" if self.earliest is None else f"the earliest is now {self.earliest}"
-        first = f"{which}; {left}{'; their changelogs stay' if self.changelogs_kept else ''}"
-        return [first, *self.file_lines(table)]
+        lines.append(f"{which}; {left}{'; their changelogs stay' if self.changelogs_kept else ''}")
+        return [*lines, *self.file_lines(table)]
 
 
 def plan_expiry(

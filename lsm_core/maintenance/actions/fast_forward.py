@@ -433,7 +433,8 @@ def _exchange_snapshots(store: TableStore, removed: set[int], new: Mapping[int, 
     if newest > last and not has_successor(store, newest):
         io.delete(path(newest))
     if newest > last and has_successor(store, newest):
-        _close_gap(store, {number: stand_in(number) for number in range(last + 1, newest + 1)})
+        for number in range(last + 1, newest + 1):  # no gap may remain below the commit on top
+            io.write_exclusive(path(number), stand_in(number))
 
 
 def _replace_newest(store: TableStore, number: int, data: bytes) -> None:
@@ -454,11 +455,6 @@ def _create(store: TableStore, number: int, data: bytes) -> None:
     path = store.snapshot_path(number)
     if not store.file_io.write_exclusive(path, data) and store.file_io.read_bytes(path) != data:
         raise PlanStale(f"snapshot/snapshot-{number} was committed meanwhile; plan it again", store.name)
-
-
-def _close_gap(store: TableStore, texts: Mapping[int, bytes]) -> None:
-    for number, text in texts.items():
-        store.file_io.write_exclusive(store.snapshot_path(number), text)
 
 
 def fast_forward_fits(store: TableStore, plan: MaintenancePlan) -> bool:

@@ -196,7 +196,8 @@ def plan_repair(store: TableStore, now_ms: int | None = None) -> MaintenancePlan
     bridges: list[PlanItem] = []
     if not ids or ids[-1] not in damages:
         movable = {number for number, damage in damages.items() if not damage.is_unknown}
-        tagged = _whole_tags(examination)
+        # the tag of each snapshot whose rows can be read; of several the first by name
+        tagged = {number: name for name, number in sorted(examination.whole_tags.items(), reverse=True)}
         whole = [number for number in ids if number not in movable]
         aside = {number for number in movable if not whole or number < whole[0]}
         for first, last in snapshots.gaps(whole):
@@ -218,11 +219,6 @@ def plan_repair(store: TableStore, now_ms: int | None = None) -> MaintenancePlan
     items += [HintItem(**vars(hint)) for hint in wrong_hints(store)]
     declined += _remaining(store, examination, aside)
     return replace(plan, items=tuple(items), declined=tuple(declined))
-
-
-def _whole_tags(examination: Examination) -> dict[int, str]:
-    """Return the tags whose rows can be read, by the id of their snapshot; of several the first by name."""
-    return {number: name for name, number in sorted(examination.whole_tags.items(), reverse=True)}
 
 
 def _remaining(store: TableStore, examination: Examination, aside: AbstractSet[int]) -> Iterator[Declined]:

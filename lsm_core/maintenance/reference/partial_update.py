@@ -68,7 +68,14 @@ class PartialUpdateMerge:
         self._deleted = False
         if not row.retracts:
             self._sequence = row.sequence
-            self._add_with_groups(row) if self._groups else self._add_plain(row)
+            if self._groups:
+                self._add_with_groups(row)
+            else:
+                for i, value in enumerate(row.values):
+                    if value is not None:
+                        self._row[i] = value
+                    elif not self._schema.fields[i].type.nullable:
+                        raise InvalidData("", self._schema.fields[i].name, f"null in a NOT NULL column, key {row.key}")
             self._met_insert = self._started = True
             return
         if not self._started:
@@ -95,13 +102,6 @@ class PartialUpdateMerge:
     def _delete(self, row: Row) -> None:
         self._deleted = True
         self._row = list(row.values)
-
-    def _add_plain(self, row: Row) -> None:
-        for i, value in enumerate(row.values):
-            if value is not None:
-                self._row[i] = value
-            elif not self._schema.fields[i].type.nullable:
-                raise InvalidData("", self._schema.fields[i].name, f"null in a NOT NULL column, key {row.key}")
 
     def _add_with_groups(self, row: Row) -> None:
         verdicts = {id(group): self._verdict(group, row) for group in self._groups}

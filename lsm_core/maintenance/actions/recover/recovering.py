@@ -391,7 +391,7 @@ class _Choice:
         drop = drop and task.drop_delete
         deletes = [file.delete_row_count for file in task.rewritten_files] if drop else []
         below = sorted({file.level for file in unit.files} - {0})
-        levels_text = f" and {_levels_text(below)}" if below else ""
+        levels_text = f" and level{'s' if len(below) > 1 else ''} {', '.join(map(str, below))}" if below else ""
         count, runs = int(self._counts[number]), int(self._runs[number])
         remaining = _remaining_text(-(-(count - len(level0)) // self._share))
         facts = {
@@ -417,10 +417,6 @@ class _Choice:
             runs_before=runs,
             runs_after=runs - len(level0) - len(below) + 1,
         )
-
-
-def _levels_text(levels: Sequence[int]) -> str:
-    return f"level {levels[0]}" if len(levels) == 1 else f"levels {', '.join(map(str, levels))}"
 
 
 # -- applying ----------------------------------------------------------------------------------------------------------

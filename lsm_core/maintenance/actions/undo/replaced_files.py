@@ -252,7 +252,9 @@ def _from_snapshot(
         (p, b): table
         for p, b, _, table in bucket_groups(manifests.live_entries(store, snapshot, partitions=partitions))
     }
-    base = _find_snapshot(store, snapshot.id - 1)
+    number = snapshot.id - 1
+    base = snapshots.try_read(store, number)
+    base = base or next((tag for tag in tags.list_tags(store).values() if tag.id == number), None)
     vectors = {} if base is None else vector_files(store, base, partitions)
     since = vector_files(store, snapshot, partitions)
     now = vector_files(store, latest, partitions)
@@ -362,12 +364,6 @@ def _place_of(line: Mapping[str, Any]) -> Place | None:
 
 def _listed(line: Mapping[str, Any], name: str) -> list[_Named]:
     return [(str(file), int(level)) for file, level in line[name]]
-
-
-def _find_snapshot(store: TableStore, number: int) -> Snapshot | None:
-    """Return snapshot ``number``, or a tag of it."""
-    snapshot = snapshots.try_read(store, number)
-    return snapshot or next((tag for tag in tags.list_tags(store).values() if tag.id == number), None)
 
 
 def _names_and_levels(table: pa.Table | None) -> frozenset[_Named]:
