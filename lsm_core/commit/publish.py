@@ -112,7 +112,7 @@ def _publish(
         except (OSError, DredgeError) as error:
             _LOG.warning("table %s: the schema cannot be read after a commit: %s", store.name, error)
     if outcome is PublishOutcome.PUBLISHED and _came_too_late(store, snapshot, base):
-        _LOG.warning("table %s: snapshot %d was published after its turn; taken back", store.name, snapshot.id)
+        _LOG.warning("table %s: snapshot %d was published too late and is removed again", store.name, snapshot.id)
         _take_back(store, snapshot, data)
         return PublishOutcome.TAKEN
     if outcome is PublishOutcome.PUBLISHED:  # hints may fail: they are never a source of truth

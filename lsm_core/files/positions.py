@@ -18,7 +18,7 @@ class Deleted(Protocol):
     """Positions of one file's deleted rows, as deletion vectors have them."""
 
     def deleted_mask(self, first_row: int, rows: int) -> npt.NDArray[np.bool_]:
-        """Return for each of ``rows`` rows from position ``first_row`` on whether it is deleted."""
+        """Return a mask of the deleted rows, for ``rows`` rows from position ``first_row`` on."""
         ...
 
 
@@ -29,7 +29,7 @@ class Unwanted:
         self._excluded, self._deleted = excluded, deleted
 
     def deleted_mask(self, first_row: int, rows: int) -> npt.NDArray[np.bool_]:
-        """Return for each of ``rows`` rows from position ``first_row`` on whether it is left out."""
+        """Return a mask of the rows that are left out, for ``rows`` rows from position ``first_row`` on."""
         mask = self._excluded[first_row : first_row + rows]
         return mask if self._deleted is None else mask | self._deleted.deleted_mask(first_row, rows)
 
@@ -80,7 +80,7 @@ class RowPositions:
 
 
 def deleted_mask(ranges: Sequence[tuple[int, int]], deleted: Deleted) -> npt.NDArray[np.bool_]:
-    """Return for each row in ``ranges`` whether it is deleted."""
+    """Return a mask of the deleted rows, for the rows in ``ranges``."""
     parts = [deleted.deleted_mask(first, rows) for first, rows in ranges]
     return np.concatenate(parts) if parts else np.zeros(0, np.bool_)
 

@@ -95,7 +95,10 @@ def discard_index_files(store: TableStore, partition: bytes, bucket: int, files:
 def _pack_vectors(
     store: TableStore, vectors: Iterator[tuple[str, DeletionVector]]
 ) -> Iterator[list[tuple[str, DeletionVector]]]:
-    """Yield the vectors of each index file: all of a bucket; in a table without buckets, up to the target size."""
+    """Yield the vectors of each index file.
+
+    A bucket has one file; in a table without buckets, files have the target size.
+    """
     target = store.options.vectors_target_size if store.options.bucket < 0 and not store.has_primary_key else None
     held: list[tuple[str, DeletionVector]] = []
     size = 0

@@ -168,7 +168,7 @@ def _aggregation_reasons(function: Aggregation, has_retracts: bool) -> Iterator[
                 yield f"{prefix} counts rows that are null until merging leaves them out (until 2.0)"
         if not has_retracts:
             continue
-        # Retracts that are merged before the rows that they take back are lost.
+        # Retracts that are merged before the rows that they retract are lost.
         if aggregate.ignore_retract:
             if aggregate.name in {"last_value", "first_value"}:  # only ignored retracts act as an insert of null
                 yield (
@@ -177,7 +177,7 @@ def _aggregation_reasons(function: Aggregation, has_retracts: bool) -> Iterator[
                 )
         elif aggregate.supports_retract and aggregate.name not in {"sum", "last_value", "primary-key"}:
             # where retracts are refused no answer can change
-            yield f"column '{column}': {aggregate.name} cannot take back what older rows hold"
+            yield f"column '{column}': {aggregate.name} cannot retract values of older rows"
 
 
 def _inexact_reasons(column: str, function: AggregateFunction) -> Iterator[str]:

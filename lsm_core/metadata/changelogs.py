@@ -176,7 +176,7 @@ def kept_entries(store: TableStore, changelog: Snapshot) -> pa.Table:
 
 
 def is_written(entries: pa.Table) -> pa.ChunkedArray:
-    """Return for each entry whether a writer made its file, or its origin is unknown.
+    """Return a mask of the entries whose file was made by a writer, or has an unknown origin.
 
     See format.md 4.3, `_FILE_SOURCE`.
     """

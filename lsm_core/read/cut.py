@@ -114,7 +114,7 @@ def _items_by_key(store: TableStore, entries: pa.Table, groups: Ints, disjoint: 
 
 
 def _merge_free_files(levels: Ints, groups: Ints, plain: Bools, disjoint: bool) -> Bools:
-    """Return, for each file in any order, whether its bucket needs no merging at all."""
+    """Return a mask of the files (in any order) whose bucket needs no merging."""
     _, bucket = np.unique(groups, return_inverse=True)
     count = int(bucket.max()) + 1
     low, high = np.full(count, np.iinfo(np.int64).max), np.full(count, np.iinfo(np.int64).min)

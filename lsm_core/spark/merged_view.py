@@ -149,7 +149,7 @@ def function_of(name: str, field: DataField, raw: Mapping[str, str], table: str)
             f"comparing column '{field.name}' of type {field.type} with aggregate function '{name}' on Spark", table
         )
     ignores = _option(raw, field, "ignore-retract").strip().lower() == "true"
-    refusal = f"table {table}: aggregate function '{name}' of column '{field.name}' does not take back (-U, -D)"
+    refusal = f"table {table}: aggregate function '{name}' of column '{field.name}' does not support retracts (-U, -D)"
     return Function(made.plain, made.take_back, made.reversed, made.counts_inputs, refusal, ignores)
 
 

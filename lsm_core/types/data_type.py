@@ -257,7 +257,7 @@ def kinds_to_text(kinds: pa.Array | pa.ChunkedArray) -> pa.Array:
 
 
 def is_retract(kinds: pa.Array | pa.ChunkedArray | npt.NDArray[np.int8]) -> npt.NDArray[np.bool_]:
-    """Return for each kind whether it is a retraction (-U or -D), which are the odd numbers."""
+    """Return a mask of the retractions (-U and -D), which are the odd numbers."""
     if isinstance(kinds, pa.ChunkedArray):
         kinds = one_array(kinds)
     numbers = numpy_array(kinds) if isinstance(kinds, pa.Array) else np.asarray(kinds)

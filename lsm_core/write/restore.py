@@ -122,7 +122,7 @@ class BucketHistory:
         return max(self._known.get(partition, {}).get(bucket, -1), named) + 1
 
     def buckets_of(self, partition: bytes) -> list[int]:
-        """Return the buckets of a partition that hold files, ascending. Raises as :meth:`look_up`."""
+        """Return the buckets of a partition that hold files, ascending; raises the errors of :meth:`look_up`."""
         self.look_up([partition])
         return sorted(self._known.get(partition, {}))
 

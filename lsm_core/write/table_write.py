@@ -314,7 +314,7 @@ class TableWrite:
     def _prepared(self, wait: bool, full: bool = False) -> list[CommitMessage]:
         """Return one message per bucket, empty ones too.
 
-        All buckets are settled before the first one returns its files. With ``full`` each is compacted fully before.
+        All buckets are settled before any bucket returns its files. With ``full`` each is compacted fully first.
         """
         self._require_complete()
         self.store.require_folder()

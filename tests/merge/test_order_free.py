@@ -55,7 +55,7 @@ def test_order_free_tables(options: dict[str, str], kind: str, retracts: bool) -
         ),
         ({**GROUP, SUM: "sum"}, "INT", True, "retracts"),
         ({**AGGREGATION, "sequence.field": "s"}, "INT", False, "last_non_null_value folds by sequence.field"),
-        (AGGREGATION, "INT", True, "last_non_null_value cannot take back"),
+        (AGGREGATION, "INT", True, "last_non_null_value cannot retract"),
         ({**AGGREGATION, SUM: "sum"}, "DOUBLE", False, "last bits"),
         # and more
         ({**GROUP, SUM: "listagg"}, "STRING", False, "listagg in a sequence group"),

@@ -132,7 +132,7 @@ class BloomFilter:
             self._bits |= np.packbits(flags, bitorder="little")
 
     def may_contain(self, hashes: I64) -> npt.NDArray[np.bool_]:
-        """Return for each value False if it was certainly never added."""
+        """Return a mask with False for each value that was certainly never added."""
         matches = np.ones(len(hashes), np.bool_)
         for index in range(1, self._functions + 1):
             positions = self._positions(hashes, index)

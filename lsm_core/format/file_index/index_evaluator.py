@@ -114,7 +114,7 @@ class FileIndex:
         return matching is None or len(matching[1]) > 0
 
     def may_contain(self, column: str, data_type: DataType, values: pa.Array) -> npt.NDArray[np.bool_]:
-        """Return for each value False if a bloom filter excludes it.
+        """Return a mask with False for each value that a bloom filter excludes.
 
         Values are compared as in Java: the two zeros differ, all NaN are equal.
 

@@ -92,7 +92,7 @@ class PartialUpdate:
         """Return one row for each key.
 
         Raises:
-            RetractNotSupported: a row cannot be taken back.
+            RetractNotSupported: the engine does not support a retract.
             ArithmeticOverflow: a result leaves the range of its type.
             InvalidData: a NOT NULL column is null, or a column is missing; each error names table, column and key.
         """

@@ -240,11 +240,11 @@ class AggregateFunction(ABC):
 
     @property
     def refusal(self) -> str | None:
-        """Why no retract can be folded, with the option that ignores them; None if they can be, or are ignored."""
+        """Reason why no retract can be folded, with the option that ignores retracts; None if they are folded or ignored."""
         if self.supports_retract or self.ignore_retract:
             return None
-        reason = f"aggregate function '{self.name}' of column '{self.field}' does not take back (-U, -D)"
-        return f"{reason}; '{self.options.key('ignore-retract')}' = 'true' lets it ignore them"
+        reason = f"aggregate function '{self.name}' of column '{self.field}' does not support retracts (-U, -D)"
+        return f"{reason}; '{self.options.key('ignore-retract')}' = 'true' ignores them"
 
     def fold_layers(self, values: npt.NDArray[Any], layers: Sequence[Ints]) -> npt.NDArray[Any] | None:
         """Aggregate numbers without nulls, retracts or late inputs, of many groups at once.

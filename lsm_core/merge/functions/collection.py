@@ -61,7 +61,7 @@ class Collect(ListFold):
         code = codes(pa.concat_arrays([held.elements, back.elements]))
         count = len(held.group)
         number = Chains.of(held.group, code[:count]).number
-        # number of times that the same element of the same group is taken back
+        # number of times that the same element of the same group is retracted
         pair = np.concatenate((held.group, back.group)) * (int(code.max(initial=0)) + 1) + code
         distinct, place = np.unique(pair, return_inverse=True)
         times = np.bincount(place[count:], minlength=len(distinct))

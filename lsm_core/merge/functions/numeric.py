@@ -259,7 +259,7 @@ class ProductIntegers(_Stepwise):
         by_zero = minus & has_value & (right == 0)
         if by_zero.any():
             group = int(groups[int(np.argmax(by_zero))])
-            raise GroupError(INVALID, group, f"{self.name} of column '{self.field}' cannot take back a zero")
+            raise GroupError(INVALID, group, f"{self.name} of column '{self.field}' cannot retract a zero")
         is_past_max = minus & has_value & (divisor == -1) & (left == low)
         is_overflow = is_past_max | (~minus & has_value & (wrapped | (product < low) | (product > high)))
         if is_overflow.any():
@@ -342,7 +342,7 @@ class ProductDecimals(_Decimals):
         if total is None:
             return None
         if value == 0:
-            raise GroupError(INVALID, group, f"{self.name} of column '{self.field}' cannot take back a zero")
+            raise GroupError(INVALID, group, f"{self.name} of column '{self.field}' cannot retract a zero")
         dividing = _EXACT.copy()
         dividing.clear_flags()
         quotient = dividing.divide(total, value)
