@@ -94,7 +94,7 @@ def test_a_lock_that_was_lost_while_the_snapshot_was_written_leaves_the_outcome_
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = make_store(tmp_path / "t", options=FILE)
-    monkeypatch.setattr(Lease, "find_overdue_work", lambda lease: "it slept" if snapshots.latest_id(store) else "")
+    monkeypatch.setattr(Lease, "overdue", lambda lease: "it slept" if snapshots.latest_id(store) else "")
     with pytest.raises(
         CommitUnknown, match="snapshot 1 is unknown: it was written, but the lock was lost meanwhile: it slept"
     ):

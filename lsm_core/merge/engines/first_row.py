@@ -16,7 +16,7 @@ from lsm_core.errors import RetractNotSupported
 from lsm_core.merge.keys import Ints, KeySpec
 from lsm_core.merge.rows import Groups, retracts
 
-REFUSAL: Final = "first-row does not take -U or -D; 'ignore-delete' = 'true' lets it ignore them"
+REFUSAL: Final = "first-row does not support -U and -D; 'ignore-delete' = 'true' ignores them"
 
 
 @dataclass(frozen=True)

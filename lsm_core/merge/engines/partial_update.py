@@ -41,7 +41,7 @@ from lsm_core.merge.functions import AGG, LATE, RETRACT, SKIP, Accumulators, Agg
 from lsm_core.merge.keys import KeySpec, Mask
 
 REFUSAL: Final = (
-    "partial-update does not take -U or -D; "
+    "partial-update does not support -U and -D; "
     "allow it with 'ignore-delete', 'partial-update.remove-record-on-delete' or a sequence group"
 )
 

@@ -240,7 +240,7 @@ class AggregateFunction(ABC):
 
     @property
     def refusal(self) -> str | None:
-        """Reason why no retract can be folded, with the option that ignores retracts; None if they are folded or ignored."""
+        """Reason why retracts are refused, with the option that ignores them; None if they are folded or ignored."""
         if self.supports_retract or self.ignore_retract:
             return None
         reason = f"aggregate function '{self.name}' of column '{self.field}' does not support retracts (-U, -D)"
