@@ -11,7 +11,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from bench.harness import Result, in_own_process
-from lsm_core.commit.manifest_merge import merge_manifests
+from lsm_core.commit.attempt import merge_manifests
 from lsm_core.format.binary_row import EMPTY_ROW
 from lsm_core.format.manifest import ADD, DELETE, DataFileMeta, ManifestEntry, ManifestFileMeta, entries_to_table
 from lsm_core.format.snapshot import CommitKind, Snapshot

@@ -29,8 +29,8 @@ def run(total: int | None, rounds: int) -> list[Result]:
         table = filled(folder / "ours", count)
         results = _ours(table, count, rounds)
         with (
-            mock.patch("lsm_core.files.rolling.ROW_GROUP_ROWS", LARGE_GROUPS),
-            mock.patch("lsm_core.files.rolling._GROUP_BYTES", 1 << 40),
+            mock.patch("lsm_core.files.writer.ROW_GROUP_ROWS", LARGE_GROUPS),
+            mock.patch("lsm_core.files.writer._GROUP_BYTES", 1 << 40),
         ):
             large = filled(folder / "large", count)
         results.append(_points("one key, row groups of 1 M rows", large, count, rounds, 0.25))

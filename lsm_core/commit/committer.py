@@ -11,14 +11,11 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lsm_core.commit.attempt import CommitHooks, CommitRun, Request
-from lsm_core.commit.changes import Parts, deletions_of, has_deletes, partitions_of, split
+from lsm_core.commit.attempt import CommitHooks, CommitRun, NothingToMerge, Request, compacted
 from lsm_core.commit.conflicts import Rescan, StrictMode, replacing_all_of, unchanged_since
 from lsm_core.commit.drafts import abort, is_unknown, messages_of, missing_file, remove, without_changelog
 from lsm_core.commit.history import AddedFiles, Lookup, Signatures, find_applied, latest_of_user
-from lsm_core.commit.index_changes import IndexChange
-from lsm_core.commit.manifest_merge import NothingToMerge, compacted
-from lsm_core.commit.message import CommitMessage
+from lsm_core.commit.message import CommitMessage, IndexChange, Parts, deletions_of, has_deletes, partitions_of, split
 from lsm_core.commit.overwrite import (
     Scope,
     entries_source,

@@ -11,8 +11,7 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lsm_core.commit.changes import identities, rows_of
-from lsm_core.commit.message import CommitMessage
+from lsm_core.commit.message import CommitMessage, identities, rows_of
 from lsm_core.errors import CommitConflict, ConflictKind, SnapshotNotFound
 from lsm_core.format.manifest import ADD, DELETE
 from lsm_core.format.snapshot import BATCH_COMMIT_IDENTIFIER, CommitKind, Snapshot

@@ -11,8 +11,8 @@ from enum import StrEnum
 
 import pyarrow.compute as pc
 
-from lsm_core.commit.changes import identities
 from lsm_core.commit.drafts import remove
+from lsm_core.commit.message import identities
 from lsm_core.errors import CommitUnknown, CorruptFile, DredgeError, LockLost, SnapshotNotFound, TableNotFound
 from lsm_core.format.manifest import ADD, merge_entries
 from lsm_core.format.snapshot import Snapshot

@@ -34,9 +34,9 @@ from lsm_core.format.manifest import DataFileMeta
 from lsm_core.format.schema import key_names
 from lsm_core.merge import key_bytes
 from lsm_core.metadata.store import TableStore
-from lsm_core.read.inputs import Shapes
 from lsm_core.read.key_range import KeyBounds, KeyRange
-from lsm_core.read.parallel import usable_cores
+from lsm_core.read.merge_read import Shapes
+from lsm_core.read.scan import usable_cores
 
 Task = TypeVar("Task", bound=BucketTask)
 _UNEVEN: Final = 1.5

@@ -31,10 +31,9 @@ from lsm_core.merge.keys import Ints
 from lsm_core.metadata.indexes import DeletionFile
 from lsm_core.metadata.store import TableStore
 from lsm_core.progress import advance
-from lsm_core.read.inputs import Section, Shapes, sections_of
 from lsm_core.read.key_range import KeyBounds
 from lsm_core.read.lookup import RowsAbove, SortedKeys
-from lsm_core.read.merge_read import Changes, Merging
+from lsm_core.read.merge_read import Changes, Merging, Section, Shapes, sections_of
 from lsm_core.read.prune import living_at
 from lsm_core.tree import Levels
 from lsm_core.tree.task import newest_is_all

@@ -19,10 +19,9 @@ from lsm_core.format.manifest import DataFileMeta
 from lsm_core.merge import KeySpec
 from lsm_core.metadata.indexes import read_vector
 from lsm_core.metadata.store import TableStore
-from lsm_core.read.inputs import Shapes, sections_of
 from lsm_core.read.key_range import KeyBounds
 from lsm_core.read.lookup import RowsAbove, SortedKeys
-from lsm_core.read.merge_read import Merging
+from lsm_core.read.merge_read import Merging, Shapes, sections_of
 from lsm_core.read.prune import expiry_of, living_at
 
 

@@ -22,8 +22,8 @@ from lsm_core.metadata.indexes import deleted_rows
 from lsm_core.metadata.manifests import tracks_rows, with_row_ids
 from lsm_core.metadata.store import POSTPONE_BUCKET, TableStore
 from lsm_core.metadata.support import Purpose, require_possible
-from lsm_core.read.inputs import Shapes
 from lsm_core.read.key_range import KeyBounds
+from lsm_core.read.merge_read import Shapes
 from lsm_core.read.prune import expired_among
 from lsm_core.storage.allocator import keep_small_arrays
 from lsm_core.tree import CompactUnit, Levels, TaskPlan, plan_task

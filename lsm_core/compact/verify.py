@@ -15,15 +15,15 @@ from lsm_core.compact.rewrite import ProducedChangelog, RewriteResult
 from lsm_core.compact.row_digests import Content, RowGroupDigest, Streams, content_of
 from lsm_core.compact.task import COUNTS, SAMPLED, BucketTask, Witness
 from lsm_core.errors import CorruptFile, VerificationFailed
-from lsm_core.files.append_reader import open_source
 from lsm_core.files.formats import FileSource
+from lsm_core.files.reader import open_source
 from lsm_core.format.binary_row import encode_rows
 from lsm_core.format.manifest import DataFileMeta
 from lsm_core.format.schema import KEY_PREFIX, SEQUENCE_NUMBER, VALUE_KIND
 from lsm_core.merge import normalise_keys
 from lsm_core.metadata.store import TableStore
-from lsm_core.read.inputs import Shapes
 from lsm_core.read.key_range import KeyBounds
+from lsm_core.read.merge_read import Shapes
 from lsm_core.tree import Levels
 from lsm_core.types.arrow import refit
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from lsm_core.errors import CorruptFile, InvalidOption, StorageFull
 from lsm_core.options import TableOptions
-from lsm_core.storage import trace
+from lsm_core.storage import file_io
 
 if TYPE_CHECKING:
     from lsm_core.storage.scratch import ScratchFolder
@@ -126,7 +126,7 @@ class SpillSpace:
         options = pa.ipc.IpcWriteOptions(compression=self._codec, use_threads=False)
         try:
             with (
-                trace.step("spill", path),
+                file_io.step("spill", path),
                 pa.OSFile(path, "wb") as sink,
                 pa.ipc.new_stream(sink, schema, options=options) as writer,
             ):

@@ -30,7 +30,7 @@ from lsm_core.maintenance.ledger import BY_WRITER, record_failure
 from lsm_core.metadata import manifests, snapshots
 from lsm_core.metadata.store import POSTPONE_BUCKET, BucketMode, TableStore
 from lsm_core.options import inline_default
-from lsm_core.read.compacted import compacted_only
+from lsm_core.read.scan import compacted_only
 
 if TYPE_CHECKING:
     from lsm_core.maintenance.action import MaintenancePlan, Report, Runner

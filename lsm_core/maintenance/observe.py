@@ -26,8 +26,8 @@ from lsm_core.metadata import manifests, snapshots
 from lsm_core.metadata.indexes import deleted_rows, vector_files
 from lsm_core.metadata.live_files import live_parts
 from lsm_core.metadata.store import BucketMode, TableStore
-from lsm_core.read.compacted import compacted_only
 from lsm_core.read.prune import expiry_of
+from lsm_core.read.scan import compacted_only
 from lsm_core.tree import Facts
 
 Floats = npt.NDArray[np.float64]

@@ -47,7 +47,7 @@ from lsm_core.progress import advance, reached, stage
 from lsm_core.read import Split, read_bucket_merged
 from lsm_core.read.key_range import KeyBounds
 from lsm_core.read.prune import expiry_of, living_at
-from lsm_core.read.raw_read import read_raw
+from lsm_core.read.scan import read_raw
 
 
 @dataclass(frozen=True)

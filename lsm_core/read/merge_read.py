@@ -1,4 +1,9 @@
-"""Merge-on-read: the files of one bucket as one stream of merged rows, shared by reads and compactions."""
+"""Merge-on-read: the files of one bucket as one stream of merged rows, shared by reads and compactions.
+
+The inputs of a merge are key-disjoint sections with their ordered runs, and the age order of files. Batch sizes follow
+from the decoded bytes of a row, before anything large is decoded. Of more inputs than may be open at once, some are
+read into memory first, and others are merged in earlier passes.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +11,15 @@ from collections.abc import Callable, Collection, Generator, Iterator, Mapping, 
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import chain
+from itertools import chain, pairwise
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
-from lsm_core.files import SpilledRun, SpillSpace, kv_read_schema, open_kv
-from lsm_core.format.manifest import DataFileMeta
+from lsm_core.files import SpilledRun, SpillSpace, kv_read_schema, open_append, open_kv
+from lsm_core.files.reader import Evolution, open_source
+from lsm_core.format.manifest import DataFileMeta, ManifestEntry, entries_to_table
 from lsm_core.format.schema import key_name
 from lsm_core.merge import (
     EXPIRED,
@@ -28,17 +35,237 @@ from lsm_core.merge.engines.deduplicate import Deduplicate
 from lsm_core.merge.engines.expire_rows import Living
 from lsm_core.merge.keys import Ints
 from lsm_core.metadata.indexes import DeletionFile, read_vector
+from lsm_core.metadata.live_files import tree_files
 from lsm_core.metadata.store import TableStore
-from lsm_core.read.inputs import Files, Section, as_tree, sections_of, sequence_range
-from lsm_core.read.passes import fits, in_memory, next_pass
-from lsm_core.read.row_size import decoded_row_bytes, repeating_texts
 from lsm_core.storage.allocator import keep_small_arrays
-from lsm_core.types.dictionaries import SharedDictionaries, batch_of, rows_bytes
+from lsm_core.tree import DataFile, interval_partition, newest_first
+from lsm_core.types.dictionaries import SharedDictionaries, as_dictionaries, batch_of, rows_bytes
 
-if TYPE_CHECKING:  # imported inside functions: only merges that look keys up need them
+if TYPE_CHECKING:
     from lsm_core.merge import ChangelogRules
     from lsm_core.merge.changelog import LookUp, WriteChanges
     from lsm_core.read.key_range import KeyBounds
+
+_FILES: Final = 2
+_PROBE_ROWS: Final = 256
+_SYSTEM_BYTES: Final = 9.0
+"""Bytes of the sequence number and row kind."""
+_TEXT_BYTES_KEY: Final = "text bytes"
+_REPEATING_KEY: Final = "repeating texts"
+_KEPT_BYTES: Final = 256
+
+
+def decoded_row_bytes(
+    store: TableStore, partition: bytes, bucket: int, files: Sequence[DataFileMeta], columns: Sequence[str]
+) -> float:
+    """Return the average decoded bytes of a row of ``columns``, from the files with the largest rows on disk.
+
+    Fixed-width columns are counted by type. The size of text comes from the footer where it is stored plain. Where text
+    is stored as a dictionary, the file's size does not show it, so the first rows of these columns are decoded.
+    """
+    schema = store.schema.arrow_schema
+    fixed = _SYSTEM_BYTES + sum(_width(schema.field(name).type) for name in columns)
+    texts = [name for name in columns if not _width(schema.field(name).type)]
+    largest = 0.0
+    if texts:
+        for file in sorted(files, key=lambda f: -f.file_size / max(1, f.row_count))[:_FILES]:
+            largest = max(largest, _text_bytes(store, partition, bucket, file, texts))
+    return fixed + largest
+
+
+def repeating_texts(
+    store: TableStore, partition: bytes, bucket: int, files: Sequence[DataFileMeta], names: Sequence[str]
+) -> list[str]:
+    """Return the text columns of ``names`` whose values repeat in the largest of ``files``, by its footer."""
+    texts = [name for name in names if pa.types.is_string(store.schema.arrow_schema.field(name).type)]
+    if not texts or not files:
+        return []
+    file = max(files, key=lambda f: f.file_size)
+    cache_key = (_REPEATING_KEY, store.schema.id, file.file_name, *texts)
+    repeating: list[str] | None = store.kept.get(cache_key)
+    if repeating is None:
+        with closing(open_source(store, partition, bucket, file)) as source:
+            target = pa.schema([store.schema.arrow_schema.field(name) for name in texts])
+            evolution = Evolution.of(store, file, source.schema, as_dictionaries(target, texts), source.path)
+            stored = set(source.repeating_texts(evolution.dictionaries))
+        repeating = [column.field.name for column in evolution.columns if column.stored in stored]
+        store.kept.put(cache_key, repeating, _KEPT_BYTES)
+    return repeating
+
+
+def _width(kind: pa.DataType) -> float:
+    """Return the bytes of a value, or 0 for types of variable length."""
+    try:
+        return float(kind.bit_width) / 8
+    except ValueError:
+        return 0.0
+
+
+def _text_bytes(store: TableStore, partition: bytes, bucket: int, file: DataFileMeta, texts: list[str]) -> float:
+    """Return the average decoded bytes of the columns ``texts`` of a row together; cached with the table."""
+    cache_key = (_TEXT_BYTES_KEY, store.schema.id, file.file_name, *texts)
+    cached: float | None = store.kept.get(cache_key)
+    if cached is not None:
+        return cached
+    with closing(open_source(store, partition, bucket, file)) as source:
+        plain = source.value_bytes(texts)
+    total = sum(plain.values())
+    unknown = [name for name in texts if name not in plain]
+    if unknown:
+        rows = open_append(store, partition, bucket, file, columns=unknown, batch_rows=_PROBE_ROWS)
+        with closing(rows):  # type: ignore[type-var]
+            batch = next(rows, None)
+        total += 0.0 if batch is None else batch.nbytes / max(1, batch.num_rows)
+    store.kept.put(cache_key, total, _KEPT_BYTES)
+    return total
+
+
+MOST_IN_MEMORY: Final = 1_024
+"""Largest number of inputs held in memory at once: each has a fixed cost whatever its size."""
+
+
+def in_memory(sizes: Sequence[float], threshold: int) -> set[int]:
+    """Return the positions of the inputs that are read as a whole before merging.
+
+    The smallest ones beyond ``threshold``.
+
+    One place stays free, through which these inputs are read one after another.
+
+    Args:
+        sizes: decoded bytes of each input.
+        threshold: inputs that may be open at once.
+    """
+    excess = len(sizes) - threshold + 1 if len(sizes) > threshold else 0
+    return set(sorted(range(len(sizes)), key=lambda position: sizes[position])[:excess])
+
+
+def fits(sizes: Sequence[float], threshold: int, limit: float) -> bool:
+    """Return whether all inputs can be merged at once.
+
+    Args:
+        sizes: decoded bytes of each input.
+        threshold: inputs that may be open at once.
+        limit: decoded bytes of the inputs in memory.
+    """
+    chosen = in_memory(sizes, threshold)
+    return len(chosen) <= MOST_IN_MEMORY and sum(sizes[position] for position in chosen) <= limit
+
+
+def next_pass(sizes: Sequence[float], threshold: int, limit: float) -> list[range]:
+    """Return ranges of neighbouring inputs to merge into one input each, in order.
+
+    For slightly more than ``threshold`` inputs, only the cheapest neighbours that remove the excess are merged. For
+    very many, all inputs are merged in groups that fit, so each is read only about log(n) / log(threshold) times.
+
+    Args:
+        sizes: decoded bytes of each input.
+        threshold: inputs that may be open at once.
+        limit: decoded bytes of inputs in memory.
+    """
+    count = len(sizes)
+    if count <= threshold * threshold:
+        width = min(threshold, count - threshold + 1)
+        start = min(range(count - width + 1), key=lambda position: sum(sizes[position : position + width]))
+        return [range(start, start + width)]
+    groups: list[range] = []
+    start = 0
+    while start < count:
+        stop = min(count, start + threshold)
+        total = sum(sizes[start:stop])
+        while stop < count and stop - start < MOST_IN_MEMORY and total + sizes[stop] <= limit:
+            total += sizes[stop]
+            stop += 1
+        groups.append(range(start, stop))
+        start = stop
+    return groups
+
+
+Files = tuple[DataFileMeta, ...]
+
+
+@dataclass(frozen=True)
+class Section:
+    """Files of a bucket whose key ranges overlap each other, and no other file's range.
+
+    Attributes:
+        runs: the smallest number of runs of key-ordered files; a run may mix levels.
+        groups: the same files by age, oldest first: each level above 0 is one group, the highest first, then each
+            level-0 file. Groups are in key order too.
+    """
+
+    runs: tuple[Files, ...]
+    groups: tuple[Files, ...]
+
+    @property
+    def files(self) -> Files:
+        """All files, run by run."""
+        return tuple(file for run in self.runs for file in run)
+
+    @property
+    def size(self) -> int:
+        """Bytes on disk."""
+        return sum(file.file_size for file in self.files)
+
+    @property
+    def disjoint_sequences(self) -> bool:
+        """Whether the sequence number ranges of the groups are disjoint, so that a group's range orders its rows."""
+        return all(before[1] < after[0] for before, after in pairwise(sorted(map(sequence_range, self.groups))))
+
+
+def sequence_range(files: Files) -> tuple[int, int]:
+    """Return the smallest and largest sequence number of ``files``."""
+    return min(f.min_sequence_number for f in files), max(f.max_sequence_number for f in files)
+
+
+def as_tree(store: TableStore, files: Sequence[DataFileMeta]) -> list[DataFile]:
+    """Return the files of one bucket as the tree package uses them: with keys as order-preserving bytes."""
+    return tree_files(store, entries_to_table([ManifestEntry(0, b"", 0, 0, file) for file in files]))
+
+
+class Shapes:
+    """Cache of the files of one bucket as the tree package uses them."""
+
+    def __init__(self, store: TableStore) -> None:
+        self._store = store
+        self._known: dict[tuple[str, int], DataFile] = {}
+
+    def of(self, files: Sequence[DataFileMeta]) -> list[DataFile]:
+        """Return the tree files of ``files``, in their order."""
+        new = [file for file in files if (file.file_name, file.level) not in self._known]
+        if new:
+            self._known.update(((shape.name, shape.level), shape) for shape in as_tree(self._store, new))
+        return [self._known[file.file_name, file.level] for file in files]
+
+
+def sections_of(store: TableStore, files: Sequence[DataFileMeta], shapes: Shapes | None = None) -> list[Section]:
+    """Return the key-disjoint sections of ``files``, in key order.
+
+    Args:
+        store: the table.
+        files: files of one bucket.
+        shapes: cache of their tree files; None for a new one.
+    """
+    if not files:
+        return []
+    shapes = shapes or Shapes(store)
+    by_name = {file.file_name: file for file in files}
+
+    def metas(chosen: Sequence[DataFile]) -> Files:
+        return tuple(by_name[file.name] for file in chosen)
+
+    sections = []
+    for runs in interval_partition(shapes.of(files)):
+        inside = [file for run in runs for file in run.files]
+        groups: list[list[DataFile]] = []
+        for level in sorted({file.level for file in inside if file.level > 0}, reverse=True):
+            members = sorted((file for file in inside if file.level == level), key=attrgetter("min_key", "max_key"))
+            clean = all(file.max_key < following.min_key for file, following in pairwise(members))
+            groups += [members] if clean else [[file] for file in members]  # a broken level is still merged in order
+        level0 = newest_first(file for file in inside if file.level == 0)
+        groups += [[file] for file in reversed(level0)]
+        sections.append(Section(tuple(metas(run.files) for run in runs), tuple(map(metas, groups))))
+    return sections
+
 
 _MOST_ROWS: Final = 65_536
 _FEWEST_ROWS: Final = 16

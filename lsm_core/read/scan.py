@@ -1,37 +1,261 @@
-"""Plan of a read and its execution: snapshot, pruned entries, splits, then batches of merged rows."""
+"""Plan of a read and its execution: snapshot, pruned entries, splits, then batches of rows.
+
+Files whose rows need no merging are read straight from the file reader. Several splits are read at once on threads,
+with their rows in the splits' order and a bound on waiting batches. Decoding and merging release Python's lock, so
+threads scale; processes would have to copy every batch.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Generator, Mapping, Sequence
+import os
+import threading
+from collections import deque
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from lsm_core.arrays import arrow_scalar
 from lsm_core.errors import ColumnNotFound, InvalidFilter
+from lsm_core.files import open_append
+from lsm_core.files.positions import Unwanted
 from lsm_core.format.partitions import partition_bytes
 from lsm_core.format.schema import TableSchema
 from lsm_core.format.snapshot import Snapshot
 from lsm_core.metadata import manifests
-from lsm_core.metadata.indexes import deletion_vectors, require_in_place
+from lsm_core.metadata.indexes import deletion_vectors, read_vector, require_in_place
 from lsm_core.metadata.manifests import live_entries, tracks_rows, with_row_ids
 from lsm_core.metadata.store import POSTPONE_BUCKET, TableStore
 from lsm_core.metadata.support import require_declared_places, require_readable
-from lsm_core.options import whole_number
-from lsm_core.read.compacted import compacted_only, has_unmarked_levels
-from lsm_core.read.cut import cut
-from lsm_core.read.merge_read import read_bucket_merged
-from lsm_core.read.parallel import in_order, usable_cores
+from lsm_core.options import TableOptions, whole_number
+from lsm_core.read.merge_read import read_bucket_merged, repeating_texts
 from lsm_core.read.predicate import Predicate, parse_filter
-from lsm_core.read.prune import combinations, manifest_chooser, prune_buckets, prune_files, prune_partitions
-from lsm_core.read.raw_read import read_raw
-from lsm_core.read.splits import Split
+from lsm_core.read.prune import (
+    combinations,
+    manifest_chooser,
+    passing_rows,
+    prune_buckets,
+    prune_files,
+    prune_partitions,
+)
+from lsm_core.read.splits import Split, cut
 from lsm_core.read.table_versions import Version, require_same_columns, resolve
 from lsm_core.types.dictionaries import as_dictionaries, distinct, plain
+
+Batches = Generator[pa.RecordBatch, None, None]
+Job = Callable[[], Batches]
+_AHEAD: Final = 4
+"""Jobs per worker that may start before the first of them is returned."""
+
+
+def usable_cores() -> int:
+    """Return the number of processors that this process may use."""
+    try:
+        return len(os.sched_getaffinity(0))
+    except AttributeError:  # not available on this system
+        return os.cpu_count() or 1
+
+
+def in_order(jobs: Sequence[Job], workers: int, most_bytes: int | None) -> Batches:
+    """Yield the batches of ``jobs``, one job after the other, while up to ``workers`` of them run.
+
+    About ``most_bytes`` of batches wait to be returned. In addition, the current job may have one batch waiting, so
+    that it always makes progress, and each worker one. An error of a job is raised at its place. Closing the generator
+    stops all workers and waits for them.
+
+    Args:
+        jobs: functions that return batches.
+        workers: threads to use; less than 2 runs the jobs on this thread.
+        most_bytes: bytes of batches that may wait; None for no bound.
+    """
+    if workers < 2 or len(jobs) < 2:
+        for job in jobs:
+            with closing(job()) as batches:
+                yield from batches
+        return
+    reading = _Reading(jobs, min(workers, len(jobs)), most_bytes)
+    try:
+        for number in range(len(jobs)):
+            yield from reading.of(number)
+    finally:
+        reading.stop()
+
+
+@dataclass(eq=False)
+class _Lane:
+    """Batches of one job that wait to be returned, in order, and the end of the job."""
+
+    batches: deque[pa.RecordBatch] = field(default_factory=deque)
+    done: bool = False
+    error: BaseException | None = None
+
+
+class _Reading:
+    """Workers, lanes of the started jobs, and the current job; all shared state is guarded by ``_changed``."""
+
+    def __init__(self, jobs: Sequence[Job], workers: int, most_bytes: int | None) -> None:
+        self._jobs, self._most, self._ahead = jobs, most_bytes, _AHEAD * workers
+        self._changed = threading.Condition()
+        self._lanes: dict[int, _Lane] = {}
+        self._head = self._next = self._held = 0
+        self._stopped = False
+        names = [f"dredge-read-{number}" for number in range(workers)]
+        self._threads = [threading.Thread(target=self._work, name=name, daemon=True) for name in names]
+        for thread in self._threads:
+            thread.start()
+
+    def of(self, number: int) -> Batches:
+        """Yield the batches of one job; jobs are read in order."""
+        with self._changed:
+            self._head = number
+            self._changed.notify_all()
+        while (batch := self._take(number)) is not None:
+            yield batch
+        lane = self._lanes.pop(number)
+        if lane.error is not None:
+            raise lane.error
+
+    def stop(self) -> None:
+        """Stop all workers and wait for them."""
+        with self._changed:
+            self._stopped = True
+            self._changed.notify_all()
+        for thread in self._threads:
+            thread.join()
+        self._lanes.clear()
+
+    def _take(self, number: int) -> pa.RecordBatch | None:
+        """Return the job's next batch, or None at its end."""
+        with self._changed:
+            while True:
+                lane = self._lanes.get(number)
+                if lane is not None and lane.batches:
+                    batch = lane.batches.popleft()
+                    self._held -= batch.nbytes
+                    self._changed.notify_all()
+                    return batch
+                if lane is not None and lane.done:
+                    return None
+                self._changed.wait()
+
+    def _work(self) -> None:
+        while (number := self._begin()) is not None:
+            lane = self._lanes[number]
+            try:
+                with closing(self._jobs[number]()) as batches:
+                    for batch in batches:
+                        if not self._put(number, lane, batch):
+                            return
+            except BaseException as error:  # noqa: BLE001 - every error is raised again in the reader
+                lane.error = error
+            finally:
+                with self._changed:
+                    lane.done = True
+                    self._changed.notify_all()
+
+    def _begin(self) -> int | None:
+        """Return the next job's number, or None when all jobs have started."""
+        with self._changed:
+            while not self._stopped and self._head + self._ahead <= self._next < len(self._jobs):
+                self._changed.wait()
+            if self._stopped or self._next >= len(self._jobs):
+                return None
+            number, self._next = self._next, self._next + 1
+            self._lanes[number] = _Lane()
+            return number
+
+    def _put(self, number: int, lane: _Lane, batch: pa.RecordBatch) -> bool:
+        """Add a batch to the job's lane when the bound allows it; return False when the reading was stopped."""
+        with self._changed:
+            # The current job continues while none of its own batches waits, however much the others hold.
+            while (
+                not self._stopped
+                and (self._most is not None and self._held >= self._most)
+                and (number != self._head or lane.batches)
+            ):
+                self._changed.wait()
+            if self._stopped:
+                return False
+            lane.batches.append(batch)
+            self._held += batch.nbytes
+            self._changed.notify_all()
+            return True
+
+
+def read_raw(
+    store: TableStore,
+    split: Split,
+    *,
+    columns: Sequence[str],
+    predicate: Predicate | None = None,
+    dictionaries: Sequence[str] = (),
+) -> Generator[pa.RecordBatch, None, None]:
+    """Yield value columns of the files of a raw split, one file after the other.
+
+    A raw split has append files, or key-value files without deletes. Rows that a deletion vector marks are left out,
+    and rows that an index of their file excludes under ``predicate``. Files without other rows are not opened.
+
+    Args:
+        store: the table.
+        split: the split.
+        columns: columns to return, in this order.
+        predicate: filter for file indexes; rows are not filtered by it.
+        dictionaries: text columns to return as Arrow dictionaries of int32 if their values repeat in a file.
+
+    Raises:
+        CorruptFile: a file is missing, damaged or differs from its manifest entry; the error names it.
+    """
+    for file, vector in zip(split.files, split.deletions, strict=True):
+        passing = None if predicate is None else passing_rows(store, split.partition, split.bucket, file, predicate)
+        if passing is not None and not passing.any():
+            continue
+        deleted = None if vector is None else read_vector(store, vector, file.row_count)
+        unwanted = None if passing is None else Unwanted(~passing, deleted)
+        place = split.partition, split.bucket
+        coded = repeating_texts(store, *place, [file], dictionaries)
+        rows = open_append(
+            store,
+            *place,
+            file,
+            columns=columns,
+            deleted=unwanted or deleted,
+            row_groups=None if unwanted is None else unwanted.groups_left,
+            dictionaries=coded,
+        )
+        with closing(rows) as batches:  # type: ignore[type-var]
+            yield from batches
+
+
+def compacted_only(store: TableStore) -> bool:
+    """Return whether batch reads see compacted rows only, where each key has one row on any level."""
+    return store.options.batch_scan_skips_level0
+
+
+def has_unmarked_levels(store: TableStore, entries: pa.Table) -> bool:
+    """Return whether a bucket of ``entries`` has several levels above 0 from before `deletion-vectors.enabled` was set.
+
+    These levels hold versions of one key, and no vector marks the older ones: Java reads each as a row.
+    """
+    if not store.has_primary_key or not store.options.deletion_vectors_enabled:
+        return False
+    schema_ids = pc.unique(entries.column("schema_id")).to_pylist()
+    ids_before_vectors = [
+        schema_id
+        for schema_id in schema_ids
+        if not TableOptions(store.schema_of(schema_id).options, store.name, stored=True).deletion_vectors_enabled
+    ]
+    if not ids_before_vectors:
+        return False
+    is_older = pc.is_in(
+        entries.column("schema_id"), pa.array(ids_before_vectors, entries.schema.field("schema_id").type)
+    )
+    chosen = entries.filter(pc.and_(is_older, pc.greater(entries.column("level"), 0)))
+    levels = chosen.group_by(["partition", "bucket"], use_threads=False).aggregate([("level", "count_distinct")])
+    return bool(pc.any(pc.greater(levels.column("level_count_distinct"), 1)).as_py())
 
 
 @dataclass(frozen=True)
@@ -373,9 +597,9 @@ def as_schema(batch: pa.RecordBatch, target: pa.Schema) -> pa.RecordBatch:
     if not len(target):
         return batch.select([])
     columns = []
-    for field in target:
-        column = batch.column(field.name)
-        if not pa.types.is_dictionary(field.type):
+    for target_field in target:
+        column = batch.column(target_field.name)
+        if not pa.types.is_dictionary(target_field.type):
             columns.append(plain(column))
         else:
             columns.append(distinct(column) if pa.types.is_dictionary(column.type) else column.dictionary_encode())

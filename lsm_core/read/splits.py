@@ -1,20 +1,32 @@
-"""Split: a part of a scan inside one bucket, and its serialised form for other processes."""
+"""Split: a part of a scan inside one bucket, its serialised form for other processes, and the cut of files into splits.
+
+The cut works on columns: a plan of 100,000 files creates no object for a file.
+
+Source: ``DataSplit``, ``MergeTreeSplitGenerator``.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass
+from functools import partial
 from typing import Any, Final
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from lsm_core.arrays import arrow_array, arrow_scalar, numpy_array
 from lsm_core.commit import CommitMessage
 from lsm_core.errors import CorruptFile
-from lsm_core.format.manifest import DataFileMeta
+from lsm_core.format.binary_row import decode_rows
+from lsm_core.format.manifest import DataFileMeta, table_to_entries
 from lsm_core.json_reader import parse_json
+from lsm_core.merge import key_bytes
 from lsm_core.metadata.indexes import DeletionFile
-from lsm_core.read.inputs import Section
+from lsm_core.metadata.store import TableStore
+from lsm_core.read.merge_read import Section, sections_of
 
 _VERSION: Final = 3
 
@@ -172,3 +184,153 @@ class Split:
 
     def __repr__(self) -> str:
         return f"Split(bucket={self.bucket}, raw={self.raw}, files={self.file_count}, size={self.size})"
+
+
+Ints = np.ndarray[tuple[int], np.dtype[np.int64]]
+Bools = np.ndarray[tuple[int], np.dtype[np.bool_]]
+Deletions = Mapping[tuple[bytes, int], Mapping[str, DeletionFile]]
+
+
+def cut(store: TableStore, entries: pa.Table, deletions: Deletions, *, disjoint: bool = False) -> tuple[Split, ...]:
+    """Cut live files into splits, by partition bytes, bucket and key (append tables: age).
+
+    Neighbours are grouped up to `source.split.target-size`, each counted as at least `source.split.open-file-cost`, as
+    in Java. Where a bucket needs no merging, files keep the order of ``entries``.
+
+    Args:
+        store: the table.
+        entries: live files (`ENTRY_SCHEMA`).
+        deletions: deletion vectors by partition and bucket, then by file name.
+        disjoint: whether no two files hold visible rows of one key (deletion vectors without level 0).
+    """
+    if not entries.num_rows:
+        return ()
+    groups = _groups(entries)
+    keyed = bool(store.schema.primary_keys)
+    items = _items_by_key(store, entries, groups, disjoint) if keyed else _items_by_age(entries, groups)
+    ordered = entries.take(arrow_array(items.order)).combine_chunks()
+    maker = _SplitMaker(store, ordered, deletions)
+    return tuple(maker.splits(items, groups[items.order]))
+
+
+@dataclass(frozen=True)
+class _Items:
+    """Files in split order, grouped into items: the files of an item overlap in keys, so they must be in one split.
+
+    Attributes:
+        order: positions of the entries.
+        starts: position in ``order`` of each item's first file.
+        raw: per item, whether it is one file without deletes.
+        merge_free: per item, whether its whole bucket needs no merging.
+    """
+
+    order: Ints
+    starts: Ints
+    raw: Bools
+    merge_free: Bools
+
+
+def _groups(entries: pa.Table) -> Ints:
+    """Return a number for each entry, ascending by partition bytes and bucket."""
+    codes = numpy_array(pc.rank(entries.column("partition"), tiebreaker="dense")).astype(np.int64)
+    buckets = numpy_array(entries.column("bucket")).astype(np.int64)
+    lowest = buckets.min()
+    combined: Ints = codes * (buckets.max() - lowest + 1) + (buckets - lowest)
+    return combined
+
+
+def _items_by_age(entries: pa.Table, groups: Ints) -> _Items:
+    """Return the files of append tables in the order in which they were written, each as an item."""
+    created = numpy_array(pc.fill_null(entries.column("creation_time_ms"), arrow_scalar(0)))
+    order = np.lexsort((created, numpy_array(entries.column("min_sequence_number")), groups))
+    every = np.ones(len(order), dtype=np.bool_)
+    return _Items(order, np.arange(len(order), dtype=np.int64), every, every)
+
+
+def _items_by_key(store: TableStore, entries: pa.Table, groups: Ints, disjoint: bool) -> _Items:
+    """Return files in key order; files that overlap, directly or through others, form one item.
+
+    Every file is its own raw item where a bucket's files are all on one level above 0 (or ``disjoint``) and hold no
+    deletes. An unknown number of deletes (null) is treated as above 0.
+    """
+    count = entries.num_rows
+    ends = [decode_rows(entries.column(name), list(store.schema.trimmed_key_types)) for name in ("min_key", "max_key")]
+    ranks = numpy_array(pc.rank(pa.chunked_array([key_bytes(end) for end in ends]), tiebreaker="dense")).astype(
+        np.int64
+    )
+    low, high = ranks[:count], ranks[count:]
+    plain = numpy_array(
+        pc.fill_null(pc.equal(entries.column("delete_row_count"), arrow_scalar(0)), arrow_scalar(value=False))
+    )
+    merge_free = _merge_free_files(numpy_array(entries.column("level")), groups, plain, disjoint)
+    order = np.lexsort((np.where(merge_free, 0, high), np.where(merge_free, 0, low), groups))
+    low, high, groups = low[order], high[order], groups[order]
+    plain, merge_free = plain[order], merge_free[order]
+    step = int(ranks.max()) + 1
+    # Offsets keep the key ranks of consecutive buckets apart.
+    offsets = np.cumsum(np.r_[True, groups[1:] != groups[:-1]]) * step
+    highest_so_far = np.maximum.accumulate(offsets + high)
+    begins = merge_free | np.r_[True, (offsets + low)[1:] > highest_so_far[:-1]]
+    starts = np.flatnonzero(begins)
+    single = np.diff(np.r_[starts, count]) == 1
+    return _Items(order, starts, single & plain[starts], merge_free[starts])
+
+
+def _merge_free_files(levels: Ints, groups: Ints, plain: Bools, disjoint: bool) -> Bools:
+    """Return a mask of the files (in any order) whose bucket needs no merging."""
+    _, bucket = np.unique(groups, return_inverse=True)
+    count = int(bucket.max()) + 1
+    low, high = np.full(count, np.iinfo(np.int64).max), np.full(count, np.iinfo(np.int64).min)
+    np.minimum.at(low, bucket, levels)
+    np.maximum.at(high, bucket, levels)
+    fits = (low > 0) & ((low == high) | disjoint) & (np.bincount(bucket, weights=~plain, minlength=count) == 0)
+    spread: Bools = fits[bucket]
+    return spread
+
+
+class _SplitMaker:
+    """Maker of splits from entries in split order; file objects are created on demand."""
+
+    def __init__(self, store: TableStore, ordered: pa.Table, deletions: Deletions) -> None:
+        self._store, self._ordered, self._deletions = store, ordered, deletions
+
+    def splits(self, items: _Items, groups: Ints) -> Iterator[Split]:
+        """Yield neighbouring items of a bucket together, up to the target size."""
+        options, ordered = self._store.options, self._ordered
+        target, cost = options.source_split_target, options.open_file_cost
+        sizes, rows = (numpy_array(ordered.column(name)) for name in ("file_size", "row_count"))
+        total_size, total_rows = (np.r_[0, np.cumsum(values)].tolist() for values in (sizes, rows))
+        weights = np.maximum(np.add.reduceat(sizes, items.starts), cost).tolist()
+        starts, raw, merge_free = items.starts.tolist(), items.raw.tolist(), items.merge_free.tolist()
+        group_of_item = groups[items.starts].tolist()
+        partitions, buckets = ordered.column("partition"), ordered.column("bucket")
+        place, current_group = (b"", 0), None
+        for first, last in _pack_items(weights, group_of_item, target):
+            begin, end = starts[first], starts[last] if last < len(starts) else len(sizes)
+            plain = all(raw[first:last])
+            totals = (end - begin, total_size[end] - total_size[begin], total_rows[end] - total_rows[begin])
+            if group_of_item[first] != current_group:  # looked up once a bucket: there may be many more splits
+                place, current_group = (partitions[begin].as_py(), buckets[begin].as_py()), group_of_item[first]
+            kinds = (plain, merge_free[first] or (plain and end - begin == 1))
+            yield Split.planned(place, kinds, totals, partial(self.load, begin, end, place, plain))
+
+    def load(self, begin: int, end: int, place: tuple[bytes, int], raw: bool) -> SplitFiles:
+        """Return the file objects of entries ``begin`` to ``end`` (exclusive)."""
+        files = [entry.file for entry in table_to_entries(self._ordered.slice(begin, end - begin))]
+        sections = () if raw else tuple(sections_of(self._store, files))
+        if not raw:
+            files = [file for section in sections for file in section.files]
+        vectors = self._deletions.get(place, {})
+        return SplitFiles(tuple(files), sections, tuple(vectors.get(file.file_name) for file in files))
+
+
+def _pack_items(weights: Sequence[int], groups: Sequence[Any], target: int) -> Iterator[tuple[int, int]]:
+    """Yield ranges of neighbouring items of one group, each as long as ``target`` (bytes) allows."""
+    first, total = 0, 0
+    for item, weight in enumerate(weights):
+        if item > first and (groups[item] != groups[first] or total + weight > target):
+            yield first, item
+            first, total = item, 0
+        total += weight
+    if weights:
+        yield first, len(weights)

@@ -8,7 +8,7 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from lsm_core.commit.changes import partitions_of
+from lsm_core.commit.message import partitions_of
 from lsm_core.commit.overwrite import asked_scope
 from lsm_core.errors import InvalidData, InvalidFilter, InvalidOption
 from lsm_core.format.binary_row import decode_rows

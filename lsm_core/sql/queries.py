@@ -19,7 +19,7 @@ from sqlglot import exp
 from sqlglot.errors import SqlglotError
 from sqlglot.tokens import TokenType
 
-from lsm_core.commit.changes import partitions_of
+from lsm_core.commit.message import partitions_of
 from lsm_core.errors import DatabaseNotFound, InvalidOption, TableNotFound, UnsupportedFeature
 from lsm_core.format.partitions import partition_values
 from lsm_core.format.schema import TableSchema

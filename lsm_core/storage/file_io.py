@@ -1,14 +1,27 @@
-"""Protocol for file storage; the whole engine accesses files only through it."""
+"""Protocol for file storage; the whole engine accesses files only through it.
+
+Size limits for metadata files keep a huge or sparse file from filling the memory of its reader. Each table object has a
+cache for immutable files (footers, indexes, sizes), bounded by bytes, where `functools.lru_cache` counts entries. A
+trace of I/O steps serves tests that kill processes.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import json
+import os
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Hashable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
 from types import TracebackType
-from typing import Protocol, Self, runtime_checkable
+from typing import Any, Final, Protocol, Self, runtime_checkable
 
 import pyarrow as pa
+
+from lsm_core.errors import CorruptFile
 
 Buffer = bytes | bytearray | memoryview
 
@@ -211,3 +224,128 @@ class FileIO(Protocol):
             Whether the directory existed.
         """
         ...
+
+
+TRACE_VARIABLE = "DREDGE_TRACE"
+
+
+@contextmanager
+def step(name: str, path: str) -> Iterator[None]:
+    """Write ``begin`` and ``end`` (or ``fail``) lines around one I/O step if ``DREDGE_TRACE`` names a file.
+
+    Each line is a JSON object ``{"pid", "ns", "event", "step", "path"}``. ``ns`` is the machine's monotonic clock, so
+    lines of several processes can be ordered. Each line is one append, so lines are never mixed.
+    """
+    target = os.environ.get(TRACE_VARIABLE)
+    if not target:
+        yield
+        return
+    _append(target, "begin", name, path)
+    try:
+        yield
+    except BaseException:
+        _append(target, "fail", name, path)
+        raise
+    _append(target, "end", name, path)
+
+
+def _append(target: str, event: str, name: str, path: str) -> None:
+    line = {"pid": os.getpid(), "ns": time.monotonic_ns(), "event": event, "step": name, "path": path}
+    handle = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    try:
+        os.write(handle, (json.dumps(line) + "\n").encode())
+    finally:
+        os.close(handle)
+
+
+_MIB: Final = 1 << 20
+_HINT: Final = 4096
+_BY_PREFIX: Final = (
+    ("snapshot-", 64 * _MIB),
+    ("changelog-", 64 * _MIB),
+    ("tag-", 64 * _MIB),
+    ("consumer-", _MIB),
+    ("holding-", _MIB),
+    ("_SUCCESS", _MIB),
+    ("schema-", 256 * _MIB),
+)
+_RECORD: Final = 512 * _MIB
+_OTHER: Final = 1024 * _MIB
+
+
+def most_bytes(path: str) -> int:
+    """Return the size limit of a metadata file, chosen by its name.
+
+    Args:
+        path: path of the file.
+
+    Returns:
+        Limit in bytes: 4 KiB for hints, 1 to 256 MiB for other files of Paimon by kind, 512 MiB for plans and records
+        in `dredge`, 1 GiB for manifests and anything else.
+    """
+    folder, _, name = path.rpartition("/")
+    if name in ("LATEST", "EARLIEST"):
+        return _HINT
+    for prefix, bound in _BY_PREFIX:
+        if name.startswith(prefix):
+            return bound
+    return _RECORD if "/dredge/" in f"{folder}/" else _OTHER
+
+
+def require_size(path: str, size: int) -> None:
+    """Refuse a metadata file that is larger than its kind allows.
+
+    Args:
+        path: path of the file.
+        size: its size in bytes.
+
+    Raises:
+        CorruptFile: the file is larger.
+    """
+    bound = most_bytes(path)
+    if size > bound:
+        raise CorruptFile(path, f"it has {size:,} bytes; a file of this kind has at most {bound:,}")
+
+
+KEPT_BYTES: Final = 64 << 20
+"""Default size limit of a table's cache (bytes)."""
+
+
+class Kept:
+    """Thread-safe LRU cache of at most ``limit`` bytes, by weights that callers pass.
+
+    Keys consist of a kind and the path of an immutable file, so entries never become invalid.
+    """
+
+    def __init__(self, limit: int = KEPT_BYTES) -> None:
+        self._limit = limit
+        self._entries: OrderedDict[Hashable, tuple[Any, int]] = OrderedDict()
+        self._lock = threading.Lock()
+        self.size = 0
+
+    def get(self, key: Hashable) -> Any:
+        """Return the value of ``key``, or None if it is absent or was evicted."""
+        with self._lock:
+            entry = self._entries.get(key)
+            if entry is None:
+                return None
+            self._entries.move_to_end(key)
+            return entry[0]
+
+    def put(self, key: Hashable, value: Any, weight: int) -> None:
+        """Store a value; the least recently used entries are evicted, and a value above the limit is not stored.
+
+        Args:
+            key: kind and path.
+            value: the value.
+            weight: its approximate size in bytes.
+        """
+        if weight > self._limit:
+            return
+        with self._lock:
+            previous = self._entries.pop(key, None)
+            self.size += weight - (0 if previous is None else previous[1])
+            self._entries[key] = (value, weight)
+            while self.size > self._limit:
+                _, (_, weight_freed) = self._entries.popitem(last=False)
+                self.size -= weight_freed

@@ -16,9 +16,8 @@ from typing import Self
 import pyarrow as pa
 
 from lsm_core.errors import CorruptFile, StorageFull, StorageRefused, UnsupportedFeature
-from lsm_core.storage import trace
-from lsm_core.storage.file_io import Buffer, FileStatus, Guarantee
-from lsm_core.storage.metadata_limits import require_size
+from lsm_core.storage import file_io
+from lsm_core.storage.file_io import Buffer, FileStatus, Guarantee, require_size
 from lsm_core.storage.safe_paths import PathBelow
 
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
@@ -31,7 +30,7 @@ _BUFFER = 256 * 1024
 @contextmanager
 def _step(name: str, path: str) -> Iterator[None]:
     """Trace one I/O step; a full disk becomes StorageFull, an impossible file name CorruptFile."""
-    with trace.step(name, path):
+    with file_io.step(name, path):
         try:
             yield
         except OSError as error:

@@ -29,9 +29,8 @@ from obstore.store import from_url
 
 from lsm_core.errors import CorruptFile, InvalidOption, StorageRefused, UnsupportedFeature, is_panic
 from lsm_core.options.catalog_options import S3_ENDPOINT, S3_PATH_STYLE, S3_REGION, STORAGE_OPTIONS
-from lsm_core.storage import trace
-from lsm_core.storage.file_io import Buffer, Deleted, FileStatus, Guarantee
-from lsm_core.storage.metadata_limits import require_size
+from lsm_core.storage import file_io
+from lsm_core.storage.file_io import Buffer, Deleted, FileStatus, Guarantee, require_size
 from lsm_core.storage.remote_input import RemoteFile
 from lsm_core.storage.safe_paths import place_of
 
@@ -77,7 +76,7 @@ def _step(name: str, path: str, verb: str = "read") -> Iterator[None]:
 
     They become FileNotFoundError, FileExistsError, StorageRefused or an OSError.
     """
-    with trace.step(name, path):
+    with file_io.step(name, path):
         try:
             yield
         except FileNotFoundError as error:

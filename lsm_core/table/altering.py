@@ -19,7 +19,7 @@ from lsm_core.format.schema import DataField, TableSchema
 from lsm_core.metadata import manifests, snapshots
 from lsm_core.metadata.store import TableStore
 from lsm_core.options import PaimonVersion, TableOptions
-from lsm_core.read.prune.file_pruning import column_bounds, keeps_order
+from lsm_core.read.prune import column_bounds, keeps_order
 from lsm_core.table.column_path import (
     Path,
     as_columns,

@@ -11,7 +11,7 @@ from lsm_core.commit import CommitMessage
 from lsm_core.files import AppendFileWriter, KeyValueFileWriter, SpilledRun
 from lsm_core.format.manifest import SOURCE_APPEND, DataFileMeta
 from lsm_core.metadata.store import TableStore
-from lsm_core.write.buffer import BufferPool
+from lsm_core.write.key_value import BufferPool
 
 _SPILLED_ROWS: Final = 65_536
 """Rows of a batch on the local disk."""

@@ -13,7 +13,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lsm_core.commit import CommitMessage, origin_at, origin_of
-from lsm_core.errors import DredgeError, InvalidData, InvalidOption, UnsupportedFeature, ValueTooLarge
+from lsm_core.errors import (
+    DredgeError,
+    InvalidData,
+    InvalidOption,
+    UnsupportedFeature,
+    ValueTooLarge,
+)
 from lsm_core.format.manifest import DataFileMeta
 from lsm_core.format.partitions import NoTime, java_texts, partition_text, strict_times
 from lsm_core.merge import Refusals, merge_function
@@ -25,7 +31,6 @@ from lsm_core.write.append import AppendBucket
 from lsm_core.write.assigner import LARGEST_BUCKET, AssignerRules
 from lsm_core.write.background import Bucket, BucketCompaction, Compactor
 from lsm_core.write.bucket import Assign, groups, key_hashes
-from lsm_core.write.buffer import BufferPool
 from lsm_core.write.cross_partition import KeyMoves, Known
 from lsm_core.write.hash_indexes import HashIndexes
 from lsm_core.write.incoming_rows import (
@@ -41,7 +46,7 @@ from lsm_core.write.incoming_rows import (
     kinds_of_column,
     pieces,
 )
-from lsm_core.write.key_value import KeyValueBucket
+from lsm_core.write.key_value import BufferPool, KeyValueBucket
 from lsm_core.write.postpone import PostponeBucket, postponing
 from lsm_core.write.restore import BucketHistory, live_files, live_vectors
 

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from lsm_core import Catalog, Schema
-from lsm_core.commit.base_entries import BaseEntries
+from lsm_core.commit.conflicts import BaseEntries
 
 FIELDS = pa.schema([pa.field("k", pa.int64(), nullable=False), ("v", pa.int64())])
 OTHERS = 20

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lsm_core.commit import Committer
-from lsm_core.commit.manifest_merge import full_merge, merge_manifests, minor_merge
+from lsm_core.commit.attempt import full_merge, merge_manifests, minor_merge
 from lsm_core.format.manifest import (
     ADD,
     DELETE,

@@ -17,7 +17,7 @@ from lsm_core.maintenance.verify import ReferenceJudge
 from lsm_core.merge import window
 from lsm_core.metadata.store import TableStore
 from lsm_core.read import merge_read
-from lsm_core.read.inputs import as_tree
+from lsm_core.read.merge_read import as_tree
 from lsm_core.tree import CompactUnit, Levels, UniversalCompaction
 from tests.support.samples import examples
 from tests.support.stores import live_files, make_store, read, unit_task, write

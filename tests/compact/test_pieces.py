@@ -84,7 +84,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def tiny_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """Row groups and batches of a few rows: bounds fall into all of them."""
     monkeypatch.setattr(parquet, "ROW_GROUP_ROWS", 11)
-    monkeypatch.setattr("lsm_core.files.rolling.ROW_GROUP_ROWS", 11)
+    monkeypatch.setattr("lsm_core.files.writer.ROW_GROUP_ROWS", 11)
     monkeypatch.setattr(merge_read, "_MOST_ROWS", 4)
     monkeypatch.setattr(merge_read, "_FEWEST_ROWS", 1)
 
@@ -191,7 +191,7 @@ def numbered(root: Path, options: dict[str, str], *ranges: tuple[int, int]) -> T
 def test_pieces_are_about_equal_and_row_groups_outside_are_not_decoded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("lsm_core.files.rolling.ROW_GROUP_ROWS", 1000)
+    monkeypatch.setattr("lsm_core.files.writer.ROW_GROUP_ROWS", 1000)
     monkeypatch.setattr("lsm_core.compact.pieces._OPENING", 1.0)
     store = numbered(tmp_path, {}, (0, 40_000), (20_000, 60_000))
     (task,) = full_tasks(store)

@@ -16,7 +16,7 @@ from lsm_core.files.formats.parquet import ParquetSource
 from lsm_core.format.manifest import EMPTY_ROW
 from lsm_core.maintenance.verify import ReferenceJudge
 from lsm_core.metadata.store import TableStore
-from lsm_core.read.inputs import as_tree
+from lsm_core.read.merge_read import as_tree
 from lsm_core.tree import Levels
 from tests.support.stores import (
     append_task,

@@ -16,7 +16,7 @@ from lsm_core import Catalog, Schema
 from lsm_core.compact import BucketReport, BucketTask, run_bucket_task
 from lsm_core.compact import verify as v1
 from lsm_core.errors import CorruptFile, InvalidOption, VerificationFailed
-from lsm_core.files import KeyValueFileWriter, rolling
+from lsm_core.files import KeyValueFileWriter, writer
 from lsm_core.format.manifest import EMPTY_ROW
 from lsm_core.maintenance.verify import ReferenceJudge
 from lsm_core.metadata.store import TableStore
@@ -35,7 +35,7 @@ def rows(keys: list[int], value: int) -> pa.Table:
 @pytest.fixture
 def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> TableStore:
     """2,000 keys in row groups of 50 rows: 40 of them after a compaction."""
-    monkeypatch.setattr(rolling, "ROW_GROUP_ROWS", GROUP)
+    monkeypatch.setattr(writer, "ROW_GROUP_ROWS", GROUP)
     made = make_store(tmp_path / "t", FIELDS, ["k"], (), {"bucket": "1"})
     write(made, rows(list(range(ROWS)), 0))
     write(made, rows(list(range(0, ROWS, 3)), 1_000_000))
@@ -202,7 +202,7 @@ def test_other_formats_and_nested_types(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: dict[str, str], fields: dict[str, str], setting: str
 ) -> None:
     """ORC and Avro files have no row groups to choose from: sampled reads them whole."""
-    monkeypatch.setattr(rolling, "ROW_GROUP_ROWS", GROUP)
+    monkeypatch.setattr(writer, "ROW_GROUP_ROWS", GROUP)
     store = make_store(tmp_path / "t", {**FIELDS, **fields}, ["k"], (), {"bucket": "1", **options})
     for number in range(2):
         data = rows(list(range(number * 100, 800)), number)
@@ -224,7 +224,7 @@ def test_other_formats_and_nested_types(
 
 @pytest.mark.parametrize(("setting", "again"), [("full", 400), ("sampled", 50), ("counts", 0)])
 def test_append_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, setting: str, again: int) -> None:
-    monkeypatch.setattr(rolling, "ROW_GROUP_ROWS", GROUP)
+    monkeypatch.setattr(writer, "ROW_GROUP_ROWS", GROUP)
     store = make_store(tmp_path / "t", FIELDS, (), (), {"bucket": "-1"})
     for number in range(2):
         write(store, rows(list(range(200)), number))

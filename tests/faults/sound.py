@@ -12,7 +12,7 @@ from lsm_core.maintenance import read_trash
 from lsm_core.metadata import branches, changelogs, manifests, snapshots, tags
 from lsm_core.metadata.live_files import bucket_groups
 from lsm_core.metadata.store import TableStore
-from lsm_core.read.inputs import as_tree
+from lsm_core.read.merge_read import as_tree
 from lsm_core.tree.model import find_violations
 from tests.faults.histories import FAR, HOUR, Rows, content, opened
 from tests.support.references import changelog_references, file_names, metadata_references

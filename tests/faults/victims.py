@@ -112,9 +112,9 @@ def point_of(event: str, step: str, path: str) -> str:
 
 def _stop_at(line: int, point: str) -> None:
     """Stop this process for good when its trace has `line` lines, or has come to `point`."""
-    from lsm_core.storage import trace
+    from lsm_core.storage import file_io
 
-    append, seen = trace._append, [0]
+    append, seen = file_io._append, [0]
 
     def counting(target: str, event: str, name: str, path: str) -> None:
         append(target, event, name, path)
@@ -122,7 +122,7 @@ def _stop_at(line: int, point: str) -> None:
         if seen[0] == line or point_of(event, name, path) == point:
             os.kill(os.getpid(), signal.SIGSTOP)
 
-    trace._append = counting
+    file_io._append = counting
 
 
 def _victim(command: dict[str, Any]) -> int:

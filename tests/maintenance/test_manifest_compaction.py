@@ -11,8 +11,8 @@ import pytest
 
 from lsm_core.cli.app import run
 from lsm_core.commit import Committer
-from lsm_core.commit.changes import deletions_of
-from lsm_core.commit.manifest_merge import full_merge
+from lsm_core.commit.attempt import full_merge
+from lsm_core.commit.message import deletions_of
 from lsm_core.errors import PlanStale
 from lsm_core.format.manifest import (
     ADD,

@@ -302,16 +302,16 @@ def test_a_comparison_turns_one_version_into_the_other(
 
 def counted_files(monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
     """How many data files are opened from now on."""
-    from lsm_core.files import append_reader
+    from lsm_core.files import reader
 
     opened: list[str] = []
-    kept = append_reader.open_source
+    kept = reader.open_source
 
     def counting(*arguments: Any, **named: Any) -> Any:
         opened.append(arguments[3].file_name)
         return kept(*arguments, **named)
 
-    monkeypatch.setattr(append_reader, "open_source", counting)
+    monkeypatch.setattr(reader, "open_source", counting)
     return lambda: len(opened)
 
 

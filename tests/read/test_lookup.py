@@ -14,7 +14,7 @@ import pytest
 
 from lsm_core import Catalog, Schema
 from lsm_core.errors import ColumnNotFound, CorruptFile, InvalidFilter, UnsupportedFeature
-from lsm_core.files import append_reader, kv_read_schema
+from lsm_core.files import kv_read_schema, reader
 from lsm_core.files.formats import parquet
 from lsm_core.format.binary_row import EMPTY_ROW
 from lsm_core.merge import normalise_keys
@@ -34,7 +34,7 @@ def table(keys: Any, value: int = 0) -> pa.Table:
 @pytest.fixture
 def small_groups(monkeypatch: pytest.MonkeyPatch) -> None:
     """Row groups of 50 rows."""
-    monkeypatch.setattr("lsm_core.files.rolling.ROW_GROUP_ROWS", 50)
+    monkeypatch.setattr("lsm_core.files.writer.ROW_GROUP_ROWS", 50)
 
 
 @pytest.fixture
@@ -177,7 +177,7 @@ def test_statistics_of_all_key_columns_rule_row_groups_out(tmp_path: Path, decod
 
 def test_partitions_and_buckets_of_other_keys_are_not_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     opened: list[tuple[int, str]] = []
-    real = append_reader.open_source
+    real = reader.open_source
 
     def watched(store: TableStore, partition: bytes, bucket: int, meta: Any, **how: Any) -> Any:
         opened.append((bucket, store.bucket_dir(partition, bucket)))
@@ -195,7 +195,7 @@ def test_partitions_and_buckets_of_other_keys_are_not_opened(tmp_path: Path, mon
 
 def test_a_bloom_filter_keeps_files_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     opened: list[str] = []
-    real = append_reader.open_source
+    real = reader.open_source
 
     def watched(store: TableStore, partition: bytes, bucket: int, meta: Any, **how: Any) -> Any:
         opened.append(meta.file_name)

@@ -139,7 +139,7 @@ def test_random_tables(
         options |= {"file-index.bloom-filter.columns": indexed} if indexed else {}
         options |= {f"file-index.bloom-filter.{name}.items": "50" for name in indexed.split(",") if name}
     with TemporaryDirectory() as place, pytest.MonkeyPatch.context() as patch:
-        patch.setattr("lsm_core.files.rolling.ROW_GROUP_ROWS", 4)
+        patch.setattr("lsm_core.files.writer.ROW_GROUP_ROWS", 4)
         table = new_table(place, kinds, partitions, options)
         known = pool(kinds, random, 40, partitions)
         for number in range(int(random.integers(1, 5))):

@@ -16,9 +16,7 @@ from lsm_core.files import KeyValueFileWriter, open_kv
 from lsm_core.format.manifest import EMPTY_ROW, DataFileMeta
 from lsm_core.metadata.store import TableStore
 from lsm_core.read import merge_read, read_bucket_merged
-from lsm_core.read.inputs import sections_of
-from lsm_core.read.passes import fits, in_memory, next_pass
-from lsm_core.read.row_size import decoded_row_bytes
+from lsm_core.read.merge_read import decoded_row_bytes, fits, in_memory, next_pass, sections_of
 from tests.support.stores import live_files, make_store, read, write
 
 FIELDS = {"k": "INT NOT NULL", "v": "BIGINT", "s": "STRING"}

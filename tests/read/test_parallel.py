@@ -14,7 +14,7 @@ import pytest
 
 from lsm_core.errors import CorruptFile, InvalidOption
 from lsm_core.read import plan_scan, scan, to_arrow, to_batches
-from lsm_core.read.parallel import in_order
+from lsm_core.read.scan import in_order
 from tests.support.stores import make_store, write
 
 Batches = Generator[pa.RecordBatch, None, None]

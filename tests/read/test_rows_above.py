@@ -29,7 +29,7 @@ KINDS = {"INT": (pa.int32(), int), "STRING": (pa.string(), lambda key: f"key-{ke
 @pytest.fixture
 def small_groups(monkeypatch: pytest.MonkeyPatch) -> None:
     """Row groups of 7 rows."""
-    monkeypatch.setattr("lsm_core.files.rolling.ROW_GROUP_ROWS", 7)
+    monkeypatch.setattr("lsm_core.files.writer.ROW_GROUP_ROWS", 7)
 
 
 def store_at(root: Path, kind: str = "INT", options: dict[str, str] | None = None) -> TableStore:

@@ -10,7 +10,7 @@ import pytest
 
 from lsm_core.errors import CorruptFile
 from lsm_core.storage import LocalFileIO
-from lsm_core.storage.metadata_limits import most_bytes
+from lsm_core.storage.file_io import most_bytes
 
 
 @pytest.mark.timeout(20)

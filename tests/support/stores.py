@@ -18,7 +18,7 @@ from lsm_core.metadata.live_files import bucket_groups
 from lsm_core.metadata.manifests import delta_entries, live_entries
 from lsm_core.metadata.store import TableStore, write_schema
 from lsm_core.read import plan_scan, to_arrow
-from lsm_core.read.inputs import as_tree
+from lsm_core.read.merge_read import as_tree
 from lsm_core.storage import LocalFileIO
 from lsm_core.tree import Levels, drops_delete
 from lsm_core.types import parse

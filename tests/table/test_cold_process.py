@@ -49,7 +49,7 @@ HEAVY = (
     "lsm_core.write",
     "lsm_core.compact",
     "lsm_core.commit.committer",
-    "lsm_core.files.append_writer",
+    "lsm_core.files.writer",
     "lsm_core.files.formats.orc",
     "lsm_core.format.file_index",
     "lsm_core.merge.changelog",

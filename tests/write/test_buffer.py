@@ -19,7 +19,7 @@ from lsm_core.format.schema import kv_arrow_schema
 from lsm_core.merge import merge_function, merge_unsorted
 from lsm_core.metadata.store import TableStore
 from lsm_core.write import TableWrite
-from lsm_core.write.buffer import BufferPool, SortBuffer
+from lsm_core.write.key_value import BufferPool, SortBuffer
 from tests.support.samples import examples
 from tests.support.stores import data_files_on_disk, live_files, make_store, read, write
 

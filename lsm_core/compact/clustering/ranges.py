@@ -21,7 +21,7 @@ import pyarrow as pa
 from lsm_core.compact.task import SortTask
 from lsm_core.errors import CorruptFile
 from lsm_core.files import open_append
-from lsm_core.files.append_reader import open_source
+from lsm_core.files.reader import open_source
 from lsm_core.format.manifest import DataFileMeta
 from lsm_core.json_reader import parse_json
 from lsm_core.merge.curves import ORDER, Curve, Scale

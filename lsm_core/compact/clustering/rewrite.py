@@ -19,7 +19,7 @@ from lsm_core.files import AppendFileWriter, SpillSpace, open_append
 from lsm_core.format.manifest import SOURCE_COMPACT, DataFileMeta
 from lsm_core.format.schema import append_arrow_schema
 from lsm_core.metadata.store import TableStore
-from lsm_core.read.row_size import decoded_row_bytes
+from lsm_core.read.merge_read import decoded_row_bytes
 
 PARTS: Final = 3
 """Divisor of the merge budget for a range, which is in memory twice while it is sorted, beside its keys."""

@@ -49,7 +49,7 @@ from lsm_core.progress import advance, stage
 from lsm_core.read import Split, read_bucket_merged
 from lsm_core.read.key_range import KeyBounds
 from lsm_core.read.partition_choice import chosen_partitions
-from lsm_core.read.raw_read import read_raw
+from lsm_core.read.scan import read_raw
 from lsm_core.write.bucket import buckets_of
 from lsm_core.write.table_write import StoredRows
 

@@ -27,8 +27,8 @@ from lsm_core.metadata.indexes import DeletionFile, deletion_vectors, require_in
 from lsm_core.metadata.live_files import bucket_groups, live_parts
 from lsm_core.metadata.store import BucketMode, TableStore
 from lsm_core.read import plan_scan, read_split
-from lsm_core.read.inputs import as_tree
 from lsm_core.read.key_range import KeyBounds, KeyRange
+from lsm_core.read.merge_read import as_tree
 from lsm_core.read.table_versions import resolve
 
 _ALL = (1 << 64) - 1

@@ -32,7 +32,7 @@ from lsm_core.metadata import manifests, snapshots
 from lsm_core.metadata.indexes import deletion_vectors
 from lsm_core.metadata.store import TableStore
 from lsm_core.read import read_bucket_merged
-from lsm_core.read.prune.expired_files import expiry_of
+from lsm_core.read.prune import expiry_of
 from lsm_core.types.dictionaries import plain_batch
 
 _ALL: Final = (1 << 64) - 1

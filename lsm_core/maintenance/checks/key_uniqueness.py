@@ -23,7 +23,7 @@ from lsm_core.maintenance.checks.outcome import CheckInput, CheckReport
 from lsm_core.metadata.indexes import read_vector
 from lsm_core.metadata.store import BucketMode
 from lsm_core.read import plan_scan, read_split
-from lsm_core.read.inputs import as_tree
+from lsm_core.read.merge_read import as_tree
 
 _MAX_KEYS: Final = 200_000
 """Keys held in memory to find repeated ones; of a larger table the same share of each bucket's keys."""

@@ -26,9 +26,8 @@ from lsm_core.merge.order_free import order_free
 from lsm_core.metadata import manifests, snapshots
 from lsm_core.metadata.indexes import DeletionFile, deletion_vectors, read_vector
 from lsm_core.metadata.store import BucketMode, TableStore
-from lsm_core.read.inputs import as_tree, sections_of
-from lsm_core.read.merge_read import Merging
-from lsm_core.read.prune.expired_files import expiry_of
+from lsm_core.read.merge_read import Merging, as_tree, sections_of
+from lsm_core.read.prune import expiry_of
 
 _WRITTEN: Final = {CommitKind.APPEND, CommitKind.COMPACT, CommitKind.ANALYZE}
 

@@ -20,9 +20,9 @@ from lsm_core.metadata.indexes import DeletionFile, deletion_vectors, read_vecto
 from lsm_core.metadata.manifests import live_entries
 from lsm_core.metadata.store import TableStore
 from lsm_core.read import parse_filter
-from lsm_core.read.compacted import compacted_only
-from lsm_core.read.inputs import sections_of
+from lsm_core.read.merge_read import sections_of
 from lsm_core.read.prune import manifest_chooser, prune_buckets, prune_files, prune_partitions
+from lsm_core.read.scan import compacted_only
 
 KEPT_OUT = "marked in a deletion vector"
 HIDDEN_BY_LOOKUP = (

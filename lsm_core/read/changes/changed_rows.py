@@ -25,12 +25,10 @@ from lsm_core.merge.digest import value_hashes
 from lsm_core.metadata.indexes import DeletionFile, read_vector
 from lsm_core.metadata.live_files import bucket_groups
 from lsm_core.metadata.store import BucketMode, TableStore
-from lsm_core.read.merge_read import read_bucket_merged
+from lsm_core.read.merge_read import decoded_row_bytes, read_bucket_merged
 from lsm_core.read.predicate import Predicate, parse_filter
 from lsm_core.read.prune import prune_buckets, prune_files, prune_partitions
-from lsm_core.read.raw_read import read_raw
-from lsm_core.read.row_size import decoded_row_bytes
-from lsm_core.read.scan import chosen_columns
+from lsm_core.read.scan import chosen_columns, read_raw
 from lsm_core.read.splits import Split
 from lsm_core.types import RowKind, is_retract, kinds_to_text
 

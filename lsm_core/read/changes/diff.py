@@ -30,10 +30,9 @@ from lsm_core.metadata.live_files import BucketGroup, bucket_groups
 from lsm_core.metadata.manifests import live_entries
 from lsm_core.metadata.store import BucketMode, TableStore
 from lsm_core.read.changes.changed_rows import Choice, Rows, merged_rows, plain_rows
-from lsm_core.read.compacted import compacted_only
-from lsm_core.read.inputs import sections_of
+from lsm_core.read.merge_read import sections_of
 from lsm_core.read.prune import prune_buckets, prune_partitions
-from lsm_core.read.scan import visible
+from lsm_core.read.scan import compacted_only, visible
 from lsm_core.types import RowKind
 
 Place = tuple[bytes, int]

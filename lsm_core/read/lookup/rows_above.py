@@ -19,8 +19,7 @@ import pyarrow as pa
 
 from lsm_core.errors import CorruptFile
 from lsm_core.files import kv_read_schema
-from lsm_core.files.append_reader import BATCH_ROWS, open_source
-from lsm_core.files.evolution import Evolution
+from lsm_core.files.reader import BATCH_ROWS, Evolution, open_source
 from lsm_core.format.binary_row import decode_rows
 from lsm_core.format.manifest import DataFileMeta
 from lsm_core.format.schema import key_names

@@ -13,10 +13,9 @@ import pyarrow as pa
 from lsm_core.arrays import arrow_array, empty_table
 from lsm_core.errors import CorruptFile, DredgeError
 from lsm_core.files import kv_read_schema
-from lsm_core.files.append_reader import BATCH_ROWS, open_source
-from lsm_core.files.evolution import Evolution
 from lsm_core.files.formats import FileSource
 from lsm_core.files.positions import Deleted
+from lsm_core.files.reader import BATCH_ROWS, Evolution, open_source
 from lsm_core.format.manifest import DataFileMeta
 from lsm_core.format.schema import key_name
 from lsm_core.format.snapshot import Snapshot
@@ -25,7 +24,6 @@ from lsm_core.merge.keys import Ints
 from lsm_core.metadata.indexes import file_index
 from lsm_core.metadata.store import TableStore
 from lsm_core.metadata.support import require_readable
-from lsm_core.read.inputs import sections_of
 from lsm_core.read.lookup.key_routing import (
     BucketKeys,
     LookupKeys,
@@ -35,7 +33,7 @@ from lsm_core.read.lookup.key_routing import (
     places_of,
     upper_bound,
 )
-from lsm_core.read.merge_read import Merging
+from lsm_core.read.merge_read import Merging, sections_of
 from lsm_core.read.scan import chosen_columns
 from lsm_core.read.table_versions import require_same_columns, resolve
 from lsm_core.types.arrow import refit

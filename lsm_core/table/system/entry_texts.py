@@ -15,7 +15,7 @@ from lsm_core.errors import DredgeError, UnsupportedFeature
 from lsm_core.format.binary_row import decode_rows
 from lsm_core.format.schema import ROW_ID, SEQUENCE_NUMBER, DataField
 from lsm_core.metadata.store import TableStore
-from lsm_core.read.prune.partition_pruning import decoded_rows
+from lsm_core.read.prune import decoded_rows
 from lsm_core.types import DataType, TypeRoot, parse
 from lsm_core.types.casts import CastError, cast_values
 from lsm_core.types.casts.to_text import printed

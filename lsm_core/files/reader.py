@@ -1,25 +1,42 @@
-"""Conversion from the schema of a file to the schema it is read with.
+"""Readers of append and key-value files, batch by batch, with conversion to the schema that the rows are read with.
 
-Columns by field id, casts, nulls for new columns.
-
-A file with the table's current schema has no extra cost: its columns are only looked up by name.
+Conversion matches columns by field id, casts them, and fills new columns with nulls. A file with the table's current
+schema has no extra cost: its columns are only looked up by name. Each key column is decoded once, and system columns
+only when needed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
+import numpy as np
 import pyarrow as pa
 
-from lsm_core.errors import CorruptFile, InvalidData, InvalidSchema
-from lsm_core.files.merged_nulls import merging_leaves_nulls
+from lsm_core.arrays import arrow_array
+from lsm_core.errors import ColumnNotFound, CorruptFile, InvalidData, InvalidSchema
+from lsm_core.files.formats import FileSource
+from lsm_core.files.formats import open_source as open_file
+from lsm_core.files.positions import Deleted, RowPositions, deleted_mask, places_of
+from lsm_core.files.writer import merging_leaves_nulls
 from lsm_core.format.manifest import DataFileMeta
-from lsm_core.format.schema import KEY_PREFIX, SEQUENCE_NUMBER, VALUE_KIND, DataField, TableSchema
+from lsm_core.format.schema import (
+    KEY_PREFIX,
+    SEQUENCE_NUMBER,
+    VALUE_KIND,
+    DataField,
+    TableSchema,
+    append_arrow_schema,
+    kv_arrow_schema,
+)
+from lsm_core.metadata import manifests
 from lsm_core.metadata.manifests import COLUMNS
 from lsm_core.metadata.store import TableStore
+from lsm_core.storage import place_of
 from lsm_core.types import DataType, to_arrow
 from lsm_core.types.arrow import holds_char, refit, reshape, same_values, unpadded
+from lsm_core.types.dictionaries import as_dictionaries
 
 _SYSTEM = (SEQUENCE_NUMBER, VALUE_KIND)
 _PADDING = ".orc"
@@ -236,3 +253,215 @@ class _ColumnFinder:
         if KEY_PREFIX + name in self.present:
             return KEY_PREFIX + name
         raise CorruptFile(self.path, f"has no column '{name}'")
+
+
+BATCH_ROWS: Final = 65_536
+
+RowGroups = Sequence[int] | Callable[[FileSource], Sequence[int] | None] | None
+"""Row groups to read, or a function that selects them from the open file; None for all."""
+
+
+def open_append(
+    store: TableStore,
+    partition: bytes,
+    bucket: int,
+    meta: DataFileMeta,
+    *,
+    columns: Sequence[str] | None = None,
+    batch_rows: int = BATCH_ROWS,
+    row_groups: RowGroups = None,
+    deleted: Deleted | None = None,
+    dictionaries: Collection[str] = (),
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of an append file.
+
+    Files of older schemas are read by field id: missing columns are null, others are cast. The file is opened at the
+    first ``next``.
+
+    Args:
+        store: the table.
+        partition: BinaryRow bytes of the partition.
+        bucket: number of the bucket.
+        meta: manifest entry of the file.
+        columns: columns to return, in this order; None for all.
+        batch_rows: largest number of rows of a batch.
+        row_groups: row groups to read; see :data:`RowGroups`.
+        deleted: positions in the whole file that are left out; None for none.
+        dictionaries: text columns to return as Arrow dictionaries of int32.
+
+    Raises:
+        ColumnNotFound: a column does not exist.
+        CorruptFile: the file is missing, truncated, or differs from its manifest entry; the error names it.
+        InvalidData: a value does not fit its column's new type.
+    """
+    schema = append_arrow_schema(store.schema)
+    target = pa.schema([schema.field(name) for name in value_columns(store, columns)])
+    target = as_dictionaries(target, dictionaries)
+    return read_rows(store, partition, bucket, meta, target, batch_rows, row_groups, deleted)
+
+
+def value_columns(store: TableStore, columns: Sequence[str] | None) -> list[str]:
+    """Return the chosen columns of the table; all of them for None.
+
+    Raises:
+        ColumnNotFound: a column does not exist.
+    """
+    field_names = store.schema.field_names
+    for name in columns or ():
+        if name not in field_names:
+            raise ColumnNotFound(store.name, name, field_names)
+    return list(field_names if columns is None else columns)
+
+
+def open_source(
+    store: TableStore, partition: bytes, bucket: int, meta: DataFileMeta, *, keep: bool = False
+) -> FileSource:
+    """Open a data file and compare its size and row count with its manifest entry.
+
+    Args:
+        store: the table.
+        partition: BinaryRow bytes of the partition.
+        bucket: number of the bucket.
+        meta: manifest entry of the file.
+        keep: cache its footer with the table, for repeated reads of a few rows.
+
+    Raises:
+        CorruptFile: the file is missing, damaged, or differs from its manifest entry.
+    """
+    path = store.data_path(partition, bucket, meta)
+    # In an object store, opening the file again would cost another request.
+    kept = store.kept if keep or place_of(path) else None
+    return open_file(store.file_io, path, size=meta.file_size, rows=meta.row_count, table=store.name, kept=kept)
+
+
+def read_rows(
+    store: TableStore,
+    partition: bytes,
+    bucket: int,
+    meta: DataFileMeta,
+    target: pa.Schema,
+    batch_rows: int,
+    row_groups: RowGroups,
+    deleted: Deleted | None,
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of any data file, without deleted ones.
+
+    Args:
+        store: the table.
+        partition: BinaryRow bytes of the partition.
+        bucket: number of the bucket.
+        meta: manifest entry of the file.
+        target: schema of the batches.
+        batch_rows: largest number of rows of a batch.
+        row_groups: row groups to read; see :data:`RowGroups`.
+        deleted: positions in the whole file that are left out; None for none.
+
+    Raises:
+        CorruptFile: see :func:`open_append`.
+        InvalidData: see :func:`open_append`.
+    """
+    source = open_source(store, partition, bucket, meta)
+    try:
+        if callable(row_groups):
+            row_groups = row_groups(source)
+        evolution = Evolution.of(store, meta, source.schema, target, source.path)
+        tracks_rows = not store.has_primary_key and any(name in target.names for name in manifests.COLUMNS)
+        positions = RowPositions(source.group_rows, row_groups) if tracks_rows or deleted is not None else None
+        stored = evolution.stored
+        dictionary_columns = source.repeating_texts(evolution.dictionaries)
+        batches = (
+            source.batches(stored, batch_rows, row_groups, dictionaries=dictionary_columns)
+            if stored
+            else _rows_without_columns(source, batch_rows, row_groups)
+        )
+        for batch in batches:
+            ranges = [] if positions is None else positions.next_ranges(batch.num_rows)
+            places = places_of(ranges) if tracks_rows else None
+            if deleted is not None:
+                is_deleted = deleted_mask(ranges, deleted)
+                if is_deleted.any():
+                    batch = batch.filter(arrow_array(~is_deleted))
+                    if not batch.num_rows:
+                        continue
+                    places = None if places is None else places[~is_deleted]
+            rows = evolution.apply(batch, source.path)
+            yield rows if places is None else manifests.fill_tracking(rows, meta, places, source.path)
+    finally:
+        source.close()
+
+
+def _rows_without_columns(
+    source: FileSource, batch_rows: int, row_groups: Sequence[int] | None
+) -> Iterator[pa.RecordBatch]:
+    """Yield batches without columns, with as many rows as the file has.
+
+    No wanted column is in it, so nothing is decoded.
+    """
+    counts = np.asarray(source.group_rows, np.int64)
+    remaining = int(counts.sum() if row_groups is None else counts[list(row_groups)].sum())
+    while remaining > 0:
+        rows = min(remaining, batch_rows)
+        yield pa.RecordBatch.from_struct_array(pa.Array.from_buffers(pa.struct([]), rows, [None]))
+        remaining -= rows
+
+
+def kv_read_schema(
+    store: TableStore,
+    columns: Sequence[str] | None = None,
+    *,
+    need_sequence: bool = True,
+    need_kind: bool = True,
+    dictionaries: Collection[str] = (),
+) -> pa.Schema:
+    """Return the schema of the batches of :func:`open_kv` for the same arguments.
+
+    `_KEY_*`, system columns, ``columns``.
+    """
+    layout = kv_arrow_schema(store.schema)
+    names = [KEY_PREFIX + name for name in store.schema.trimmed_primary_keys]
+    names += [SEQUENCE_NUMBER] if need_sequence else []
+    names += [VALUE_KIND] if need_kind else []
+    schema = pa.schema([layout.field(name) for name in (*names, *value_columns(store, columns))])
+    return as_dictionaries(schema, dictionaries)
+
+
+def open_kv(
+    store: TableStore,
+    partition: bytes,
+    bucket: int,
+    meta: DataFileMeta,
+    *,
+    columns: Sequence[str] | None = None,
+    need_sequence: bool = True,
+    need_kind: bool = True,
+    batch_rows: int = BATCH_ROWS,
+    row_groups: RowGroups = None,
+    deleted: Deleted | None = None,
+    dictionaries: Collection[str] = (),
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a key-value file in key order, as batches of :func:`kv_read_schema`.
+
+    Thin files get their `_KEY_*` from the value columns. If both `_KEY_<c>` and ``<c>`` are stored, one is decoded and
+    used for both, so damage in the second is not detected here. Files of older schemas are read by field id: missing
+    columns are null, others are cast. The file is opened at the first ``next``.
+
+    Args:
+        store: the table.
+        partition: BinaryRow bytes of the partition.
+        bucket: number of the bucket.
+        meta: manifest entry of the file.
+        columns: value columns to return, in this order; None for all.
+        need_sequence: return `_SEQUENCE_NUMBER`.
+        need_kind: return `_VALUE_KIND`.
+        batch_rows: largest number of rows of a batch.
+        row_groups: row groups to read; see :data:`RowGroups`.
+        deleted: positions in the whole file that are left out; None for none.
+        dictionaries: text columns to return as Arrow dictionaries of int32, whether the file has them so or not.
+
+    Raises:
+        ColumnNotFound: a column does not exist.
+        CorruptFile: the file is missing, truncated, or differs from its manifest entry; the error names it.
+        InvalidData: a value does not fit its column's new type.
+    """
+    target = kv_read_schema(store, columns, need_sequence=need_sequence, need_kind=need_kind, dictionaries=dictionaries)
+    return read_rows(store, partition, bucket, meta, target, batch_rows, row_groups, deleted)

@@ -1,0 +1,534 @@
+"""Writers of append and key-value files: rolling data files near the target size, and their metadata (format.md 8).
+
+A merge may leave nulls in a NOT NULL column: a retract took the value back, and no newer row supplied another. Java's
+readers return these nulls, but its writers reject them, so that one lone retract keeps a bucket from ever being
+compacted (1.4.2: "expected not null but found null value"). Here the files of these tables declare the columns
+nullable, as files from before an ALTER to NOT NULL do, and a compaction writes the rows that a read returns.
+
+Source: ``RollingFileWriter``, ``KeyValueDataFileWriter``, ``RowDataFileWriter``.
+"""
+
+from __future__ import annotations
+
+import copy
+import re
+from collections.abc import Sequence
+from typing import Final, Protocol, Self
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lsm_core.arrays import numpy_array, one_array
+from lsm_core.errors import DredgeError, InvalidData
+from lsm_core.files.formats import FileSink, extension_of, format_for, format_of, open_sink
+from lsm_core.files.formats.parquet import EXTENSION as PARQUET
+from lsm_core.files.formats.parquet import ROW_GROUP_ROWS
+from lsm_core.files.index_writer import SUFFIX, IndexWriter, indexed_columns
+from lsm_core.format.binary_row import EMPTY_ROW, encode_rows
+from lsm_core.format.file_index import BLOOM
+from lsm_core.format.manifest import SOURCE_APPEND, DataFileMeta
+from lsm_core.format.schema import (
+    SEQUENCE_NUMBER,
+    VALUE_KIND,
+    append_arrow_schema,
+    key_name,
+    key_names,
+    kv_arrow_schema,
+)
+from lsm_core.format.stats import EMPTY_STATS, ColumnValues, key_stats, value_stats
+from lsm_core.metadata.manifests import stores_row_ids
+from lsm_core.metadata.store import TableStore
+from lsm_core.options import TableOptions
+from lsm_core.types.arrow import refit
+from lsm_core.types.dictionaries import batch_of, decoded_bytes, is_dictionary_of, plain_table, table_of
+
+_GROUP: Final = re.compile(r"fields\..+\.sequence-group")
+
+
+def merging_leaves_nulls(store: TableStore) -> bool:
+    """Return whether the table's merge engine can reset a column to null, as aggregates and sequence groups do."""
+    if not store.schema.primary_keys:
+        return False
+    if store.options.merge_engine == "partial-update":
+        return any(_GROUP.fullmatch(key) for key in store.options.raw)
+    return store.options.merge_engine == "aggregation"
+
+
+def with_merged_nulls(store: TableStore, layout: pa.Schema) -> pa.Schema:
+    """Return the ``layout`` of a key-value file with all columns nullable in which merging may leave nulls.
+
+    These are all columns but the keys.
+    """
+    if not merging_leaves_nulls(store):
+        return layout
+    always = {*store.schema.primary_keys, *key_names(store.schema), SEQUENCE_NUMBER, VALUE_KIND}
+    return pa.schema([f if f.name in always else f.with_nullable(nullable=True) for f in layout])
+
+
+_GROUP_BYTES: Final = 64 * 1024 * 1024
+_BLOCK_BYTES: Final = 128 * 1024 * 1024
+"""Encoded bytes of a row group without option `file.block-size`."""
+_NULLS_REFUSED: Final = (
+    "NOT NULL, but there are nulls in it, from before it became so: "
+    "give these rows a value, or let the column have nulls"
+)
+_FULL_ENOUGH: Final = 0.9
+"""Share of the target size from which a file is closed, because another row group would be very small."""
+
+
+class FileDescriber(Protocol):
+    """Collector of a file's manifest metadata while its rows are written."""
+
+    dictionary: tuple[str, ...]
+    delta: tuple[str, ...]
+
+    def add(self, rows: pa.Table) -> None:
+        """Add rows of the current file."""
+
+    def describe(self, name: str, size: int, values: ColumnValues) -> DataFileMeta:
+        """Return the metadata of the file just closed; the next :meth:`add` starts another file."""
+
+
+class RollingWriter:
+    """Writer of batches into as many files of one bucket as the target size and `target-file-row-num` require.
+
+    Every file is new (exclusive names). A failure removes all files of this writer before the error is raised.
+    """
+
+    def __init__(
+        self,
+        store: TableStore,
+        partition: bytes,
+        bucket: int,
+        schema: pa.Schema,
+        describer: FileDescriber,
+        target_size: int,
+        level: int = 0,
+    ) -> None:
+        self._store = store
+        self._partition, self._bucket = partition, bucket
+        self._schema = schema
+        self._describer = describer
+        self._target = max(target_size, 1)
+        self._most_rows = max(1, int(store.options.get("target-file-row-num")))
+        self._file_rows = 0
+        self._level = level
+        self._block = int(store.options.get("file.block-size") or _BLOCK_BYTES)
+        self._format = format_of(store.options, level)
+        self._index = IndexWriter.of(store)
+        self._sink: FileSink | None = None
+        self._sink_name = ""
+        self._paths: list[str] = []
+        self._done: list[DataFileMeta] = []
+        self._pending: list[pa.RecordBatch] = []
+        self._pending_rows = 0
+        self._pending_bytes = 0
+        self._encoded_row_bytes = 0.0
+        self._closed = False
+        self.group_rows: list[int] = []
+        """Rows of each row group written so far, over all files."""
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Add a batch.
+
+        Columns are matched by name and cast to the file's schema. Text columns may be Arrow dictionaries.
+
+        Raises:
+            InvalidData: a null in a NOT NULL column.
+            StorageFull: the disk is full.
+        """
+        if self._closed:
+            raise DredgeError(f"table {self._store.name}: write to a file writer that was closed")
+        if batch.num_rows == 0:
+            return
+        try:
+            fitted = fit(batch, self._schema)
+            for field, column in zip(fitted.schema, fitted.columns, strict=True):
+                if not field.nullable and column.null_count:  # Java does not write these either
+                    raise InvalidData(self._store.name, field.name, _NULLS_REFUSED)
+            self._pending.append(fitted)
+            self._pending_rows += fitted.num_rows
+            self._pending_bytes += decoded_bytes(fitted)
+            while self._pending_rows >= (rows := self._group_rows()):
+                self._write_group(rows)
+        except BaseException:
+            self.abort()
+            raise
+
+    def close(self) -> list[DataFileMeta]:
+        """Finish the last file, and return all files in writing order; none without rows."""
+        if self._closed:
+            return list(self._done)
+        try:
+            while self._pending_rows:
+                self._write_group(min(self._pending_rows, self._group_rows()))
+            self._close_file()
+        except BaseException:
+            self.abort()
+            raise
+        self._closed = True
+        return list(self._done)
+
+    def abort(self) -> None:
+        """Delete every file of this writer; safe to call at any time and more than once."""
+        self._closed = True
+        self._pending, self._pending_rows, self._pending_bytes = [], 0, 0
+        if self._sink is not None:
+            self._sink.discard()
+            self._sink = None
+        for path in self._paths:
+            try:
+                self._store.delete(path)
+            except (OSError, DredgeError):
+                continue  # no snapshot names the file, so orphan cleaning removes it later
+        self._paths, self._done = [], []
+
+    def _group_rows(self) -> int:
+        """Return the rows of the next row group: bounded by count, decoded bytes, and the remaining target size."""
+        decoded = max(self._pending_bytes / max(self._pending_rows, 1), 1.0)
+        encoded = self._encoded_row_bytes or decoded
+        remaining = self._target - (self._sink.position if self._sink is not None else 0)
+        rows = int(max(1, min(ROW_GROUP_ROWS, _GROUP_BYTES / decoded, min(remaining, self._block) / encoded)))
+        return min(rows, self._most_rows - self._file_rows)
+
+    def _write_group(self, rows: int) -> None:
+        table = table_of(self._pending)
+        group, remaining = table.slice(0, rows), table.slice(rows)
+        self._pending = remaining.to_batches()
+        self._pending_rows = remaining.num_rows
+        self._pending_bytes = sum(map(decoded_bytes, self._pending))
+        name = format_for(self._store.options, self._level, group)
+        if name != self._format:
+            self._close_file()
+            self._format = name
+        if self._format != PARQUET:
+            group = plain_table(group)
+        sink = self._sink or self._open(group)
+        before = sink.position
+        sink.write(group)
+        self._describer.add(group)
+        if self._index is not None:
+            self._index.add(group)
+        self._encoded_row_bytes = max((sink.position - before) / group.num_rows, 1e-3)
+        self._file_rows += group.num_rows
+        self.group_rows.append(group.num_rows)
+        if sink.position >= self._target * _FULL_ENOUGH or self._file_rows >= self._most_rows:
+            self._close_file()
+
+    def _open(self, sample: pa.Table) -> FileSink:
+        store = self._store
+        self._sink_name = store.new_file_name(store.options.data_file_prefix, extension_of(store.options, self._format))
+        path = store.data_path(self._partition, self._bucket, self._sink_name)
+        store.require_folder()
+        self._paths += [path] if self._index is None else [path, path + SUFFIX]
+        self._sink = open_sink(
+            store.file_io,
+            path,
+            sample,
+            store.options,
+            level=self._level,
+            file_format=self._format,
+            dictionary=self._describer.dictionary,
+            delta=self._describer.delta,
+        )
+        return self._sink
+
+    def _close_file(self) -> None:
+        if self._sink is None:
+            return
+        size, values = self._sink.close()
+        path, self._sink, self._file_rows = self._sink.path, None, 0
+        meta = self._describer.describe(self._sink_name, size, values)
+        self._done.append(meta if self._index is None else self._index.finish(path, meta))
+
+
+def fit(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """Convert a batch to a schema; columns are matched by name, and dictionaries of a column's type are kept.
+
+    Args:
+        batch: rows with at least the schema's columns.
+        schema: the schema.
+
+    Raises:
+        KeyError: a column is missing.
+    """
+    if batch.schema.equals(schema, check_metadata=True):
+        return batch
+    columns = []
+    for field in schema:
+        column = batch.column(field.name)
+        columns.append(column if is_dictionary_of(column.type, field.type) else refit(column, field.type))
+    return batch_of(columns, schema)
+
+
+_LONG = np.iinfo(np.int64)
+
+
+class KeyValueFileWriter:
+    """Rolling writer of one (partition, bucket, level) of a primary-key table.
+
+    Batches are in KV layout, ascending by key over the writer's whole life, each key once; the caller (merge)
+    guarantees it.
+
+    Source: ``KeyValueFileWriterFactory``.
+    """
+
+    @classmethod
+    def of_changes(cls, store: TableStore, partition: bytes, bucket: int, total_buckets: int, level: int) -> Self:
+        """Return a writer of changelog files, configured by options `changelog-file.*`, else as for data files.
+
+        Its rows ascend by key too, but a key comes as often as it changed, in the order of the changes.
+
+        Args:
+            store: the table.
+            partition: BinaryRow bytes of the partition.
+            bucket: number of the bucket.
+            total_buckets: number of buckets of the partition.
+            level: level of the compaction's output.
+        """
+        return cls(changelog_files_of(store), partition, bucket, total_buckets, level, SOURCE_APPEND)
+
+    def __init__(
+        self, store: TableStore, partition: bytes, bucket: int, total_buckets: int, level: int, file_source: int
+    ) -> None:
+        """Prepare the writer; the first file is created with the first rows.
+
+        Args:
+            store: the table.
+            partition: BinaryRow bytes of the partition.
+            bucket: number of the bucket.
+            total_buckets: number of buckets of the partition.
+            level: level of the files.
+            file_source: 0 for append, 1 for compact.
+        """
+        self.total_buckets = total_buckets
+        describer = _Describer(store, level, file_source)
+        schema = with_merged_nulls(store, kv_arrow_schema(store.schema, thin=store.options.thin_mode))
+        target = store.options.target_file_size(has_primary_key=True)
+        self._rolling = RollingWriter(store, partition, bucket, schema, describer, target, level)
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Append a KV batch.
+
+        Raises:
+            StorageFull: the disk is full. After any error, every file of this writer is deleted.
+        """
+        self._rolling.write(batch)
+
+    @property
+    def group_rows(self) -> Sequence[int]:
+        """Rows of each row group written so far, over all files in writing order."""
+        return self._rolling.group_rows
+
+    def close(self) -> list[DataFileMeta]:
+        """Finish, and return the files in key order; none without rows."""
+        return self._rolling.close()
+
+    def abort(self) -> None:
+        """Delete all files of this writer, closed ones too."""
+        self._rolling.abort()
+
+
+_CHANGELOG_OPTIONS: Final = {
+    "file.format": ("changelog-file.format", "file.format.per.level"),
+    "file.compression": ("changelog-file.compression", "file.compression.per.level"),
+    "metadata.stats-mode": ("changelog-file.stats-mode", "metadata.stats-mode.per.level"),
+    "data-file.prefix": ("changelog-file.prefix", ""),
+}
+"""For each option of data files, the option of changelog files that replaces it, and an option that the latter
+overrides.
+"""
+
+
+def changelog_files_of(store: TableStore) -> TableStore:
+    """Return the table as writers of changelog files use it, with options `changelog-file.*` in place.
+
+    Source: ``KeyValueFileWriterFactory``.
+    """
+    raw = dict(store.options.raw)
+    for option, (own, overruled) in _CHANGELOG_OPTIONS.items():
+        chosen = store.options.get(own)
+        if chosen is not None:
+            raw[option] = str(chosen)
+            raw.pop(overruled, None)
+    view = copy.copy(store)
+    view.options = TableOptions(raw, store.name, stored=True)
+    return view
+
+
+class _Describer:
+    """Keys, sequence range and delete count of the current file, collected while its rows are written."""
+
+    def __init__(self, store: TableStore, level: int, file_source: int) -> None:
+        self._store, self._level, self._source = store, level, file_source
+        schema = store.schema
+        # Thin files store the key once, among the values.
+        self._keys = list(schema.trimmed_primary_keys if store.options.thin_mode else key_names(schema))
+        self.dictionary: tuple[str, ...] = (VALUE_KIND,)
+        # Sorted or nearly sorted integers: the sequence number, and integer keys under both of their names.
+        arrow, whole = schema.arrow_schema, {pa.int32(), pa.int64()}
+        integers = [name for name in schema.trimmed_primary_keys if arrow.field(name).type in whole]
+        stored_twice = [] if store.options.thin_mode else [key_name(name) for name in integers]
+        self.delta: tuple[str, ...] = (SEQUENCE_NUMBER, *stored_twice, *integers)
+        # Where an index selects rows, Java 1.4.2 miscounts the rows that it skips in a delta-encoded page, and returns
+        # values of other rows (`VectorizedDeltaBinaryPackedReader`; tests/interop/test_file_indexes.py).
+        if any(column.kind != BLOOM for column in indexed_columns(schema, store.options)):
+            self.delta = ()
+        self._reset()
+
+    def _reset(self) -> None:
+        self._rows = 0
+        self._deletes = 0
+        self._first: pa.Table | None = None
+        self._last: pa.Table | None = None
+        self._low, self._high = _LONG.max, _LONG.min
+
+    def add(self, rows: pa.Table) -> None:
+        """Add rows of the current file."""
+        keys = rows.select(self._keys)
+        if self._first is None:
+            self._first = keys.slice(0, 1)
+        self._last = keys.slice(rows.num_rows - 1, 1)
+        self._rows += rows.num_rows
+        kinds = numpy_array(rows.column(VALUE_KIND))
+        # -U and -D are the odd kinds.
+        self._deletes += int(np.count_nonzero(kinds & 1))
+        sequences = numpy_array(rows.column(SEQUENCE_NUMBER))
+        self._low = min(self._low, int(sequences.min()))
+        self._high = max(self._high, int(sequences.max()))
+
+    def describe(self, name: str, size: int, column_values: ColumnValues) -> DataFileMeta:
+        """Return the metadata of the file just closed."""
+        assert self._first is not None
+        assert self._last is not None
+        store = self._store
+        values, columns = value_stats(column_values, store.schema, store.options, level=self._level)
+        ends = pa.concat_tables([self._first, self._last])
+        keys = encode_rows([one_array(column) for column in ends.columns], store.schema.trimmed_key_types)
+        meta = DataFileMeta(
+            file_name=name,
+            file_size=size,
+            row_count=self._rows,
+            min_key=bytes(keys[0].as_buffer()),
+            max_key=bytes(keys[1].as_buffer()),
+            key_stats=key_stats(column_values, store.schema),
+            value_stats=values,
+            min_sequence_number=int(self._low),
+            max_sequence_number=int(self._high),
+            schema_id=store.schema.id,
+            level=self._level,
+            creation_time_ms=store.clock.now_ms(),
+            delete_row_count=self._deletes,
+            file_source=self._source,
+            value_stats_cols=columns,
+        )
+        self._reset()
+        return meta
+
+
+class AppendFileWriter:
+    """Rolling writer of one (partition, bucket) of an append table.
+
+    Files that store row ids (`metadata.row_tracking`) have the range of their rows' sequence numbers, with 0 as the
+    largest where rows have none yet.
+
+    Source: ``RowDataRollingFileWriter``.
+    """
+
+    def __init__(
+        self,
+        store: TableStore,
+        partition: bytes,
+        bucket: int,
+        total_buckets: int,
+        file_source: int,
+        first_sequence: int = 0,
+    ) -> None:
+        """Prepare the writer; the first file is created with the first rows.
+
+        Args:
+            store: the table.
+            partition: BinaryRow bytes of the partition.
+            bucket: number of the bucket.
+            total_buckets: number of buckets of the partition.
+            file_source: 0 for append, 1 for compact.
+            first_sequence: start of the row counter: 0 in tables without buckets; for a rewrite of small files, the
+                minimum of the first input.
+        """
+        self.total_buckets = total_buckets
+        schema = append_arrow_schema(store.schema)
+        target = store.options.target_file_size(has_primary_key=False)
+        describer = _AppendDescriber(store, file_source, first_sequence)
+        self._rolling = RollingWriter(store, partition, bucket, schema, describer, target)
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Append a batch of table columns.
+
+        Raises:
+            StorageFull: the disk is full. After any error, every file of this writer is deleted.
+        """
+        self._rolling.write(batch)
+
+    @property
+    def group_rows(self) -> Sequence[int]:
+        """Rows of each row group written so far, over all files in writing order."""
+        return self._rolling.group_rows
+
+    def close(self) -> list[DataFileMeta]:
+        """Finish, and return the files in writing order; none without rows."""
+        return self._rolling.close()
+
+    def abort(self) -> None:
+        """Delete all files of this writer, closed ones too."""
+        self._rolling.abort()
+
+
+class _AppendDescriber:
+    """Sequence range of the current file: a running counter over the writer's rows."""
+
+    def __init__(self, store: TableStore, file_source: int, first_sequence: int) -> None:
+        self._store, self._source = store, file_source
+        self._tracked = stores_row_ids(store.schema)
+        self._numbers: list[tuple[int, int]] = []
+        self._start = self._next = first_sequence
+        self.dictionary: tuple[str, ...] = ()
+        self.delta: tuple[str, ...] = ()
+
+    def add(self, rows: pa.Table) -> None:
+        """Count rows of the current file."""
+        self._next += rows.num_rows
+        if self._tracked:
+            numbers = rows.column(SEQUENCE_NUMBER)
+            ends = pc.min_max(numbers)
+            self._numbers.append((ends["min"].as_py() or 0, 0 if numbers.null_count else ends["max"].as_py()))
+
+    def describe(self, name: str, size: int, column_values: ColumnValues) -> DataFileMeta:
+        """Return the metadata of the file just closed."""
+        store = self._store
+        values, columns = value_stats(column_values, store.schema, store.options, level=0)
+        low, high = self._start, self._next - 1
+        if self._tracked:
+            low = min((number for number, _ in self._numbers if number), default=0)
+            high = max(high for _, high in self._numbers) if all(high for _, high in self._numbers) else 0
+            self._numbers = []
+        meta = DataFileMeta(
+            file_name=name,
+            file_size=size,
+            row_count=self._next - self._start,
+            min_key=EMPTY_ROW,
+            max_key=EMPTY_ROW,
+            key_stats=EMPTY_STATS,
+            value_stats=values,
+            min_sequence_number=low,
+            max_sequence_number=high,
+            schema_id=store.schema.id,
+            level=0,
+            creation_time_ms=store.clock.now_ms(),
+            delete_row_count=0,
+            file_source=self._source,
+            value_stats_cols=columns,
+            write_cols=store.schema.field_names if self._tracked else None,
+        )
+        self._start = self._next
+        return meta
