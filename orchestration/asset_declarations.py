@@ -38,7 +38,7 @@ def add_declarations(
     Raises:
         InvalidOption: ``downstream`` names a layout, which only maintenance materialises, or the lineage has a cycle.
     """
-    declared = {card.name: policy for card in cards if (policy := policies.of(card.name)).declares}
+    declared = {card.name: policy for card in cards if (policy := policies.of(card.name)).has_asset_values}
     if not declared:
         return defs
     data = {names.data_key(warehouse_path, table): policy for table, policy in declared.items()}

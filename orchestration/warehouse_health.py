@@ -281,7 +281,7 @@ def waiting_table(warehouse: WarehouseResource, run: dg.DagsterRun, tables: Sequ
 
 
 def ranking_metadata(
-    lines: Sequence[TableLine], held: Sequence[tuple[str, str, str, int]], warehouse_path: str
+    lines: Sequence[TableLine], holders: Sequence[tuple[str, str, str, int]], warehouse_path: str
 ) -> dict[str, dg.MetadataValue]:
     """Return the ranking for display, and the numbers to plot."""
     due = [line for line in lines if line.need.due_bytes]
@@ -295,7 +295,7 @@ def ranking_metadata(
         names.WAREHOUSE_PATH: dg.MetadataValue.text(warehouse_path),
         "tables": dg.MetadataValue.md(ranking_table(lines, warehouse_path)),
         "declined": dg.MetadataValue.md(_declined_rows(declined)),
-        "holders of old data": dg.MetadataValue.md(_holder_rows(held)),
+        "holders of old data": dg.MetadataValue.md(_holder_rows(holders)),
         "maintained tables": dg.MetadataValue.int(len(lines)),
         "tables with work due": dg.MetadataValue.int(len(due)),
         "tables with work overdue": dg.MetadataValue.int(sum(line.overdue_since_ms is not None for line in lines)),
@@ -345,11 +345,11 @@ def _declined_rows(declined: Sequence[Decision]) -> str:
     return "\n".join(["| subject | reason code | why |", "|---|---|---|", *rows]) + more
 
 
-def _holder_rows(held: Sequence[tuple[str, str, str, int]]) -> str:
-    if not held:
+def _holder_rows(holders: Sequence[tuple[str, str, str, int]]) -> str:
+    if not holders:
         return "no old data is kept"
     rows = [
         f"| {plain_cell(table)} | {plain_cell(holder)} | {plain_cell(kind)} | {size_text(size)} |"
-        for table, holder, kind, size in held
+        for table, holder, kind, size in holders
     ]
     return "\n".join(["| table | holder | kind | held alone |", "|---|---|---|--:|", *rows])

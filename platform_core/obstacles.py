@@ -311,7 +311,7 @@ def list_suspensions(instance: dg.DagsterInstance) -> dict[str, Suspension]:
     return {table: table_suspension for table, table_suspension in candidates.items() if table_suspension is not None}
 
 
-class RunsAtWork:
+class RunningRuns:
     """Running runs at the time of the first call, read by one query for all tables."""
 
     def __init__(self, instance: dg.DagsterInstance) -> None:

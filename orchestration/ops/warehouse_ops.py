@@ -23,7 +23,7 @@ from orchestration.ops.table_ops import apply_and_report
 from platform_core import names
 from platform_core.health import refusal_of
 from platform_core.metadata import declined_table, plain_cell
-from platform_core.obstacles import RunsAtWork, find_blocking_failure, find_suspension
+from platform_core.obstacles import RunningRuns, find_blocking_failure, find_suspension
 from platform_core.policies import History, Policies, policy_source
 from platform_core.policies.budgets import Budget
 from platform_core.policies.rounds import Round
@@ -69,7 +69,7 @@ def maintain_op(context: dg.OpExecutionContext, warehouse: WarehouseResource, sp
     rules = build_round(context.instance, warehouse, unattended=config.unattended)
     if config.unattended:
         remaining = compute_budget(
-            context.instance, rules.policies, RunsAtWork(context.instance), SystemClock().now_ms()
+            context.instance, rules.policies, RunningRuns(context.instance), SystemClock().now_ms()
         )
         rules = replace(rules, budget=replace(remaining, in_turn=True))
     if rules.policies.trouble:
@@ -188,7 +188,7 @@ def build_round(instance: dg.DagsterInstance, warehouse: WarehouseResource, *, u
         warehouse: the warehouse.
         unattended: whether no person started the round; only then suspensions apply.
     """
-    policies, at_work = policy_source(warehouse.policy_file).current(), RunsAtWork(instance)
+    policies, at_work = policy_source(warehouse.policy_file).current(), RunningRuns(instance)
 
     def known(table: str, partition: str) -> History:
         layout = names.layout_key(warehouse.path, table)
@@ -202,7 +202,7 @@ def build_round(instance: dg.DagsterInstance, warehouse: WarehouseResource, *, u
     return Round(policies, unattended, approved=True, known=known)
 
 
-def compute_budget(instance: dg.DagsterInstance, policies: Policies, at_work: RunsAtWork, now_ms: int) -> Budget:
+def compute_budget(instance: dg.DagsterInstance, policies: Policies, at_work: RunningRuns, now_ms: int) -> Budget:
     """Return the budget that remains at a time.
 
     Tables with running runs count, and the bytes that unattended runs of the last hour were expected to read.

@@ -66,7 +66,7 @@ def catalog_sensor(
         lines += [
             f"{card.name}: the values of {current.source or 'the policy file'} for its assets changed"
             for card in existing
-            if current.of(card.name).declared != declared.of(card.name).declared
+            if current.of(card.name).asset_values != declared.of(card.name).asset_values
         ]
         if not lines:
             return dg.SkipReason("\n".join([f"{len(cards)} tables, as loaded", *left_out]))

@@ -17,7 +17,7 @@ from orchestration.sensors.table_cache import OpenTable, wall_ms
 from platform_core import names
 from platform_core.health import TableHealth, depends_on_time
 from platform_core.obstacles import (
-    RunsAtWork,
+    RunningRuns,
     Suspension,
     find_blocking_failure,
     find_suspension,
@@ -57,7 +57,7 @@ class RunRequestBuilder:
 
     def __init__(self, instance: dg.DagsterInstance, warehouse: WarehouseResource) -> None:
         self.instance, self.warehouse = instance, warehouse
-        self._at_work = RunsAtWork(instance)
+        self._at_work = RunningRuns(instance)
         self._suspended: dict[str, Suspension | None] = {}
 
     def budget(self, policies: Policies) -> Budget:
@@ -108,18 +108,18 @@ class RunRequestBuilder:
             store = self.warehouse.store(name).copy(table.policy.options)  # the current state, not that of the tick
             plan = plan_due(store, partition, table.policy.level0_pass, full=full, sort=due.sort)
         except DredgeError as error:
-            return due.declined(Reason.UNREADABLE, f"{type(error).__name__}: {error}"), None
+            return due.decline(Reason.UNREADABLE, f"{type(error).__name__}: {error}"), None
         planned = _summarise_plan(plan, full=full and due.sort is None)
         decision = decide(subject, policy, self._add_plan(history, table, subject, planned), now)
         try:
             if decision.reason is Reason.APPROVAL:
                 hold_plan(store, plan, f"{due.text}; approval is required ({policy.origin('approval.compact')})")
-                planned = replace(planned, held=True)
+                planned = replace(planned, waits=True)
             elif decision.outcome is DecisionOutcome.RUN:
                 save_plan(store, plan)
         except DredgeError as error:
             text = f"{due.text}, but its plan cannot be saved: {type(error).__name__}: {error}"
-            return due.declined(Reason.UNREADABLE, text), None
+            return due.decline(Reason.UNREADABLE, text), None
         if plan.base_snapshot == table.health.snapshot and not _plan_changes_with_time(store):
             if len(_known) >= _KEPT_PLANS:
                 _known.clear()
@@ -171,7 +171,7 @@ def _summarise_plan(plan: MaintenancePlan, *, full: bool) -> PlanSummary:
     """Return the summary of a plan for decisions. The text of a `full` plan is omitted: the decision already has it."""
     if plan.items and plan.base_snapshot is not None:
         text = "" if full and plan.action != RECOVER else plan_text(plan)
-        return PlanSummary(plan.hash, text=text, cost=plan.estimate.bytes_in, part=plan.action == RECOVER)
+        return PlanSummary(plan.hash, text=text, cost=plan.estimate.bytes_in, one_pass=plan.action == RECOVER)
     return PlanSummary("", "; ".join(dict.fromkeys(item.text for item in plan.declined)) or "the plan is empty")
 
 

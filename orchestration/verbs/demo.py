@@ -22,7 +22,7 @@ from lsm_core.clock import FileClock
 from lsm_core.errors import InvalidOption
 from lsm_core.processes import require_free
 from orchestration.verbs.dagster_process import WEB_SERVER, start_platform
-from orchestration.verbs.demo_story import Story, summary
+from orchestration.verbs.demo_player import DemoPlayer, summarise_comparisons
 from platform_core import names
 from platform_core.dagster_internals import ASSET_JOB
 from platform_core.resources.warehouse import WarehouseResource
@@ -62,7 +62,7 @@ def demo(
         stack.enter_context(_stop_on_signals())
         story = _start(home, ui_port, stack, say)
         story.play()
-        say(summary(story.findings))
+        say(summarise_comparisons(story.findings))
         if not headless:
             _show_links(story, say)
             try:
@@ -74,7 +74,7 @@ def demo(
         raise typer.Exit(1)
 
 
-def _start(home: Path, port: int | None, stack: ExitStack, say: Callable[[str], None]) -> Story:
+def _start(home: Path, port: int | None, stack: ExitStack, say: Callable[[str], None]) -> DemoPlayer:
     """Create the tables and start Spark and Dagster, which end with the stack."""
     from lsm_core.spark import await_server, start_server, stop_server  # pyspark only when the demo runs
 
@@ -108,7 +108,7 @@ def _start(home: Path, port: int | None, stack: ExitStack, say: Callable[[str], 
     say(f"Dagster with its daemon: {platform.url}")
     await_server(server)
     say(f"one Spark for all runs: Spark Connect on loopback port {server.port}")
-    return Story(platform.client, warehouse, clock, say)
+    return DemoPlayer(platform.client, warehouse, clock, say)
 
 
 def _prepare_folder(folder: Path) -> Path:
@@ -129,7 +129,7 @@ def _prepare_folder(folder: Path) -> Path:
     return folder
 
 
-def _show_links(story: Story, say: Callable[[str], None]) -> None:
+def _show_links(story: DemoPlayer, say: Callable[[str], None]) -> None:
     """Print the pages to open."""
     url, warehouse_path = story.client.url, story.warehouse.path
     ranking = names.warehouse_health_key(warehouse_path).path

@@ -131,7 +131,7 @@ class Decision:
         """Return the line of the tick, like ``db.orders/dt=1: decline (too few runs): 3 sorted runs < 5``."""
         return f"{self.subject}: {self.outcome.value} ({self.reason.value}): {self.text}"
 
-    def declined(self, reason: Reason, text: str) -> Decision:
+    def decline(self, reason: Reason, text: str) -> Decision:
         """Return a copy that declines for another reason."""
         return replace(self, outcome=DecisionOutcome.DECLINE, reason=reason, text=text)
 
@@ -235,16 +235,16 @@ class PlanSummary:
         why: why nothing is picked.
         text: description of the plan.
         cost: bytes that the plan reads.
-        held: whether the plan already waits for approval.
-        part: whether the plan merges only the oldest runs, although more was due.
+        waits: whether the plan already waits for approval.
+        one_pass: whether the plan merges only the oldest runs, although more was due.
     """
 
     hash: str
     why: str = ""
     text: str = ""
     cost: int = 0
-    held: bool = False
-    part: bool = False
+    waits: bool = False
+    one_pass: bool = False
 
 
 @dataclass(frozen=True)
@@ -318,8 +318,8 @@ def decide(subject: Subject, policy: Policy, history: History, now: Now) -> Deci
     if decision.outcome is DecisionOutcome.RUN:
         decision = _check_obstacles(decision, history)
     if decision.outcome is DecisionOutcome.RUN and history.plan is not None:
-        if history.plan.part and subject.table.order:
-            return decision.declined(Reason.ORDER, f"{decision.text}; {subject.table.order}")
+        if history.plan.one_pass and subject.table.order:
+            return decision.decline(Reason.ORDER, f"{decision.text}; {subject.table.order}")
         decision = _check_plan(decision, policy, history, history.plan, now.wall_ms)
     return decision
 
@@ -390,12 +390,12 @@ def _decide_whole_table(table: TableFacts, scope: DecisionScope) -> Decision | N
     if table.refusal is not None:
         return declined
     if not table.health.buckets and not table.health.waiting:
-        return declined.declined(Reason.EMPTY, "no snapshot yet: nothing to maintain")
+        return declined.decline(Reason.EMPTY, "no snapshot yet: nothing to maintain")
     if scope is DecisionScope.SORTED_RUNS and table.append_only:
         text = "append-only: no sorted runs; the sensor idle_partition merges its small files"
-        return declined.declined(Reason.ELSEWHERE, text)
+        return declined.decline(Reason.ELSEWHERE, text)
     if scope is DecisionScope.IDLE and not table.partitioned and not table.append_only:
-        return declined.declined(Reason.NOT_PARTITIONED, "the sensor sorted_run compacts the whole table")
+        return declined.decline(Reason.NOT_PARTITIONED, "the sensor sorted_run compacts the whole table")
     return None
 
 
@@ -405,7 +405,7 @@ def _decide_due(subject: Subject, policy: Policy, now_ms: int) -> Decision:
     hold = find_hold(policy, now_ms)
     if state is None:
         decision = decide_waiting(table.name, subject.partition, subject.waiting_rows)
-        return decision if hold is None else decision.declined(hold[0], f"{decision.text}; {hold[1]}")
+        return decision if hold is None else decision.decline(hold[0], f"{decision.text}; {hold[1]}")
     if subject.scope is not DecisionScope.IDLE:
         of_files = table.append_only
         decision = decide_small_files(table.name, state) if of_files else decide_sorted_runs(table.name, state, trigger)
@@ -422,7 +422,7 @@ def _decide_due(subject: Subject, policy: Policy, now_ms: int) -> Decision:
     rule = sort_rule(table, policy)
     if rule is not None:
         decision = decide_sort(decision, state, policy, rule, (table.sorted_ms or {}).get(state.text), now_ms)
-    return decision.declined(*hold) if hold is not None and decision.outcome is DecisionOutcome.RUN else decision
+    return decision.decline(*hold) if hold is not None and decision.outcome is DecisionOutcome.RUN else decision
 
 
 def _defer_to_writers(
@@ -449,7 +449,7 @@ def _defer_to_writers(
         behind = f"its writers are silent ({silent // MINUTE_MS} min without a commit >= {WRITERS_SILENT_MINUTES})"
     else:
         text = f"{decision.text}; {WATCHING} ({describe_watching(options, append_only=table.append_only)})"
-        return decision.declined(Reason.WATCHING, text)
+        return decision.decline(Reason.WATCHING, text)
     return replace(decision, text=f"{decision.text}; {behind}")
 
 
@@ -483,8 +483,8 @@ def _apply_hold(
             full=True,
         )
     if decision.threshold is None:
-        return decision.declined(reason, f"{decision.text}; {why}")
-    return decision.declined(reason, f"{state.sorted_runs} sorted runs (trigger {trigger}); {why}")
+        return decision.decline(reason, f"{decision.text}; {why}")
+    return decision.decline(reason, f"{state.sorted_runs} sorted runs (trigger {trigger}); {why}")
 
 
 def _check_use(decision: Decision, subject: Subject, policy: Policy, now_ms: int) -> Decision:
@@ -498,13 +498,13 @@ def _check_use(decision: Decision, subject: Subject, policy: Policy, now_ms: int
         how = "expires" if now_ms < at_ms else "was to expire"
         text = f"{decision.text}; its partition {how} at {utc_text(at_ms)} UTC: not worth a run"
         return replace(
-            decision.declined(Reason.EXPIRING, text),
+            decision.decline(Reason.EXPIRING, text),
             number=max(at_ms - now_ms, 0) // HOUR_MS,
             threshold=margin // HOUR_MS,
         )
     if subject.table.order and not decision.full and not subject.table.append_only:
         text = f"{decision.text}; {subject.table.order}"
-        return decision.declined(Reason.ORDER, text)
+        return decision.decline(Reason.ORDER, text)
     return decision
 
 
@@ -634,22 +634,22 @@ def _check_budget(decision: Decision, history: History) -> Decision:
     score = f"(score {decision.benefit:g})"
     why = "" if history.budget is None else history.budget.why_not(decision.table, decision.cost)
     if why:
-        return decision.declined(Reason.BUDGET, f"{decision.text}; {why} {score}")
+        return decision.decline(Reason.BUDGET, f"{decision.text}; {why} {score}")
     if history.out_of_time:
-        return decision.declined(Reason.OUT_OF_TIME, f"{decision.text}; this tick has no time left to plan it {score}")
+        return decision.decline(Reason.OUT_OF_TIME, f"{decision.text}; this tick has no time left to plan it {score}")
     return decision
 
 
 def _check_obstacles(decision: Decision, history: History) -> Decision:
     """Decline a due decision if its name, a failed check, a running run or earlier failures prevent any run."""
     if history.unusable_name:
-        return decision.declined(Reason.NAME, f"{decision.text}; compact it with `dredge compact {decision.table}`")
+        return decision.decline(Reason.NAME, f"{decision.text}; compact it with `dredge compact {decision.table}`")
     if history.blocked is not None:
-        return decision.declined(Reason.BLOCKED, history.blocked)
+        return decision.decline(Reason.BLOCKED, history.blocked)
     if history.at_work is not None:
-        return decision.declined(Reason.IN_FLIGHT, f"{decision.text}; run {history.at_work[:8]} is working on it")
+        return decision.decline(Reason.IN_FLIGHT, f"{decision.text}; run {history.at_work[:8]} is working on it")
     if history.suspended is not None:
-        return decision.declined(Reason.SUSPENDED, f"{decision.text}; {history.suspended}")
+        return decision.decline(Reason.SUSPENDED, f"{decision.text}; {history.suspended}")
     return decision
 
 
@@ -657,18 +657,18 @@ def _check_plan(decision: Decision, policy: Policy, history: History, plan: Plan
     """Decline a due decision if its plan is empty, waits for approval, or was already run."""
     if not plan.hash:
         text = plan.why if plan.why.startswith(decision.text) else f"{decision.text}, but {plan.why}"
-        return decision.declined(Reason.NOTHING_PICKED, text)
+        return decision.decline(Reason.NOTHING_PICKED, text)
     approval = policy.needs_approval("compact")
     counted = [past_try for past_try in history.tries if past_try.ended_ms > history.resumed_ms]
     next_try = decide_retry(counted, plan.hash, wall_ms)
-    if approval and (plan.held or next_try.number is not None):
+    if approval and (plan.waits or next_try.number is not None):
         text = (
             f"{decision.text}; plan {plan.hash} waits for approval: launch the job apply_plan, "
             f"or run `dredge apply {plan.hash} --approved-by NAME`"
         )
-        return replace(decision.declined(Reason.APPROVAL, text), plan=plan.hash)
+        return replace(decision.decline(Reason.APPROVAL, text), plan=plan.hash)
     if next_try.number is None:
-        return decision.declined(next_try.reason, next_try.text)
+        return decision.decline(next_try.reason, next_try.text)
     text = decision.text
     if plan.text:
         text = plan.text if plan.text.startswith(text) else f"{text}; {plan.text}"
@@ -755,13 +755,13 @@ def decide_upkeep(
     if refusal is not None:
         return declined
     if history.blocked is not None:
-        return declined.declined(Reason.BLOCKED, history.blocked)
+        return declined.decline(Reason.BLOCKED, history.blocked)
     if history.at_work is not None:
-        return declined.declined(Reason.IN_FLIGHT, f"run {history.at_work[:8]} is working on it")
+        return declined.decline(Reason.IN_FLIGHT, f"run {history.at_work[:8]} is working on it")
     hold = find_hold(policy, now_ms)
     if action in EXPIRING_ACTIONS and not policy.rests:
         hold = None
-    return None if hold is None else declined.declined(*hold)
+    return None if hold is None else declined.decline(*hold)
 
 
 EXPIRING_ACTIONS: Final = frozenset(

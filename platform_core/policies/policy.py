@@ -589,12 +589,12 @@ class Policy:
     origins: Mapping[str, Origin] = field(default_factory=lambda: MappingProxyType({}))
 
     @property
-    def declares(self) -> bool:
+    def has_asset_values(self) -> bool:
         """Whether the policy sets anything about the table's assets."""
-        return any(self.declared)
+        return any(self.asset_values)
 
     @property
-    def declared(self) -> tuple[Any, ...]:
+    def asset_values(self) -> tuple[Any, ...]:
         """Values about the table's assets, which Dagster reads when definitions load."""
         return (self.owners, self.group, self.tags, self.fresh_within_ms, self.upstream, self.downstream)
 

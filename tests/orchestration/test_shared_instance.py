@@ -16,7 +16,7 @@ from platform_core.dagster_internals import ASSET_JOB
 from platform_core.obstacles import (
     FAILURES_TO_SUSPEND,
     NameCheck,
-    RunsAtWork,
+    RunningRuns,
     find_earlier_run,
     find_other_warehouse,
     find_suspension,
@@ -117,7 +117,7 @@ def test_runs_of_one_warehouse_count_for_no_table_of_the_same_name_in_another(
     (request,) = house.tick(names.SORTED_RUN_SENSOR).run_requests
     tags = dict(request.tags)
     first = instance.add_run(dg.DagsterRun(job_name=ASSET_JOB, tags=tags, status=started))
-    assert RunsAtWork(instance).tables() == {ORDERS} == {names.table_of(tags)}
+    assert RunningRuns(instance).tables() == {ORDERS} == {names.table_of(tags)}
     for _ in range(FAILURES_TO_SUSPEND):
         instance.add_run(dg.DagsterRun(job_name=ASSET_JOB, tags=tags, status=dg.DagsterRunStatus.FAILURE))
     assert find_suspension(instance, ORDERS) is not None and set(list_suspensions(instance)) == {ORDERS}
@@ -127,7 +127,7 @@ def test_runs_of_one_warehouse_count_for_no_table_of_the_same_name_in_another(
     limits = tmp_path / "policies.yaml"
     limits.write_text("budget: {bytes_an_hour: 1000000}")
     policies = policy_source(str(limits)).current()
-    assert compute_budget(instance, policies, RunsAtWork(instance), wall_ms()).spent > 0
+    assert compute_budget(instance, policies, RunningRuns(instance), wall_ms()).spent > 0
     shared = {names.table_pool(ORDERS), names.partitions_name(ORDERS), tags[names.TAG_TABLE]}
 
     monkeypatch.setenv("DREDGE_WAREHOUSE_NAME", "south")
@@ -135,7 +135,7 @@ def test_runs_of_one_warehouse_count_for_no_table_of_the_same_name_in_another(
     commit(keyed_table(root, ORDERS), 6)
     south = House(root, instance)
     layout = south.layout(ORDERS)
-    assert RunsAtWork(instance).tables() == set() and names.table_of(tags) is None
+    assert RunningRuns(instance).tables() == set() and names.table_of(tags) is None
     mine = instance.add_run(dg.DagsterRun(job_name="compact", tags={names.TAG_TABLE: names.table_value(ORDERS)}))
     assert find_earlier_run(instance, mine.run_id, ORDERS, layout) is None
     instance.delete_run(mine.run_id)
@@ -144,7 +144,7 @@ def test_runs_of_one_warehouse_count_for_no_table_of_the_same_name_in_another(
         and list_suspensions(instance) == {}
         and read_resume_ms(instance, ORDERS) == 0
     )
-    assert compute_budget(instance, policies, RunsAtWork(instance), wall_ms()).spent == 0
+    assert compute_budget(instance, policies, RunningRuns(instance), wall_ms()).spent == 0
     assert not south.instance.get_dynamic_partitions(names.partitions_name(ORDERS))
     (request,) = south.tick(names.SORTED_RUN_SENSOR).run_requests
     assert request.tags[names.TAG_TABLE] != first.tags[names.TAG_TABLE]

@@ -68,7 +68,7 @@ def test_the_bytes_of_an_hour_are_kept_for_what_has_waited_for_too_long_and_does
     def settle(decision: Decision, budget: Budget) -> Decision:
         why = budget.why_not(decision.table, decision.cost)
         left.append(f"{decision.table}: {why}")
-        return decision.declined(Reason.BUDGET, why) if why else decision
+        return decision.decline(Reason.BUDGET, why) if why else decision
 
     final = decide_in_order(candidates, Budget(100, None, 5), settle)
     assert [one.table for one in final if one.outcome is DecisionOutcome.RUN] == ["critical", "nothing"]

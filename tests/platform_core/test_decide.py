@@ -114,7 +114,7 @@ class Dice(random.Random):
             plan=self.one(
                 None,
                 PlanSummary("abc", text="picked", cost=700),
-                PlanSummary("abc", cost=5, held=True, part=True),
+                PlanSummary("abc", cost=5, waits=True, one_pass=True),
                 rare=PlanSummary("", "too few runs"),
             ),
             tries=tuple(sorted(tries, key=lambda one: -one.ended_ms)),
@@ -223,10 +223,10 @@ def may_start(one: Decision, subject: Subject, policy: Policy, history: History,
         assert one.reason is Reason.RECOVERY and level0 >= policy.level0_critical
     if state is not None:
         assert not dropped_soon(subject, policy, now.table_ms)
-        merges_all = one.full and not (history.plan is not None and history.plan.part)
+        merges_all = one.full and not (history.plan is not None and history.plan.one_pass)
         assert (
             merges_all
-            or (table.append_only and not (history.plan is not None and history.plan.part))
+            or (table.append_only and not (history.plan is not None and history.plan.one_pass))
             or not table.order
         )
         if one.reason is not Reason.RECOVERY:
@@ -303,7 +303,7 @@ def must_decline(subject: Subject, policy: Policy, history: History, now: Now) -
         not history.plan.hash
         or any(run.ended_ms > history.resumed_ms for run in history.tries)
         or "compact" in policy.approval
-        or (history.plan.part and bool(table.order))
+        or (history.plan.one_pass and bool(table.order))
     )
     if table.refusal or hindered or resting or planned:
         return True

@@ -63,8 +63,8 @@ class Comparison:
 
 
 @dataclass
-class Story:
-    """Player of the ticks.
+class DemoPlayer:
+    """Player of the demo, tick by tick.
 
     Attributes:
         client: client of the web server.
@@ -519,7 +519,7 @@ def _poll(expectation: str) -> Iterator[None]:
     raise PlatformFailed(expectation, f"nothing happened within {_PATIENCE_S} s")
 
 
-def summary(findings: Sequence[Comparison]) -> str:
+def summarise_comparisons(findings: Sequence[Comparison]) -> str:
     """Return one line with the number of comparisons and of differences."""
     known = [finding for finding in findings if finding.in_reference]
     beyond = [finding for finding in findings if not finding.in_reference]
