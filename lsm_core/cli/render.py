@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, TypeAlias
 
 import typer
 
@@ -26,6 +26,10 @@ _UNSEEN = {
 """Escape sequence by character, for control, bidi and invisible characters."""
 _UNSEEN_IN_LINES = {code: text for code, text in _UNSEEN.items() if chr(code) != "\n"}
 _UNSEEN_IN_JSON = re.compile("[" + "".join(re.escape(chr(code)) for code in _UNSEEN if code >= 127) + "]")
+
+
+Columns: TypeAlias = Mapping[str, str | Callable[[Mapping[str, Any]], Any]]
+"""Cell of a document by title of the column: a key, or a function of the document."""
 
 
 def print_json(value: Any) -> None:
@@ -56,6 +60,29 @@ def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]
         table.add_row(*(Text(f"{value:,}" if isinstance(value, int) else visible(str(value))) for value in row))
     # Piped output is for grep: do not wrap it at 80 columns.
     Console(file=sys.stdout, width=None if sys.stdout.isatty() else _WIDE, highlight=False).print(table)
+
+
+def print_documents(
+    title: str,
+    documents: Sequence[Mapping[str, Any]],
+    columns: Columns,
+    *,
+    as_json: bool,
+) -> None:
+    """Print documents as JSON, or as a table for people.
+
+    Args:
+        title: title of the table.
+        documents: documents for programs.
+        columns: columns of the table.
+        as_json: whether to print JSON.
+    """
+    if as_json:
+        print_json(documents)
+        return
+    cells = columns.values()
+    rows = [[document[cell] if isinstance(cell, str) else cell(document) for cell in cells] for document in documents]
+    print_table(title, list(columns), rows)
 
 
 def visible(text: str) -> str:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from lsm_core.cli.render import print_json, print_table, say
+from lsm_core.cli.render import Columns, print_documents, print_json, say
 from lsm_core.cli.verbs.common import AsJson, ClockOption, DryRun, TableArgument, Warehouse, open_table
 from lsm_core.cli.verbs.maintain import show_plan, show_report
 from lsm_core.clock import utc_text
@@ -68,12 +68,9 @@ def branch(
 def _list_branches(opened: Table, as_json: bool) -> None:
     from lsm_core.metadata import branches
 
-    changed = branches.change_times(opened.store)
-    if as_json:
-        print_json([{"branch": name, "changed_ms": time} for name, time in changed.items()])
-        return
-    rows = [[name, utc_text(time)] for name, time in changed.items()]
-    print_table(f"{opened.name}: branches", ["branch", "directory changed (UTC)"], rows)
+    documents = [{"branch": name, "changed_ms": time} for name, time in branches.change_times(opened.store).items()]
+    columns: Columns = {"branch": "branch", "directory changed (UTC)": lambda row: utc_text(row["changed_ms"])}
+    print_documents(f"{opened.name}: branches", documents, columns, as_json=as_json)
 
 
 def consumers(
@@ -113,23 +110,19 @@ def consumers(
 def _list_consumers(opened: Table, as_json: bool) -> None:
     from lsm_core.metadata import consumers as known
 
-    details = known.list_details(opened.store)
-    if as_json:
-        listed = [(consumer.consumer_id, consumer.next_snapshot, consumer.seen_ms) for consumer in details]
-        print_json([dict(zip(("consumer", "next_snapshot", "seen_ms"), consumer, strict=True)) for consumer in listed])
-        return
+    documents = [
+        {"consumer": consumer.consumer_id, "next_snapshot": consumer.next_snapshot, "seen_ms": consumer.seen_ms}
+        for consumer in known.list_details(opened.store)
+    ]
     latest = opened.latest_snapshot()
     newest = 0 if latest is None else latest.id
-    rows = [
-        [
-            consumer.consumer_id,
-            consumer.next_snapshot,
-            max(newest + 1 - consumer.next_snapshot, 0),
-            utc_text(consumer.seen_ms),
-        ]
-        for consumer in details
-    ]
-    print_table(f"{opened.name}: consumers", ["consumer", "next snapshot", "unread snapshots", "last seen (UTC)"], rows)
+    columns: Columns = {
+        "consumer": "consumer",
+        "next snapshot": "next_snapshot",
+        "unread snapshots": lambda row: max(newest + 1 - row["next_snapshot"], 0),
+        "last seen (UTC)": lambda row: utc_text(row["seen_ms"]),
+    }
+    print_documents(f"{opened.name}: consumers", documents, columns, as_json=as_json)
 
 
 def _require_known(act: str, acts: tuple[str, ...], opened: Table) -> None:

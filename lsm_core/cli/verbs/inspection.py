@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from lsm_core.cli.completion import table_names as names_offered
-from lsm_core.cli.render import duration_text, print_json, print_table, say, visible
+from lsm_core.cli.render import Columns, duration_text, print_documents, print_json, print_table, say, visible
 from lsm_core.cli.verbs.common import (
     AsJson,
     ClockOption,
@@ -24,7 +24,6 @@ from lsm_core.clock import utc_text
 from lsm_core.errors import DatabaseNotFound, DredgeError, InvalidOption, UnsupportedFeature
 
 if TYPE_CHECKING:
-    from lsm_core.format.snapshot import Snapshot
     from lsm_core.maintenance import BucketHealth
     from lsm_core.metadata.store import TableStore
     from lsm_core.table import Catalog
@@ -383,17 +382,25 @@ def health(
 def snapshots(warehouse: Warehouse, table: TableArgument, as_json: AsJson = False, clock: ClockOption = None) -> None:
     """List the readable snapshots, oldest first."""
     opened = open_table(warehouse, table, clock)
-    listed = opened.snapshots()
-    if as_json:
-        names = ["id", "kind", "time_ms", "schema", "rows", "delta", "user"]
-        print_json([dict(zip(names, _snapshot_row(s, s.time_millis), strict=True)) for s in listed])
-        return
-    columns = ["id", "kind", "committed (UTC)", "schema", "rows", "delta", "user"]
-    print_table(f"{opened.name}: snapshots", columns, [_snapshot_row(s, utc_text(s.time_millis)) for s in listed])
-
-
-def _snapshot_row(s: Snapshot, time: int | str) -> list[Any]:
-    return [s.id, s.commit_kind.value, time, s.schema_id, s.total_record_count, s.delta_record_count, s.commit_user]
+    documents = [
+        {
+            "id": snapshot.id,
+            "kind": snapshot.commit_kind.value,
+            "time_ms": snapshot.time_millis,
+            "schema": snapshot.schema_id,
+            "rows": snapshot.total_record_count,
+            "delta": snapshot.delta_record_count,
+            "user": snapshot.commit_user,
+        }
+        for snapshot in opened.snapshots()
+    ]
+    columns: Columns = {
+        "id": "id",
+        "kind": "kind",
+        "committed (UTC)": lambda row: utc_text(row["time_ms"]),
+        **{name: name for name in ("schema", "rows", "delta", "user")},
+    }
+    print_documents(f"{opened.name}: snapshots", documents, columns, as_json=as_json)
 
 
 def files(
@@ -406,39 +413,21 @@ def files(
     """List the live data files."""
     system = open_catalog(warehouse, clock).table(f"{table}$files")
     rows = system.to_arrow(snapshot_id=snapshot).to_pylist()  # one object a file
-    if as_json:
-        print_json(rows)
-        return
-    columns = [
-        "partition",
-        "bucket",
-        "level",
-        "record_count",
-        "deleteRowCount",
-        "file_size_in_bytes",
-        "file_source",
-        "file_path",
-    ]
-    print_table(f"{table}: files", columns, [[row[name] for name in columns] for row in rows])
+    names = ("partition", "bucket", "level", "record_count", "deleteRowCount", "file_size_in_bytes", "file_source")
+    columns: Columns = {name: name for name in (*names, "file_path")}
+    print_documents(f"{table}: files", rows, columns, as_json=as_json)
 
 
 def holds(warehouse: Warehouse, table: TableArgument, as_json: AsJson = False, clock: ClockOption = None) -> None:
     """Show the holders that keep files from being deleted (snapshots, tags, branches ...), the largest first."""
     opened = open_table(warehouse, table, clock)
+    columns: Columns = {
+        "holder": "holder",
+        "kind": "kind",
+        "files held alone": "files",
+        "bytes held alone": "bytes",
+        "bytes shared": "shared_bytes",
+        "since (UTC)": lambda row: utc_text(int(row["since"].timestamp() * 1000)),
+    }
     rows = opened.holds().to_pylist()  # one object a holder
-    if as_json:
-        print_json(rows)
-        return
-    columns = ["holder", "kind", "files held alone", "bytes held alone", "bytes shared", "since (UTC)"]
-    cells = [
-        [
-            row["holder"],
-            row["kind"],
-            row["files"],
-            row["bytes"],
-            row["shared_bytes"],
-            utc_text(int(row["since"].timestamp() * 1000)),
-        ]
-        for row in rows
-    ]
-    print_table(f"{opened.name}: what keeps data from going", columns, cells)
+    print_documents(f"{opened.name}: holders of data", rows, columns, as_json=as_json)

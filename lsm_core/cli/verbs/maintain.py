@@ -18,7 +18,7 @@ import typer
 
 from lsm_core.cli.completion import table_names
 from lsm_core.cli.progress_bar import progress_bar
-from lsm_core.cli.render import print_json, print_table, say, visible_lines
+from lsm_core.cli.render import Columns, print_documents, print_json, print_table, say, visible_lines
 from lsm_core.cli.verbs.common import (
     AsJson,
     ClockOption,
@@ -187,22 +187,6 @@ def plans(
     from lsm_core.maintenance import waiting_plans
 
     def list_plans(opened: Table) -> Any:
-        waiting = waiting_plans(opened.store)
-        if not as_json:
-            columns = ["hash", "action", "items", "bytes in", "bytes freed", "since (UTC)", "why it waits"]
-            rows = [
-                [
-                    waiting_plan.plan.hash,
-                    waiting_plan.plan.action,
-                    len(waiting_plan.plan.items),
-                    waiting_plan.plan.estimate.bytes_in,
-                    waiting_plan.plan.estimate.bytes_freed,
-                    utc_text(waiting_plan.since_ms),
-                    waiting_plan.why,
-                ]
-                for waiting_plan in waiting
-            ]
-            print_table(f"{opened.name}: plans that wait for approval", columns, rows)
         documents = [
             {
                 "hash": waiting_plan.plan.hash,
@@ -213,8 +197,15 @@ def plans(
                 "bytes_in": waiting_plan.plan.estimate.bytes_in,
                 "bytes_freed": waiting_plan.plan.estimate.bytes_freed,
             }
-            for waiting_plan in waiting
+            for waiting_plan in waiting_plans(opened.store)
         ]
+        if not as_json:
+            columns: Columns = {
+                **{name.replace("_", " "): name for name in ("hash", "action", "items", "bytes_in", "bytes_freed")},
+                "since (UTC)": lambda plan: utc_text(plan["since_ms"]),
+                "why it waits": "why",
+            }
+            print_documents(f"{opened.name}: plans that wait for approval", documents, columns, as_json=False)
         return {"table": opened.name, "waiting": documents}
 
     _run_on_tables(warehouse, table, {"settings": settings, "clock": clock}, as_json, list_plans)

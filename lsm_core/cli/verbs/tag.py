@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from lsm_core.cli.render import duration_text, print_json, print_table, say
+from lsm_core.cli.render import Columns, duration_text, print_documents, print_json, say
 from lsm_core.cli.verbs.common import AsJson, ClockOption, DryRun, Settings, TableArgument, Warehouse, open_table
 from lsm_core.cli.verbs.maintain import show_plan, show_report
 from lsm_core.clock import utc_text
@@ -97,32 +97,24 @@ def _rename(opened: Table, name: str, new_name: str, *, dry_run: bool, as_json: 
 
 
 def _show(opened: Table, *, as_json: bool) -> None:
-    listed = sorted(opened.tags().items(), key=lambda item: (item[1].snapshot.id, item[0]))
-    if as_json:
-        print_json(
-            [
-                {
-                    "name": name,
-                    "snapshot": tag.snapshot.id,
-                    "committed_ms": tag.snapshot.time_millis,
-                    "created_ms": tag.create_time_ms,
-                    "time_retained_ms": tag.time_retained_ms,
-                    "rows": tag.snapshot.total_record_count,
-                }
-                for name, tag in listed
-            ]
-        )
-        return
-    columns = ["tag", "snapshot", "committed (UTC)", "kept for", "until (local)", "rows"]
-    rows = [
-        [
-            name,
-            tag.snapshot.id,
-            utc_text(tag.snapshot.time_millis),
-            "always" if tag.time_retained_ms is None else duration_text(tag.time_retained_ms),
-            utc_text(tag.expires_ms),
-            tag.snapshot.total_record_count,
-        ]
-        for name, tag in listed
+    tags = opened.tags()
+    documents = [
+        {
+            "name": name,
+            "snapshot": tag.snapshot.id,
+            "committed_ms": tag.snapshot.time_millis,
+            "created_ms": tag.create_time_ms,
+            "time_retained_ms": tag.time_retained_ms,
+            "rows": tag.snapshot.total_record_count,
+        }
+        for name, tag in sorted(tags.items(), key=lambda item: (item[1].snapshot.id, item[0]))
     ]
-    print_table(f"{opened.name}: tags", columns, rows)
+    columns: Columns = {
+        "tag": "name",
+        "snapshot": "snapshot",
+        "committed (UTC)": lambda row: utc_text(row["committed_ms"]),
+        "kept for": lambda row: "always" if (kept := row["time_retained_ms"]) is None else duration_text(kept),
+        "until (local)": lambda row: utc_text(tags[row["name"]].expires_ms),
+        "rows": "rows",
+    }
+    print_documents(f"{opened.name}: tags", documents, columns, as_json=as_json)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lsm_core.cli.render import print_json, print_table
+from lsm_core.cli.render import Columns, print_documents, print_json
 from lsm_core.cli.verbs.common import AsJson, ClockOption, DryRun, TableArgument, Warehouse, open_table
 from lsm_core.cli.verbs.maintain import require_success, show_report
 from lsm_core.clock import utc_text
@@ -36,37 +36,30 @@ def trash(
         _require_readable([item.text for item in report.unreadable])
         return
     records = read_trash(opened.store)
-    if as_json:
-        print_json(
-            [
-                {
-                    "trash_id": record.trash_id,
-                    "action": record.action,
-                    "branch": record.branch,
-                    "snapshots": sorted(record.snapshots),
-                    "others": sorted(record.metadata),
-                    "files": len(record.files),
-                    "bytes": record.size,
-                    "created_ms": record.created_ms,
-                    "not_before_ms": record.not_before_ms,
-                }
-                for record in records.records
-            ]
-        )
-    else:
-        columns = ["trash id", "snapshots", "files", "bytes", "set aside at (UTC)", "deleted from (UTC)"]
-        rows = [
-            [
-                record.trash_id,
-                _describe_content(record),
-                len(record.files),
-                record.size,
-                utc_text(record.created_ms),
-                utc_text(record.not_before_ms),
-            ]
-            for record in records.records
-        ]
-        print_table(f"{opened.name}: trash", columns, rows)
+    documents = [
+        {
+            "trash_id": record.trash_id,
+            "action": record.action,
+            "branch": record.branch,
+            "snapshots": sorted(record.snapshots),
+            "others": sorted(record.metadata),
+            "files": len(record.files),
+            "bytes": record.size,
+            "created_ms": record.created_ms,
+            "not_before_ms": record.not_before_ms,
+        }
+        for record in records.records
+    ]
+    contents = {record.trash_id: _describe_content(record) for record in records.records}
+    columns: Columns = {
+        "trash id": "trash_id",
+        "snapshots": lambda row: contents[row["trash_id"]],
+        "files": "files",
+        "bytes": "bytes",
+        "set aside at (UTC)": lambda row: utc_text(row["created_ms"]),
+        "deleted from (UTC)": lambda row: utc_text(row["not_before_ms"]),
+    }
+    print_documents(f"{opened.name}: trash", documents, columns, as_json=as_json)
     _require_readable([str(error) for error in records.unreadable])
 
 
