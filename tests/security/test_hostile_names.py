@@ -85,7 +85,7 @@ def test_no_verb_lets_a_name_steer_the_terminal(
     assert set(app._VERBS) <= known.keys(), "a new verb is walked here, too"
     where = ["-w", str(tmp_path / "wh")]
     # Each as it refuses or plans, and with hostile arguments: a new action needs no line here.
-    for action in app._of_actions():
+    for action in app._load_action_verbs():
         known.setdefault(action.replace("-", "_"), []).extend(
             [
                 ["d.t", "--dry-run", *where],

@@ -316,7 +316,7 @@ def test_statements_that_mean_procedures(catalog: Catalog) -> None:
         ("CREATE TABLE db.n (a FROB)", InvalidOption, "'FROB\\)'.*a type such as BIGINT"),
         ("CREATE TABLE db.n (a INT UNIQUE)", InvalidOption, "'UNIQUE\\)'.*a column takes NOT NULL"),
         ("CREATE TABLE db.n (a INT DEFAULT now())", InvalidOption, "DEFAULT takes a literal"),
-        ("CREATE TABLE db.n (a INT DEFAULT 'x')", InvalidSchema, "column 'a': default 'x' is no INT"),
+        ("CREATE TABLE db.n (a INT DEFAULT 'x')", InvalidSchema, "column 'a': default 'x' is not a INT"),
         ("CREATE TABLE db.n (a INT, b INT GENERATED ALWAYS AS (a))", UnsupportedFeature, "column 'b' that is computed"),
         ("CREATE TABLE db.n (a INT, WATERMARK FOR a AS a)", UnsupportedFeature, "WATERMARK in CREATE TABLE"),
         ("CREATE TABLE db.n (a INT, PRIMARY KEY (b) NOT ENFORCED)", ColumnNotFound, "no column 'b'; it has a"),

@@ -241,7 +241,7 @@ def test_a_verb_of_the_command_line_fails_with_one_line_and_its_code(
     fault: str, template: Path, broken: tuple[BrokenStore, Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
     store, place = broken
-    assert CLI.keys() == {*app._VERBS, *app._of_actions()}, "a verb without its place in this sweep"
+    assert CLI.keys() == {*app._VERBS, *app._load_action_verbs()}, "a verb without its place in this sweep"
     wrong = []
     for name, arguments in CLI.items():
         if name == "sql" and fault != "store down":  # it starts Spark where the catalog opens
