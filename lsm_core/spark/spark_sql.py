@@ -12,12 +12,12 @@ import pyarrow as pa
 from lsm_core.spark.overwrite_scope import OVERWRITE_MODE
 from lsm_core.spark.session_catalog import catalog_of_session
 from lsm_core.spark.spark_changes import change_runs
-from lsm_core.spark.spark_queries import answered, framed
+from lsm_core.spark.spark_queries import frame_query, open_answer
 from lsm_core.spark.spark_write import runner_of, write_table
 from lsm_core.sql.acting import Session
 from lsm_core.sql.inserting import InsertPlan
 from lsm_core.sql.procedures import CallResult, prepare_call
-from lsm_core.sql.queries import planned_query
+from lsm_core.sql.queries import plan_query
 from lsm_core.sql.running import StatementRunner
 from lsm_core.sql.statements import Query
 from lsm_core.table import Catalog
@@ -39,14 +39,14 @@ class SparkEngine:
 
     def answer(self, catalog: Catalog, text: str) -> pa.RecordBatchReader:
         """Return the rows of a query, which the driver holds in memory. Raises as `query_tables`."""
-        with answered(self.spark, planned_query(catalog, text)) as frame:
+        with open_answer(self.spark, plan_query(catalog, text)) as frame:
             return frame.toArrow().to_reader()
 
     def insert(self, catalog: Catalog, text: str, plan: InsertPlan) -> int | None:
         """Write the rows of a query in Spark tasks and one commit. Raises as `query_tables` and `write_table`."""
         from pyspark.sql import functions
 
-        frame = framed(self.spark, planned_query(catalog, text))
+        frame = frame_query(self.spark, plan_query(catalog, text))
         frame = frame.toDF(*plan.named(frame.columns))
         for name, value in plan.constants.items():
             frame = frame.withColumn(name, functions.lit(value))
@@ -86,7 +86,7 @@ def sql(
     tables = catalog_of_session(spark, catalog)
     parsed = parse_statement(text)
     if isinstance(parsed, Query):
-        return framed(spark, planned_query(tables, parsed.text))
+        return frame_query(spark, plan_query(tables, parsed.text))
     dynamic = str(spark.conf.get(OVERWRITE_MODE, "static")).lower() == "dynamic"
     session = Session(tables, spark_runner(spark), approved_by, dynamic_overwrite=dynamic)
     result = StatementRunner(session, SparkEngine(spark)).run(parsed)

@@ -36,7 +36,7 @@ from lsm_core.read.changes.changed_rows import Choice, Rows, file_rows, split_ro
 from lsm_core.read.changes.spans import earliest_kept, expiry_named, next_snapshot
 from lsm_core.read.changes.stream import Beginning, Follower, ends_stream, is_too_young
 from lsm_core.spark.spark_columns import fields_of, require_schema, spark_arrow_schema, spark_ddl, to_spark
-from lsm_core.spark.spark_tasks import OfOneRelease, noted, raises_typed_errors
+from lsm_core.spark.spark_tasks import OfOneRelease, note_error, raises_typed_errors
 from lsm_core.types import is_retract, kinds_to_text
 
 ROW_KIND: Final = "_row_kind"
@@ -498,7 +498,7 @@ class StreamReader(OfOneRelease, DataSourceStreamReader, SupportsTriggerAvailabl
         try:
             yield from self._read(partition)
         except DredgeError as error:
-            noted(error)
+            note_error(error)
             raise
 
     def _read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

@@ -187,7 +187,7 @@ def raises_typed_errors(method: Callable[..., Any]) -> Callable[..., Any]:
         try:
             return method(*arguments, **named)
         except DredgeError as error:
-            noted(error)
+            note_error(error)
             raise
 
     return call
@@ -208,7 +208,7 @@ class OfOneRelease:
         self.__dict__.update(own)
 
 
-def noted(error: DredgeError) -> DredgeError:
+def note_error(error: DredgeError) -> DredgeError:
     """Return ``error`` with the note by which `typed_error` finds it in a trace of Spark."""
     note = marked(error).removeprefix(f"{error} ")
     if note not in getattr(error, "__notes__", ()):
@@ -257,7 +257,7 @@ def await_query(query: StreamingQuery, timeout_s: float | None = None) -> bool:
         CommitConflict: Another query uses the same query id.
         SparkFailed: Any other error, as one line. Spark's own error with its trace is the cause.
     """
-    with translated(f"the query {query.name or query.id}"):
+    with translate_errors(f"the query {query.name or query.id}"):
         if timeout_s is None:
             query.awaitTermination()
             return True
@@ -265,7 +265,7 @@ def await_query(query: StreamingQuery, timeout_s: float | None = None) -> bool:
 
 
 @contextmanager
-def translated(title: str) -> Iterator[None]:
+def translate_errors(title: str) -> Iterator[None]:
     """Convert errors that Spark raises in the block into the worker's typed error, or into SparkFailed(``title``)."""
     try:
         yield
@@ -490,7 +490,7 @@ def run_tasks(
 
     rows = pa.table([pa.array(range(len(payloads)), pa.int32()), pa.array(payloads, pa.binary())], schema=PAYLOADS)
     use_this_python(spark)
-    with translated(title):
+    with translate_errors(title):
         spread = spark.createDataFrame(rows).repartitionById(len(payloads), "task")
         return collect(spread.mapInArrow(Shipped(_each, work), ANSWER_DDL), title)
 
@@ -509,7 +509,7 @@ def _each(work: Callable[[bytes], bytes], batches: Iterator[pa.RecordBatch]) -> 
 
 def collect(answers: DataFrame, title: str) -> list[TaskOutcome]:
     """Fetch a job's answers (`ANSWER_DDL`) and return them in task order; the driver receives nothing else."""
-    with translated(title):
+    with translate_errors(title):
         rows = answers.toArrow().sort_by("task")
     tasks, done, failed = (rows.column(name).to_numpy(zero_copy_only=False) for name in ANSWER_SCHEMA.names)
     return [

@@ -34,7 +34,7 @@ from lsm_core.metadata.store import BucketMode, TableStore
 from lsm_core.metadata.support import require_plain_files, require_readable
 from lsm_core.spark.merged_view import VERSIONS, exact_parts, merged_view
 from lsm_core.spark.spark_columns import expressions, quoted
-from lsm_core.spark.spark_tasks import raise_first, run_tasks, slots_of, store_of, translated
+from lsm_core.spark.spark_tasks import raise_first, run_tasks, slots_of, store_of, translate_errors
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -144,7 +144,7 @@ def verify_table(
     examples: tuple[str, ...] = ()
     rows = [0, 0]
     if changed:
-        with translated(f"verifying table {store.name}"):
+        with translate_errors(f"verifying table {store.name}"):
             clock = expiry_clock(pair[1])
             frames: list[DataFrame | None] = []  # merged rows of each side; None without files
             for side in sides:
@@ -394,7 +394,7 @@ class SparkRows:
         """See ReadRows. Raises InvalidData for a column that the frame lacks, SparkFailed."""
         require_columns(self._store, self._frame.columns, columns)
         names = list(self._store.schema.primary_keys)
-        with translated(_TITLE.format(self._store.name)):
+        with translate_errors(_TITLE.format(self._store.name)):
             session: Any = self._frame.sparkSession
             wanted = session.createDataFrame(keys).hint("broadcast")
             rows = self._frame.join(wanted, names, "left_semi").select(*map(quoted, columns)).toArrow()
@@ -404,7 +404,7 @@ class SparkRows:
         """See ReadRows. Raises InvalidData for a key column that the frame lacks, SparkFailed."""
         names = list(self._store.schema.primary_keys)
         require_columns(self._store, self._frame.columns, names)
-        with translated(_TITLE.format(self._store.name)):
+        with translate_errors(_TITLE.format(self._store.name)):
             counted = self._frame.groupBy(*map(quoted, names)).count().withColumnRenamed("count", COUNT_COLUMN)
             column = quoted(COUNT_COLUMN)
             sums = counted.selectExpr(f"coalesce(sum({column}), 0)", f"count_if({column} > 1)").toArrow()

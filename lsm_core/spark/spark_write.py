@@ -55,7 +55,7 @@ from lsm_core.spark.spark_tasks import (
     setting,
     slots_of,
     store_of,
-    translated,
+    translate_errors,
     use_this_python,
 )
 from lsm_core.spark.write_folder import WriteFolder, new_family
@@ -724,7 +724,7 @@ def _outcomes_of_tasks(df: DataFrame, job: WriteJob, row_kind_column: str | None
     if any("`" in name for name in df.columns):  # Spark finds no such column where it hands rows to Python
         job = replace(job, columns=tuple(df.columns))
         df = df.toDF(*(f"c{number}" for number in range(len(df.columns))))
-    with translated(title), batches_of(spark, _BATCH_BYTES):
+    with translate_errors(title), batches_of(spark, _BATCH_BYTES):
         if store.bucket_mode in (BucketMode.UNAWARE, BucketMode.POSTPONE):  # any task may write any row
             answers = df.mapInArrow(Shipped(_written_where_it_lies, job, row_kind_column), ANSWER_DDL)
         elif store.bucket_mode in (BucketMode.DYNAMIC, BucketMode.CROSS_PARTITION):

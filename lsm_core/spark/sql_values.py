@@ -21,6 +21,7 @@ from lsm_core.spark.spark_columns import names_in_table, spark_ddl
 from lsm_core.types import MAX_LENGTH, DataType, TypeRoot, to_sql
 from lsm_core.types.casts import CastError, cast_values
 from lsm_core.write.row_changes.assign import evaluate
+from lsm_core.write.store_assignment import require_assignable
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -74,21 +75,28 @@ def new_values(spark: SparkSession, store: TableStore, values: Mapping[str, Any]
         For each column a literal or an Arrow expression.
 
     Raises:
-        InvalidData: A text is neither a value of its column nor an expression.
+        InvalidData: A text is neither a value of its column nor an expression, or Spark's INSERT would not cast the
+            type of an expression to that of its column.
         ColumnNotFound: An expression names a column that the table does not have.
         UnsupportedFeature: An expression has a part that Arrow and Spark do not compute alike.
     """
-    translated = dict(values)
+    new = dict(values)
     fixed = {*store.schema.primary_keys, *store.schema.partition_keys}
     for name, value in values.items():
         if not store.schema.has_field(name) or name in fixed:
-            continue  # refused by whoever takes the values
+            continue  # refused by `update_rows`
+        own = store.schema.field(name).type
         if isinstance(value, str):
-            if store.schema.field(name).type.root not in _TEXTS and not _is_value(value, store.schema.field(name).type):
-                translated[name] = arrow_expression(value, store, name)
+            if own.root in _TEXTS or _is_value(value, own):
+                continue
+            new[name] = arrow_expression(value, store, name)
         elif type(value).__name__ == "Column" and type(value).__module__.startswith("pyspark.sql"):
-            translated[name] = arrow_expression(_text_of(spark, store, name, value), store, name)
-    return translated
+            new[name] = arrow_expression(_text_of(spark, store, name, value), store, name)
+        else:
+            continue
+        kind = _Translation(store, name).type_of(new[name])
+        require_assignable(pa.schema([(name, kind)]), store.schema, store.name)
+    return new
 
 
 def _is_value(text: str, kind: DataType) -> bool:
@@ -145,7 +153,8 @@ def arrow_expression(text: str, store: TableStore, name: str) -> pc.Expression:
             raise UnsupportedFeature(f"try_cast in the new value of column '{name}'; {_ELSE}", store.name)
         tree = sqlglot.parse_one(f"SELECT {text}", read="spark")
     except (SqlglotError, RecursionError) as error:
-        reason = f"{text[:80]!r} is no value of this column, and no expression of SQL: {str(error).splitlines()[0]}"
+        parser = str(error).splitlines()[0]
+        reason = f"{text[:80]!r} is no value of this column, and no expression of SQL (parser: {parser})"
         raise InvalidData(store.name, name, reason) from error
     if (
         not isinstance(tree, exp.Select)
@@ -169,7 +178,10 @@ def arrow_expression(text: str, store: TableStore, name: str) -> pc.Expression:
 
 
 def _known(tree: exp.Expr, store: TableStore, name: str) -> exp.Expr:
-    """The expression. Raises InvalidData for a lone name that is no column: it was rather meant as a value."""
+    """Return the expression.
+
+    Raises InvalidData for a single name that is no column, which was probably meant as a value.
+    """
     if isinstance(tree, exp.Column) and not tree.table:
         (column,) = names_in_table([tree.name], store.schema)
         if not store.schema.has_field(column):
@@ -181,7 +193,12 @@ def _known(tree: exp.Expr, store: TableStore, name: str) -> exp.Expr:
 
 
 class _Translation:
-    """Translates one expression; ``column`` gets its value."""
+    """Translation of one expression to Arrow.
+
+    Args:
+        store: The table.
+        column: The column that gets the value, for errors.
+    """
 
     def __init__(self, store: TableStore, column: str) -> None:
         self._store, self._column = store, column
@@ -251,7 +268,7 @@ class _Translation:
         return pc.scalar(float(text) if "e" in text.lower() else Decimal(text))
 
     def _alike(self, left: exp.Expr, right: exp.Expr, depth: int) -> tuple[pc.Expression, pc.Expression]:
-        """Both sides; a text beside a column of another type as that type, as Spark takes it."""
+        """Return both sides; a text beside a column of another type is cast to that type, as by Spark."""
         sides = [self.of(left, depth + 1), self.of(right, depth + 1)]
         for side, other in ((0, 1), (1, 0)):
             node, beside = (left, right)[side], (left, right)[other]
@@ -265,17 +282,17 @@ class _Translation:
                 except pa.ArrowException as error:
                     reason = f"{node.sql(dialect='spark')} cannot be compared with column '{name}': {error}"
                     raise InvalidData(self._store.name, self._column, reason) from error
-            if isinstance(node, exp.Literal) and not node.is_string and pa.types.is_decimal(self._type(sides[other])):
+            if isinstance(node, exp.Literal) and not node.is_string and pa.types.is_decimal(self.type_of(sides[other])):
                 sides[side] = pc.scalar(Decimal(node.name))
         return sides[0], sides[1]
 
     def _compared(self, node: exp.Binary, depth: int) -> pc.Expression:
-        """A comparison as Spark makes it: NaN equals itself, and is above all other numbers."""
+        """Return a comparison by Spark's rules: NaN equals itself and is above all other numbers."""
         left, right = self._alike(node.left, node.right, depth)
         if isinstance(node, (exp.LT, exp.LTE)):
             left, right = right, left
         known = pc.Expression._call
-        if not any(pa.types.is_floating(self._type(side)) for side in (left, right)):
+        if not any(pa.types.is_floating(self.type_of(side)) for side in (left, right)):
             same, above = left == right, left > right
         else:
             left, right = left.cast(pa.float64()), right.cast(pa.float64())
@@ -290,11 +307,11 @@ class _Translation:
         return pc.Expression._call(function, [self.of(node, depth) for node in nodes])
 
     def _quotient(self, node: exp.Div, depth: int) -> pc.Expression:
-        """Spark divides numbers as DOUBLE; it has rules of its own for DECIMAL."""
+        """Return a quotient as DOUBLE. Raises UnsupportedFeature for DECIMAL, for which Spark has other rules."""
         sides = []
         for side in (node.left, node.right):
             operand = self.of(side, depth)
-            if pa.types.is_decimal(self._type(operand)) and not isinstance(side, exp.Literal):
+            if pa.types.is_decimal(self.type_of(operand)) and not isinstance(side, exp.Literal):
                 raise self._refused(node)
             sides.append(operand.cast(pa.float64()))
         return pc.Expression._call("divide_checked", sides)
@@ -320,7 +337,7 @@ class _Translation:
     def _chosen(
         self, choices: list[tuple[pc.Expression, exp.Expr]], default: exp.Expr | None, depth: int
     ) -> pc.Expression:
-        """The value of the first condition that is true; null is not."""
+        """Return the value of the first condition that is true; null is not true."""
         conditions = pc.Expression._call(
             "make_struct",
             [condition for condition, _ in choices],
@@ -329,7 +346,7 @@ class _Translation:
         values = [
             self.of(node, depth) for node in [*(node for _, node in choices), *([] if default is None else [default])]
         ]
-        kinds = [self._type(value) for value in values]
+        kinds = [self.type_of(value) for value in values]
         kind = next((known for known in kinds if not pa.types.is_null(known)), pa.null())
         typed_values = [
             pc.scalar(pa.scalar(None, kind)) if pa.types.is_null(own) else value
@@ -358,8 +375,8 @@ class _Translation:
         return pc.Expression._call("binary_join_element_wise", [*parts, pc.scalar("")])
 
     def _as_text(self, value: pc.Expression, node: exp.Expr) -> pc.Expression:
-        """A value as text. Raises UnsupportedFeature for types that Spark writes in another way than Arrow."""
-        kind = self._type(value)
+        """Return a value as text. Raises UnsupportedFeature for types that Spark prints in another way than Arrow."""
+        kind = self.type_of(value)
         if pa.types.is_string(kind):
             return value
         if pa.types.is_integer(kind) or pa.types.is_boolean(kind) or pa.types.is_date(kind) or pa.types.is_null(kind):
@@ -379,7 +396,7 @@ class _Translation:
         target = _TYPES.get(name)
         if target is None or to.expressions:
             raise self._refused(node)
-        kind = self._type(value)
+        kind = self.type_of(value)
         if pa.types.is_string(target):
             return self._as_text(value, node)
         if pa.types.is_integer(target) and pa.types.is_floating(kind):
@@ -395,13 +412,13 @@ class _Translation:
         if digits is not None and not isinstance(digits, exp.Literal):
             raise self._refused(node)
         value = self.of(node.this, depth)
-        if digits is not None and digits.name != "0" and pa.types.is_floating(self._type(value)):
+        if digits is not None and digits.name != "0" and pa.types.is_floating(self.type_of(value)):
             raise self._refused(node)  # Spark rounds the decimal digits that a DOUBLE is shown with
         options = pc.RoundOptions(int(digits.name) if digits is not None else 0, "half_towards_infinity")
         return pc.Expression._call("round", [value], options)
 
-    def _type(self, expression: pc.Expression) -> pa.DataType:
-        """The type of an expression over the table's columns. Raises InvalidData for types that do not fit together."""
+    def type_of(self, expression: pc.Expression) -> pa.DataType:
+        """Return the type of an expression. Raises InvalidData if types in it do not fit together."""
         schema = self._store.schema.arrow_schema
         nothing = pa.RecordBatch.from_arrays([pa.array([], field.type) for field in schema], names=schema.names)
         try:

@@ -19,7 +19,7 @@ from lsm_core.read import Split, parse_filter, plan_scan, read_split
 from lsm_core.read.changes import Choice, span_of_options, span_parts, span_values
 from lsm_core.spark.spark_columns import fields_of, spark_arrow_schema, to_spark
 from lsm_core.spark.spark_read import packed, require_kept
-from lsm_core.spark.spark_tasks import OfOneRelease, Shipped, noted, python_of, raises_typed_errors, typed_error
+from lsm_core.spark.spark_tasks import OfOneRelease, Shipped, note_error, python_of, raises_typed_errors, typed_error
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -100,7 +100,7 @@ class TableReader(OfOneRelease, DataSourceReader):
         try:
             yield from self._read(partition)
         except DredgeError as error:
-            noted(error)
+            note_error(error)
             raise
 
     def _read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -146,7 +146,7 @@ class SystemTableReader(OfOneRelease, DataSourceReader):
         try:
             yield from self._read()
         except DredgeError as error:
-            noted(error)
+            note_error(error)
             raise
 
     def _read(self) -> Iterator[pa.RecordBatch]:

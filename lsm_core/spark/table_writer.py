@@ -309,7 +309,7 @@ def runs_between(left: Sequence[tuple[int, str]], wrote: Sequence[int]) -> list[
 
 
 def _groups(job: WriteJob, names: Sequence[str], alone: bool) -> Iterator[RoutedRows]:
-    """The rows of files by bucket, in pieces; ``alone``: no task wrote files itself."""
+    """Yield the rows of files by bucket, in pieces; ``alone`` means that no task wrote files itself."""
     assert job.folder is not None
     assign = job.assign(alone=alone)
     for rows, kinds in _pieces(job.folder.rows(names)):

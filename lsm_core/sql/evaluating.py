@@ -16,7 +16,7 @@ from lsm_core.errors import InvalidData, TableNotFound, UnsupportedFeature
 from lsm_core.sql.column_types import quoted_name
 from lsm_core.sql.local_dialect import Columns, local_text, parsed
 from lsm_core.sql.local_engine import TableDataset, new_context, run_query
-from lsm_core.sql.queries import Query, Test, planned_query
+from lsm_core.sql.queries import Query, Test, plan_query
 from lsm_core.sql.reading import CATALOGS
 from lsm_core.table import Catalog
 
@@ -280,7 +280,7 @@ def _plan(
         how = "LEFT ANTI" if unmatched else "RIGHT"
         with_clause = f"WITH {SOURCE} AS ({_text(exp.select('1'))}) SELECT {items} FROM {SOURCE}"  # noqa: S608
         head, tail = f"{with_clause} AS {quoted_name(source_alias)} {how} JOIN ", f" ON {_text(join)}"
-    planned = planned_query(catalog, head + _text(target.source()) + tail)
+    planned = plan_query(catalog, head + _text(target.source()) + tail)
     return planned, next(place for place, read in enumerate(planned.reads) if read.start == len(head))
 
 

@@ -18,7 +18,7 @@ from lsm_core.errors import DredgeError, UnsupportedFeature
 from lsm_core.metadata import snapshots
 from lsm_core.sql.invalid_statements import USE_SPARK, engine_error
 from lsm_core.sql.local_dialect import SESSION_ZONE, Columns, local_text, output_names, parsed
-from lsm_core.sql.queries import Query, TableRead, planned_query
+from lsm_core.sql.queries import Query, TableRead, plan_query
 from lsm_core.sql.reading import all_rows_of
 from lsm_core.table import Catalog
 from lsm_core.table.system.reader import ReadOnlyTable
@@ -54,7 +54,7 @@ class LocalEngine:
             UnsupportedFeature: DataFusion lacks a part of the query, or its result differs from Spark's.
             TableNotFound: a table of the query does not exist.
         """
-        return answered(planned_query(catalog, text))
+        return answer_query(plan_query(catalog, text))
 
     def insert(self, catalog: Catalog, text: str, plan: InsertPlan) -> int | None:
         """Write the rows of a query in one commit.
@@ -81,7 +81,7 @@ class LocalEngine:
         """Return None, because this process compacts after a commit."""
 
 
-def answered(query: Query) -> pa.RecordBatchReader:
+def answer_query(query: Query) -> pa.RecordBatchReader:
     """Return the rows of a query whose tables are open. Raises the errors of `LocalEngine.answer`."""
     names = [f"{_PREFIX}{number}" for number in range(len(query.reads))]
     tables = dict(zip(names, _open_tables(query), strict=True))
@@ -148,7 +148,7 @@ def register(context: datafusion.SessionContext, name: str, table: TableDataset)
 
     NaN is a number for DataFusion and Spark, but not for Arrow. So DataFusion must not push row filters to a table with
     floating point columns: a view with an unreachable LIMIT prevents that. The same view is used for tables whose
-    columns are not in lower case. The filters of `planned_query` are pushed in any case.
+    columns are not in lower case. The filters of `plan_query` are pushed in any case.
     """
     if table.respelled or any(pa.types.is_floating(column.type) for column in table.schema):
         context.register_dataset(f"{name}_rows", table)

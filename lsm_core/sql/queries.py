@@ -93,7 +93,7 @@ def _quote(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
 
 
-def planned_query(catalog: Catalog, text: str) -> Query:
+def plan_query(catalog: Catalog, text: str) -> Query:
     """Parse a query and open its tables, without Spark.
 
     Tables are named `database.table`, with a branch or a system table behind a `$`. A `VERSION AS OF` (a snapshot id, a

@@ -17,7 +17,7 @@ from lsm_core import Catalog, Schema
 from lsm_core.errors import SparkFailed
 from lsm_core.spark import compact_table, delete_where, read_table, spark_tasks, verify_table, write_table
 from lsm_core.spark.data_source import TableSource
-from lsm_core.spark.spark_tasks import Shipped, Versions, translated, typed_error
+from lsm_core.spark.spark_tasks import Shipped, Versions, translate_errors, typed_error
 from lsm_core.spark.table_reader import require_workers
 from tests.spark.tables import FIELDS, data_files, make_table, rows, same
 from tests.support.s3_server import ENVIRONMENT, S3Server
@@ -172,5 +172,5 @@ def test_a_worker_that_cannot_even_load_the_function_is_one_line(trace: str, sai
     from pyspark.errors import PythonException
 
     assert str(typed_error(RuntimeError(trace), "writing")) == said
-    with pytest.raises(SparkFailed, match=r"^Spark failed at"), translated("writing"):
+    with pytest.raises(SparkFailed, match=r"^Spark failed at"), translate_errors("writing"):
         raise PythonException(trace)

@@ -11,7 +11,7 @@ import pytest
 from lsm_core import Catalog, SchemaChange, Table
 from lsm_core.errors import InvalidOption, SnapshotNotFound
 from lsm_core.spark import create_view, query_tables, read_table, refresh, spark_queries
-from lsm_core.spark.spark_tasks import translated
+from lsm_core.spark.spark_tasks import translate_errors
 from tests.spark.tables import make_table
 
 pytestmark = pytest.mark.spark
@@ -72,7 +72,7 @@ def test_a_frame_whose_snapshot_has_expired_is_an_error_unless_a_tag_keeps_it(sp
     assert [one.id for one in table.snapshots()] == [4]
     for frame in old:
         expected = r"table db\.t was planned on snapshot 2, which has expired"
-        with pytest.raises(SnapshotNotFound, match=expected) as caught, translated("reading"):
+        with pytest.raises(SnapshotNotFound, match=expected) as caught, translate_errors("reading"):
             frame.count()
         assert caught.value.expired
     assert [frame.count() for frame in tagged] == [3, 3, 3]

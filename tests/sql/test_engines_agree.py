@@ -12,9 +12,9 @@ import pytest
 
 from lsm_core import Catalog
 from lsm_core.errors import UnsupportedFeature
-from lsm_core.spark.spark_queries import answered as answered_by_spark
+from lsm_core.spark.spark_queries import open_answer as answered_by_spark
 from lsm_core.sql.local_engine import LocalEngine
-from lsm_core.sql.queries import planned_query
+from lsm_core.sql.queries import plan_query
 
 pytestmark = pytest.mark.spark
 FIELDS = pa.schema(
@@ -89,7 +89,7 @@ def plain(value: Any) -> Any:
 def require_equal(spark: Any, catalog: Catalog, items: list[str], text: str) -> None:
     """Both engines answer the same; of each row the first value is the number of the item, or the items are its columns."""
     found = [tuple(map(plain, row.values())) for row in LocalEngine().answer(catalog, text).read_all().to_pylist()]
-    with answered_by_spark(spark, planned_query(catalog, text)) as frame:
+    with answered_by_spark(spark, plan_query(catalog, text)) as frame:
         wanted = [tuple(map(plain, row.values())) for row in frame.toArrow().to_pylist()]
     if len(wanted) and len(wanted[0]) == len(items):
         answers = zip(items, zip(*found, strict=True), zip(*wanted, strict=True), strict=True)

@@ -15,8 +15,8 @@ import pytest
 from lsm_core import Catalog, Schema
 from lsm_core.cli.app import run as dredge
 from lsm_core.errors import CorruptFile, DredgeError, InvalidOption, TableNotFound, UnsupportedFeature
-from lsm_core.sql.local_engine import LocalEngine, TableDataset, answered
-from lsm_core.sql.queries import planned_query
+from lsm_core.sql.local_engine import LocalEngine, TableDataset, answer_query
+from lsm_core.sql.queries import plan_query
 
 NAN = float("nan")
 FIELDS = pa.schema(
@@ -122,7 +122,7 @@ def test_columns_and_tests_are_pushed_into_the_read(catalog: Catalog, monkeypatc
     columns, condition = asked[-1]
     assert sorted(columns) == ["w"]
     assert all(part in condition for part in ("(a > 1)", '(w != "x")', '(p == "y")'))
-    (read,) = planned_query(catalog, "SELECT w FROM db.u WHERE a > 1 AND p = 'y'").reads
+    (read,) = plan_query(catalog, "SELECT w FROM db.u WHERE a > 1 AND p = 'y'").reads
     assert read.tests == (("a", ">", 1), ("p", "=", "y"))
 
 
@@ -179,7 +179,7 @@ def test_two_mentions_of_a_table_have_one_snapshot(tmp_path: Path, monkeypatch: 
     catalog.create_database("db")
     table = catalog.create_table("db.t", pa.schema([("a", pa.int64())]))
     table.write(pa.table({"a": [0]}))
-    query = planned_query(catalog, "SELECT (SELECT count(*) FROM db.t) AS x, (SELECT count(*) FROM db.t) AS y")
+    query = plan_query(catalog, "SELECT (SELECT count(*) FROM db.t) AS x, (SELECT count(*) FROM db.t) AS y")
     opened = TableDataset.__init__
     written: list[int] = []
 
@@ -190,7 +190,7 @@ def test_two_mentions_of_a_table_have_one_snapshot(tmp_path: Path, monkeypatch: 
             table.write(pa.table({"a": [1]}))
 
     monkeypatch.setattr(TableDataset, "__init__", and_write)
-    (pair,) = answered(query).read_all().to_pylist()
+    (pair,) = answer_query(query).read_all().to_pylist()
     assert pair["x"] == pair["y"]
     assert len(written) == 3
 

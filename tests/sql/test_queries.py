@@ -13,8 +13,8 @@ import pytest
 from lsm_core import Catalog, Schema
 from lsm_core.cli.app import run
 from lsm_core.errors import DredgeError, InvalidOption, SnapshotNotFound, SparkFailed, TableNotFound, UnsupportedFeature
-from lsm_core.spark.spark_queries import answered, explain_query
-from lsm_core.sql.queries import planned_query
+from lsm_core.spark.spark_queries import explain_query, open_answer
+from lsm_core.sql.queries import plan_query
 
 FIELDS = pa.schema(
     [
@@ -151,7 +151,7 @@ def warehouse(tmp_path_factory: pytest.TempPathFactory) -> Catalog:
 def test_what_a_query_needs(
     warehouse: Catalog, text: str, rewritten: str, columns: list[Any], tests: list[Any]
 ) -> None:
-    query = planned_query(warehouse, text)
+    query = plan_query(warehouse, text)
     assert query.with_views([f"V{number}" for number in range(len(query.reads))]) == rewritten
     assert [read.columns for read in query.reads] == columns
     assert [read.tests for read in query.reads] == tests
@@ -185,7 +185,7 @@ def test_a_statement_that_cannot_be_answered_is_refused_before_spark(
     warehouse: Catalog, text: str, kind: type[DredgeError], part: str
 ) -> None:
     with pytest.raises(kind, match=part):
-        planned_query(warehouse, text)
+        plan_query(warehouse, text)
 
 
 ANSWERS = (
@@ -211,11 +211,11 @@ ANSWERS = (
 def test_spark_answers_as_if_the_tables_were_read_as_a_whole(spark: Any, warehouse: Catalog) -> None:
     views = spark.sql("SHOW VIEWS").count()
     for text, expected in ANSWERS:
-        with answered(spark, planned_query(warehouse, text)) as frame:
+        with open_answer(spark, plan_query(warehouse, text)) as frame:
             assert [list(row) for row in frame.collect()] == expected
     with (
         pytest.raises(SparkFailed, match=r"answering the query.*nosuchcolumn"),
-        answered(spark, planned_query(warehouse, "SELECT nosuchcolumn FROM db.t")) as frame,
+        open_answer(spark, plan_query(warehouse, "SELECT nosuchcolumn FROM db.t")) as frame,
     ):
         frame.collect()
     assert spark.sql("SHOW VIEWS").count() == views

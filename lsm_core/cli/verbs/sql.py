@@ -142,9 +142,9 @@ def uses_local_engine(engine: EngineName) -> bool:
 
 
 def _query(catalog: Catalog, text: str, engine: EngineName, max_rows: int, *, explain: bool, as_json: bool) -> None:
-    from lsm_core.sql.queries import planned_query
+    from lsm_core.sql.queries import plan_query
 
-    query = planned_query(catalog, text)
+    query = plan_query(catalog, text)
     if explain:
         from lsm_core.spark.spark_queries import explain_query
 
@@ -152,15 +152,14 @@ def _query(catalog: Catalog, text: str, engine: EngineName, max_rows: int, *, ex
         print_json({"reads": lines}) if as_json else say("\n".join(lines))
         return
     if uses_local_engine(engine):
-        from lsm_core.sql.local_engine import answered as answered_here
-        from lsm_core.sql.local_engine import first_rows
+        from lsm_core.sql.local_engine import answer_query, first_rows
 
-        rows = first_rows(answered_here(query), max_rows + 1)
+        rows = first_rows(answer_query(query), max_rows + 1)
     else:
         from lsm_core.spark.session import spark_session
-        from lsm_core.spark.spark_queries import answered
+        from lsm_core.spark.spark_queries import open_answer
 
-        with answered(spark_session(app_name="dredge sql"), query) as frame:
+        with open_answer(spark_session(app_name="dredge sql"), query) as frame:
             rows = frame.limit(max_rows + 1).toArrow()
     _show_rows(rows, max_rows, as_json=as_json)
 
