@@ -230,7 +230,7 @@ class Committer:
 
         Raises:
             InvalidOption: ``partitions`` is empty, or holds an empty entry.
-            DredgeError: as :meth:`overwrite`.
+            DredgeError: the errors of :meth:`overwrite`.
         """
         nothing = self._parts(()).append
         scope = Scope(None) if partitions is None else scope_of_drop(self._store, partitions)
@@ -244,7 +244,7 @@ class Committer:
         properties: Mapping[str, str] | None = None,
         still: Callable[[pa.Table], Collection[bytes]] | None = None,
     ) -> CommitResult:
-        """Delete all rows of whole partitions, including other commits to them.
+        """Delete all rows of whole partitions, including rows of concurrent commits before this one.
 
         Args:
             partitions: BinaryRows of the partitions; without any, nothing is committed.
@@ -255,7 +255,7 @@ class Committer:
 
         Raises:
             CommitConflict: no partition is left to be dropped.
-            DredgeError: as :meth:`overwrite`.
+            DredgeError: the errors of :meth:`overwrite`.
         """
         scope, nothing = Scope(tuple(partitions)), self._parts(()).append
         if still is None:
@@ -406,7 +406,7 @@ class Committer:
         watermark: int | None = None,
         properties: Mapping[str, str] | None = None,
     ) -> list[int]:
-        """Commit those of some numbered commits that this user has not made yet, in order of identifier.
+        """Make the numbered commits that this user has not made yet, in order of identifier.
 
         Identifiers up to the user's last one are skipped. Where all of the user's snapshots have expired, commits whose
         files the table knows are skipped. If a crash left only the first snapshot of an identifier, its compaction is

@@ -91,8 +91,8 @@ class CommitMessage:
     ``compact_after`` and ``compact_changelog`` become a COMPACT snapshot. A file with the same name in both
     ``compact_before`` and ``compact_after`` was *upgraded*: its level changed, its bytes did not.
 
-    A message names each index file that it replaces, as its maker read it; the commit conflicts where another file has
-    taken its place. The deletion vector of a removed data file must be removed in the same message.
+    A message names each index file that it replaces, as its maker read it; the commit conflicts if another file has
+    replaced it. The deletion vector of a removed data file must be removed in the same message.
 
     Attributes:
         partition: BinaryRow of the partition (with arity prefix).

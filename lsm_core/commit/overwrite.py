@@ -104,13 +104,16 @@ def scope_of_drop(store: TableStore, specs: Sequence[Values]) -> Scope:
 
     Raises:
         InvalidOption: ``specs`` is empty, or holds an empty entry, which would be the whole table.
-        DredgeError: as :func:`scope_of`.
+        DredgeError: the errors of :func:`scope_of`.
     """
     return Scope(None, _typed_specs(store, specs))
 
 
 def partition_matcher(store: TableStore, specs: Sequence[Values]) -> Callable[[bytes], bool]:
-    """Return a function that returns whether one of ``specs`` matches a partition. Raises as :func:`scope_of_drop`."""
+    """Return a function that returns whether one of ``specs`` matches a partition.
+
+    Raises the errors of :func:`scope_of_drop`.
+    """
     return _matcher(store, _typed_specs(store, specs))
 
 
@@ -168,7 +171,7 @@ def upgraded(store: TableStore, added: pa.Table, scope: Scope) -> pa.Table:
     """Return the new files of an overwrite on the top level, in buckets whose files do not overlap.
 
     Buckets of the scope hold nothing else afterwards, so nothing needs merging; files outside the scope stay as they
-    are. The option is `overwrite-upgrade`. Files with deletes stay on level 0, although Java raises them too.
+    are. The option is `overwrite-upgrade`. Files with deletes stay on level 0, although Java moves them, too.
 
     Source: Paimon `tryUpgrade`.
     """
@@ -193,7 +196,10 @@ def moves_hidden_keys(store: TableStore) -> bool:
 
 
 def can_be_raised(files: Sequence[DataFile]) -> bool:
-    """Return whether all files of a bucket may be on one level as they are: no key in two of them, and no deletes."""
+    """Return whether all files of a bucket may be on one level unchanged.
+
+    That is so if no key is in two files, and no file has deletes.
+    """
     ordered = sorted(files, key=lambda file: (file.min_key, file.max_key))
     apart = all(file.max_key < following.min_key for file, following in pairwise(ordered))
     return apart and all(file.delete_row_count == 0 for file in ordered)
@@ -206,7 +212,7 @@ def loses_partitions(store: TableStore, scope: Scope, live: pa.Table, added: pa.
 
 
 def replaced_text(store: TableStore, scope: Scope, live: pa.Table) -> str:
-    """Return a text for people about the content that an overwrite replaced.
+    """Return a text for users about the content that an overwrite replaced.
 
     Args:
         store: the table.

@@ -130,7 +130,7 @@ def _take_back(store: TableStore, snapshot: Snapshot, data: bytes) -> None:
 
 
 def _create(store: TableStore, snapshot_id: int, data: bytes, retries: Retries, lease: Lease | None) -> PublishOutcome:
-    """Try until the file exists, own or foreign: the same bytes under the same name can be written again safely."""
+    """Try until the file exists, written by this or another process. Writing the same bytes again is safe."""
     path = store.snapshot_path(snapshot_id)
     tried = False
     while True:
@@ -167,7 +167,7 @@ def _create(store: TableStore, snapshot_id: int, data: bytes, retries: Retries, 
 
 
 def _look(store: TableStore, path: str) -> bytes | None:
-    """Return the bytes at a path; None where nothing exists or it cannot be read."""
+    """Return the bytes at a path, or None if the file does not exist or cannot be read."""
     try:
         return store.file_io.read_bytes(path)
     except (OSError, DredgeError):
@@ -180,7 +180,7 @@ def _replaced(base: Snapshot, current: Snapshot | None) -> bool:
 
 
 def _came_too_late(store: TableStore, snapshot: Snapshot, base: Snapshot | None) -> bool:
-    """Return whether the id was free only because history moved on: its owner has expired, or the base was rolled back.
+    """Return whether the id was free only because its owner has expired, or because the base was rolled back.
 
     A committer that slept longer than snapshots live between check and publish finds its id deleted, not taken. Expiry
     removes ids in ascending order and never the latest, so an existing predecessor proves the id right. If the

@@ -68,7 +68,7 @@ class Digest:
         """Parse the result of :meth:`text`.
 
         Raises:
-            ValueError: the text is something else.
+            ValueError: the text has another form.
         """
         rows, _, value = text.partition(":")
         return Digest(int(rows), int(value, 16))
@@ -77,8 +77,8 @@ class Digest:
 def digest(batch: pa.RecordBatch | pa.Table, columns: Sequence[tuple[int, str]]) -> Digest:
     """Return the digest of the rows of ``batch``.
 
-    A value counts with its field id, not with its column's name or place; fields inside a ROW count with their place.
-    The order of a map's entries does not count.
+    A value is hashed with its column's field id, not with its name or place; fields inside a ROW with their place.
+    The order of a map's entries has no effect.
 
     Args:
         batch: the rows.

@@ -159,7 +159,7 @@ class Rows:
 
 
 def retracts(kinds: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
-    """Return a mask of the row kinds that take a row back: -U (1) and -D (3)."""
+    """Return a mask of the row kinds that retract a row: -U (1) and -D (3)."""
     return np.asarray((kinds & 1) == 1, dtype=np.bool_)
 
 

@@ -36,7 +36,7 @@ KNOWN_ABOVE = "known-above"
 class MergeCounters:
     """Row counts of a merge; pass the same object to several merges to add them up.
 
-    A key counts once for each window that contains it.
+    A key is counted once for each window that contains it.
 
     Attributes:
         rows_in: input rows.
@@ -458,7 +458,7 @@ class Merger:
         return batches
 
     def _require_newer(self, rows: Rows, groups: Groups) -> None:
-        """Raise UnsortedInput if an input has an older version of the open key: an accumulator cannot insert it."""
+        """Raise UnsortedInput if an input has an older version of the open key, which an accumulator cannot insert."""
         if self.newest is None or int(groups.ends[0]) < 2:
             return
         oldest = self._copy(rows, int(groups.order[1]))

@@ -1,4 +1,4 @@
-"""Consumers: the read position of each stream, which holds back expiry.
+"""Consumers: the read position of each stream; expiry keeps the snapshots after it.
 
 Source: ``ConsumerManager``.
 """
@@ -97,7 +97,7 @@ def write_consumer(store: TableStore, consumer_id: str, next_snapshot: int) -> N
 
 
 def delete_consumer(store: TableStore, consumer_id: str) -> bool:
-    """Delete a consumer, so that it no longer holds back expiry.
+    """Delete a consumer, so that its snapshots may expire.
 
     Returns:
         Whether the consumer existed.

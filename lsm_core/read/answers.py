@@ -94,7 +94,7 @@ def fixed_answers(store: TableStore, version_arguments: Mapping[str, Any]) -> tu
 
     Returns:
         The schema of the version, and a function that maps a read (columns, filter, limit, ...) to the Arrow schema and
-        batches of its rows. Options that ask for changes are resolved again for each read.
+        batches of its rows. Options that select changes are resolved again for each read.
 
     Raises:
         SnapshotNotFound: the version does not exist.
@@ -113,10 +113,7 @@ def fixed_answers(store: TableStore, version_arguments: Mapping[str, Any]) -> tu
 
 
 def _span(store: TableStore, version: Mapping[str, Any]) -> Span | None:
-    """Return the changes that the options ask for, or None to read a version.
-
-    By default, or because an argument names one.
-    """
+    """Return the changes that the options select, or None to read a version."""
     return span_of_options(store) if all(value is None for value in version.values()) else None
 
 

@@ -127,9 +127,8 @@ MOST_IN_MEMORY: Final = 1_024
 def in_memory(sizes: Sequence[float], threshold: int) -> set[int]:
     """Return the positions of the inputs that are read as a whole before merging.
 
-    The smallest ones beyond ``threshold``.
-
-    One place stays free, through which these inputs are read one after another.
+    They are the smallest ones, as many as exceed ``threshold``. One place stays free, through which these inputs are
+    read one after another.
 
     Args:
         sizes: decoded bytes of each input.
@@ -160,7 +159,7 @@ def next_pass(sizes: Sequence[float], threshold: int, limit: float) -> list[rang
     Args:
         sizes: decoded bytes of each input.
         threshold: inputs that may be open at once.
-        limit: decoded bytes of inputs in memory.
+        limit: decoded bytes of the inputs in memory.
     """
     count = len(sizes)
     if count <= threshold * threshold:

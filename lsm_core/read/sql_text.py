@@ -107,7 +107,7 @@ def parse_condition(text: str, table: str = "", argument: str = "filter") -> Con
         The condition without NOT: each negation is moved into the comparisons.
 
     Raises:
-        InvalidFilter: the text is something else, or deeper than 100 parentheses.
+        InvalidFilter: the text is not a condition, or is deeper than 100 parentheses.
     """
     try:
         reader = SqlReader(text, argument)
@@ -170,7 +170,7 @@ def tokens(text: str, *, stop_early: bool = False) -> Iterator[Token]:
         stop_early: end at text that is no token, with a last token of kind "other" that holds the remaining text.
 
     Raises:
-        InvalidOption: the text has something else in it, and ``stop_early`` is false.
+        InvalidOption: a part of the text is no token, and ``stop_early`` is false.
     """
     position = 0
     while position < len(text):

@@ -1,6 +1,6 @@
 """Version of a table that a read uses.
 
-By its arguments or by the table's options (`scan.*`), with the schema of its time.
+It is chosen by arguments or by the table's options (`scan.*`), and read with the schema of its time.
 """
 
 from __future__ import annotations
@@ -192,7 +192,7 @@ def pair_of(table: str, key: str, text: str) -> tuple[str, str]:
     """Return the two ends of a span, written with a comma between them.
 
     Raises:
-        InvalidOption: the text is something else; the error names ``key``.
+        InvalidOption: the text has another form; the error names ``key``.
     """
     parts = [part.strip() for part in text.split(",")]
     if len(parts) != 2 or not all(parts):
@@ -282,7 +282,7 @@ def resolve(
         SnapshotNotFound: the version does not exist (``expired`` is set when it once existed).
         TableNotFound: the table no longer exists.
         InvalidOption: more than one argument is set, or the options contradict each other.
-        UnsupportedFeature: the options ask for changes.
+        UnsupportedFeature: the options select changes.
 
     Source: ``CoreOptions.startupMode`` for batch reads, ``TimeTravelUtil``.
     """
@@ -439,7 +439,7 @@ def newest_of_watermark(store: TableStore, watermark: int) -> Snapshot:
         watermark: epoch ms.
 
     Raises:
-        SnapshotNotFound: no snapshot has a watermark that low; snapshots without a watermark do not count.
+        SnapshotNotFound: no snapshot has a watermark that low; snapshots without a watermark are ignored.
 
     Source: ``SnapshotManager.earlierOrEqualWatermark``.
     """

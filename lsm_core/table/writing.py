@@ -216,7 +216,7 @@ class StreamCommit:
         watermark: int | None = None,
         properties: Mapping[str, str] | None = None,
     ) -> list[int]:
-        """Commit those of some numbered commits that this user has not made yet, in order of identifier.
+        """Make the numbered commits that this user has not made yet, in order of identifier.
 
         It is safe to repeat after a crash or CommitUnknown. A compaction whose inputs others replaced is left out; its
         rows are in the table in any case. Then the table is maintained unless it is `write-only`.

@@ -1,4 +1,4 @@
-"""Writer of one bucket of an append table: rows go to a rolling file in arrival order."""
+"""Writer of one bucket of an append table: rows are written to a rolling file in arrival order."""
 
 from __future__ import annotations
 

@@ -98,7 +98,7 @@ class PartitionIndex:
             rules: rules of the assigner.
             files: bucket and hashes of every HASH index file of the partition. A hash in two files belongs to the lower
                 bucket.
-            keep: returns which hashes this index will be asked for; the others are only counted.
+            keep: returns a mask of the hashes that this index must find; the others are only counted.
         """
         self._rules = rules
         counts: dict[int, int] = {}

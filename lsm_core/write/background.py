@@ -42,7 +42,7 @@ class WriteStall:
         partition: BinaryRow of the bucket's partition.
         bucket: number of the bucket.
         sorted_runs: sorted runs when the wait began.
-        seconds: how long the writer waited.
+        seconds: duration of the wait.
     """
 
     partition: bytes

@@ -141,7 +141,7 @@ class _Gathered:
 
 
 class KeyMoves:
-    """Rows that one writer of such a table collects for a commit; :meth:`routed` returns their buckets."""
+    """Rows that one writer of a cross-partition table collects for a commit; :meth:`routed` returns their buckets."""
 
     def __init__(self, store: TableStore, assigners: int = 1, number: int = 0, now_ms: int | None = None) -> None:
         """Start without rows.
@@ -275,7 +275,7 @@ class _Emission:
         rows: positions in the incoming table.
         part: partition numbers.
         bucket: bucket numbers.
-        turn: order among all rows of both kinds.
+        turn: position in the order of all rows to write, kept and deleted ones.
         named: whether the row itself named the partition.
     """
 

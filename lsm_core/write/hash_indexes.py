@@ -110,7 +110,10 @@ class HashIndexes:
         )
 
     def learn(self, partition: bytes, bucket: int, hashes: Hashes) -> None:
-        """Add the key hashes of rows that another assigner has put into a bucket. Raises as :meth:`assign`."""
+        """Add the key hashes of rows that another assigner has put into a bucket.
+
+        Raises the errors of :meth:`assign`.
+        """
         self._index_of(partition, bucket).index.learn(hashes, bucket)
 
     def write(self) -> None:
@@ -262,7 +265,7 @@ def owner_of(assigners: int, partition: bytes, hashes: Hashes) -> Buckets:
 def join_index_files(store: TableStore, messages: Sequence[CommitMessage]) -> list[CommitMessage]:
     """Return messages with one index file per bucket, where several writers of a bucket wrote one each.
 
-    The joined files are deleted. A failure leaves them, and nothing else. Raises :class:`CorruptFile`.
+    The joined files are deleted. After a failure they still exist, and no new file. Raises :class:`CorruptFile`.
     """
     parts: dict[tuple[bytes, int], list[IndexFileMeta]] = {}
     for message in messages:

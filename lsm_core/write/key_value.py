@@ -360,7 +360,7 @@ def seen_at_once(
         pipelined: encode in another thread.
 
     Raises:
-        DredgeError: as `run_bucket_task`; ``files`` still exist then.
+        DredgeError: the errors of `run_bucket_task`; ``files`` still exist then.
     """
     top = store.options.num_levels - 1
     if not files or all(file.level > 0 for file in files):

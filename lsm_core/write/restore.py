@@ -106,7 +106,9 @@ class BucketHistory:
             self._known[bucket["partition"]][bucket["bucket"]] = bucket["max_sequence_number_max"]
 
     def next_sequence(self, partition: bytes, bucket: int) -> int:
-        """Return the first free sequence number of a bucket: its largest one + 1, or 0. Raises as :meth:`look_up`.
+        """Return the first free sequence number of a bucket: its largest one + 1, or 0.
+
+        Raises the errors of :meth:`look_up`.
 
         With `write.sequence-number-init-mode` = snapshot it is also larger than the number in the snapshot.
         """

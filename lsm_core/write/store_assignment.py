@@ -1,6 +1,6 @@
 """Casts of values to the types of a table's columns as Spark's INSERT makes them (its ANSI store assignment).
 
-All doors that Spark's users know apply these rules: `save()`, `write_table`, streams, and INSERT, UPDATE, MERGE and
+All APIs for Spark's users apply these rules: `save()`, `write_table`, streams, and INSERT, UPDATE, MERGE and
 CREATE TABLE ... AS SELECT of both SQL engines. Spark casts the rows of its own INSERT before the format receives them.
 Values that Spark would silently make null or infinite (NaN as DECIMAL, 1e300 as FLOAT) are refused.
 
@@ -40,7 +40,7 @@ def require_assignable(incoming: pa.Schema, schema: TableSchema, table: str) -> 
     """Refuse columns whose type Spark's INSERT would not cast to that of the table.
 
     Args:
-        incoming: The columns of the rows, by the names that the table has; types as Spark hands them over.
+        incoming: The columns of the rows, by the names that the table has; types as Spark passes them.
         schema: The schema of the table.
         table: The name of the table, for errors.
 
@@ -92,7 +92,7 @@ def assign_rows(rows: pa.Table, schema: TableSchema, zone: str | None, table: st
     Only casts that differ from those of `Table.write` are made here.
 
     Args:
-        rows: The rows as Spark hands them over, columns named as in the table.
+        rows: The rows as Spark passes them, columns named as in the table.
         schema: The schema of the table.
         zone: The time zone of the session; None where it is not known.
         table: The name of the table, for errors.

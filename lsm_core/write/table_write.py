@@ -237,7 +237,7 @@ class TableWrite:
     def check_rows(
         self, data: pa.Table, row_kinds: pa.Array | None = None, numbering: RowNumbering = ALL
     ) -> tuple[pa.Table, pa.Array | None]:
-        """Return the rows and kinds (int8, or None) that will be written; raises as :meth:`routed`."""
+        """Return the rows and kinds (int8, or None) that will be written; raises the errors of :meth:`routed`."""
         table, kinds = self._merged_inputs(self._conform(data, numbering), row_kinds, numbering)
         table, kinds = self._without_ignored(table, kinds, numbering)
         if kinds is not None and self.store.has_primary_key:

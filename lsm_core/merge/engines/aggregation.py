@@ -89,7 +89,7 @@ class Aggregation:
         """Return one row for each key.
 
         Raises:
-            RetractNotSupported: a function cannot take a row back.
+            RetractNotSupported: a function does not support retracts.
             ArithmeticOverflow: a result leaves the range of its type.
         """
         inputs = window.inputs

@@ -1,6 +1,6 @@
 """Merge engines without an option.
 
-All versions in order, for passes and write buffers, and keys on which two inputs differ.
+They return all versions in order (for passes and write buffers), or the keys in which two inputs differ.
 """
 
 from __future__ import annotations

@@ -124,7 +124,7 @@ class PartialUpdate:
         return finish(result)
 
     def _segments(self, window: FoldInput, inputs: GroupRows, backs: Mask) -> tuple[Segment, Mask]:
-        """Return the row and place from which each key counts, and whether its last row deleted it."""
+        """Return the row and the place with which each key begins, and whether its last row deleted it."""
         base, begin = inputs.before, inputs.offsets[:-1].copy()
         not_deleted = np.zeros(len(inputs), np.bool_)
         if not backs.any():

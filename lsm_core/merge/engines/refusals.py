@@ -2,9 +2,8 @@
 
 Retracts, and invalid bitmaps or sketches.
 
-Merged with another row of its key, this row would raise in every later read and compaction. Alone for its key it
-causes no error, because single rows bypass the merge function. Java rejects it only where two rows of the key are in
-one flush.
+Once such a row is merged with another row of its key, every later read and compaction would fail. Alone it causes no
+error, because single rows bypass the merge function. Java rejects it only where two rows of the key are in one flush.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ from lsm_core.types import RowKind, is_retract
 
 @dataclass(frozen=True)
 class RefusedRetracts:
-    """Retracts that no row of their key can be merged with: -U rows, and maybe -D rows.
+    """Retracts that cannot be merged with other rows of their key: -U rows, and in some tables -D rows.
 
     Attributes:
         reason: the reason, for the error.

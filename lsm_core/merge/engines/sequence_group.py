@@ -47,7 +47,7 @@ class SequenceGroup:
 
 @dataclass(frozen=True, eq=False)
 class Segment:
-    """Part of each key that still counts.
+    """Part of each key that affects the result.
 
     Attributes:
         base: the row from which each key continues; NO_ROW for none.

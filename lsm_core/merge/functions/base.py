@@ -209,7 +209,7 @@ class AggregateFunction(ABC):
             initial: initial accumulators; None for null ones that have received no input.
 
         Raises:
-            GroupError: the function cannot take a retract or value.
+            GroupError: the function does not support a retract or a value.
         """
         folding = self.prepare(values, offsets, ops)
         if initial is None:
@@ -283,7 +283,7 @@ class AggregateFunction(ABC):
         return self._fold_pairs(accumulator, value, LATE)
 
     def retract(self, accumulator: pa.Array, value: pa.Array) -> pa.Array:
-        """Take one input back from each accumulator.
+        """Retract one input from each accumulator.
 
         Args:
             accumulator: one accumulator for each input.

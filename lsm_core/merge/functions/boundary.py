@@ -120,7 +120,7 @@ def _last_rows(folding: Folding, counts: Mask | None = None) -> Ints:
 
 
 def _first_rows(folding: Folding, counts: Mask | None = None) -> Ints:
-    """Return the first row of each group (of those that count); KEEP for none."""
+    """Return the first row of each group, or KEEP for none; only rows in the mask ``counts`` are considered."""
     if counts is None:
         return np.where(folding.sizes > 0, folding.offsets[:-1], KEEP)
     total = len(counts)

@@ -46,7 +46,7 @@ def _in_first_order(chains: Chains, winners: Ints) -> tuple[Ints, Ints]:
 
 
 class MergeMap(ListFold):
-    """All entries, of equal keys the later value; a retract removes keys."""
+    """Function `merge_map`: all entries, with the later value of equal keys; a retract removes keys."""
 
     name: ClassVar[str] = "merge_map"
     supports_retract: ClassVar[bool] = True
@@ -82,7 +82,9 @@ def _in_first_list(lists: pa.Array, bounds: Ints, flat: Flat) -> Mask:
 
 
 class MergeMapWithKeyTime(ListFold):
-    """For each key the entry with the newest time; a null entry removes the key, an entry without a time is ignored.
+    """Function `merge_map_with_keytime`: for each key the entry with the newest time.
+
+    A null entry removes the key; an entry without a time is ignored.
 
     The map with which a fold begins is unchanged.
     """
@@ -323,7 +325,7 @@ class NestedUpdate(_Nested):
 
 
 class NestedPartialUpdate(_Nested):
-    """Rows are merged by key: each field keeps its last value that is not null."""
+    """Function `nested_partial_update`: rows are merged by key; each field keeps its last non-null value."""
 
     name: ClassVar[str] = "nested_partial_update"
     limited: ClassVar[bool] = False
@@ -340,7 +342,7 @@ class NestedPartialUpdate(_Nested):
 
 
 class NestedAppend(Collect):
-    """All rows, without a key, up to the limit; a retract removes every equal row."""
+    """Function `nested_update` without a key: all rows up to the limit; a retract removes every equal row."""
 
     name: ClassVar[str] = "nested_update"
     _late_is_input = False
@@ -379,7 +381,7 @@ class NestedAppend(Collect):
 
 
 def _position_in_group(flat: Flat) -> Ints:
-    """Return for each element the number of elements of its group before it."""
+    """Return, for each element, the number of earlier elements of its group."""
     return np.arange(len(flat.group)) - np.searchsorted(flat.group, flat.group, side="left")
 
 

@@ -117,8 +117,8 @@ def _between_buckets(choice: Choice, before: Mapping[Place, _Side], after: Mappi
     """Compare versions of a table whose keys may move to another bucket of their partition.
 
     The buckets are compared one by one. The differences of each bucket, in key order, are then merged by key over the
-    partition. A row that only moved to another bucket is no change, and a key that changed on the way comes once. Where
-    keys may also move between partitions, all keys that left a partition come before those that arrived in one.
+    partition. A row that only moved to another bucket is no change, and a key that moved and changed appears once.
+    Where keys may also move between partitions, all keys that left a partition come before those that arrived in one.
     """
     store = choice.store
     leaving_first = store.bucket_mode is BucketMode.CROSS_PARTITION

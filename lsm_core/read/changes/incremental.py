@@ -25,8 +25,8 @@ def incremental(choice: Choice, span: Span) -> Rows:
     """Return the changed rows as batches of ``choice.schema``, snapshot by snapshot (mode diff: bucket by bucket).
 
     Mode delta reads the rows of APPEND snapshots as they were written. Mode changelog reads the changelog files of all
-    snapshots but OVERWRITE ones. Both are unmerged, as in Java: a key that changed twice comes twice. Mode diff: see
-    :func:`differences`. Expired snapshots count while their changelog is kept.
+    snapshots but OVERWRITE ones. Both are unmerged, as in Java: a key that changed twice appears twice. Mode diff: see
+    :func:`differences`. Expired snapshots are included while their changelog is kept.
 
     Raises:
         SnapshotNotFound: the table does not keep the snapshots of the span; raised at once.

@@ -196,7 +196,7 @@ def span_between(store: TableStore, a: Version, b: Version, mode: str = ScanMode
 
 
 def span_of_options(store: TableStore) -> Span | None:
-    """Return the span that the options of ``store`` ask for, or None when they ask for a version.
+    """Return the span that the options of ``store`` select, or None if they select a version.
 
     As in Java, two tags are compared as versions in every mode, unless `incremental-between-tag-to-snapshot` is
     set. `scan.mode` = `latest-delta` reads the rows that the newest snapshot added, or none where that is no APPEND.
@@ -228,7 +228,7 @@ def _between(store: TableStore, text: str, scan_mode: ScanMode) -> Span:
 def _between_times(store: TableStore, start: Startup, scan_mode: ScanMode) -> Span:
     """Return the span of two commit times.
 
-    After the newest snapshot at or before the start, else from the earliest on.
+    It begins after the newest snapshot at or before the start, else with the earliest snapshot.
     """
     key, text = str(start.key), str(start.value)
     since, until = times_of(store.name, key, text)

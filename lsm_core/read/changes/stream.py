@@ -302,7 +302,7 @@ _BATCH_BYTES: Final = 64 * 1024 * 1024
 
 @dataclass(frozen=True)
 class ChangeBatch:
-    """Changed rows of one snapshot; a snapshot with more than about 64 MiB of them comes in several batches.
+    """Changed rows of one snapshot; a snapshot with more than about 64 MiB of rows is split into several batches.
 
     Attributes:
         snapshot_id: id of the snapshot.

@@ -1,6 +1,6 @@
 """Lookup of rows by key without reading other rows.
 
-Candidate buckets and files, search in sorted files, merged rows.
+It finds the candidate buckets and files, searches the sorted files, and merges the rows.
 """
 
 from __future__ import annotations

@@ -92,7 +92,7 @@ def _search_bound(keys: NormalisedKeys, wanted: NormalisedKeys, *, through: bool
 
 
 def _compare_keys(left: ByteKeys, left_rows: Ints, right: ByteKeys, right_rows: Ints) -> Ints:
-    """Return -1, 0 or 1 for each pair of keys, comparing eight bytes at a time while they are equal."""
+    """Return -1, 0 or 1 for each pair of keys. Eight bytes are compared at a time, while they are equal."""
     lengths = left.lengths[left_rows], right.lengths[right_rows]
     order = np.sign(lengths[0] - lengths[1])
     shorter = int(np.minimum(*lengths).max(initial=0))

@@ -313,7 +313,7 @@ def places_of_keys(
         snapshot: the version; None for ``pending`` alone.
         keys: distinct keys, as :meth:`LookupKeys.of` takes them.
         newer_than_ms: skip buckets whose files are all older than this epoch ms (`cross-partition-upsert.index-ttl`).
-        pending: entries of files that count as if they were committed.
+        pending: entries of files that are treated as committed.
     """
     wanted, names = LookupKeys.of(store, keys), store.schema.trimmed_primary_keys
     if not len(wanted):

@@ -49,7 +49,7 @@ class ComputedValues(Mapping[str, Any]):
     Attributes:
         names: columns that get new values.
         compute: returns the new values by column, for a batch with all columns of the table.
-        deleted: returns which rows of such a batch are deleted; None where none is.
+        deleted: returns a mask of the deleted rows of the batch, or None if none is deleted.
     """
 
     names: tuple[str, ...]

@@ -98,7 +98,7 @@ def update_rows(
 
     Raises:
         ColumnNotFound: a column does not exist.
-        DredgeError: as :func:`delete_rows`.
+        DredgeError: the errors of :func:`delete_rows`.
     """
     require_writable(store)
     _require_update(store, values)
@@ -124,16 +124,16 @@ def merge_rows(
     Args:
         store: the table.
         predicate: chooses the rows that get new values or are deleted; None for none.
-        values: new values, and which rows are deleted.
+        values: new values by column, and the rows that are deleted.
         additions: rows that are added.
-        run: who carries out the change of a keyed table.
-        run_append: who carries out that of an append table.
+        run: applies the change of a keyed table.
+        run_append: applies the change of an append table.
 
     Returns:
-        The snapshot id, None when nothing changed.
+        The id of the snapshot, or None when nothing changed.
 
     Raises:
-        UnsupportedFeature: the merge engine cannot carry it out.
+        UnsupportedFeature: the merge engine does not support the change.
         InvalidData: a value does not fit.
         CommitConflict: another commit changed the same rows' buckets or files.
     """
