@@ -188,24 +188,14 @@ def compare_with_previous(
     from lsm_core.spark import verify_table
 
     report: VerifyReport = verify_table(
-        spark.session(),
-        warehouse.table(table),
-        proof.before,
-        published,
-        places=proof.places,
-        appended=proof.appended,
+        spark.session(), warehouse.table(table), proof.before, published, places=proof.places, appended=proof.appended
     )
     return report
 
 
 def _compare_digests(store: TableStore, published: int, proof: Proof) -> VerifyReport:
     return verify_snapshots(
-        store,
-        proof.before,
-        published,
-        replaced_only=proof.replaced_only,
-        places=proof.places,
-        appended=proof.appended,
+        store, proof.before, published, replaced_only=proof.replaced_only, places=proof.places, appended=proof.appended
     )
 
 
@@ -245,11 +235,7 @@ def to_check_result(report: VerifyReport, note: str = "", kept: UndoProtection |
         passed=False,
         severity=dg.AssetCheckSeverity.ERROR,
         description=f"{pair} differ in {buckets}: {kept.text if kept else 'restore the replaced files first'}",
-        metadata={
-            **metadata,
-            "differences": dg.MetadataValue.md("\n".join(lines)),
-            **(kept.metadata if kept else {}),
-        },
+        metadata={**metadata, "differences": dg.MetadataValue.md("\n".join(lines)), **(kept.metadata if kept else {})},
     )
 
 

@@ -179,10 +179,7 @@ def _automation(
                 "List orphan files; nothing is deleted.",
             ),
             job_schedule(
-                others[names.AUDIT_JOB],
-                settings.audit_cron,
-                settings,
-                "Verify a sample of compactions again (V3).",
+                others[names.AUDIT_JOB], settings.audit_cron, settings, "Verify a sample of compactions again (V3)."
             ),
         ],
         sensors=[

@@ -14,14 +14,7 @@ from orchestration.ops.audit_ops import AuditConfig, VerifyConfig, audit_op, com
 from orchestration.ops.data_check_ops import DeepCheckConfig, data_checks_op, deep_check_op
 from orchestration.ops.resume_op import ResumeConfig, resume_op
 from orchestration.ops.retention_op import retention_op
-from orchestration.ops.table_ops import (
-    PLAN_ONLY,
-    ApplyPlanConfig,
-    PlanOnlyConfig,
-    apply_plan_op,
-    config_of,
-    table_op,
-)
+from orchestration.ops.table_ops import PLAN_ONLY, ApplyPlanConfig, PlanOnlyConfig, apply_plan_op, config_of, table_op
 from orchestration.ops.warehouse_ops import MaintainConfig, maintain_op, orphan_plans_op
 from orchestration.ops.what_if_op import WhatIfConfig, what_if_op
 from platform_core import names

@@ -94,17 +94,10 @@ def warehouse_health_asset(
     key = names.warehouse_health_key(warehouse_path)
 
     @dg.asset(
-        key=key,
-        description=_DESCRIPTION,
-        group_name=names.WAREHOUSE_HEALTH,
-        owners=[names.OWNER],
-        kinds={"dredge"},
+        key=key, description=_DESCRIPTION, group_name=names.WAREHOUSE_HEALTH, owners=[names.OWNER], kinds={"dredge"}
     )
     @resolve_annotations
-    def warehouse_health(
-        context: dg.AssetExecutionContext,
-        warehouse: WarehouseResource,
-    ) -> dg.MaterializeResult:  # type: ignore[type-arg]
+    def warehouse_health(context: dg.AssetExecutionContext, warehouse: WarehouseResource) -> dg.MaterializeResult:  # type: ignore[type-arg]
         other = find_other_warehouse(context.instance, warehouse_path)
         if other is not None:
             raise dg.Failure(other, allow_retries=False)
@@ -310,10 +303,7 @@ def ranking_table(lines: Sequence[TableLine], warehouse_path: str) -> str:
     """Return one Markdown row per table, the neediest 50, with links to their layouts."""
     if not lines:
         return "the warehouse has no tables yet"
-    rows = [
-        f"| {' | '.join(_COLUMNS)} |",
-        "|---|--:|---|---|---|---|---|---|--:|--:|--:|",
-    ]
+    rows = [f"| {' | '.join(_COLUMNS)} |", "|---|--:|---|---|---|---|---|---|--:|--:|--:|"]
     for line in lines[:_SHOWN]:
         need = line.need
         asset_path = "/".join(quote(part, safe="") for part in names.layout_key(warehouse_path, need.table).path)

@@ -62,13 +62,7 @@ def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]
     Console(file=sys.stdout, width=None if sys.stdout.isatty() else _WIDE, highlight=False).print(table)
 
 
-def print_documents(
-    title: str,
-    documents: Sequence[Mapping[str, Any]],
-    columns: Columns,
-    *,
-    as_json: bool,
-) -> None:
+def print_documents(title: str, documents: Sequence[Mapping[str, Any]], columns: Columns, *, as_json: bool) -> None:
     """Print documents as JSON, or as a table for people.
 
     Args:

@@ -601,12 +601,7 @@ def verify_op(context: dg.OpExecutionContext, report: str, warehouse: WarehouseR
     """Compare the published snapshot with the previous one; a difference blocks the table."""
     card = card_of(context, warehouse)
     verdict = compare_published(
-        context,
-        warehouse,
-        spark,
-        card.name,
-        APPLIED.validate_json(report).published,
-        partitions_of(context) or [None],
+        context, warehouse, spark, card.name, APPLIED.validate_json(report).published, partitions_of(context) or [None]
     )
     context.add_output_metadata({"level": verdict.level, "verdict": verdict.text})
     return VERDICT.dump_json(verdict).decode()

@@ -115,10 +115,7 @@ def config_of(action: str) -> type[TableActionConfig]:
         kind, default = (str, ...) if argument.required else _TYPES[argument.kind]
         fields[argument.name] = (kind, Field(default, description=argument.help + _SHAPES.get(argument.kind, "")))
     if action == "recover":
-        fields[_PASSES] = (
-            int,
-            Field(default=_MANY, description="Most passes to run; default: until no pass is left."),
-        )
+        fields[_PASSES] = (int, Field(default=_MANY, description="Most passes to run; default: until no pass is left."))
     config_class: type[TableActionConfig] = create_model(action, __base__=TableActionConfig, **fields)
     return config_class
 

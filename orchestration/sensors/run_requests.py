@@ -16,13 +16,7 @@ from orchestration.ops.warehouse_ops import compute_budget
 from orchestration.sensors.table_cache import OpenTable, wall_ms
 from platform_core import names
 from platform_core.health import TableHealth, depends_on_time
-from platform_core.obstacles import (
-    RunningRuns,
-    Suspension,
-    find_blocking_failure,
-    find_suspension,
-    read_resume_ms,
-)
+from platform_core.obstacles import RunningRuns, Suspension, find_blocking_failure, find_suspension, read_resume_ms
 from platform_core.partitions import usable_keys
 from platform_core.policies import Decision, DecisionOutcome, History, Policies, Reason, Subject, decide
 from platform_core.policies.budgets import Budget

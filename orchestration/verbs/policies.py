@@ -12,14 +12,7 @@ import typer
 from pydantic import BaseModel
 
 from lsm_core.cli.render import duration_text, print_json, print_table, say
-from lsm_core.cli.verbs.common import (
-    AsJson,
-    ClockOption,
-    TableArgument,
-    Warehouse,
-    add_catalog_options,
-    open_table,
-)
+from lsm_core.cli.verbs.common import AsJson, ClockOption, TableArgument, Warehouse, add_catalog_options, open_table
 from lsm_core.errors import InvalidOption
 from lsm_core.maintenance import health
 from lsm_core.metadata import snapshots
@@ -36,8 +29,7 @@ _NO_VALUES: Final = frozenset({"rests", "paused_since_ms", "ages", "origins"})
 _COMMITS: Final = 200
 """Newest commits of a table that advice is based on."""
 PolicyFileOption = Annotated[
-    Path | None,
-    typer.Option("--policies", envvar=POLICIES_VARIABLE, help="The policy file.", show_default=False),
+    Path | None, typer.Option("--policies", envvar=POLICIES_VARIABLE, help="The policy file.", show_default=False)
 ]
 
 policy = typer.Typer(

@@ -8,14 +8,7 @@ from typing import Annotated, Final
 import typer
 
 from lsm_core.cli.render import print_json, print_table, say
-from lsm_core.cli.verbs.common import (
-    AsJson,
-    ClockOption,
-    TableArgument,
-    Warehouse,
-    add_catalog_options,
-    open_table,
-)
+from lsm_core.cli.verbs.common import AsJson, ClockOption, TableArgument, Warehouse, add_catalog_options, open_table
 from lsm_core.errors import InvalidOption
 from lsm_core.maintenance.action import size_text
 from platform_core.policies.what_if import simulated_policy

@@ -59,12 +59,7 @@ class _Stream:
         }
 
     def __call__(
-        self,
-        selected: Flags,
-        batch: Integers,
-        step: Integers | int,
-        kind: str = "+I",
-        **replaced: pa.Array,
+        self, selected: Flags, batch: Integers, step: Integers | int, kind: str = "+I", **replaced: pa.Array
     ) -> Part:
         commit = 9 + self._number + 3 * self._flights.clipped(batch)
         return make_part(self._columns, selected, commit, step, kind, replaced)

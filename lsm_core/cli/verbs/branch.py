@@ -79,8 +79,7 @@ def consumers(
     table: TableArgument,
     consumer: Annotated[str | None, typer.Argument(metavar="[ID]", help="The consumer.", show_default=False)] = None,
     next_snapshot: Annotated[
-        int | None,
-        typer.Option("--next-snapshot", help="The snapshot that it reads next (reset).", show_default=False),
+        int | None, typer.Option("--next-snapshot", help="The snapshot that it reads next (reset).", show_default=False)
     ] = None,
     as_json: AsJson = False,
     clock: ClockOption = None,

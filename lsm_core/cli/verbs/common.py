@@ -30,8 +30,7 @@ CATALOG_FLAG: Final = "--catalog-option"
 _TELL_SECONDS: Final = 5.0
 _given_options: ContextVar[tuple[str, ...]] = ContextVar("catalog_options", default=())
 TableArgument = Annotated[
-    str,
-    typer.Argument(metavar="TABLE", help="database.table", show_default=False, autocompletion=table_names),
+    str, typer.Argument(metavar="TABLE", help="database.table", show_default=False, autocompletion=table_names)
 ]
 Warehouse = Annotated[
     str,
@@ -47,10 +46,7 @@ ClockOption = Annotated[
 Settings = Annotated[
     list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Dynamic table option; may be repeated.")
 ]
-Partitions = Annotated[
-    list[str] | None,
-    typer.Option("--partition", metavar="K=V[,K=V]", help=PARTITIONS.help),
-]
+Partitions = Annotated[list[str] | None, typer.Option("--partition", metavar="K=V[,K=V]", help=PARTITIONS.help)]
 CatalogOption = Annotated[
     list[str] | None,
     typer.Option(

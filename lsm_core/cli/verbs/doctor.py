@@ -20,12 +20,7 @@ import typer
 
 from lsm_core.cli.completion import table_names as names_offered
 from lsm_core.cli.render import print_json, print_table
-from lsm_core.cli.verbs.common import (
-    AsJson,
-    Warehouse,
-    open_catalog,
-    read_catalog_options,
-)
+from lsm_core.cli.verbs.common import AsJson, Warehouse, open_catalog, read_catalog_options
 from lsm_core.cli.verbs.inspection import table_names
 from lsm_core.clock import SystemClock
 from lsm_core.errors import DredgeError

@@ -203,14 +203,7 @@ def _show_status(root: str, rows: list[dict[str, Any]]) -> None:
 
 def _unreadable_row(name: str, error: str) -> dict[str, Any]:
     """Return the row of a table that cannot be read: without numbers, with the reason in ``error``."""
-    return {
-        **dict.fromkeys(_STATUS),
-        "table": name,
-        "cannot": [],
-        "without_effect": [],
-        "warnings": [],
-        "error": error,
-    }
+    return {**dict.fromkeys(_STATUS), "table": name, "cannot": [], "without_effect": [], "warnings": [], "error": error}
 
 
 def _read_status(store: TableStore, trash: int) -> dict[str, Any]:

@@ -177,11 +177,7 @@ def show_plan(plan: MaintenancePlan) -> None:
 
 
 def plans(
-    warehouse: Warehouse,
-    table: Tables,
-    settings: Settings = None,
-    as_json: AsJson = False,
-    clock: ClockOption = None,
+    warehouse: Warehouse, table: Tables, settings: Settings = None, as_json: AsJson = False, clock: ClockOption = None
 ) -> None:
     """List the plans that wait for approval, the oldest first; `apply` takes their hashes."""
     from lsm_core.maintenance import waiting_plans

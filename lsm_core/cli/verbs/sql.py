@@ -57,8 +57,7 @@ def sql(
         ),
     ] = EngineName.AUTO,
     dynamic_overwrite: Annotated[
-        bool,
-        typer.Option("--dynamic-overwrite", help="INSERT OVERWRITE: replace only the partitions that get rows."),
+        bool, typer.Option("--dynamic-overwrite", help="INSERT OVERWRITE: replace only the partitions that get rows.")
     ] = False,
     max_rows: Annotated[
         int, typer.Option("--max-rows", min=1, help="SELECT: print so many rows at most.")

@@ -32,8 +32,7 @@ First = Annotated[
     ),
 ]
 Second = Annotated[
-    int | None,
-    typer.Argument(metavar="LATER", help="The snapshot against this later one instead.", show_default=False),
+    int | None, typer.Argument(metavar="LATER", help="The snapshot against this later one instead.", show_default=False)
 ]
 
 
