@@ -44,7 +44,7 @@ _SPARK: Final = {
 def demo(
     headless: Annotated[bool, typer.Option("--headless", help="Assert every expected number, then exit.")] = False,
     port: Annotated[int | None, typer.Option("--port", help=f"Port of the UI (default {PORT}; headless: any).")] = None,
-    folder: Annotated[Path, typer.Option("--folder", help="Where the demo keeps its files; emptied first.")] = Path(
+    folder: Annotated[Path, typer.Option("--folder", help="Folder of the demo's files; it is emptied first.")] = Path(
         ".dredge/demo"
     ),
 ) -> None:

@@ -21,10 +21,12 @@ _PLANNED: Final = {"delete": "delete_branch", "fast-forward": "fast_forward"}
 
 
 def branch(
-    act: Annotated[str, typer.Argument(metavar="|".join(_BRANCH_ACTS), help="What to do.", show_default=False)],
+    act: Annotated[str, typer.Argument(metavar="|".join(_BRANCH_ACTS), help="Action.", show_default=False)],
     warehouse: Warehouse,
     table: TableArgument,
-    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="The branch.", show_default=False)] = None,
+    name: Annotated[
+        str | None, typer.Argument(metavar="[NAME]", help="Name of the branch.", show_default=False)
+    ] = None,
     to: Annotated[str | None, typer.Option("--to", help="Its new name (rename).", show_default=False)] = None,
     from_tag: Annotated[
         str | None, typer.Option("--from-tag", help="Begin with the rows of this tag (create).", show_default=False)
@@ -74,10 +76,12 @@ def _list_branches(opened: Table, as_json: bool) -> None:
 
 
 def consumers(
-    act: Annotated[str, typer.Argument(metavar="|".join(_CONSUMER_ACTS), help="What to do.", show_default=False)],
+    act: Annotated[str, typer.Argument(metavar="|".join(_CONSUMER_ACTS), help="Action.", show_default=False)],
     warehouse: Warehouse,
     table: TableArgument,
-    consumer: Annotated[str | None, typer.Argument(metavar="[ID]", help="The consumer.", show_default=False)] = None,
+    consumer: Annotated[
+        str | None, typer.Argument(metavar="[ID]", help="Id of the consumer.", show_default=False)
+    ] = None,
     next_snapshot: Annotated[
         int | None, typer.Option("--next-snapshot", help="The snapshot that it reads next (reset).", show_default=False)
     ] = None,

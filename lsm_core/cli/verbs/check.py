@@ -21,11 +21,9 @@ from lsm_core.errors import DredgeError, InvalidOption
 
 Only = Annotated[
     list[str] | None,
-    typer.Option(
-        "--only", metavar="CHECK", help="This check alone; may be repeated. Without it: all that the table has."
-    ),
+    typer.Option("--only", metavar="CHECK", help="Check to run; may be repeated (default: all checks of the table)."),
 ]
-Rows = Annotated[int, typer.Option("--rows", min=1, help="So many rows a check of rows reads at most.")]
+Rows = Annotated[int, typer.Option("--rows", min=1, help="Most rows that a check reads.")]
 Deep = Annotated[
     bool,
     typer.Option(

@@ -69,7 +69,7 @@ RunnerOption = Annotated[
     RunnerName,
     typer.Option(
         "--runner",
-        help="Where the work is done: in this process, or as jobs of Spark (a local one, or the server of "
+        help="Where tasks run: in this process, or as jobs of Spark (a local one, or the server of "
         "DREDGE_SPARK_REMOTE).",
     ),
 ]

@@ -89,7 +89,7 @@ def doctor(
         str | None,
         typer.Argument(
             metavar="TABLE",
-            help="Look at this table's folder, guarantee and options.",
+            help="Also check this table's folder, guarantee and options.",
             show_default=False,
             autocompletion=names_offered,
         ),

@@ -21,7 +21,9 @@ Key = Annotated[
         metavar="KEY", help="id=7 or dt=2024-01-01,id=7; the value alone for one column.", show_default=False
     ),
 ]
-SnapshotOption = Annotated[int | None, typer.Option("--snapshot", help="In this snapshot.", show_default=False)]
+SnapshotOption = Annotated[
+    int | None, typer.Option("--snapshot", help="Snapshot to explain (default: the newest).", show_default=False)
+]
 ColumnOption = Annotated[
     str | None, typer.Option("--column", help="What every version did for this column.", show_default=False)
 ]

@@ -399,7 +399,9 @@ def snapshots(warehouse: Warehouse, table: TableArgument, as_json: AsJson = Fals
 def files(
     warehouse: Warehouse,
     table: TableArgument,
-    snapshot: Annotated[int | None, typer.Option("--snapshot", help="Of this snapshot.", show_default=False)] = None,
+    snapshot: Annotated[
+        int | None, typer.Option("--snapshot", help="Snapshot to read (default: the newest).", show_default=False)
+    ] = None,
     as_json: AsJson = False,
     clock: ClockOption = None,
 ) -> None:

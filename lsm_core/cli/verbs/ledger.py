@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 _NEWEST = 20
 _MOST_LINES = 100
 
-Run = Annotated[str | None, typer.Argument(metavar="[RUN]", help="Everything about this run.", show_default=False)]
-Limit = Annotated[int, typer.Option("--limit", min=0, help="So many newest runs; no other is read.")]
+Run = Annotated[str | None, typer.Argument(metavar="[RUN]", help="Show all details of this run.", show_default=False)]
+Limit = Annotated[int, typer.Option("--limit", min=0, help="Number of newest runs to read.")]
 
 
 def ledger(

@@ -30,14 +30,14 @@ Pattern = Annotated[
 Actions = Annotated[
     list[str] | None,
     typer.Option(
-        "--action", help="What to do; may be repeated. Default: compact, expire_snapshots, trash.", show_default=False
+        "--action", help="Action; may be repeated. Default: compact, expire_snapshots, trash.", show_default=False
     ),
 ]
 MaxBytes = Annotated[
     str | None, typer.Option("--max-bytes", metavar="SIZE", help="Compact so much at most: 10 gb.", show_default=False)
 ]
 MaxTables = Annotated[
-    int | None, typer.Option("--max-tables", min=1, help="Touch so many tables at most.", show_default=False)
+    int | None, typer.Option("--max-tables", min=1, help="Most tables to maintain.", show_default=False)
 ]
 MaxTime = Annotated[
     str | None,
@@ -55,7 +55,7 @@ ApprovedBy = Annotated[
     ),
 ]
 Unattended = Annotated[
-    bool, typer.Option("--unattended", help="Keep to the policies' hours and budget, as sensors do: for cron.")
+    bool, typer.Option("--unattended", help="Respect the policies' hours and budget, as sensors do; for cron.")
 ]
 
 

@@ -25,8 +25,10 @@ Columns = Annotated[
     str | None, typer.Option("--columns", metavar="A,B", help="Only these columns.", show_default=False)
 ]
 Limit = Annotated[int, typer.Option("--limit", min=0, help="Print this many rows at most.")]
-SnapshotOption = Annotated[int | None, typer.Option("--snapshot", help="Of this snapshot.", show_default=False)]
-TagOption = Annotated[str | None, typer.Option("--tag", help="Of this tag.", show_default=False)]
+SnapshotOption = Annotated[
+    int | None, typer.Option("--snapshot", help="Snapshot to read (default: the newest).", show_default=False)
+]
+TagOption = Annotated[str | None, typer.Option("--tag", help="Tag to read.", show_default=False)]
 
 
 def show(

@@ -52,18 +52,14 @@ def sql(
     runner: RunnerOption = RunnerName.PROCESS,
     engine: Annotated[
         EngineName,
-        typer.Option(
-            "--engine", help="What answers queries: Spark, this process (local), or Spark where it is installed."
-        ),
+        typer.Option("--engine", help="Engine of queries: Spark, this process (local), or Spark if it is installed."),
     ] = EngineName.AUTO,
     dynamic_overwrite: Annotated[
         bool, typer.Option("--dynamic-overwrite", help="INSERT OVERWRITE: replace only the partitions that get rows.")
     ] = False,
-    max_rows: Annotated[
-        int, typer.Option("--max-rows", min=1, help="SELECT: print so many rows at most.")
-    ] = _MOST_ROWS,
+    max_rows: Annotated[int, typer.Option("--max-rows", min=1, help="SELECT: most rows to print.")] = _MOST_ROWS,
     explain: Annotated[
-        bool, typer.Option("--explain", help="SELECT: say what is read, and how, instead of reading it.")
+        bool, typer.Option("--explain", help="SELECT: print which files and columns are read, instead of the rows.")
     ] = False,
     as_json: AsJson = False,
     clock: ClockOption = None,

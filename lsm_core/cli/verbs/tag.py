@@ -18,8 +18,10 @@ if TYPE_CHECKING:
 
 _TAKES: Final = {"list": 0, "create": 1, "delete": 1, "rename": 2, "expire": 0}
 _ACTIONS: Final = {"create": "create_tag", "delete": "delete_tag", "expire": "expire_tags"}
-Name = Annotated[str | None, typer.Argument(metavar="[NAME]", help="The tag.", show_default=False)]
-NewName = Annotated[str | None, typer.Argument(metavar="[NEW_NAME]", help="For rename.", show_default=False)]
+Name = Annotated[str | None, typer.Argument(metavar="[NAME]", help="Name of the tag.", show_default=False)]
+NewName = Annotated[
+    str | None, typer.Argument(metavar="[NEW_NAME]", help="rename: new name of the tag.", show_default=False)
+]
 
 
 def tag(

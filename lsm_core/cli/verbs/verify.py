@@ -27,12 +27,15 @@ First = Annotated[
     int | None,
     typer.Argument(
         metavar="SNAPSHOT",
-        help="This snapshot against the one before it. Without any: the newest compaction.",
+        help="Snapshot to compare with the previous one (default: that of the newest compaction).",
         show_default=False,
     ),
 ]
 Second = Annotated[
-    int | None, typer.Argument(metavar="LATER", help="The snapshot against this later one instead.", show_default=False)
+    int | None,
+    typer.Argument(
+        metavar="LATER", help="Later snapshot to compare with, instead of the previous one.", show_default=False
+    ),
 ]
 
 
