@@ -326,7 +326,7 @@ def merged_batches(warehouse: WarehouseResource, card: TableCard, spark: SparkRe
     if latest is None or not card.primary_keys:
         return []
     from checks.merge_expectations import ExpectCompactionToKeepRows, frame_of, merge_expectations
-    from lsm_core.maintenance.checks.bucket_sample import question_at, read_sampled_rows
+    from lsm_core.maintenance.checks.bucket_sample import check_input_at, read_sampled_rows
 
     def batch(snapshot_id: int, name: str, *, compaction: bool) -> Batch:
         """Read the rows of a snapshot. Very wide rows make the sample smaller; the expectations get the actual size."""
@@ -340,8 +340,8 @@ def merged_batches(warehouse: WarehouseResource, card: TableCard, spark: SparkRe
             "clock": warehouse.clock,
         }
         if spark is None:
-            question = question_at(table.store, snapshot_id, rows=MERGED_ROWS, keys=MERGED_KEYS)
-            rows, arguments["keys"] = read_sampled_rows(question)
+            check_input = check_input_at(table.store, snapshot_id, rows=MERGED_ROWS, keys=MERGED_KEYS)
+            rows, arguments["keys"] = read_sampled_rows(check_input)
             frame: Any = frame_of(rows, snapshot_id)
         else:
             from lsm_core.spark import read_table

@@ -27,7 +27,7 @@ from lsm_core import Catalog, Table
 from lsm_core.clock import clock_from
 from lsm_core.errors import InvalidData
 from lsm_core.maintenance import checks_of
-from lsm_core.maintenance.checks.bucket_sample import question_at
+from lsm_core.maintenance.checks.bucket_sample import check_input_at
 from lsm_core.maintenance.checks.expected_rows import ExpectedRows, merge_by_rules, replay_changelog, rows_before
 from lsm_core.maintenance.checks.outcome import CheckInput
 from lsm_core.maintenance.checks.row_comparison import (
@@ -117,7 +117,7 @@ class _RowMetric(TableMetricProvider):
 
     Attributes:
         expected: computes the expected rows, or None if only the batch is examined.
-        more_keys: arguments of an expectation that ``expected`` takes in addition to the question.
+        more_keys: arguments of an expectation that ``expected`` takes in addition to the check's input.
     """
 
     value_keys: tuple[str, ...] = _ARGUMENTS
@@ -125,12 +125,12 @@ class _RowMetric(TableMetricProvider):
     more_keys: ClassVar[tuple[str, ...]] = ()
 
     @classmethod
-    def compare(cls, question: CheckInput, rows: ReadRows, values: Mapping[str, Any]) -> RowComparison:
+    def compare(cls, check_input: CheckInput, rows: ReadRows, values: Mapping[str, Any]) -> RowComparison:
         """Compare the rows. Raises the errors of reading the table."""
         if cls.expected is None:
-            return compare_keys(question.store, rows)
-        expected = cls.expected(question, **{name: values[name] for name in cls.more_keys})
-        return compare_rows(question.store, expected, rows)
+            return compare_keys(check_input.store, rows)
+        expected = cls.expected(check_input, **{name: values[name] for name in cls.more_keys})
+        return compare_rows(check_input.store, expected, rows)
 
     @metric_value(engine=PandasExecutionEngine)
     def _pandas(
@@ -141,8 +141,8 @@ class _RowMetric(TableMetricProvider):
         **_: Any,
     ) -> RowComparison:
         frame, _, _ = execution_engine.get_compute_domain(metric_domain_kwargs, domain_type=MetricDomainTypes.TABLE)
-        question = _question(metric_value_kwargs, frame.attrs.get(SNAPSHOT_ATTRIBUTE))
-        return cls.compare(question, _rows_of_pandas(question.store, frame), metric_value_kwargs)
+        check_input = _check_input_of(metric_value_kwargs, frame.attrs.get(SNAPSHOT_ATTRIBUTE))
+        return cls.compare(check_input, _rows_of_pandas(check_input.store, frame), metric_value_kwargs)
 
     @metric_value(engine=SparkDFExecutionEngine)
     def _spark(
@@ -155,16 +155,16 @@ class _RowMetric(TableMetricProvider):
         from lsm_core.spark.spark_verify import SparkRows
 
         frame, _, _ = execution_engine.get_compute_domain(metric_domain_kwargs, domain_type=MetricDomainTypes.TABLE)
-        question = _question(metric_value_kwargs, None)
-        return cls.compare(question, SparkRows(question.store, frame), metric_value_kwargs)
+        check_input = _check_input_of(metric_value_kwargs, None)
+        return cls.compare(check_input, SparkRows(check_input.store, frame), metric_value_kwargs)
 
 
-def _question(values: Mapping[str, Any], own_snapshot: int | None) -> CheckInput:
+def _check_input_of(values: Mapping[str, Any], own_snapshot: int | None) -> CheckInput:
     """Return the table, snapshot and sample sizes of an expectation as the engine's `CheckInput`."""
     catalog = Catalog(values["warehouse"], values["catalog_options"] or {}, clock=clock_from(values["clock"]))
     store = catalog.table(values["table_name"]).store
     snapshot_id = values["snapshot_id"] if values["snapshot_id"] is not None else own_snapshot
-    return question_at(store, snapshot_id, rows=values["rows"], keys=values["keys"])
+    return check_input_at(store, snapshot_id, rows=values["rows"], keys=values["keys"])
 
 
 def _rows_of_pandas(store: TableStore, frame: pd.DataFrame) -> ArrowRows:

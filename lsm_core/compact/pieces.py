@@ -53,7 +53,7 @@ _LEAST_GAIN: Final = 1.2
 
 
 def count_pieces(sizes: Sequence[int], workers: int, least: int) -> list[int]:
-    """Return into how many pieces each task is cut.
+    """Return the number of pieces of each task.
 
     A task of at least one and a half fair shares (all bytes / workers) becomes about as many pieces as it has shares.
     So no task is cut among enough buckets, and one huge bucket uses every worker.

@@ -247,7 +247,7 @@ class OutputDigest:
             self._pending.append(batch)
 
     def written(self, group_rows: Sequence[int]) -> None:
-        """Digest the rows of row groups that were written meanwhile.
+        """Digest the rows of the row groups that were written since the last call.
 
         ``group_rows``: rows of all row groups so far.
         """

@@ -112,8 +112,8 @@ from lsm_core.maintenance.ledger import iterate_ledger as iterate_ledger
 from lsm_core.maintenance.ledger import read_ledger as read_ledger
 from lsm_core.maintenance.observe import BucketHealth as BucketHealth
 from lsm_core.maintenance.observe import health as health
-from lsm_core.maintenance.row_explanation.explain_row import ColumnStory as ColumnStory
-from lsm_core.maintenance.row_explanation.explain_row import RowStory as RowStory
+from lsm_core.maintenance.row_explanation.explain_row import ColumnExplanation as ColumnExplanation
+from lsm_core.maintenance.row_explanation.explain_row import RowExplanation as RowExplanation
 from lsm_core.maintenance.row_explanation.explain_row import RowVersion as RowVersion
 from lsm_core.maintenance.row_explanation.explain_row import explain_row as explain_row
 from lsm_core.maintenance.saved_plans import WaitingPlan as WaitingPlan

@@ -423,7 +423,7 @@ class Report(ABC):
 
     @property
     def failures(self) -> Sequence[Declined]:
-        """Steps that failed though nothing forbade them (field ``failed``); the command line lists them and fails."""
+        """Steps that ended with an error (field ``failed``); the command line lists them and fails."""
         failed: Sequence[Declined] = getattr(self, "failed", ())
         return failed
 
@@ -440,7 +440,7 @@ class Report(ABC):
         return asdict(self)
 
     def numbers(self) -> dict[str, Any]:
-        """Return the same without the lists of unchanged subjects, as the ledger keeps it."""
+        """Return the report as plain values without the lists of unchanged subjects, as the ledger keeps it."""
         return {name: value for name, value in self.to_object().items() if name not in self.left_alone}
 
     def declined_lists(self) -> dict[str, Sequence[Declined]]:
@@ -665,9 +665,9 @@ class Action:
         return self.plan(store, **arguments)
 
     def parts(self, plan: MaintenancePlan) -> tuple[MaintenancePlan, ...]:
-        """Return the plans that ``plan`` is carried out as, in order, each with its own run in the ledger.
+        """Return the plans that together carry out ``plan``, in order, each with its own run in the ledger.
 
-        For most actions this is the plan itself.
+        Most actions return the plan itself.
 
         Args:
             plan: the plan.
@@ -689,7 +689,7 @@ class Action:
         return report
 
     def unchanged(self, plan: MaintenancePlan) -> Report:
-        """Return the report for a plan that turned out to be applied already: no work, with the plan's own values.
+        """Return the report of a plan that was already applied: no work, and the plan's own values.
 
         Args:
             plan: the plan.
@@ -740,7 +740,7 @@ class Action:
         return self.work.fits is None or self.work.fits(store, plan)
 
     def trace(self, store: TableStore, plan: MaintenancePlan) -> Applied | None:
-        """Return an application of a plan by traces in the table besides snapshots and ledger, or None.
+        """Return the earlier application of a plan that traces besides snapshots and ledger show, or None.
 
         Args:
             store: the table.

@@ -329,7 +329,7 @@ class _Examiner:
     # -- damages -------------------------------------------------------------------------------------------------------
 
     def _try(self, holder: int | str, kind: str, read: Callable[[], _Value]) -> _Value | None:
-        """Return the result of reading, or None, and note the damage."""
+        """Return the result of reading, or record the damage and return None."""
         try:
             return read()
         except (CorruptFile, UnsupportedFeature) as error:

@@ -156,12 +156,12 @@ def find_holders(store: TableStore, names: pa.Array, pending: Sequence[TrashReco
     """
     search = _Search(store, _Marks(names))
     for branch in branches.all_stores(store):
-        search.line(branch)
+        search.search_branch(branch)
     for plan_hash, named in names_in_saved_plans(store):
         search.marks.name(named, search.code(Holder(HolderKind.PLAN, f"saved plan {plan_hash}")))
     for record in pending:
         search.mark_restorable(record)
-    return search.answer()
+    return search.result()
 
 
 class _Marks:
@@ -176,7 +176,7 @@ class _Marks:
         self._count = 0
 
     def name(self, names: Sequence[str], code: int) -> None:
-        """Record few ``names`` that ``code`` holds for sure."""
+        """Record that holder ``code`` certainly holds ``names``, which are few."""
         if names:
             self.add(arrow_array(list(names), pa.string()), sure=code)
 
@@ -251,13 +251,13 @@ class _Search:
     _states: list[tuple[TableStore, Snapshot, int]] = field(default_factory=list)
 
     def code(self, holder: Holder) -> int:
-        """Return the place of a holder among all."""
+        """Return the number of a holder, adding it if it is new."""
         if holder not in self._codes:
             self._codes[holder] = len(self.holders)
             self.holders.append(holder)
         return self._codes[holder]
 
-    def line(self, store: TableStore) -> None:
+    def search_branch(self, store: TableStore) -> None:
         """Search the snapshots, tags and changelogs of a branch."""
         # A snapshot that expired between the listing and this read is skipped.
         ids = snapshots.list_ids(store)
@@ -387,7 +387,7 @@ class _Search:
         return delta, [*base, *delta]
 
     def _list(self, store: TableStore, name: str, size: int | None, *, patient: bool = False) -> list[ManifestFileMeta]:
-        """Return the manifests of a list, read once per line of history; with ``patient`` a missing list has none."""
+        """Return the manifests of a list, read once per branch; with ``patient`` a missing list counts as empty."""
         if name not in self._lists:
             if patient and not store.file_io.exists(store.manifest_path(name)):
                 return []
@@ -439,7 +439,7 @@ class _Search:
         if dropped != _NO_HOLDER:
             self.marks.add(_real_files(names_of(removed(entries))), sure=dropped)
 
-    def answer(self) -> FileHolders:
+    def result(self) -> FileHolders:
         """Return the result; names in doubt are searched in tags and branches, which may need them alone."""
         for store, snapshot, code in self._states:
             wanted = self.marks.names_to_find()

@@ -130,7 +130,10 @@ class _Ledger:
         return files.filter(pc.is_in(files.column("name"), value_set=arrow_array(names, pa.string())))
 
     def rank(self, readers: list[tuple[str, int, int]]) -> pa.Table:
-        """Return the result (`HOLDS`); ``readers`` are consumers, which hold files through snapshots."""
+        """Return the holders as `HOLDS`, the largest first.
+
+        ``readers`` are consumers, which hold files through snapshots.
+        """
         files = pa.concat_tables([empty_table(_FILES), *self.parts])
         names = pc.unique(files.column("name"))
         places = numpy_array(pc.index_in(files.column("name"), value_set=names)).astype(np.int64)

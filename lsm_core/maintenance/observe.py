@@ -56,7 +56,7 @@ def overlaps(schema: TableSchema, entries: pa.Table, rows: Ints, codes: Ints, gr
 
 
 def depths(low: Ints, high: Ints, rows: Ints, codes: Ints, groups: int) -> tuple[Ints, Floats]:
-    """Compute the same for closed ranges of numbers >= 0; every bucket has a file.
+    """Compute depths as :func:`overlaps` does, for closed ranges of numbers >= 0; every bucket has a file.
 
     The mean is weighted by rows: bounds of the bucket's files cut each range into intervals, over which the file's rows
     are taken as evenly spread. A range of one key counts with the runs over that key.

@@ -504,7 +504,7 @@ class _Bucket:
             )
 
     def _compact_bins(self, moment: int, full: bool) -> tuple[list[DataFile], list[DataFile], int, int] | None:
-        """Return the same as `_compact_tree` for an append table: each bin becomes one file."""
+        """Return replaced and new files, and bytes read and written, for an append table: each bin becomes one file."""
         bins = choose_bins(self.store, tuple(self.files.values()), full)
         if isinstance(bins, Decline):
             return None

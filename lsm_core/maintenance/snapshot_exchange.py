@@ -106,7 +106,7 @@ def remove_cover(store: TableStore, cover: Snapshot) -> bool:
 
 
 def remove_snapshots(store: TableStore, texts: Mapping[int, str]) -> None:
-    """Delete snapshots, oldest first; one with other content by now is kept.
+    """Delete snapshots, oldest first, except those whose content has changed.
 
     Args:
         store: the table.

@@ -47,7 +47,7 @@ class Proof:
     appended: bool = False
 
     def text(self) -> str:
-        """Return for people how it differs from comparing two neighbours as a whole; "" where it does not."""
+        """Return for people how the proof differs from comparing two neighbours as a whole; "" if it does not."""
         if self.replaced_only:
             return (
                 "a pass of a recovery: the files that it replaced were compared with its outputs; "

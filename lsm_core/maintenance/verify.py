@@ -30,7 +30,7 @@ from lsm_core.format.schema import KEY_PREFIX, SEQUENCE_NUMBER, VALUE_KIND, Tabl
 from lsm_core.maintenance.action import bucket_name
 from lsm_core.maintenance.actions.compact.compaction import expiry_clock
 from lsm_core.maintenance.reference import Row, builds_rows, key_order, merge_by_key
-from lsm_core.maintenance.reference.changes import LOOKED_UP, Comparison, merge_with_changes
+from lsm_core.maintenance.reference.changes import LOOKED_UP, ChangeRules, merge_with_changes
 from lsm_core.maintenance.reference.comparison import ResultComparison
 from lsm_core.maintenance.reference.merging import living
 from lsm_core.maintenance.reference.sampling import KEYS, Place, RowCollector, draw
@@ -199,12 +199,12 @@ class ReferenceWitness:
         store = place.store
         if rules is not None:
             compared = rules.compared
-            self._comparison = Comparison(
+            self._comparison = ChangeRules(
                 max_level if rules.against is Against.TOP_LEVEL else None,
                 None if compared is None else tuple(map(store.schema.field_names.index, compared)),
             )
         elif store.options.needs_lookup and store.options.merge_engine != "first-row":
-            self._comparison = Comparison(None, lone_as_is=True)  # the lowest level above 0 includes the higher ones
+            self._comparison = ChangeRules(None, lone_as_is=True)  # the lowest level above 0 includes the higher ones
         self.place, self._inputs, self._now_ms = place, tuple(inputs), now_ms
         self._catch = RowCollector(place, draw(place, inputs, keys), keys)
         self._handed = False
@@ -228,7 +228,7 @@ class ReferenceWitness:
             file: the output file.
             keys: rows with at least the key columns.
         """
-        self._catch.settle()
+        self._catch.drop_early_rows()
         return self._catch.choose(file.file_name, keys)
 
     def add_output(self, file: DataFileMeta, rows: pa.RecordBatch) -> None:
@@ -262,11 +262,11 @@ class ReferenceWitness:
         # A witness that sees only a part of the rows would accept a rewrite that lost the other rows.
         inputs_read = {file.file_name: file.row_count for file in self._inputs} | dict(rows_read or {})
         for name, count in {**inputs_read, **results}.items():
-            if missed := self._catch.missed(name, count):
+            if missed := self._catch.count_missing(name, count):
                 raise VerificationFailed(
                     "V2", [f"table {self.place.store.name}: {missed} rows of {name} were never read"]
                 )
-        self._catch.settle()
+        self._catch.drop_early_rows()
         inputs = [(self._catch.table(file.file_name), file.level, age) for file, age in files_by_age(self._inputs)]
         level = max((file.level for file in outputs), default=0)
         outputs_read = [(self._catch.table(name), level, 0) for name in results]

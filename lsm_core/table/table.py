@@ -38,7 +38,7 @@ if (
         RestoreReport,
         RollbackAsLatestReport,
         RollbackReport,
-        RowStory,
+        RowExplanation,
         Runner,
         SimulatedPolicy,
         SweepReport,
@@ -513,7 +513,7 @@ class Table(Readable):
         """
         return cast("AnalyzeReport", self.apply(self.plan_maintenance("analyze", columns=columns)))
 
-    def explain_row(self, key: Mapping[str, Any], snapshot_id: int | None = None) -> RowStory:
+    def explain_row(self, key: Mapping[str, Any], snapshot_id: int | None = None) -> RowExplanation:
         """Return the stored versions of one row, newest first, and which of them supplied each column and why.
 
         Args:

@@ -126,14 +126,14 @@ def test_rows_that_the_judge_was_never_shown_are_no_proof(tmp_path: Path, side: 
     skipped = (inputs if side == "input" else outputs)[-1]
 
     def read_back(file: DataFileMeta, batch: pa.RecordBatch) -> None:
-        witness.output(file, batch.take(witness.wanted(file, batch)))
+        witness.add_output(file, batch.take(witness.select_output(file, batch)))
 
-    for files, see in ((inputs, witness.input), (outputs, read_back)):
+    for files, see in ((inputs, witness.add_input), (outputs, read_back)):
         for file in files:
             for _, batch in witness.place.batches(file, table.store.schema.field_names):
                 see(file, batch.slice(0, batch.num_rows - (file is skipped)))
     with pytest.raises(VerificationFailed, match=f"1 rows of {skipped.file_name} were never read"):
-        witness.verdict(outputs, task.drop_delete)
+        witness.verify(outputs, task.drop_delete)
 
 
 def test_a_unit_with_a_key_stored_twice_is_stopped(tmp_path: Path) -> None:

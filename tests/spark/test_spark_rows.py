@@ -12,7 +12,7 @@ import pytest
 
 from lsm_core import Schema
 from lsm_core.errors import InvalidData
-from lsm_core.maintenance.checks.bucket_sample import question_at
+from lsm_core.maintenance.checks.bucket_sample import check_input_at
 from lsm_core.maintenance.checks.expected_rows import merge_by_rules
 from lsm_core.maintenance.checks.row_comparison import compare_keys, compare_rows
 from lsm_core.spark.spark_verify import SparkRows
@@ -38,7 +38,7 @@ def test_a_frame_of_spark_is_compared_as_one_of_pandas_is(tmp_path: Path, spark:
     for step in range(2):
         row = {"day": date(2024, 5, 1), "amount": Decimal(step), "at": None, "tags": ["a"], "counts": [("x", step)]}
         table.write(pa.Table.from_pylist([{**row, "id": number} for number in range(5)], schema=COLUMNS))
-    question = question_at(table.store, rows=100, keys=100)
+    question = check_input_at(table.store, rows=100, keys=100)
     frame = spark.createDataFrame(table.to_arrow())
     found = compare_rows(table.store, merge_by_rules(question), SparkRows(table.store, frame))
     assert (found.differing, found.compared, list(found.differences)) == (0, 5, [])

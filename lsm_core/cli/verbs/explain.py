@@ -12,7 +12,7 @@ from lsm_core.clock import utc_text
 from lsm_core.errors import ColumnNotFound, InvalidFilter
 
 if TYPE_CHECKING:
-    from lsm_core.maintenance import RowStory
+    from lsm_core.maintenance import RowExplanation
     from lsm_core.table import Table
 
 Key = Annotated[
@@ -79,7 +79,7 @@ def explain(
         print_table("", ["column", "value", "from version", "why"], rows)
 
 
-def _explain_row(table: Table, key: str, snapshot: int | None) -> RowStory:
+def _explain_row(table: Table, key: str, snapshot: int | None) -> RowExplanation:
     """Return the history of a row; an error about a single value also shows how to write a key."""
     try:
         return table.explain_row(key_of(table, key), snapshot)

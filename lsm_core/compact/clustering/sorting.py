@@ -22,7 +22,7 @@ _BATCH_BYTES: Final = 8 * 1024 * 1024
 
 
 def batch_rows(row_bytes: float, budget: int) -> int:
-    """Return the rows of a batch of an eighth of ``budget`` bytes, at most 8 MiB and 65,536 rows."""
+    """Return how many rows take an eighth of ``budget`` bytes, with at most 8 MiB and 65,536 rows."""
     size = min(_BATCH_BYTES, budget // 8)
     return int(min(_MOST_ROWS, max(_FEWEST_ROWS, size / max(1.0, row_bytes))))
 
@@ -165,7 +165,7 @@ def _split_into_loads(rows: RangeRows, budget: int) -> Iterator[list[pa.RecordBa
 
 
 def _cut_batches(batches: Batches, size: int) -> Batches:
-    """Yield the same rows in batches of about ``size`` bytes: one for each merged run is in memory."""
+    """Yield the rows in batches of about ``size`` bytes, because the merge holds a batch of every run in memory."""
     for batch in batches:
         rows = max(1, int(size * batch.num_rows / max(1, batch.nbytes)))
         for start in range(0, batch.num_rows, rows):

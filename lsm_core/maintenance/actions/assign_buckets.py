@@ -215,7 +215,7 @@ def apply_assignment(store: TableStore, plan: MaintenancePlan, runner: Runner | 
 
 
 def live_files(store: TableStore, item: AssignItem) -> tuple[DataFileMeta, ...]:
-    """Return the planned files as they are now, in order.
+    """Return the current metadata of the planned files, in order.
 
     Args:
         store: the table.

@@ -422,7 +422,7 @@ class ExpiryAtCommit:
     """
 
     def __init__(self, store: TableStore, previous_ms: int | None = None) -> None:
-        """Begin to count the interval.
+        """Start the interval of the checks.
 
         Args:
             store: the table.

@@ -554,7 +554,7 @@ def _expire(store: TableStore, plan: MaintenancePlan, runner: Runner | None = No
         texts[number] = data.decode()
     with under_lock(store, "an expiry"):
         _require_fresh(store, plan, set(snapshots.list_ids(store)), going)
-        record, first, deleted_ids = _take_away(store, plan, texts, read, deletions)
+        record, first, deleted_ids = _delete_snapshots(store, plan, texts, read, deletions)
     if not deleted_ids:  # another process expired all of them first, and its record has the files
         return ExpiryReport(plan.hash, plan.base_snapshot, earliest=first, declined=plan.declined, consumers=forgotten)
     # Held at planning or at applying, each file once.
@@ -575,7 +575,7 @@ def _expire(store: TableStore, plan: MaintenancePlan, runner: Runner | None = No
     )
 
 
-def _take_away(
+def _delete_snapshots(
     store: TableStore,
     plan: MaintenancePlan,
     texts: Mapping[int, str],

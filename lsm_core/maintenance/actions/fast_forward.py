@@ -31,7 +31,7 @@ from lsm_core.metadata.store import TableStore, list_schema_ids
 
 @dataclass(frozen=True)
 class ForwardItem(PlanItem):
-    """Branch whose history the table gets.
+    """Branch whose history replaces that of the table.
 
     Attributes:
         branch: name of the branch.

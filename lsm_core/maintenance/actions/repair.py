@@ -378,7 +378,7 @@ def _still_damaged(store: TableStore, plan: MaintenancePlan) -> list[int]:
 
 
 def _set_aside(store: TableStore, number: int) -> bool:
-    """Move a snapshot file away, its bytes first; False if it is missing by now."""
+    """Copy a snapshot file to `dredge/damaged`, then delete it; return False if it no longer exists."""
     path = store.snapshot_path(number)
     try:
         data = store.file_io.read_bytes(path)
@@ -391,7 +391,7 @@ def _set_aside(store: TableStore, number: int) -> bool:
 
 
 def _put_back(store: TableStore, item: BridgeItem) -> bool:
-    """Create one missing snapshot; False if it exists, or its neighbours do not (expired, rolled back)."""
+    """Create one missing snapshot; return False if it exists, or its neighbours do not (expired, rolled back)."""
     before, after = snapshots.try_read(store, item.snapshot_id - 1), snapshots.try_read(store, item.after)
     if before is None or after is None or snapshots.exists(store, item.snapshot_id):
         return False

@@ -276,7 +276,7 @@ def apply_rescale(store: TableStore, plan: MaintenancePlan, runner: Runner | Non
 
 
 def live_buckets(store: TableStore, item: RewriteItem) -> list[Bucket]:
-    """Return the partition's files as they are now.
+    """Return the current files of the partition.
 
     Args:
         store: the table.

@@ -63,7 +63,7 @@ _SNAPSHOT, _CHANGELOG, _TAG = "snapshot", "changelog", "tag"
 
 
 @dataclass(frozen=True)
-class TakeBackItem(PlanItem):
+class NewerContentItem(PlanItem):
     """Snapshot, changelog or tag that is newer than the version to go back to.
 
     Attributes:
@@ -130,7 +130,7 @@ class RollbackReport(DeletionReport):
 
 
 @dataclass(frozen=True)
-class _Newer:
+class _NewerContent:
     """Content newer than a snapshot: snapshots and changelogs by id, tags by name, oldest first."""
 
     snapshots: Mapping[int, Snapshot]
@@ -138,22 +138,22 @@ class _Newer:
     tags: Mapping[str, Tag]
 
     @staticmethod
-    def than(store: TableStore, number: int) -> _Newer:
+    def of(store: TableStore, number: int) -> _NewerContent:
         later = [snapshot_id for snapshot_id in snapshots.list_ids(store) if snapshot_id > number]
         later_changelogs = [changelog_id for changelog_id in changelogs.list_changelogs(store) if changelog_id > number]
         tagged = sorted(tags.list_details(store).items(), key=lambda entry: (entry[1].snapshot.id, entry[0]))
-        return _Newer(
+        return _NewerContent(
             {snapshot.id: snapshot for snapshot in snapshots.iterate(store, later)},
             {changelog_id: changelogs.read_changelog(store, changelog_id) for changelog_id in later_changelogs},
             {name: tag for name, tag in tagged if tag.snapshot.id > number},
         )
 
-    def items(self) -> tuple[TakeBackItem, ...]:
-        items = [TakeBackItem(_SNAPSHOT, str(n), n, snapshot.time_millis) for n, snapshot in self.snapshots.items()]
+    def items(self) -> tuple[NewerContentItem, ...]:
+        items = [NewerContentItem(_SNAPSHOT, str(n), n, snapshot.time_millis) for n, snapshot in self.snapshots.items()]
         items += [
-            TakeBackItem(_CHANGELOG, str(n), n, changelog.time_millis) for n, changelog in self.changelogs.items()
+            NewerContentItem(_CHANGELOG, str(n), n, changelog.time_millis) for n, changelog in self.changelogs.items()
         ]
-        items += [TakeBackItem(_TAG, n, t.snapshot.id, t.snapshot.time_millis) for n, t in self.tags.items()]
+        items += [NewerContentItem(_TAG, n, t.snapshot.id, t.snapshot.time_millis) for n, t in self.tags.items()]
         return tuple(items)
 
 
@@ -186,7 +186,7 @@ def plan_rollback(
     target = find_target(store, snapshot_id, tag, timestamp_ms, watermark)
     arguments = {**targets, "to_snapshot": target.id, "committed_ms": target.time_millis}
     plan = MaintenancePlan.begin(ROLLED_BACK, store, snapshots.latest_id(store), arguments, now_ms)
-    newer = _Newer.than(store, target.id)
+    newer = _NewerContent.of(store, target.id)
     items = newer.items()
     if not items:
         text = f"snapshot {target.id} is the newest: there is nothing to take back"
@@ -256,7 +256,7 @@ def find_target(
 
 
 def _unused(
-    store: TableStore, candidates: Sequence[DeleteItem], newer: _Newer
+    store: TableStore, candidates: Sequence[DeleteItem], newer: _NewerContent
 ) -> tuple[list[DeleteItem], list[Declined]]:
     return split_used(
         store,
@@ -274,7 +274,9 @@ def _readers_ahead(store: TableStore, target: int) -> Iterator[Declined]:
             yield Declined(f"consumer {name}", "ahead", text, {"next_snapshot": following})
 
 
-def _files_of(store: TableStore, target: Snapshot, newer: _Newer, damaged: list[Declined]) -> Iterator[DeleteItem]:
+def _files_of(
+    store: TableStore, target: Snapshot, newer: _NewerContent, damaged: list[Declined]
+) -> Iterator[DeleteItem]:
     """Yield the files of the newer content: of a line of snapshots all files of the first, then the added ones.
 
     Files that a damaged manifest list or manifest hides are not freed; ``damaged`` gets the reason.
@@ -310,7 +312,7 @@ def _files_of_snapshot(store: TableStore, snapshot: Snapshot, *, follows: bool) 
 
 
 def apply_rollback(store: TableStore, plan: MaintenancePlan) -> ApplyOutcome:
-    """Go back: run phase one of the delete, and phase two at once in direct mode (`dredge.delete-mode`).
+    """Roll back: run phase one of the delete, and in direct mode (`dredge.delete-mode`) phase two at once.
 
     Readers see the table before or after, never between (`lsm_core.maintenance.snapshot_exchange`). If it is
     interrupted, applying the same plan finishes it.
@@ -331,7 +333,7 @@ def apply_rollback(store: TableStore, plan: MaintenancePlan) -> ApplyOutcome:
     trash_id = f"{ROLLED_BACK}-{plan.arguments['to_snapshot']}-{plan.hash[:12]}"
     begun = next((record for record in trash.read_trash(store).records if record.trash_id == trash_id), None)
     target = _target(store, plan)
-    if begun is None and not _Newer.than(store, target.id).items():  # it is done, or there is nothing to do
+    if begun is None and not _NewerContent.of(store, target.id).items():  # it is done, or there is nothing to do
         return ApplyOutcome(RollbackReport(plan.hash, plan.base_snapshot, declined=plan.declined))
     record = _write_rollback_record(store, plan, target, trash_id) if begun is None else begun
     if not trash.claim(
@@ -351,7 +353,7 @@ def apply_rollback(store: TableStore, plan: MaintenancePlan) -> ApplyOutcome:
         return ApplyOutcome(
             RollbackReport(plan.hash, plan.base_snapshot, rolled_back_to=target.id, snapshot_id=cover_id)
         )
-    items = plan.items_of(TakeBackItem)
+    items = plan.items_of(NewerContentItem)
     tag_names = [item.name for item in items if item.kind == _TAG]
     changelog_ids = [item.snapshot_id for item in items if item.kind == _CHANGELOG]
     relative = {number: changelogs.changelog_path(store, number)[len(store.root) + 1 :] for number in changelog_ids}
@@ -392,8 +394,8 @@ def _target(store: TableStore, plan: MaintenancePlan) -> Snapshot:
 
 def _write_rollback_record(store: TableStore, plan: MaintenancePlan, target: Snapshot, trash_id: str) -> TrashRecord:
     """Write the deletion record. Raises PlanStale if the newer content differs from the plan."""
-    newer = _Newer.than(store, target.id)
-    planned, now = set(plan.items_of(TakeBackItem)), set(newer.items())
+    newer = _NewerContent.of(store, target.id)
+    planned, now = set(plan.items_of(NewerContentItem)), set(newer.items())
     if planned != now:
         odd = min(now ^ planned, key=lambda item: item.snapshot_id)
         became = "is gone" if odd in planned else "is there, which was not planned"
@@ -490,8 +492,8 @@ def rollback_fits(store: TableStore, plan: MaintenancePlan) -> bool:
         store: the table.
         plan: the plan.
     """
-    return bool(plan.items) and set(plan.items_of(TakeBackItem)) == set(
-        _Newer.than(store, int(plan.arguments["to_snapshot"] or 0)).items()
+    return bool(plan.items) and set(plan.items_of(NewerContentItem)) == set(
+        _NewerContent.of(store, int(plan.arguments["to_snapshot"] or 0)).items()
     )
 
 
@@ -499,7 +501,7 @@ WORK: Final = ActionWork(
     plan_rollback,
     apply_rollback,
     RollbackReport,
-    (TakeBackItem, DeleteItem),
+    (NewerContentItem, DeleteItem),
     fits=rollback_fits,
     trace=trace_of_record,
     remarks=lambda plan: [

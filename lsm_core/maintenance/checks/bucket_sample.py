@@ -99,18 +99,18 @@ class BucketSample:
         return {"buckets_read": len(self.looked_at), "buckets": self.buckets, "rows_read": rows_read, "rows": self.rows}
 
 
-def draw_buckets(question: CheckInput, *, partitions: bool = False) -> BucketSample:
+def draw_buckets(check_input: CheckInput, *, partitions: bool = False) -> BucketSample:
     """Choose buckets within the limit of rows, at least one, in an order that depends on the snapshot alone.
 
     Args:
-        question: store, snapshot and limits.
+        check_input: store, snapshot and limits.
         partitions: choose whole partitions, for checks that need all buckets of a partition. Postponed rows have no
             bucket yet and are left out.
     """
     sums: dict[tuple[bytes, int], int] = {}
     totals: dict[bytes, int] = {}
     columns = ["partition", "bucket", "total_buckets", "row_count"]
-    for _, part in live_parts(question.store, question.snapshot, columns=columns):
+    for _, part in live_parts(check_input.store, check_input.snapshot, columns=columns):
         grouped = part.group_by(columns[:2], use_threads=False).aggregate(
             [("row_count", "sum"), ("total_buckets", "max")]
         )
@@ -123,8 +123,8 @@ def draw_buckets(question: CheckInput, *, partitions: bool = False) -> BucketSam
     for place in sums:
         units.setdefault((place[0], None if partitions else place[1]), []).append(place)
     chosen: list[tuple[bytes, int]] = []
-    left = question.limits.rows
-    for unit in sorted(units, key=lambda unit: hashlib.sha256(f"{question.seed} {unit}".encode()).digest()):
+    left = check_input.limits.rows
+    for unit in sorted(units, key=lambda unit: hashlib.sha256(f"{check_input.seed} {unit}".encode()).digest()):
         rows = sum(sums[place] for place in units[unit])
         if chosen and rows > left:
             continue
@@ -133,41 +133,41 @@ def draw_buckets(question: CheckInput, *, partitions: bool = False) -> BucketSam
     return BucketSample(sorted(chosen), len(sums), sum(sums.values()), totals)
 
 
-def draw_units(question: CheckInput) -> BucketSample:
+def draw_units(check_input: CheckInput) -> BucketSample:
     """Choose buckets as `draw_buckets` does, and whole partitions where keys may move between buckets.
 
     Args:
-        question: store, snapshot and limits.
+        check_input: store, snapshot and limits.
     """
-    return draw_buckets(question, partitions=question.store.bucket_mode is not BucketMode.FIXED)
+    return draw_buckets(check_input, partitions=check_input.store.bucket_mode is not BucketMode.FIXED)
 
 
-def open_bucket(question: CheckInput, partition: bytes, bucket: int) -> SampledBucket:
+def open_bucket(check_input: CheckInput, partition: bytes, bucket: int) -> SampledBucket:
     """Return the files of a bucket; of a bucket above the row limit those that meet one range of its keys.
 
     Args:
-        question: store, snapshot and limits.
+        check_input: store, snapshot and limits.
         partition: partition in Paimon's binary form.
         bucket: number of the bucket.
 
     Raises:
         CorruptFile: a manifest cannot be read.
     """
-    store, snapshot = question.store, question.snapshot
+    store, snapshot = check_input.store, check_input.snapshot
     entries = manifests.live_entries(store, snapshot, partitions=[partition], buckets=[bucket])
     require_in_place(store, snapshot, entries)
     ((_, _, total, table),) = bucket_groups(entries)
     files = tuple(entry.file for entry in table_to_entries(table))
     deletions = deletion_vectors(store, snapshot, [partition], [bucket]).get((partition, bucket), {})
-    place = Place(store, partition, bucket, salt=question.seed)
-    within = _one_range(question, files) if sum(file.row_count for file in files) > question.limits.rows else None
+    place = Place(store, partition, bucket, salt=check_input.seed)
+    within = _one_range(check_input, files) if sum(file.row_count for file in files) > check_input.limits.rows else None
     if within is not None:
-        place = Place(store, partition, bucket, within, question.seed)
+        place = Place(store, partition, bucket, within, check_input.seed)
         files = tuple(file for file, shape in zip(files, as_tree(store, files), strict=True) if within.meets(shape))
     return SampledBucket(place, total, files, deletions)
 
 
-def _one_range(question: CheckInput, files: Sequence[DataFileMeta]) -> KeyBounds | None:
+def _one_range(check_input: CheckInput, files: Sequence[DataFileMeta]) -> KeyBounds | None:
     """Return the key range of one file of the level with most files, or None where no level above 0 has several."""
     levels: dict[int, list[DataFileMeta]] = {}
     for file in files:
@@ -176,17 +176,17 @@ def _one_range(question: CheckInput, files: Sequence[DataFileMeta]) -> KeyBounds
     most = max(levels.values(), key=len, default=[])
     if len(most) < 2:
         return None
-    shapes = sorted(zip(as_tree(question.store, most), most, strict=True), key=lambda pair: pair[0].min_key)
-    at = question.seed // 2 % len(shapes)
+    shapes = sorted(zip(as_tree(check_input.store, most), most, strict=True), key=lambda pair: pair[0].min_key)
+    at = check_input.seed // 2 % len(shapes)
     high = shapes[at + 1][1].min_key if at + 1 < len(shapes) else None
-    return KeyBounds(question.store, KeyRange(shapes[at][1].min_key, high))
+    return KeyBounds(check_input.store, KeyRange(shapes[at][1].min_key, high))
 
 
 _MAX_BYTES: Final = 64 << 20
 
 
-def question_at(store: TableStore, snapshot_id: int | None = None, *, rows: int, keys: int) -> CheckInput:
-    """Return the question about the rows of one snapshot, with the schema that its readers have.
+def check_input_at(store: TableStore, snapshot_id: int | None = None, *, rows: int, keys: int) -> CheckInput:
+    """Return the input of a check of the rows of one snapshot, with the schema that its readers have.
 
     Args:
         store: the table.
@@ -208,25 +208,27 @@ def question_at(store: TableStore, snapshot_id: int | None = None, *, rows: int,
     return CheckInput("expectations", store, newest, limits)
 
 
-def read_sampled_rows(question: CheckInput) -> tuple[pa.Table, int]:
+def read_sampled_rows(check_input: CheckInput) -> tuple[pa.Table, int]:
     """Read the rows of the sampled keys by a scan of the snapshot, as any reader does.
 
     Args:
-        question: store, snapshot and limits.
+        check_input: store, snapshot and limits.
 
     Returns:
         The rows with all columns, and the number of keys per bucket whose rows are complete: that of the limits, or
             fewer where the rows would take more than 64 MiB.
     """
-    store, keys = question.store, question.limits.keys
-    sample = draw_units(question)
-    opened = {(partition, bucket): open_bucket(question, partition, bucket) for partition, bucket in sample.looked_at}
+    store, keys = check_input.store, check_input.limits.keys
+    sample = draw_units(check_input)
+    opened = {
+        (partition, bucket): open_bucket(check_input, partition, bucket) for partition, bucket in sample.looked_at
+    }
     names = list(store.schema.field_names)
     binaries = sorted({binary for binary, _ in opened})
     partitions = [partition_values(store.schema, binary) for binary in binaries]
     scan = plan_scan(
         store,
-        snapshot_id=question.snapshot.id,
+        snapshot_id=check_input.snapshot.id,
         columns=names,
         partitions=partitions if store.schema.partition_keys else None,
     )

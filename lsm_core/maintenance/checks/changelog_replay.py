@@ -43,32 +43,32 @@ State = dict[Any, tuple[Values, Values]]
 """By `key_order` of the bucket's key: that key and the compared columns, as plain values."""
 
 
-def changelog_replays(question: CheckInput) -> CheckReport:
+def changelog_replays(check_input: CheckInput) -> CheckReport:
     """Check the sampled keys of some buckets, from the oldest snapshot that only appends and compactions follow.
 
     Args:
-        question: store, snapshot and limits.
+        check_input: store, snapshot and limits.
     """
-    store, newest = question.store, question.snapshot
-    since = snapshots_to_replay(question)
+    store, newest = check_input.store, check_input.snapshot
+    since = snapshots_to_replay(check_input)
     if not since:
-        return question.passes("no older snapshot to replay from: nothing was compared", keys_compared=0)
+        return check_input.passes("no older snapshot to replay from: nothing was compared", keys_compared=0)
     base = snapshots.read(store, since[0].id - 1)
-    sample = draw_buckets(question)
+    sample = draw_buckets(check_input)
     compared = applied = read = 0
     problems: list[str] = []
     for partition, bucket in sample.looked_at:
-        place = Place(store, partition, bucket, salt=question.seed)
+        place = Place(store, partition, bucket, salt=check_input.seed)
         now = changelog_files(store, newest, place)
         rows = max((file.row_count for file in now), default=0)
         keys = Sample(
-            None if rows <= question.limits.keys else min(_ALL, int(question.limits.keys / rows * _ALL)),
+            None if rows <= check_input.limits.keys else min(_ALL, int(check_input.limits.keys / rows * _ALL)),
             np.empty(0, np.uint64),
         )
-        replayed = logged_rows(question, base, place, keys)
+        replayed = logged_rows(check_input, base, place, keys)
         for snapshot in since:
-            applied += replay_changes(question, snapshot, place, keys, replayed)
-        current = logged_rows(question, newest, place, keys)
+            applied += replay_changes(check_input, snapshot, place, keys, replayed)
+        current = logged_rows(check_input, newest, place, keys)
         compared += len(replayed.keys() | current.keys())
         read += sum(file.row_count for file in now)
         name = bucket_name(partition_text(store.schema, partition, store.options), bucket)
@@ -77,22 +77,22 @@ def changelog_replays(question: CheckInput) -> CheckReport:
     numbers = {**sample.numbers(read), "keys_compared": compared, "changes_applied": applied, "replayed": span}
     if problems:
         text = f"{len(problems)} keys differ from the replayed changelog of {span}: {problems[0]}"
-        return question.fails(text, problems, **numbers)
-    return question.passes(f"{applied:,} changes of {span} give the {compared:,} keys compared", **numbers)
+        return check_input.fails(text, problems, **numbers)
+    return check_input.passes(f"{applied:,} changes of {span} give the {compared:,} keys compared", **numbers)
 
 
-def snapshots_to_replay(question: CheckInput) -> list[Snapshot]:
+def snapshots_to_replay(check_input: CheckInput) -> list[Snapshot]:
     """Return the snapshots to replay, oldest first, back to an overwrite, a schema change or the start of the history.
 
     Tables with record-level expiry are not replayed, because compactions remove expired rows without emitting changes.
 
     Args:
-        question: store, newest snapshot and limits.
+        check_input: store, newest snapshot and limits.
     """
-    store, newest = question.store, question.snapshot
+    store, newest = check_input.store, check_input.snapshot
     since: list[Snapshot] = []
     snapshot = newest
-    while expiry_of(store) is None and len(since) < question.limits.history and snapshot.commit_kind in _REPLAYABLE:
+    while expiry_of(store) is None and len(since) < check_input.limits.history and snapshot.commit_kind in _REPLAYABLE:
         try:
             before = snapshots.read(store, snapshot.id - 1)
         except SnapshotNotFound:
@@ -119,16 +119,16 @@ def changelog_files(store: TableStore, snapshot: Snapshot, place: Place) -> list
     return [file for file in files if file.level >= lowest]
 
 
-def logged_rows(question: CheckInput, snapshot: Snapshot, place: Place, keys: Sample) -> State:
+def logged_rows(check_input: CheckInput, snapshot: Snapshot, place: Place, keys: Sample) -> State:
     """Return the rows of the chosen keys that the changelog up to ``snapshot`` covers.
 
     Args:
-        question: store and limits.
+        check_input: store and limits.
         snapshot: snapshot to read.
         place: the bucket.
         keys: the chosen keys.
     """
-    store = question.store
+    store = check_input.store
     vectors = deletion_vectors(store, snapshot, [place.partition], [place.bucket])
     merged = read_bucket_merged(
         store,
@@ -142,11 +142,11 @@ def logged_rows(question: CheckInput, snapshot: Snapshot, place: Place, keys: Sa
         return {key_order(key): (key, values) for key, _, values in chosen_rows_of(store, place, keys, batches)}
 
 
-def replay_changes(question: CheckInput, snapshot: Snapshot, place: Place, keys: Sample, state: State) -> int:
+def replay_changes(check_input: CheckInput, snapshot: Snapshot, place: Place, keys: Sample, state: State) -> int:
     """Apply a snapshot's changes of the chosen keys to ``state``.
 
     Args:
-        question: store and limits.
+        check_input: store and limits.
         snapshot: snapshot with the changelog.
         place: the bucket.
         keys: the chosen keys.
@@ -156,7 +156,7 @@ def replay_changes(question: CheckInput, snapshot: Snapshot, place: Place, keys:
         Number of applied changes.
     """
     changes = 0
-    for key, kind, values in read_changes(question, snapshot, place, keys):
+    for key, kind, values in read_changes(check_input, snapshot, place, keys):
         changes += 1
         if kind == _DELETE:
             state.pop(key_order(key), None)
@@ -166,12 +166,12 @@ def replay_changes(question: CheckInput, snapshot: Snapshot, place: Place, keys:
 
 
 def read_changes(
-    question: CheckInput, snapshot: Snapshot, place: Place, keys: Sample
+    check_input: CheckInput, snapshot: Snapshot, place: Place, keys: Sample
 ) -> Iterable[tuple[Values, int, Values]]:
     """Yield the changes of the chosen keys in a snapshot's changelog, in order.
 
     Args:
-        question: store and limits.
+        check_input: store and limits.
         snapshot: snapshot with the changelog.
         place: the bucket.
         keys: the chosen keys.
@@ -179,7 +179,7 @@ def read_changes(
     Yields:
         Key, row kind and values of the compared columns.
     """
-    store = question.store
+    store = check_input.store
     entries = manifests.keep_rows(
         added(manifests.changelog_entries(store, snapshot)), [place.partition], [place.bucket], None
     )

@@ -80,13 +80,13 @@ class Check:
     warn: bool = False
     reads_rows: bool = False
 
-    def make(self, question: CheckInput) -> CheckReport:
+    def make(self, check_input: CheckInput) -> CheckReport:
         """Run the check. Errors of reading the table pass through.
 
         Args:
-            question: store, snapshot and limits.
+            check_input: store, snapshot and limits.
         """
-        verdict: CheckReport = getattr(import_module(f"{_ROOM}.{self.module}"), self.name)(question)
+        verdict: CheckReport = getattr(import_module(f"{_ROOM}.{self.module}"), self.name)(check_input)
         return verdict
 
 

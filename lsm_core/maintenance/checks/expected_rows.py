@@ -31,7 +31,7 @@ from lsm_core.maintenance.checks.changelog_replay import (
 from lsm_core.maintenance.checks.merge_rules import find_written_files, history_of
 from lsm_core.maintenance.checks.outcome import CheckInput
 from lsm_core.maintenance.reference import Row, key_order, merge_by_key
-from lsm_core.maintenance.reference.changes import Comparison, merge_with_changes
+from lsm_core.maintenance.reference.changes import ChangeRules, merge_with_changes
 from lsm_core.maintenance.reference.merging import living
 from lsm_core.maintenance.reference.sampling import Place, RowCollector, Sample
 from lsm_core.maintenance.reference.values import plain_values
@@ -79,28 +79,28 @@ class ExpectedRows:
     buckets: int = 0
 
 
-def merge_by_rules(question: CheckInput) -> ExpectedRows:
+def merge_by_rules(check_input: CheckInput) -> ExpectedRows:
     """Return the rows that the reference makes of the written versions by the rules of the merge engine.
 
     The versions are those of an older snapshot and all that writers added since (see `history_of`). Keys are not judged
     if a version has expired, or if a version waits on level 0 while readers skip level 0.
 
     Args:
-        question: store, snapshot and limits.
+        check_input: store, snapshot and limits.
     """
-    store, sample, history = question.store, draw_units(question), history_of(question)
+    store, sample, history = check_input.store, draw_units(check_input), history_of(check_input)
 
     def parts() -> Iterator[Mapping[Any, ExpectedRow]]:
         for partition, bucket in sample.looked_at:
-            opened = open_bucket(question, partition, bucket)
-            written, vectors = find_written_files(question, opened, history)
-            catch = RowCollector(opened.place, opened.sample(question.limits.keys), question.limits.keys)
+            opened = open_bucket(check_input, partition, bucket)
+            written, vectors = find_written_files(check_input, opened, history)
+            catch = RowCollector(opened.place, opened.sample(check_input.limits.keys), check_input.limits.keys)
             for file in written:
                 vector = vectors.get(file.file_name)
                 deleted = None if vector is None else read_vector(store, vector, file.row_count)
                 for batch in _batches(opened.place, file, store.schema.field_names, deleted):
                     catch.add(file.file_name, batch)
-            catch.settle()
+            catch.drop_early_rows()
             known = {file.file_name for file in written}
             unknown = [file for file in opened.files if file.file_name not in known]
             hidden = [file for file in opened.files if file.level == 0 and store.options.batch_scan_skips_level0]
@@ -124,7 +124,7 @@ def _merge_by_rules(
     if store.options.needs_lookup and store.options.merge_engine != "first-row":
         # Of the levels above 0 the lowest one holds the row that was looked up in the others.
         outcomes, _ = merge_with_changes(
-            rows, store.schema, raw, drop_delete=True, comparison=Comparison(None, lone_as_is=True)
+            rows, store.schema, raw, drop_delete=True, comparison=ChangeRules(None, lone_as_is=True)
         )
     else:
         outcomes = merge_by_key(rows, store.schema, raw, drop_delete=True)
@@ -132,7 +132,7 @@ def _merge_by_rules(
     for row in rows:
         versions.setdefault(key_order(row.key), []).append(row)
     left_out = expired | {key_order(key) for key in hidden}
-    whole = _WholeKey(store, opened.place.partition)
+    whole = _PrimaryKeyMapping(store, opened.place.partition)
     expected = {}
     for key in stored:
         if key_order(key) not in outcomes and key_order(key) not in left_out:
@@ -145,27 +145,27 @@ def _merge_by_rules(
     return expected
 
 
-def replay_changelog(question: CheckInput) -> ExpectedRows:
+def replay_changelog(check_input: CheckInput) -> ExpectedRows:
     """Return the rows of an older snapshot with all later changes of the changelog applied.
 
     A changelog of compactions does not cover rows below its level: their keys are not judged.
 
     Args:
-        question: store, snapshot and limits.
+        check_input: store, snapshot and limits.
     """
-    store, newest = question.store, question.snapshot
-    since = snapshots_to_replay(question)
+    store, newest = check_input.store, check_input.snapshot
+    since = snapshots_to_replay(check_input)
     if not since:
         return ExpectedRows("no older snapshot to replay from: nothing was compared")
-    base, sample = snapshots.read(store, since[0].id - 1), draw_units(question)
+    base, sample = snapshots.read(store, since[0].id - 1), draw_units(check_input)
 
     def parts() -> Iterator[Mapping[Any, ExpectedRow]]:
         for partition, bucket in sample.looked_at:
-            opened = open_bucket(question, partition, bucket)
-            place, keys = Place(store, partition, bucket, salt=question.seed), opened.sample(question.limits.keys)
-            replayed = logged_rows(question, base, place, keys)
+            opened = open_bucket(check_input, partition, bucket)
+            place, keys = Place(store, partition, bucket, salt=check_input.seed), opened.sample(check_input.limits.keys)
+            replayed = logged_rows(check_input, base, place, keys)
             for snapshot in since:
-                replay_changes(question, snapshot, place, keys, replayed)
+                replay_changes(check_input, snapshot, place, keys, replayed)
             covered = {file.file_name for file in changelog_files(store, newest, place)}
             live = _live_files(store, newest.id, place)
             seen = [file for file in live if file.level > 0 or not store.options.batch_scan_skips_level0]
@@ -173,7 +173,7 @@ def replay_changelog(question: CheckInput) -> ExpectedRows:
                 key_order(key) for file in seen if file.file_name not in covered for key in _keys_of(place, file, keys)
             }
             stored = [key for file in live if file.file_name in covered for key in _keys_of(place, file, keys)]
-            whole = _WholeKey(store, partition)
+            whole = _PrimaryKeyMapping(store, partition)
             expected = {whole.order(key): ExpectedRow(whole.key(key), None) for key in stored}
             expected |= {whole.order(key): ExpectedRow(whole.key(key), values) for key, values in replayed.values()}
             yield {order: row for order, row in expected.items() if whole.bucket_key_order(row.key) not in waiting}
@@ -182,11 +182,11 @@ def replay_changelog(question: CheckInput) -> ExpectedRows:
     return ExpectedRows(basis, compared_columns(store), parts, len(sample.looked_at))
 
 
-def rows_before(question: CheckInput, before: int | None = None) -> ExpectedRows:
+def rows_before(check_input: CheckInput, before: int | None = None) -> ExpectedRows:
     """Return the merged rows of the snapshot before a compaction.
 
     Args:
-        question: store, snapshot after the compaction, and limits.
+        check_input: store, snapshot after the compaction, and limits.
         before: the snapshot before, None for the direct predecessor.
 
     Raises:
@@ -194,7 +194,7 @@ def rows_before(question: CheckInput, before: int | None = None) -> ExpectedRows
             compaction.
         SnapshotNotFound: the snapshot before has expired.
     """
-    store, after = question.store, question.snapshot
+    store, after = check_input.store, check_input.snapshot
     earlier = after.id - 1 if before is None else before
     if not store.schema.primary_keys:
         raise InvalidOption("table", store.name, "one with a primary key; `dredge verify` compares append tables")
@@ -214,35 +214,35 @@ def rows_before(question: CheckInput, before: int | None = None) -> ExpectedRows
     if store.bucket_mode is BucketMode.POSTPONE:
         return ExpectedRows("rows of postponed buckets become visible by compactions: nothing was compared")
     moving = store.bucket_mode is not BucketMode.FIXED
-    sample = draw_units(question)
+    sample = draw_units(check_input)
     units: dict[tuple[bytes, int | None], list[int]] = {}
     for partition, bucket in sample.looked_at:
         units.setdefault((partition, None if moving else bucket), []).append(bucket)
 
     def parts() -> Iterator[Mapping[Any, ExpectedRow]]:
         for (partition, only_bucket), buckets in units.items():
-            yield _rows_of_unit(question, earlier, partition, only_bucket, buckets)
+            yield _rows_of_unit(check_input, earlier, partition, only_bucket, buckets)
 
     return ExpectedRows(f"snapshot {earlier}", store.schema.field_names, parts, len(sample.looked_at))
 
 
 def _rows_of_unit(
-    question: CheckInput, before: int, partition: bytes, only_bucket: int | None, buckets: Sequence[int]
+    check_input: CheckInput, before: int, partition: bytes, only_bucket: int | None, buckets: Sequence[int]
 ) -> Mapping[Any, ExpectedRow]:
     """Return the sampled rows in snapshot ``before`` of a bucket, or of a partition if keys may move between buckets.
 
     Args:
-        question: store, snapshot after the compaction, and limits.
+        check_input: store, snapshot after the compaction, and limits.
         before: number of the earlier snapshot.
         partition: partition in Paimon's binary form.
         only_bucket: the only bucket to read, None for all buckets of the partition.
         buckets: the sampled buckets.
     """
-    store, after = question.store, question.snapshot.id
-    places = [Place(store, partition, bucket, salt=question.seed) for bucket in buckets]
+    store, after = check_input.store, check_input.snapshot.id
+    places = [Place(store, partition, bucket, salt=check_input.seed) for bucket in buckets]
     live = [(place, file) for place in places for file in _live_files(store, after, place)]
-    keys = sample_of([file for _, file in live], question.limits.keys)
-    whole = _WholeKey(store, partition)
+    keys = sample_of([file for _, file in live], check_input.limits.keys)
+    whole = _PrimaryKeyMapping(store, partition)
     expected: dict[Any, ExpectedRow] = {}
     hidden: set[Any] = set()
     for place, file in live:
@@ -258,7 +258,7 @@ def _rows_of_unit(
     for entry in table_to_entries(entries):
         by_bucket.setdefault(entry.bucket, []).append(entry.file)
     for bucket, files in by_bucket.items():
-        place = Place(store, partition, bucket, salt=question.seed)
+        place = Place(store, partition, bucket, salt=check_input.seed)
         bucket_vectors = vectors.get((partition, bucket), {})
         with closing(read_bucket_merged(store, partition, bucket, files, deletions=bucket_vectors)) as batches:
             for batch in batches:
@@ -270,7 +270,7 @@ def _rows_of_unit(
     return {order: row for order, row in expected.items() if order not in hidden}
 
 
-class _WholeKey:
+class _PrimaryKeyMapping:
     """Mapping from the keys of buckets, which lack the partition's columns, to primary keys of one partition."""
 
     def __init__(self, store: TableStore, partition: bytes) -> None:

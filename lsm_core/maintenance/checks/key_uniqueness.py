@@ -33,25 +33,25 @@ _FILE: Final = "(file)"
 _PARTITION: Final = "(partition)"
 
 
-def unique_keys(question: CheckInput) -> CheckReport:
+def unique_keys(check_input: CheckInput) -> CheckReport:
     """Check that readers see no key twice, and none in another bucket than the one that lookups read.
 
     Where the bucket of a key does not follow from its hash, whole partitions are read; a bounded share of their keys is
     held in memory.
 
     Args:
-        question: store, snapshot and limits.
+        check_input: store, snapshot and limits.
     """
-    store = question.store
+    store = check_input.store
     fixed = store.bucket_mode is BucketMode.FIXED
-    sample = draw_buckets(question, partitions=not fixed)
+    sample = draw_buckets(check_input, partitions=not fixed)
     keys = list(store.schema.primary_keys)
     types = [store.schema.field(name).type for name in keys]
     wanted = {place[0] for place in sample.looked_at}
     chosen = set(sample.looked_at)
     scan = plan_scan(
         store,
-        snapshot_id=question.snapshot.id,
+        snapshot_id=check_input.snapshot.id,
         columns=keys,
         partitions=[partition_values(store.schema, binary) for binary in sorted(wanted)]
         if store.schema.partition_keys
@@ -70,7 +70,9 @@ def unique_keys(question: CheckInput) -> CheckReport:
                 read += batch.num_rows
                 if limit is not None:
                     columns = [batch.column(name) for name in keys]
-                    ranks = np.asarray(hash_rows(columns, types)).view(np.uint32) * np.uint64(question.seed) * _SPREAD
+                    ranks = (
+                        np.asarray(hash_rows(columns, types)).view(np.uint32) * np.uint64(check_input.seed) * _SPREAD
+                    )
                     batch = batch.filter(arrow_array(ranks < limit))
                 bucket_numbers = arrow_array(np.full(batch.num_rows, split.bucket, np.int32))
                 # Keys are unique in the whole table only if they can move between partitions.
@@ -79,7 +81,7 @@ def unique_keys(question: CheckInput) -> CheckReport:
                 kept.append(batch.append_column(_BUCKET, bucket_numbers).append_column(_PARTITION, group_numbers))
                 if fixed and sample.totals[split.partition]:
                     problems += _misplaced(
-                        question, batch, split.partition, split.bucket, sample.totals[split.partition]
+                        check_input, batch, split.partition, split.bucket, sample.totals[split.partition]
                     )
     looked_at = sum(batch.num_rows for batch in kept)
     if kept:
@@ -96,18 +98,18 @@ def unique_keys(question: CheckInput) -> CheckReport:
         extra = 0
     numbers = {**sample.numbers(read), "keys": looked_at}
     if problems:
-        return question.fails(
+        return check_input.fails(
             f"{len(problems) + extra} keys are repeated or misplaced: {problems[0]}", problems, **numbers
         )
     whole = (
         "" if looked_at == read and len(sample.looked_at) == sample.buckets else f" of a sample of {sample.rows:,} rows"
     )
-    return question.passes(f"{looked_at:,} keys{whole} are unique", **numbers)
+    return check_input.passes(f"{looked_at:,} keys{whole} are unique", **numbers)
 
 
-def _misplaced(question: CheckInput, batch: pa.RecordBatch, partition: bytes, bucket: int, total: int) -> list[str]:
+def _misplaced(check_input: CheckInput, batch: pa.RecordBatch, partition: bytes, bucket: int, total: int) -> list[str]:
     """Return the keys of a batch that the bucket function assigns to another bucket."""
-    store = question.store
+    store = check_input.store
     columns = [batch.column(name) for name in store.schema.bucket_keys]
     if not columns or not batch.num_rows:
         return []
@@ -121,22 +123,22 @@ def _misplaced(question: CheckInput, batch: pa.RecordBatch, partition: bytes, bu
     ]
 
 
-def equal_sequence_numbers(question: CheckInput) -> CheckReport:
+def equal_sequence_numbers(check_input: CheckInput) -> CheckReport:
     """Check some buckets for versions of one key with equal sequence numbers.
 
     Only files whose ranges of keys and of sequence numbers meet are opened, and only their keys are read.
 
     Args:
-        question: store, snapshot and limits.
+        check_input: store, snapshot and limits.
     """
-    sample = draw_buckets(question)
+    sample = draw_buckets(check_input)
     read = meeting = 0
     problems: list[str] = []
     for partition, bucket in sample.looked_at:
-        opened = open_bucket(question, partition, bucket)
+        opened = open_bucket(check_input, partition, bucket)
         files = _meeting(opened)
         meeting += len(files)
-        rows, ties = _equal_versions(question, opened, files)
+        rows, ties = _equal_versions(check_input, opened, files)
         read += rows
         problems += ties
     numbers = {**sample.numbers(read), "files_whose_ranges_meet": meeting}
@@ -144,8 +146,10 @@ def equal_sequence_numbers(question: CheckInput) -> CheckReport:
         text = (
             f"{len(problems)} keys have two versions with one sequence number, as of two writers at once: {problems[0]}"
         )
-        return question.fails(text, problems, **numbers)
-    return question.passes(f"no key among {read:,} rows of {meeting} files that meet has two equal versions", **numbers)
+        return check_input.fails(text, problems, **numbers)
+    return check_input.passes(
+        f"no key among {read:,} rows of {meeting} files that meet has two equal versions", **numbers
+    )
 
 
 def _meeting(opened: SampledBucket) -> list[DataFileMeta]:
@@ -169,12 +173,12 @@ def _meeting(opened: SampledBucket) -> list[DataFileMeta]:
 
 
 def _equal_versions(
-    question: CheckInput, opened: SampledBucket, files: Sequence[DataFileMeta]
+    check_input: CheckInput, opened: SampledBucket, files: Sequence[DataFileMeta]
 ) -> tuple[int, list[str]]:
     """Return the number of rows read, and the keys with two versions of equal sequence number and sequence fields."""
     place, store = opened.place, opened.place.store
     keys, fields = list(store.schema.trimmed_primary_keys), list(store.options.sequence_field)
-    chosen = opened.sample(question.limits.keys * 16)
+    chosen = opened.sample(check_input.limits.keys * 16)
     read = 0
     parts: list[pa.Table] = []
     for file in files:

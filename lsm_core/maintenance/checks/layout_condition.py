@@ -307,36 +307,36 @@ JUDGES: Final[Mapping[str, Callable[[Condition, CheckLimits], ConditionVerdict]]
 """Judges by the name of their check; none of them reads anything."""
 
 
-def _report(question: CheckInput) -> CheckReport:
-    store = question.store
+def _report(check_input: CheckInput) -> CheckReport:
+    store = check_input.store
     now = store.clock.now_ms()
-    buckets = health(store, now_ms=now, snapshot_id=question.snapshot.id)
-    by_writers = question.check == ALIVE and writers_compact(store, question.snapshot)
+    buckets = health(store, now_ms=now, snapshot_id=check_input.snapshot.id)
+    by_writers = check_input.check == ALIVE and writers_compact(store, check_input.snapshot)
     condition = condition_of(store, buckets, now, by_writers=by_writers)
-    return report_of(question, JUDGES[question.check](condition, question.limits))
+    return report_of(check_input, JUDGES[check_input.check](condition, check_input.limits))
 
 
-def report_of(question: CheckInput, verdict: ConditionVerdict) -> CheckReport:
+def report_of(check_input: CheckInput, verdict: ConditionVerdict) -> CheckReport:
     """Return the report of a verdict.
 
     Args:
-        question: the check's question.
+        check_input: store, snapshot and limits.
         verdict: result of its judge.
     """
     return CheckReport(
-        question.check,
-        question.store.name,
-        question.snapshot.id,
+        check_input.check,
+        check_input.store.name,
+        check_input.snapshot.id,
         passed=verdict.passed,
         text=verdict.text,
         numbers=verdict.numbers,
         problems=tuple(verdict.problems[:20]),
-        warn=question.warn and not verdict.critical,
+        warn=check_input.warn and not verdict.critical,
     )
 
 
 level0_backlog = small_files_backlog = bucket_size = average_file_size = ro_is_fresh = maintenance_alive = _report
-"""Check functions; each applies the judge of its name to the question's snapshot."""
+"""Check functions; each applies the judge of its name to the snapshot of its input."""
 
 
 def _name(bucket: BucketHealth) -> str:

@@ -51,23 +51,23 @@ class History:
         return f"snapshot {self.base.id}" + (f" and what {writes} commits wrote since" if self.since else "")
 
 
-def merge_engine_rules(question: CheckInput) -> CheckReport:
+def merge_engine_rules(check_input: CheckInput) -> CheckReport:
     """Check the sampled keys of some buckets.
 
     Args:
-        question: store, snapshot and limits.
+        check_input: store, snapshot and limits.
     """
-    sample, history = draw_buckets(question), history_of(question)
+    sample, history = draw_buckets(check_input), history_of(check_input)
     compared = read = 0
     problems: list[str] = []
     for partition, bucket in sample.looked_at:
-        opened = open_bucket(question, partition, bucket)
+        opened = open_bucket(check_input, partition, bucket)
         read += opened.rows
         try:
-            compared += _compare(question, opened, history)
+            compared += _compare(check_input, opened, history)
         except VerificationFailed as error:
             problems += [f"{opened.name}: {line.partition(': ')[2] or line}" for line in map(str, error.keys)]
-    engine = question.store.options.merge_engine
+    engine = check_input.store.options.merge_engine
     numbers = {
         **sample.numbers(read),
         "keys_compared": compared,
@@ -76,23 +76,25 @@ def merge_engine_rules(question: CheckInput) -> CheckReport:
     }
     if problems:
         text = f"{engine} says otherwise than the table, from {history.text}: {problems[0]}"
-        return question.fails(text, problems, **numbers)
-    return question.passes(f"{compared:,} keys are what {engine} makes of {history.text}", **numbers)
+        return check_input.fails(text, problems, **numbers)
+    return check_input.passes(f"{compared:,} keys are what {engine} makes of {history.text}", **numbers)
 
 
-def history_of(question: CheckInput) -> History:
+def history_of(check_input: CheckInput) -> History:
     """Return the oldest usable history: appends and compactions of one schema that only add and merge.
 
     Args:
-        question: store, newest snapshot and limits; `limits.history` bounds the number of snapshots.
+        check_input: store, newest snapshot and limits; `limits.history` bounds the number of snapshots.
     """
-    store, newest = question.store, question.snapshot
+    store, newest = check_input.store, check_input.snapshot
     fold = order_free(store.schema, store.options.raw, has_retracts=False, table=store.name)
     if not fold.ok or expiry_of(store) is not None or store.bucket_mode is BucketMode.POSTPONE:
         return History(newest)
     since: list[Snapshot] = []
     base = newest
-    while len(since) < question.limits.history and base.commit_kind in _WRITTEN and base.schema_id == newest.schema_id:
+    while (
+        len(since) < check_input.limits.history and base.commit_kind in _WRITTEN and base.schema_id == newest.schema_id
+    ):
         if base.commit_kind is CommitKind.APPEND and not _only_adds(store, base):
             break
         try:
@@ -113,15 +115,15 @@ def _only_adds(store: TableStore, snapshot: Snapshot) -> bool:
     return bool(pc.all(adds, min_count=0).as_py())
 
 
-def _compare(question: CheckInput, opened: SampledBucket, history: History) -> int:
+def _compare(check_input: CheckInput, opened: SampledBucket, history: History) -> int:
     """Merge the rows of ``history`` row by row, compare the result with a read, and return the number of compared keys.
 
     Raises:
         VerificationFailed: keys differ; it names them.
     """
-    store, place = question.store, opened.place
-    written, vectors = find_written_files(question, opened, history)
-    witness = ReferenceWitness(place, written, None, question.limits.keys)
+    store, place = check_input.store, opened.place
+    written, vectors = find_written_files(check_input, opened, history)
+    witness = ReferenceWitness(place, written, None, check_input.limits.keys)
     counts: dict[str, int] = {}
     for file in written:
         vector = vectors.get(file.file_name)
@@ -151,12 +153,12 @@ def _compare(question: CheckInput, opened: SampledBucket, history: History) -> i
 
 
 def find_written_files(
-    question: CheckInput, opened: SampledBucket, history: History
+    check_input: CheckInput, opened: SampledBucket, history: History
 ) -> tuple[Sequence[DataFileMeta], dict[str, DeletionFile]]:
     """Return the files that hold the written rows of a bucket, with their deletion vectors.
 
     Args:
-        question: store, snapshot and limits.
+        check_input: store, snapshot and limits.
         opened: the bucket.
         history: source of the rows.
 
@@ -166,7 +168,7 @@ def find_written_files(
     """
     if not history.since:
         return opened.files, opened.deletions
-    store, place = question.store, opened.place
+    store, place = check_input.store, opened.place
     partitions, buckets = [place.partition], [place.bucket]
     tables = [manifests.live_entries(store, history.base, partitions=partitions, buckets=buckets)]
     for snapshot in history.since:

@@ -36,17 +36,17 @@ class BrokenInvariant:
         return self.text
 
 
-def tree_is_valid(question: CheckInput) -> CheckReport:
+def tree_is_valid(check_input: CheckInput) -> CheckReport:
     """Check the trees of all buckets.
 
     Args:
-        question: store, snapshot and limits of the check.
+        check_input: store, snapshot and limits of the check.
     """
-    buckets, files, broken = inspect_tree(question.store)
+    buckets, files, broken = inspect_tree(check_input.store)
     if broken:
         text = f"{len(broken)} broken invariants: {broken[0]}"
-        return question.fails(text, [str(invariant) for invariant in broken], files=files, buckets=buckets)
-    return question.passes(f"{files} files in {buckets} buckets form a valid tree", files=files, buckets=buckets)
+        return check_input.fails(text, [str(invariant) for invariant in broken], files=files, buckets=buckets)
+    return check_input.passes(f"{files} files in {buckets} buckets form a valid tree", files=files, buckets=buckets)
 
 
 def inspect_tree(store: TableStore, partition: str | None = None) -> tuple[int, int, list[BrokenInvariant]]:
@@ -79,16 +79,16 @@ def inspect_tree(store: TableStore, partition: str | None = None) -> tuple[int, 
     return buckets, files, broken
 
 
-def deletion_vectors_valid(question: CheckInput) -> CheckReport:
+def deletion_vectors_valid(check_input: CheckInput) -> CheckReport:
     """Check that positions are in range and as many as recorded, and that the file is live in the vector's bucket.
 
     Vectors of files that are no longer live are counted and are no failure: Java leaves some behind, and no reader
     opens them.
 
     Args:
-        question: store, snapshot and limits; `limits.vectors` bounds the sample.
+        check_input: store, snapshot and limits; `limits.vectors` bounds the sample.
     """
-    store, snapshot = question.store, question.snapshot
+    store, snapshot = check_input.store, check_input.snapshot
     columns = ["partition", "bucket", "file_name", "row_count"]
     vectors = deletion_vectors(store, snapshot)
     places = [(place, name, vector) for place, files in vectors.items() for name, vector in files.items()]
@@ -107,8 +107,8 @@ def deletion_vectors_valid(question: CheckInput) -> CheckReport:
     stale = sum(name not in rows for _, name, _ in places)
     chosen = sorted(
         (place for place in places if place[1] in rows),
-        key=lambda place: hashlib.sha256(f"{question.seed} {place[1]}".encode()).digest(),
-    )[: question.limits.vectors]
+        key=lambda place: hashlib.sha256(f"{check_input.seed} {place[1]}".encode()).digest(),
+    )[: check_input.limits.vectors]
     marked = 0
     for (partition, bucket), name, vector in chosen:
         try:
@@ -123,6 +123,8 @@ def deletion_vectors_valid(question: CheckInput) -> CheckReport:
         "vectors_of_files_gone": stale,
     }
     if problems:
-        return question.fails(f"{len(problems)} of {len(chosen)} vectors are wrong: {problems[0]}", problems, **numbers)
+        return check_input.fails(
+            f"{len(problems)} of {len(chosen)} vectors are wrong: {problems[0]}", problems, **numbers
+        )
     text = f"{len(chosen)} of {len(places)} deletion vectors mark {marked:,} rows, all of live files"
-    return question.passes(text, **numbers)
+    return check_input.passes(text, **numbers)

@@ -1,4 +1,4 @@
-"""Question and report of a check: store, snapshot and limits; verdict, counts and problems."""
+"""Input and report of a check: store, snapshot and limits; verdict, counts and problems."""
 
 from __future__ import annotations
 

@@ -228,7 +228,7 @@ def _arrow(schema: TableSchema, name: str, values: Sequence[Any]) -> pa.Array:
 
 
 def _text(schema: TableSchema, name: str, value: Any) -> str:
-    """Return a plain value as text for people, cut where it is long."""
+    """Return a plain value as text for people, shortened if it is long."""
     kind = schema.arrow_schema.field(name).type
     if value is not None and pa.types.is_temporal(kind):
         value = _arrow(schema, name, [value]).cast(pa.string())[0].as_py()

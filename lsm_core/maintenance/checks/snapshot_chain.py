@@ -21,16 +21,16 @@ _MAX_PROBLEMS = 100
 """Number of problems after which the check stops: the storage is unavailable, or the table is another one."""
 
 
-def snapshot_chain(question: CheckInput) -> CheckReport:
+def snapshot_chain(check_input: CheckInput) -> CheckReport:
     """Check all snapshots and tags. Memory is that of one manifest, its deletions, and the file names of some folders.
 
     All metadata is examined as a repair does, then the existence of each snapshot's own files is checked. Files taken
     over from earlier snapshots are checked once, with the oldest snapshot.
 
     Args:
-        question: store, snapshot and limits of the check.
+        check_input: store, snapshot and limits of the check.
     """
-    store = question.store
+    store = check_input.store
     examination = examine(store)
     problems = [damage.text() for damage in examination.damages]
     known = {damage.path for damage in examination.damages}
@@ -71,8 +71,8 @@ def snapshot_chain(question: CheckInput) -> CheckReport:
         problems += [text for _, text in parts if text]
     numbers = {"snapshots": seen, "tags": len(tagged), "data_files": files}
     if problems:
-        return question.fails(f"{len(problems)} breaks: {problems[0]}", problems, **numbers)
-    return question.passes(f"{seen} snapshots and {len(tagged)} tags: all {files:,} data files are there", **numbers)
+        return check_input.fails(f"{len(problems)} breaks: {problems[0]}", problems, **numbers)
+    return check_input.passes(f"{seen} snapshots and {len(tagged)} tags: all {files:,} data files are there", **numbers)
 
 
 def _inspect(

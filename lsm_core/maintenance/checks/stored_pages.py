@@ -58,17 +58,17 @@ class _Progress:
     unread: int = 0
 
 
-def pages_readable(question: CheckInput) -> CheckReport:
+def pages_readable(check_input: CheckInput) -> CheckReport:
     """Check a sample of the data files, or all of them where the limits ask for a deep read.
 
     Args:
-        question: store, snapshot and limits; `limits.page_bytes` bounds a sample, `limits.deep` asks for all files.
+        check_input: store, snapshot and limits; `limits.page_bytes` bounds a sample, `limits.deep` asks for all files.
 
     Returns:
         The report. A damaged file is a problem that names the file.
     """
-    deep = question.limits.deep
-    return _read_sample(question) if deep is None else _read_all(question, deep)
+    deep = check_input.limits.deep
+    return _read_sample(check_input) if deep is None else _read_all(check_input, deep)
 
 
 def read_pages(store: TableStore, files: pa.Table) -> list[PageProblem]:
@@ -112,22 +112,25 @@ def _read_file(store: TableStore, file: dict[str, Any]) -> PageProblem | None:
 # -- a sample ----------------------------------------------------------------------------------------------------------
 
 
-def _read_sample(question: CheckInput) -> CheckReport:
+def _read_sample(check_input: CheckInput) -> CheckReport:
     """Read files drawn by snapshot and day: the first of any size, further ones while they fit into the budget."""
-    store = question.store
+    store = check_input.store
     sizes = np.concatenate(
-        [np.empty(0, np.int64), *(numpy_array(part.column("file_size").combine_chunks()) for part in _live(question))]
+        [
+            np.empty(0, np.int64),
+            *(numpy_array(part.column("file_size").combine_chunks()) for part in _live(check_input)),
+        ]
     )
-    chosen = _draw(sizes, question.limits.page_bytes, question.seed ^ (store.clock.now_ms() // _DAY_MS))
+    chosen = _draw(sizes, check_input.limits.page_bytes, check_input.seed ^ (store.clock.now_ms() // _DAY_MS))
     start, parts = 0, [FILES_TO_READ.empty_table()]
-    for part in _live(question):
+    for part in _live(check_input):
         inside = chosen[(chosen >= start) & (chosen < start + part.num_rows)] - start
         parts.append(part.take(arrow_array(inside)))
         start += part.num_rows
     files = pa.concat_tables(parts)
-    problems = _still_live(store, question, read_pages(store, files))
+    problems = _still_live(store, check_input, read_pages(store, files))
     progress = _Progress("", files.num_rows, int(sizes[chosen].sum()))
-    return _report(question, progress, problems, len(sizes), "")
+    return _report(check_input, progress, problems, len(sizes), "")
 
 
 def _draw(sizes: np.ndarray[Any, Any], budget: int, seed: int) -> np.ndarray[Any, Any]:
@@ -141,9 +144,9 @@ def _draw(sizes: np.ndarray[Any, Any], budget: int, seed: int) -> np.ndarray[Any
 # -- all files ---------------------------------------------------------------------------------------------------------
 
 
-def _read_all(question: CheckInput, deep: DeepRead) -> CheckReport:
+def _read_all(check_input: CheckInput, deep: DeepRead) -> CheckReport:
     """Read files in the order of their names from the saved position, and save the position after each round."""
-    store, reader = question.store, deep.reader or read_pages
+    store, reader = check_input.store, deep.reader or read_pages
     path = progress_path(store)
     progress = _load(store, path)
     resumed, note = progress.files, ""
@@ -154,7 +157,7 @@ def _read_all(question: CheckInput, deep: DeepRead) -> CheckReport:
     window = _Window(FILES_TO_READ.empty_table(), FILES_TO_READ.empty_table(), 0, more=True)
     while True:
         if not window.files.num_rows:
-            window = _next_window(question, progress.position, again)
+            window = _next_window(check_input, progress.position, again)
         files, later = _split(window.files, deep.round_bytes if left is None else min(deep.round_bytes, left))
         round_problems = reader(store, pa.concat_tables([files, window.repeated]))
         problems += round_problems
@@ -180,7 +183,7 @@ def _read_all(question: CheckInput, deep: DeepRead) -> CheckReport:
         note = f"; resumed after {resumed:,} files of an earlier call{note}"
     if more:
         note = f"; {window.live - progress.files:,} files are left: the next call goes on{note}"
-    return _report(question, progress, _still_live(store, question, problems), window.live, note)
+    return _report(check_input, progress, _still_live(store, check_input, problems), window.live, note)
 
 
 @dataclass(frozen=True)
@@ -200,10 +203,10 @@ class _Window:
     more: bool
 
 
-def _next_window(question: CheckInput, after: str, again: tuple[str, ...]) -> _Window:
+def _next_window(check_input: CheckInput, after: str, again: tuple[str, ...]) -> _Window:
     """Return the files whose names come next after ``after``, and those named in ``again``."""
     files, repeated, live, waiting = FILES_TO_READ.empty_table(), [FILES_TO_READ.empty_table()], 0, 0
-    for part in _live(question):
+    for part in _live(check_input):
         live += part.num_rows
         before = part.filter(pc.less_equal(part.column("file_name"), after))
         repeated.append(before.filter(pc.is_in(before.column("file_name"), pa.array(again, pa.string()))))
@@ -239,15 +242,15 @@ def _split_at(files: pa.Table, count: int) -> tuple[pa.Table, pa.Table]:
 # -- shared helpers ----------------------------------------------------------------------------------------------------
 
 
-def _live(question: CheckInput) -> Iterator[pa.Table]:
-    for part in manifests.iter_live(question.store, question.snapshot):
+def _live(check_input: CheckInput) -> Iterator[pa.Table]:
+    for part in manifests.iter_live(check_input.store, check_input.snapshot):
         yield part.select(FILES_TO_READ.names).cast(FILES_TO_READ)
 
 
-def _still_live(store: TableStore, question: CheckInput, problems: list[PageProblem]) -> list[PageProblem]:
+def _still_live(store: TableStore, check_input: CheckInput, problems: list[PageProblem]) -> list[PageProblem]:
     """Return the problems of files that are still live: a file removed by a later commit may be deleted at any time."""
     latest = snapshots.latest(store) if problems else None
-    if latest is None or latest.id == question.snapshot.id:
+    if latest is None or latest.id == check_input.snapshot.id:
         return problems
     names: set[str] = set()
     suspects = pa.array([problem.file_name for problem in problems], pa.string())
@@ -258,7 +261,7 @@ def _still_live(store: TableStore, question: CheckInput, problems: list[PageProb
 
 
 def _report(
-    question: CheckInput, progress: _Progress, problems: list[PageProblem], live: int, note: str
+    check_input: CheckInput, progress: _Progress, problems: list[PageProblem], live: int, note: str
 ) -> CheckReport:
     damaged = [problem for problem in problems if problem.damaged]
     numbers = {
@@ -270,10 +273,10 @@ def _report(
     }
     if damaged:
         text = f"{len(damaged)} of {progress.files:,} files read are damaged: {damaged[0].reason}{note}"
-        return question.fails(text, [problem.reason for problem in damaged], **numbers)
+        return check_input.fails(text, [problem.reason for problem in damaged], **numbers)
     unread = f", {numbers['files_not_read']} of them of a kind that is not read" if numbers["files_not_read"] else ""
     text = f"every page of {progress.files:,} of {live:,} files can be read, {progress.bytes:,} bytes{unread}{note}"
-    return question.passes(text, **numbers)
+    return check_input.passes(text, **numbers)
 
 
 # -- the position of a pass --------------------------------------------------------------------------------------------

@@ -25,7 +25,7 @@ Key = tuple[Any, ...]
 
 
 @dataclass(frozen=True)
-class Comparison:
+class ChangeRules:
     """Rules for the changes of a compaction.
 
     Attributes:
@@ -43,7 +43,7 @@ class Comparison:
 
 
 def merge_with_changes(
-    rows: Iterable[Row], schema: TableSchema, options: Mapping[str, str], drop_delete: bool, comparison: Comparison
+    rows: Iterable[Row], schema: TableSchema, options: Mapping[str, str], drop_delete: bool, comparison: ChangeRules
 ) -> tuple[dict[Key, Row | None], dict[Key, list[Row]]]:
     """Merge rows by key and compute the changes that the compaction emits.
 
@@ -87,7 +87,7 @@ def _first(engine: Engine, versions: list[Row]) -> tuple[Row | None, list[Row]]:
     return result, [result] if all(row.level <= 0 for row in versions) else []
 
 
-def _looked_up(engine: Engine, versions: list[Row], comparison: Comparison) -> tuple[Row | None, list[Row]]:
+def _looked_up(engine: Engine, versions: list[Row], comparison: ChangeRules) -> tuple[Row | None, list[Row]]:
     lowest = min((row for row in versions if row.level > 0), key=lambda row: row.level, default=None)
     result = engine.result(
         [row for row in versions if row.level <= 0 or row is lowest], asks_alone=not comparison.lone_as_is
@@ -96,7 +96,7 @@ def _looked_up(engine: Engine, versions: list[Row], comparison: Comparison) -> t
     return result, _between(lowest, result, comparison) if is_new else []
 
 
-def _between(before: Row | None, after: Row | None, comparison: Comparison) -> list[Row]:
+def _between(before: Row | None, after: Row | None, comparison: ChangeRules) -> list[Row]:
     if after is None:
         return []
     was = before if before is not None and not before.retracts else None

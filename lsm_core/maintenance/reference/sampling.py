@@ -183,7 +183,7 @@ class Sample:
             picked[likely[np.isin(ranks[likely], self.special)]] = True
         return np.flatnonzero(picked)
 
-    def narrower(self) -> Sample:
+    def narrow(self) -> Sample:
         """Return about a quarter of this sample; all of its keys are in this one."""
         return Sample((_ALL if self.limit is None else self.limit) // 4, self.special[: len(self.special) // 4])
 
@@ -278,11 +278,11 @@ class RowCollector:
             self._sample = self._tighter()
             self._look_at = self._rows + int(_OVERSAMPLING * self._keys)
         while self._rows > _MAX_ROWS:
-            self._narrow(self._sample.narrower())
+            self._narrow(self._sample.narrow())
         if self._bytes > _MAX_BYTES:
             self._narrow_to_bytes()
 
-    def settle(self) -> None:
+    def drop_early_rows(self) -> None:
         """Drop the rows kept before enough keys were known; call it once all inputs have passed."""
         if not self._settled:
             self._settled = True
@@ -298,7 +298,7 @@ class RowCollector:
             return self._sample
         return replace(self._sample, limit=int(ranks[self._keys]))
 
-    def missed(self, name: str, rows: int) -> int:
+    def count_missing(self, name: str, rows: int) -> int:
         """Return how many of a file's ``rows`` were never added.
 
         Args:

@@ -62,7 +62,7 @@ class RowVersion:
 
 
 @dataclass(frozen=True)
-class ColumnStory:
+class ColumnExplanation:
     """Source of one column of the answer.
 
     Attributes:
@@ -81,7 +81,7 @@ class ColumnStory:
 
 
 @dataclass(frozen=True)
-class RowStory:
+class RowExplanation:
     """Explanation of one key in one snapshot.
 
     Where a key may move between partitions, answer and columns are those of the partition that has the row; if none or
@@ -106,7 +106,7 @@ class RowStory:
     summary: str
     answer: Mapping[str, Any] | None
     versions: tuple[RowVersion, ...] = ()
-    columns: tuple[ColumnStory, ...] = ()
+    columns: tuple[ColumnExplanation, ...] = ()
     files: int = 0
 
     @property
@@ -114,7 +114,7 @@ class RowStory:
         """Whether any version of the key is stored."""
         return bool(self.versions)
 
-    def column(self, name: str) -> ColumnStory:
+    def column(self, name: str) -> ColumnExplanation:
         """Return the explanation of one column.
 
         Args:
@@ -130,7 +130,7 @@ class RowStory:
         return asdict(self)
 
 
-def explain_row(store: TableStore, key: Mapping[str, Any], snapshot_id: int | None = None) -> RowStory:
+def explain_row(store: TableStore, key: Mapping[str, Any], snapshot_id: int | None = None) -> RowExplanation:
     """Explain the row of a primary key. A key that is not stored has an explanation without versions.
 
     Only files that metadata does not rule out are opened.
@@ -154,7 +154,7 @@ def explain_row(store: TableStore, key: Mapping[str, Any], snapshot_id: int | No
     plain = {name: _plain(value) for name, value in key_scalars.items()}
     function = merge_function(store.schema, store.options.raw, store.name)
     if snapshot is None:
-        return RowStory(store.name, plain, None, function.name, "nothing was committed to this table yet", None)
+        return RowExplanation(store.name, plain, None, function.name, "nothing was committed to this table yet", None)
     places = places_of(store, snapshot, key_scalars)
     stored_by_partition = (
         (partition, list(versions_of(store, part, function.key_spec, key_scalars)))
@@ -173,7 +173,7 @@ def explain_row(store: TableStore, key: Mapping[str, Any], snapshot_id: int | No
     summary = _summary(partitions, len(places.entries), snapshot.id)
     answer, columns = (partitions[0].answer(), partitions[0].columns()) if partitions else (None, ())
     numbered = tuple(version for part in partitions for version in part.versions())
-    return RowStory(
+    return RowExplanation(
         store.name, plain, snapshot.id, function.name, summary, answer, numbered, columns, len(places.entries)
     )
 
@@ -268,7 +268,7 @@ class _PartitionVersions:
             versions.append(row_version)
         return versions
 
-    def columns(self) -> tuple[ColumnStory, ...]:
+    def columns(self) -> tuple[ColumnExplanation, ...]:
         """Return the columns of the merged row."""
         if self.merged is None:
             return ()
@@ -278,7 +278,7 @@ class _PartitionVersions:
         for name, supply in supplies(self.function, Versions(batch), self.names):
             versions = tuple(numbers[place] for place in supply.places)
             roles = {numbers[place]: role for place, role in sorted(supply.roles.items(), reverse=True)}
-            stories.append(ColumnStory(name, _plain(self.merged.column(name)[0]), versions, supply.why, roles))
+            stories.append(ColumnExplanation(name, _plain(self.merged.column(name)[0]), versions, supply.why, roles))
         return tuple(stories)
 
 

@@ -194,7 +194,7 @@ def _stretches(
     target: int | bytes,
     columns: list[str] | None,
 ) -> Iterator[tuple[int, int, tuple[int, pa.RecordBatch]]]:
-    """Yield for each batch that may hold the key: start and stop of its rows, and (first row in the file, batch)."""
+    """Yield (start and stop of the candidate rows, (number of its first row in the file, batch)) of each batch."""
     first = 0
     with closing(open_kv(store, *place, columns=columns)) as batches:  # type: ignore[type-var]
         for batch in batches:

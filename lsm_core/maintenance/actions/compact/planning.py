@@ -199,7 +199,7 @@ def plan_compaction(
         text = f"no partition that was chosen has been without new data for {written_span(idle)}"
         return replace(plan, base_snapshot=snapshot.id, declined=(Declined("table", "not idle", text),))
     entries = manifests.live_entries(store, snapshot, partitions=chosen, buckets=wanted)
-    beside = _places_keys_left(store, snapshot) if moves_hidden_keys(store) else frozenset()
+    beside = _find_places_of_left_keys(store, snapshot) if moves_hidden_keys(store) else frozenset()
     if beside and commit_every is not None:
         accepted = "None: keys that moved between partitions are hidden and shown by one commit"
         raise InvalidOption("commit_every", commit_every, accepted, store.name)
@@ -266,7 +266,7 @@ def _idle_ms(store: TableStore, text: int | str) -> int:
 
 
 def _is_full(store: TableStore, compact_strategy: str | None, *, full: bool) -> bool:
-    """Return whether everything is compacted, by either argument.
+    """Return whether a full compaction is requested, by ``full`` or ``compact_strategy``.
 
     Raises InvalidOption if they contradict each other.
     """
@@ -280,7 +280,7 @@ def _is_full(store: TableStore, compact_strategy: str | None, *, full: bool) -> 
     return bool(wanted == "full")
 
 
-def _places_keys_left(store: TableStore, snapshot: Snapshot) -> frozenset[tuple[bytes, int]]:
+def _find_places_of_left_keys(store: TableStore, snapshot: Snapshot) -> frozenset[tuple[bytes, int]]:
     """Return the buckets whose level 0 removes keys that moved to another partition.
 
     Readers that see only compacted rows would see such a key twice if only its current bucket were compacted.

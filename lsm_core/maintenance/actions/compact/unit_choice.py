@@ -132,7 +132,7 @@ def why_declined(decline: Decline, levels: Levels, options: TableOptions) -> str
 
 
 def why_not_packed(files: Sequence[DataFile], small: int, least: int) -> str:
-    """Return, for example, "3 small files < 5".
+    """Return why nothing is packed, for example "3 small files < 5".
 
     Args:
         files: files of the bucket.
@@ -147,7 +147,7 @@ def why_not_packed(files: Sequence[DataFile], small: int, least: int) -> str:
 
 
 def why_packed(files: int, bins: int, least: int, full: bool, deleted: int = 0) -> str:
-    """Return, for example, "18 small files >= 5 -> 1 file".
+    """Return why files are packed, for example "18 small files >= 5 -> 1 file".
 
     Args:
         files: number of files to compact.
@@ -301,7 +301,7 @@ class Place:
     total_buckets: int
 
     def declined(self, reason: str, text: str, facts: Mapping[str, object]) -> Declined:
-        """Return the bucket as declined.
+        """Return the entry of this bucket among the declined subjects.
 
         Args:
             reason: short code.

@@ -291,7 +291,10 @@ def _from_snapshot(
 def _from_ledger(
     store: TableStore, entry: LedgerEntry, number: int, latest: Snapshot
 ) -> tuple[list[ReplacedFiles], list[UndoObstacle]]:
-    """Return the same after the snapshot has expired: names by the ledger, metadata by the newest tag before it."""
+    """Return the changes of a compaction whose snapshot expired.
+
+    Names come from the ledger, metadata from the newest tag before it.
+    """
     tagged = [snapshot for snapshot in tags.list_tags(store).values() if snapshot.id < number]
     if not tagged:
         text = (
