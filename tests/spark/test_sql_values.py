@@ -123,10 +123,10 @@ def test_what_is_no_expression_is_refused(table: Table, text: str, kind: type[Dr
 
 @pytest.mark.parametrize(("name", "text"), [("n", "s"), ("v", "coalesce(s, '1')"), ("v", "v > 1")])
 def test_an_expression_of_another_type_is_refused_as_by_insert(spark: Any, table: Table, name: str, text: str) -> None:
-    before = table.to_arrow()
+    before = len(table.snapshots())
     with pytest.raises(InvalidData, match=f"column '{name}': values of type .* by the rules of Spark's INSERT"):
         update_where(spark, table, "k = 1", {name: text})
-    assert table.refresh().to_arrow().equals(before)
+    assert len(table.snapshots()) == before
 
 
 def test_an_overflow_or_a_column_that_spark_does_not_know_changes_nothing(spark: Any, table: Table) -> None:
