@@ -233,7 +233,8 @@ def report_evaluation(
     context: dg.OpExecutionContext, asset: dg.AssetKey, result: dg.AssetCheckResult, partition: str | None = None
 ) -> None:
     """Report a result as an event of the run; the arguments are those of `evaluation_of`."""
-    context.log_event(evaluation_of(asset, result, partition))  # type: ignore[arg-type]  # Dagster's type omits evaluations
+    # Dagster's type omits evaluations.
+    context.log_event(evaluation_of(asset, result, partition))  # type: ignore[arg-type]
 
 
 def unmaintained_result(card: TableCard, check: str | None = None) -> dg.AssetCheckResult:

@@ -378,7 +378,7 @@ def launch_link(run: dg.DagsterRun, job: str, config: Mapping[str, Any]) -> str:
 
 
 def plain_cell(text: str) -> str:
-    """Return text for a cell of a Markdown table that stays text.
+    """Escape text for a cell of a Markdown table.
 
     Args:
         text: a name, value or error; untrusted.
