@@ -97,7 +97,10 @@ def warehouse_health_asset(
         key=key, description=_DESCRIPTION, group_name=names.WAREHOUSE_HEALTH, owners=[names.OWNER], kinds={"dredge"}
     )
     @resolve_annotations
-    def warehouse_health(context: dg.AssetExecutionContext, warehouse: WarehouseResource) -> dg.MaterializeResult:  # type: ignore[type-arg]
+    def warehouse_health(
+        context: dg.AssetExecutionContext,
+        warehouse: WarehouseResource,
+    ) -> dg.MaterializeResult:  # type: ignore[type-arg]
         other = find_other_warehouse(context.instance, warehouse_path)
         if other is not None:
             raise dg.Failure(other, allow_retries=False)

@@ -209,7 +209,10 @@ def stream_definitions(warehouse_path: str, settings: Settings) -> dg.Definition
         pool=NAME,
     )
     @resolve_annotations
-    def totals(context: dg.AssetExecutionContext, warehouse: WarehouseResource) -> dg.MaterializeResult:  # type: ignore[type-arg]
+    def totals(
+        context: dg.AssetExecutionContext,
+        warehouse: WarehouseResource,
+    ) -> dg.MaterializeResult:  # type: ignore[type-arg]
         progress, change_counts = follow(warehouse.table(TABLE), progress_path(warehouse))
         changes = ", ".join(f"{change_counts[kind]:,} {kind}" for kind in sorted(change_counts)) or "no change"
         context.log.info("read %s; snapshot %s comes next", changes, progress.following)
