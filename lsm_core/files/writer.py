@@ -1,6 +1,8 @@
-"""Writers of append and key-value files: rolling data files near the target size, and their metadata (format.md 8).
+"""Writers of append and key-value files: rolling data files near the target size, and their metadata.
 
-A merge may leave nulls in a NOT NULL column: a retract took the value back, and no newer row supplied another. Java's
+Key-value files have the layout of format.md 8.2, append files that of format.md 8.3.
+
+A merge may leave nulls in a NOT NULL column: a retract removed the value, and no newer row supplied another. Java's
 readers return these nulls, but its writers reject them, so that one lone retract keeps a bucket from ever being
 compacted (1.4.2: "expected not null but found null value"). Here the files of these tables declare the columns
 nullable, as files from before an ALTER to NOT NULL do, and a compaction writes the rows that a read returns.
