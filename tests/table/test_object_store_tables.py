@@ -418,3 +418,31 @@ def test_processes_that_commit_at_once_lose_nothing(house: Catalog, s3: S3Server
     assert [seen[number] for number in sorted(seen)] == sorted(seen.values())
     expected = {1000 * user + number for user in range(processes) for number in range(commits)}
     assert sorted(row[1] for row in content(table)) == sorted(expected)
+
+
+@pytest.mark.parametrize("fate", ["dropped or renamed", "replaced"])
+def test_a_handle_of_a_lost_table_reads_and_writes_nothing(s3: S3Server, fate: str) -> None:
+    house = Catalog(f"{s3.bucket()}/house", s3.options)  # two tables differ by the time of their creation
+    table = created(house)
+    table.write(rows(range(3), "a"))
+    with table.new_write() as writer:
+        writer.write(rows(range(3, 6), "b"))
+        messages = writer.prepare_commit()
+    stream = table.new_stream_write("job")
+    stream.write(rows(range(6, 9), "c"))
+    house.drop_table("db.t")
+    if fate == "replaced":
+        created(house).write(rows(range(1), "new"))
+    before = files(house.file_io, house.root)
+    for call in (
+        lambda: table.to_arrow(),
+        lambda: table.write(rows(range(3), "d")),
+        lambda: table.compact(full=True),
+        lambda: table.create_tag("tag"),
+        lambda: table.new_commit().commit(messages),
+        lambda: table.new_stream_commit("job").commit(stream.prepare_commit(), 1),
+    ):
+        with pytest.raises(errors.TableNotFound, match=f"was {fate} since it was opened"):
+            call()
+    stream.close()
+    assert files(house.file_io, house.root) == before
