@@ -148,7 +148,7 @@ class Committer:
             kind: OVERWRITE where the new files hold other rows than the replaced ones.
 
         Raises:
-            DredgeError: as :meth:`commit`.
+            DredgeError: the errors of :meth:`commit`.
         """
         parts = self._parts(messages_of(self._store, messages))
         if not parts.has_compact:
@@ -186,7 +186,7 @@ class Committer:
         Raises:
             ColumnNotFound: a column of the spec is not a partition column.
             InvalidData: a value of the spec does not fit, or a new file is outside the scope.
-            DredgeError: as :meth:`commit`.
+            DredgeError: the errors of :meth:`commit`.
         """
         messages = without_changelog(self._store, messages_of(self._store, messages))
         parts = self._parts(messages)
@@ -314,7 +314,7 @@ class Committer:
 
         Raises:
             CommitConflict: a file is no longer in the table, or has deletion vectors.
-            DredgeError: as :meth:`commit`.
+            DredgeError: the errors of :meth:`commit`.
         """
         nothing = self._parts(()).append
         if not entries.num_rows:
@@ -335,7 +335,7 @@ class Committer:
             properties: properties of the snapshot.
 
         Raises:
-            DredgeError: as :meth:`commit`.
+            DredgeError: the errors of :meth:`commit`.
         """
 
         def without(store: TableStore, metas: Sequence[ManifestFileMeta], writer: TableStore) -> list[ManifestFileMeta]:
@@ -363,7 +363,7 @@ class Committer:
         Raises:
             CommitConflict: a partition got or lost a file since, or deletion vectors that the messages do not delete;
                 so no concurrent commit is lost.
-            DredgeError: as :meth:`commit`.
+            DredgeError: the errors of :meth:`commit`.
         """
         parts = self._parts(without_changelog(self._store, messages_of(self._store, messages)))
         entries = parts.append
@@ -417,7 +417,7 @@ class Committer:
 
         Raises:
             CorruptFile: a file of a commit is missing.
-            DredgeError: as :meth:`commit`.
+            DredgeError: the errors of :meth:`commit`.
         """
         looked_at = snapshots.latest_id(self._store) or 0
         done = latest_of_user(self._store, self.commit_user)

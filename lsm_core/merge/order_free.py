@@ -94,7 +94,7 @@ def order_free(
         has_expired: whether some rows may be expired.
 
     Raises:
-        InvalidOption: as `merge_function` raises it.
+        InvalidOption: the errors of `merge_function`.
     """
     function = merge_function(schema, options, table)
     reason_texts = tuple(_reasons(function, RowExpiry.of(schema, options, table), has_retracts, has_expired))

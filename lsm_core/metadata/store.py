@@ -377,7 +377,7 @@ class TableStore:
     def require_folder(self) -> None:
         """Check as :meth:`require_same` before a file is created, because a new file would create a lost folder again.
 
-        Object stores have no folders: in stores the check before a commit is sufficient, so this one makes no request.
+        Object stores have no folders. The check before a commit is sufficient for them, so this one makes no request.
         """
         if not place_of(self.root):
             self.require_same()

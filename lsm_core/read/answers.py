@@ -72,7 +72,7 @@ def answer_stream(
 
     Raises:
         InvalidOption: ``limit`` is not a count.
-        DredgeError: as :func:`plan_scan` and :func:`incremental` raise it.
+        DredgeError: the errors of :func:`plan_scan` and :func:`incremental`.
     """
     span = _span(store, version)
     if span is None:

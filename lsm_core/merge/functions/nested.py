@@ -234,12 +234,12 @@ class _Nested(ListFold):
         return pa.concat_arrays(parts).take(pa.array(order))
 
     def _fill_up(self, held: pa.Array, inputs: pa.Array, sizes: Ints) -> tuple[pa.Array, Ints]:
-        """Return each list of ``held`` with the first rows of its inputs, and the number of inputs taken.
+        """Return each list of ``held``, filled up with the first rows of its inputs, and the number of inputs used.
 
-        With a key, the last row of a key is taken.
+        With a key, the last row of each key is kept.
 
-        ``sizes``: number of inputs of each list. While no key is new, all inputs have the same room, and while all rows
-        fit, none is cut. The inputs up to the later of these two points are taken at once.
+        ``sizes``: number of inputs of each list. All inputs before the first new key have the same room, and no input
+        is cut while all rows fit. The inputs up to the later of these two points are processed at once.
         """
         count = len(held)
         bounds = offsets_from(sizes + 1)
