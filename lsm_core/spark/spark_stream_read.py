@@ -254,8 +254,10 @@ class StreamReader(OfOneRelease, DataSourceStreamReader, SupportsTriggerAvailabl
 
         Raises:
             SnapshotNotFound: The start or the next snapshot has expired, or the table was rolled back.
+            TableNotFound: The table was dropped, renamed or replaced since the query began.
             InvalidOption: The checkpoint belongs to another table.
         """
+        self._store.require_same()
         offset = self._check_offset(start)
         begin = offset if offset.snapshot else self._begin()
         if begin is None:
@@ -299,12 +301,13 @@ class StreamReader(OfOneRelease, DataSourceStreamReader, SupportsTriggerAvailabl
     def commit(self, end: dict[str, Any]) -> None:
         """Record the progress of the consumer (`consumer-id`), so that expiry keeps unread snapshots.
 
-        Raises StorageFull.
+        Raises TableNotFound, StorageFull.
         """
         store = self._store
         name, offset = store.options.get("consumer-id"), StreamOffset.of(store, end)
         if name is None or offset.initial or not offset.snapshot:
             return
+        store.require_same()
         if consumers.read_consumer(store, str(name)) != offset.snapshot:
             consumers.write_consumer(store, str(name), offset.snapshot)
 

@@ -12,7 +12,14 @@ import pytest
 from pyspark.sql.types import StructType
 
 from lsm_core import Catalog, SchemaChange, Table
-from lsm_core.errors import CorruptFile, InvalidOption, InvalidSchema, SnapshotNotFound, UnsupportedFeature
+from lsm_core.errors import (
+    CorruptFile,
+    InvalidOption,
+    InvalidSchema,
+    SnapshotNotFound,
+    TableNotFound,
+    UnsupportedFeature,
+)
 from lsm_core.metadata import consumers
 from lsm_core.read.changes import spans
 from lsm_core.read.changes.stream import Follower
@@ -289,6 +296,23 @@ def test_a_checkpoint_of_another_table_or_history_is_refused(tmp_path: Path) -> 
         list(epochs(reader(table), at))
     with pytest.raises(SnapshotNotFound, match="rolled back or made anew"):
         reader(table).partitions(at, at)
+
+
+def test_a_query_whose_table_is_dropped_or_replaced_ends(tmp_path: Path) -> None:
+    table = a_life(tmp_path, "input")
+    source = reader(table, consumer_id="job", scan__snapshot_id="2")
+    *_, (_, at) = epochs(source)
+    catalog = Catalog(tmp_path)
+    catalog.drop_table("db.t")
+    for message in ("was dropped or renamed", "was replaced"):
+        with pytest.raises(TableNotFound, match=message):
+            source.latestOffset(at, source.getDefaultReadLimit())
+        with pytest.raises(TableNotFound, match=message):
+            source.commit(at)
+        if message == "was dropped or renamed":
+            assert not Path(table.store.root).exists()
+            a_life(tmp_path, "input")
+    assert catalog.table("db.t").consumers() == {}
 
 
 def test_files_that_were_counted_must_be_the_files_that_are_left_out(tmp_path: Path) -> None:
