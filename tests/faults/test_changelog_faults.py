@@ -13,6 +13,7 @@ from lsm_core.errors import CommitUnknown, DredgeError
 from lsm_core.storage import InjectedFault, LocalFileIO
 from lsm_core.storage.faults import FaultyFileIO
 from tests.faults.outcomes import Copies
+from tests.support.samples import sample
 
 SCHEMA = pa.schema([pa.field("k", pa.int32(), nullable=False), ("v", pa.int64())])
 STEPS = 11
@@ -57,10 +58,16 @@ def replayed(told: list[tuple[str, int, int]]) -> dict[int, int]:
     return held
 
 
-@pytest.mark.parametrize("mode", ["before", "after"])
 @pytest.mark.parametrize(
-    ("producer", "engine"),
-    [("lookup", "deduplicate"), ("lookup", "aggregation"), ("full-compaction", "deduplicate")],
+    ("producer", "engine", "mode"),
+    sample(
+        [
+            (*kind, mode)
+            for kind in (("lookup", "deduplicate"), ("lookup", "aggregation"), ("full-compaction", "deduplicate"))
+            for mode in ("before", "after")
+        ],
+        lambda case: case in (("lookup", "aggregation", "before"), ("full-compaction", "deduplicate", "after")),
+    ),
 )
 def test_a_compaction_that_ends_anywhere_doubles_and_loses_no_change(
     tmp_path: Path, producer: str, engine: str, mode: str

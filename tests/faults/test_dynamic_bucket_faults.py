@@ -16,6 +16,7 @@ from lsm_core.storage import FaultyFileIO, LocalFileIO
 from lsm_core.storage.faults import Mode
 from tests.faults.outcomes import Copies, outcome_of
 from tests.faults.strides import strides
+from tests.support.samples import one_in
 
 FIELDS = pa.schema(
     [pa.field("p", pa.string(), nullable=False), pa.field("k", pa.int64(), nullable=False), ("v", pa.int64())]
@@ -53,12 +54,21 @@ def left(table: Table) -> set[str]:
     return {name for name in found if not name.startswith("index-manifest")} - named
 
 
-@strides(11)
-@pytest.mark.parametrize("mode", ["before", "after"])
+@strides(29)
 @pytest.mark.parametrize(
-    ("keys", "overwrite"),
-    [(["p", "k"], False), (["k"], False), (["k"], True)],
-    ids=["dynamic", "cross-partition", "cross-partition overwrite"],
+    ("keys", "overwrite", "mode"),
+    one_in(
+        2,
+        [
+            pytest.param(keys, overwrite, mode, id=f"{name}-{mode}")
+            for name, keys, overwrite, modes in (
+                ("dynamic", ["p", "k"], False, ("before", "after")),
+                ("cross-partition", ["k"], False, ("after", "before")),
+                ("cross-partition overwrite", ["k"], True, ("before", "after")),
+            )
+            for mode in modes
+        ],
+    ),
 )
 def test_a_failing_step_leaves_the_table_as_before_or_after(
     tmp_path: Path, keys: list[str], overwrite: bool, mode: Mode, stride: int

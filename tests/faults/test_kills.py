@@ -67,7 +67,7 @@ def _states(what: str, before: list[tuple[Any, ...]], number: int) -> list[list[
 @pytest.mark.parametrize(
     ("what", "kills"),
     [
-        *((what, 3) for what in ("compaction", "recovery", "writer")),
+        *((what, 2) for what in ("compaction", "recovery", "writer")),
         *(pytest.param(what, kills, marks=pytest.mark.soak) for what, kills in sorted(KILLS.items())),
     ],
 )

@@ -14,7 +14,7 @@ from tests.faults.places import Disk
 from tests.faults.sweep import Sweep
 from tests.faults.victims import Nursery, point_of
 
-_SOME = {"compact": 29, "expire": 19, "roll back": 23}
+_SOME = {"compact": 59, "expire": 37, "roll back": 47}
 """One of so many points of these acts are killed in `make test`; in `make soak` every point of every act."""
 
 

@@ -69,7 +69,7 @@ CASES: dict[str, tuple[bool, Statement]] = {
 }
 
 
-@strides(5)
+@strides(11)
 @pytest.mark.parametrize("name", CASES)
 def test_any_step_may_fail(tmp_path: Path, name: str, stride: int) -> None:
     """Odd steps fail before they are applied, even ones after; both ways at every step of a commit: `test_commit_faults`."""

@@ -108,7 +108,7 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return place
 
 
-@strides(17)
+@strides(41)
 @pytest.mark.parametrize(
     "what", [pytest.param(what, marks=[pytest.mark.soak] if ACTS[what].options else []) for what in sorted(ACTS)]
 )

@@ -45,7 +45,7 @@ def _appended(place: Path) -> Table:
     return table
 
 
-@strides(19)
+@strides(43)
 @pytest.mark.parametrize("fill", [_keyed, _tagged, _appended])
 def test_an_undo_broken_at_its_steps(tmp_path: Path, fill: Callable[[Path], Table], stride: int) -> None:
     template = tmp_path / "template"

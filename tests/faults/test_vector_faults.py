@@ -72,7 +72,7 @@ def unnamed(root: Path) -> set[str]:
     return {path.name for folder in ("bucket-0", "index") for path in (place / folder).glob("*")} - named
 
 
-@strides(11)
+@strides(29)
 @pytest.mark.parametrize("kind", list(STEPS))
 def test_broken_at_its_steps(kind: str, tmp_path: Path, stride: int) -> None:
     """Other steps are broken in each run."""

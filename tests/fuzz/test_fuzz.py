@@ -1,6 +1,6 @@
 """Damaged and hostile tables end in typed errors that Dredge raises on purpose: never in another error, a crash, a hang or a write elsewhere.
 
-``DREDGE_FUZZ_SECONDS`` (default 10, in `make soak` 120) is the time spent by all workers together, ``DREDGE_FUZZ_SEED`` chooses the cases
+``DREDGE_FUZZ_SECONDS`` (default 6, in `make soak` 120) is the time spent by all workers together, ``DREDGE_FUZZ_SEED`` chooses the cases
 and ``DREDGE_FUZZ_CASE`` runs a single one; a finding prints both.
 """
 
@@ -107,7 +107,7 @@ def _lines(process: subprocess.Popen[str]) -> Iterator[str]:
 
 
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("seconds", [10, pytest.param(120, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("seconds", [6, pytest.param(120, marks=pytest.mark.soak)])
 def test_damaged_tables_end_in_typed_errors(tmp_path: Path, capsys: pytest.CaptureFixture[str], seconds: float) -> None:
     """Every decoder, on every golden table, damaged at random."""
     seed = os.environ.get("DREDGE_FUZZ_SEED") or str(time.time_ns() % 10**9)

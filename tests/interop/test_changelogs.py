@@ -134,7 +134,7 @@ LIVES: dict[str, dict[str, str]] = {
 
 
 @pytest.mark.paimon_java
-@pytest.mark.parametrize("case", one_in(2, LIVES))
+@pytest.mark.parametrize("case", one_in(4, LIVES))
 def test_a_long_lived_writer_tells_its_changes_with_its_commits(tmp_path: Path, java: Java, case: str) -> None:
     """Twelve commits of our stream writer, a few rows each; Java compacts in between, and streams the same as we do."""
     options = LIVES[case]

@@ -101,7 +101,7 @@ def asked(java: Java, options: dict[str, str]) -> dict[str, Any] | None:
 
 
 @pytest.mark.paimon_java
-@pytest.mark.parametrize("kind", sample(TABLES, {"input", "lookup", "append"}.__contains__))
+@pytest.mark.parametrize("kind", sample(TABLES, {"lookup", "append"}.__contains__))
 def test_changes_are_what_java_says(tmp_path: Path, java: Java, kind: str) -> None:
     table = write_by_java(java, kind, tmp_path)
     streams_agree(java, table, kind)

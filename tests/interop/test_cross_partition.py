@@ -47,7 +47,7 @@ def side_by_side(java: Java, cases: Iterable[Callable[[Java], None]]) -> None:
 
 
 @pytest.mark.paimon_java
-@pytest.mark.parametrize(("bucket", "half"), one_in(3, product(("-1", "2"), (0, 1))))  # moving keys, fixed buckets
+@pytest.mark.parametrize(("bucket", "half"), one_in(4, product(("-1", "2"), (0, 1))))  # moving keys, fixed buckets
 def test_rows_go_where_java_puts_them(tmp_path: Path, java: Java, bucket: str, half: int) -> None:
     """With fixed buckets each partition has its own row of a key; else a key has one row, which moves or stays."""
     every = enumerate(product(ENGINES, (["k"], ["q", "k"])))

@@ -109,7 +109,7 @@ def live_a_life(seed: int, warehouse: Path, java: Java, lane: int) -> None:
 
 @pytest.mark.paimon_java
 @pytest.mark.timeout(1200)
-@pytest.mark.parametrize("count", sample((6, 60), (6).__eq__))
+@pytest.mark.parametrize("count", sample((3, 60), (3).__eq__))
 def test_turns_with_overwrites_and_commits_that_wait(tmp_path: Path, java: Java, testrun_uid: str, count: int) -> None:
     first = int(os.environ.get("DREDGE_TURNS_SEED") or int(testrun_uid, 16) % 10**6)
     Catalog(str(tmp_path)).create_database("db")

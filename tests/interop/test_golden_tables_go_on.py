@@ -34,7 +34,7 @@ def told() -> Iterator[dict[str, str]]:
 
 
 @pytest.mark.paimon_java
-@pytest.mark.parametrize("case", one_in(8, cases()), ids=lambda case: case.name)
+@pytest.mark.parametrize("case", one_in(16, cases()), ids=lambda case: case.name)
 def test_a_golden_table_goes_on(case: Case, tmp_path: Path, java_session: Any, told: dict[str, str]) -> None:
     store = case.unpack(tmp_path / "ours")
     twin = case.unpack(tmp_path / "theirs")

@@ -41,7 +41,7 @@ CASES: dict[str, dict[str, str]] = {
     "append": {"kind": "append", "bucket": "1", "bucket-key": "k"},
     "append without buckets": {"kind": "append", "bucket": "-1"},
 }
-SAMPLE = ("lookup changelog", "full every 4 commits, with their changelog", "few snapshots", "append")
+SAMPLE = ("lookup changelog", "append")
 
 
 def batch(number: int) -> pa.Table:

@@ -92,7 +92,7 @@ def opened(tmp_path: Path, name: str) -> Table:
 
 
 @pytest.mark.paimon_java
-@pytest.mark.parametrize("kind", one_in(3, KINDS))
+@pytest.mark.parametrize("kind", one_in(5, KINDS))
 def test_both_engines_leave_the_same_files_and_streams_go_on(tmp_path: Path, java: Java, kind: str) -> None:
     history(java, "db.theirs", kind)
     shutil.copytree(tmp_path / "db.db" / "theirs", tmp_path / "db.db" / "ours")

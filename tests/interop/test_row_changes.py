@@ -38,7 +38,7 @@ def rows(partition: str, first: int, count: int, value: int) -> pa.Table:
 
 
 @pytest.mark.paimon_java
-@pytest.mark.parametrize("kind", ["keyed", "unaware", "bucketed"])
+@pytest.mark.parametrize("kind", one_in(2, ["keyed", "unaware", "bucketed"]))
 def test_java_agrees_after_every_statement(tmp_path: Path, java: Java, kind: str) -> None:
     keys = ["p", "k"] if kind == "keyed" else []
     chosen = {"keyed": {"bucket": "2"}, "unaware": {}, "bucketed": {"bucket": "2", "bucket-key": "k"}}[kind]

@@ -100,7 +100,7 @@ def of_ours(splits: list[Split]) -> Groups:
 
 
 @pytest.mark.paimon_java
-@pytest.mark.parametrize("kind", one_in(2, TABLES))
+@pytest.mark.parametrize("kind", one_in(4, TABLES))
 def test_splits_hold_the_files_that_javas_hold(tmp_path: Path, java: Java, kind: str) -> None:
     written(java, kind)
     catalog = Catalog(tmp_path)

@@ -104,7 +104,7 @@ def test_names_that_java_takes_are_taken(java: Java, tmp_path: Path, name: str) 
 
 
 @pytest.mark.paimon_java
-@pytest.mark.parametrize("producer", ["none", "input"])
+@pytest.mark.parametrize("producer", one_in(2, ["none", "input"], 1))
 def test_deleting_tags_leaves_the_same_files(java: Java, tmp_path: Path, producer: str) -> None:
     history(java, changelog_producer=producer)
     for number in (2, 3, 5):

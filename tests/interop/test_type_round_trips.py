@@ -113,7 +113,7 @@ class Twice:
 
 
 @pytest.mark.paimon_java
-@pytest.mark.parametrize(("file_format", "keyed"), one_in(2, product(("parquet", "avro", "orc"), (True, False))))
+@pytest.mark.parametrize(("file_format", "keyed"), one_in(4, product(("parquet", "avro", "orc"), (True, False))))
 def test_every_type_goes_to_java_and_back(tmp_path: Path, java: Java, file_format: str, keyed: bool) -> None:
     types = types_for(file_format)
     both = Twice(tmp_path, java, types)
@@ -136,7 +136,7 @@ def test_every_type_goes_to_java_and_back(tmp_path: Path, java: Java, file_forma
 
 
 @pytest.mark.paimon_java
-@pytest.mark.parametrize("kind", one_in(2, KEYS))
+@pytest.mark.parametrize("kind", one_in(4, KEYS))
 def test_every_type_of_key_is_found_again(tmp_path: Path, java: Java, kind: str) -> None:
     types = {"k": parse(f"{kind} NOT NULL"), "v": parse("INT")}
     both = Twice(tmp_path, java, types)

@@ -357,7 +357,7 @@ def everywhere(
     return len(changing)
 
 
-@strides(11)
+@strides(29)
 def test_deleting_a_branch_broken_at_its_steps_keeps_main_and_can_be_undone(
     template: Path, tmp_path: Path, stride: int
 ) -> None:
@@ -380,7 +380,7 @@ def test_deleting_a_branch_broken_at_its_steps_keeps_main_and_can_be_undone(
     assert count >= 20
 
 
-@strides(11)
+@strides(29)
 def test_a_fast_forward_broken_at_its_steps_is_one_history_or_the_other(
     template: Path, tmp_path: Path, stride: int
 ) -> None:
@@ -443,7 +443,7 @@ def test_a_fast_forward_is_undone_as_long_as_nobody_has_committed(place: Path) -
     assert_sound(at(place, NOW + DAY))
 
 
-@strides(11)
+@strides(29)
 def test_undoing_a_fast_forward_broken_at_its_steps_is_one_history_or_the_other(
     template: Path, tmp_path: Path, stride: int
 ) -> None:

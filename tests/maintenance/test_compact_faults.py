@@ -20,7 +20,7 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return place
 
 
-@strides(11)
+@strides(29)
 def test_a_compaction_broken_at_its_steps(template: Path, tmp_path: Path, stride: int) -> None:
     broken_at_steps(
         template,

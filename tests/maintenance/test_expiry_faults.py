@@ -82,7 +82,7 @@ def _remaining(table: Table) -> None:
     assert {row[0] for row in content(table)} == {0, 1, 2, 3, 4, 5, 6}
 
 
-@strides(13)
+@strides(31)
 def test_expiry_broken_at_its_steps_leaves_whole_snapshots_and_a_retry_frees_everything(
     template: Path, tmp_path: Path, stride: int
 ) -> None:
@@ -109,7 +109,7 @@ def test_expiry_broken_at_its_steps_leaves_whole_snapshots_and_a_retry_frees_eve
     assert not strays(table)
 
 
-@strides(13)
+@strides(31)
 def test_direct_expiry_broken_at_its_steps(template: Path, tmp_path: Path, stride: int) -> None:
     case = _Case(template, tmp_path)
     direct = {"dredge.delete-mode": "direct"}
@@ -130,7 +130,7 @@ def expired(template: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return place
 
 
-@strides(11)
+@strides(29)
 def test_a_sweep_broken_at_its_steps_deletes_no_file_in_use_and_a_retry_finishes(
     expired: Path, tmp_path: Path, stride: int
 ) -> None:
@@ -151,7 +151,7 @@ def test_a_sweep_broken_at_its_steps_deletes_no_file_in_use_and_a_retry_finishes
     assert finished
 
 
-@strides(11)
+@strides(29)
 def test_a_restore_broken_at_its_steps_can_be_finished(expired: Path, tmp_path: Path, stride: int) -> None:
     case = _Case(expired, tmp_path)
 
@@ -168,7 +168,7 @@ def test_a_restore_broken_at_its_steps_can_be_finished(expired: Path, tmp_path: 
     _break_everywhere(lambda: case.fresh(NOW + 2 * HOUR), action, check, stride)
 
 
-@strides(11)
+@strides(29)
 def test_a_sweep_after_a_broken_restore_deletes_nothing_that_came_back(
     expired: Path, tmp_path: Path, stride: int
 ) -> None:

@@ -107,7 +107,7 @@ def require_sound(
     assert not strays(table), at
 
 
-@strides(211)
+@strides(431)
 def test_a_fault_in_what_follows_a_commit_leaves_a_whole_table_that_the_next_write_puts_right(
     template: Path, tmp_path: Path, stride: int
 ) -> None:
@@ -140,7 +140,7 @@ def nursery() -> Iterator[Nursery]:
         yield running
 
 
-@strides(1201)
+@strides(2503)
 def test_a_writer_killed_in_what_follows_its_commit_leaves_a_whole_table(
     template: Path, tmp_path: Path, nursery: Nursery, stride: int, record_property: Callable[[str, Any], None]
 ) -> None:

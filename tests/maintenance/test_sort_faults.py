@@ -14,7 +14,7 @@ from tests.maintenance.tables import catalog
 _SCHEMA = pa.schema([("a", pa.int64()), ("b", pa.string())])
 
 
-@strides(11)
+@strides(29)
 def test_a_sort_broken_at_its_steps(tmp_path: Path, stride: int) -> None:
     made = catalog(tmp_path / "template").create_table("db.t", Schema(_SCHEMA, options={"bucket": "-1"}))
     for start in range(2):

@@ -19,6 +19,7 @@ from lsm_core.spark.spark_columns import SESSION_ZONE, in_session_zone
 from lsm_core.spark.spark_write import prepared
 from lsm_core.table import validation
 from tests.spark.tables import canonical, live_paths, make_table
+from tests.support.samples import one_in
 
 pytestmark = pytest.mark.spark
 FIELDS = pa.schema(
@@ -80,7 +81,7 @@ def test_bad_options_of_a_write_are_named(spark: Any, tmp_path: Path, options: d
         TableSource(given).writer(struct("k BIGINT, must INT"), overwrite=False)
 
 
-@pytest.mark.parametrize("writer", ["write_table", "save"])
+@pytest.mark.parametrize("writer", one_in(2, ["write_table", "save"], 1))
 def test_kinds_defaults_and_order_of_columns(spark: Any, tmp_path: Path, writer: str) -> None:
     table = make_table(tmp_path, fields=FIELDS, options={"bucket": "1"})
     Catalog(str(tmp_path)).alter_table("db.t", [SchemaChange.update_default("must", "7")])

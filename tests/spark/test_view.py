@@ -181,11 +181,7 @@ def view_of(spark: Any, table: Table, columns: Sequence[str] = FIELDS.names) -> 
     return merged_view(spark, table.store, files).where("__dredge_row").select(*columns).toArrow()
 
 
-_SAMPLE = (
-    "partial-update, remove on delete",
-    "groups, late data",
-    "aggregation by sequence, remove on delete",
-)
+_SAMPLE = ("groups, late data", "aggregation by sequence, remove on delete")
 
 
 @pytest.mark.parametrize(

@@ -316,7 +316,7 @@ def _rolled_back(table: Table) -> object:
     return table.rollback_to(1)
 
 
-@strides(97)
+@strides(197)
 @pytest.mark.parametrize("mode", ["before", "after"])
 @pytest.mark.parametrize(
     "act",
