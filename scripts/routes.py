@@ -41,7 +41,7 @@ ROUTES = (
             ("lsm_core.commit.message", "what was written, as bytes to the driver"),
             ("lsm_core.commit.committer", "conflicts, retries, three outcomes"),
             ("lsm_core.commit.attempt", "manifests and lists of one attempt"),
-            ("lsm_core.commit.publish", "snapshot-N appears, or somebody else's does"),
+            ("lsm_core.commit.attempt", "snapshot-N appears, or somebody else's does"),
         ),
     ),
     Route(
@@ -64,7 +64,7 @@ ROUTES = (
         "filtered-read",
         (
             ("lsm_core.table.table", "the verb: columns, filter, version"),
-            ("lsm_core.read.answers", "rows of a version, or changes where options ask for those"),
+            ("lsm_core.read.batch_read", "rows of a version, or changes where options ask for those"),
             ("lsm_core.read.scan", "the scan: which snapshot, which entries, which splits"),
             ("lsm_core.read.predicate", "the filter, typed against the schema"),
             ("lsm_core.metadata.manifests", "manifests chosen by partition, decoded to columns"),

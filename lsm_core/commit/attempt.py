@@ -1,6 +1,8 @@
 """Attempts to commit one change as one snapshot: read the base, check, write and merge manifests, publish.
 
-Manifests are merged at every commit, which keeps their number small.
+Manifests are merged at every commit, which keeps their number small. After the publication of a snapshot, its outcome
+is searched for if the storage reports none. A definite failure leaves no file behind, whether the attempt created it or
+a message made for this table names it.
 
 Source: ``FileStoreCommitImpl``, ``ManifestFileMerger``.
 """
@@ -9,42 +11,496 @@ from __future__ import annotations
 
 import copy
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+import random
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from functools import partial
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from lsm_core.commit.conflicts import BaseEntries, Rescan, StrictMode, check
-from lsm_core.commit.drafts import RecordingFileIO, mark_unknown, remove
 from lsm_core.commit.history import AddedFiles
-from lsm_core.commit.message import IDENTITY, NO_CHANGE, IndexChange, next_index_manifest, partitions_of, rows_of
-from lsm_core.commit.publish import PublishOutcome, Retries, publish
+from lsm_core.commit.message import (
+    IDENTITY,
+    NO_CHANGE,
+    CommitMessage,
+    IndexChange,
+    Origin,
+    WrittenFile,
+    identities,
+    next_index_manifest,
+    partitions_of,
+    rows_of,
+)
 from lsm_core.errors import (
     CommitConflict,
     CommitUnknown,
     ConflictKind,
     CorruptFile,
     DredgeError,
+    InvalidData,
+    LockLost,
     SnapshotNotFound,
+    TableNotFound,
 )
-from lsm_core.format.json_text import parse_object
 from lsm_core.format.manifest import (
     ADD,
     DELETE,
     Cancelling,
+    DataFileMeta,
     HashesMeet,
     ManifestFileMeta,
     has_unknown,
     merge_entries,
 )
 from lsm_core.format.snapshot import MAX_SEQUENCE, CommitKind, Snapshot
+from lsm_core.json_text import parse_object
+from lsm_core.locks import Lease, held, lock_settings, table_lock
 from lsm_core.metadata import manifests, snapshots
+from lsm_core.metadata.indexes import index_path
 from lsm_core.metadata.manifests import NO_ENTRIES, assign, prune, tracks_rows
 from lsm_core.metadata.store import TableStore, list_schema_ids
 from lsm_core.metadata.support import Purpose, require_supported
-from lsm_core.options import written_as
+from lsm_core.options import TableOptions, written_as
+from lsm_core.storage import FileIO, FileStatus, Guarantee, OutputFile, done_in_turn, place_of, same_place
+
+_UNKNOWN = "dredge_outcome_unknown"
+
+
+def mark_unknown(error: BaseException) -> None:
+    """Mark an error that interrupted the publishing of a snapshot: the snapshot may exist."""
+    setattr(error, _UNKNOWN, True)
+
+
+def is_unknown(error: BaseException) -> bool:
+    """Return whether a commit that raised an error may have happened."""
+    return isinstance(error, CommitUnknown) or getattr(error, _UNKNOWN, False) is True
+
+
+class RecordingFileIO:
+    """FileIO that records the path of every file before it is created; other calls pass through."""
+
+    def __init__(self, inner: FileIO) -> None:
+        self.inner = inner
+        self.created: list[str] = []
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """See FileIO."""
+        return self.inner.guarantee
+
+    def take(self) -> list[str]:
+        """Return the paths recorded since the last call."""
+        created, self.created = self.created, []
+        return created
+
+    def read_bytes(self, path: str) -> bytes:
+        """See FileIO."""
+        return self.inner.read_bytes(path)
+
+    def open_input(self, path: str) -> pa.NativeFile:
+        """See FileIO."""
+        return self.inner.open_input(path)
+
+    def open_output(self, path: str) -> OutputFile:
+        """See FileIO."""
+        self.created.append(path)
+        return self.inner.open_output(path)
+
+    def write_exclusive(self, path: str, data: bytes) -> bool:
+        """See FileIO."""
+        self.created.append(path)
+        return self.inner.write_exclusive(path, data)
+
+    def overwrite(self, path: str, data: bytes, durable: bool = True) -> None:
+        """See FileIO."""
+        self.inner.overwrite(path, data, durable)
+
+    def exists(self, path: str) -> bool:
+        """See FileIO."""
+        return self.inner.exists(path)
+
+    def size(self, path: str) -> int:
+        """See FileIO."""
+        return self.inner.size(path)
+
+    def delete(self, path: str) -> bool:
+        """See FileIO."""
+        return self.inner.delete(path)
+
+    def list_dir(self, path: str) -> list[FileStatus]:
+        """See FileIO."""
+        return self.inner.list_dir(path)
+
+    def mkdirs(self, path: str) -> None:
+        """See FileIO."""
+        self.inner.mkdirs(path)
+
+    def rename(self, src: str, dst: str) -> bool:
+        """See FileIO."""
+        return self.inner.rename(src, dst)
+
+    def delete_dir(self, path: str) -> bool:
+        """See FileIO."""
+        return self.inner.delete_dir(path)
+
+
+def remove(file_io: FileIO, paths: Iterable[str]) -> None:
+    """Delete files as far as possible; no snapshot names the remaining ones, so orphan cleaning finds them."""
+    for path in paths:
+        try:
+            file_io.delete(path)
+        except (OSError, DredgeError) as error:
+            _LOG.warning("could not remove %s, which no snapshot names: %s", path, error)
+
+
+def abort(store: TableStore, messages: Iterable[CommitMessage]) -> list[str]:
+    """Delete the data and index files of messages after a *definite* failure, and return the deleted paths.
+
+    Never call it after :class:`CommitUnknown`. Upgraded files belong to the table and stay. Files stay too if a later
+    commit, a tag or a deletion record names them; if these cannot be read, nothing is deleted.
+    """
+    listed = [message for message in messages if message.written()]
+    try:
+        used = AddedFiles(store, listed).in_use()
+    except (OSError, DredgeError) as error:
+        _LOG.warning("table %s: cannot tell which files are in use, so none is removed: %s", store.name, error)
+        return []
+    paths = [
+        path
+        for message in listed
+        for file in message.own_files()
+        # Dredge writes no external files, so these are not ours to delete.
+        if file.file_name not in used and file.external_path is None
+        for path in (
+            store.data_path(message.partition, message.bucket, name) for name in (file.file_name, *file.extra_files)
+        )
+    ]
+    paths += [
+        index_path(store, message.partition, message.bucket, index)
+        for message in listed
+        for index in message.own_index_files()
+        if index.file_name not in used and index.external_path is None
+    ]
+    remove(store.file_io, paths)
+    return paths
+
+
+@contextmanager
+def discard_on_failure(store: TableStore, messages: Sequence[CommitMessage]) -> Iterator[None]:
+    """:func:`abort` the messages if the block fails definitely, also by an interruption, and raise the error again.
+
+    While the outcome of a commit inside is unknown nothing is deleted, because the snapshot may name the files.
+    ``messages`` may be a list that grows inside the block.
+    """
+    try:
+        yield
+    except BaseException as error:
+        if not is_unknown(error):
+            abort(store, messages)
+        raise
+
+
+def missing_file(store: TableStore, files: Iterable[tuple[CommitMessage, Sequence[WrittenFile]]]) -> str | None:
+    """Return the path of the first file of a commit that does not exist, or None.
+
+    An orphan cleaner may have deleted it.
+    """
+    paths = [
+        store.data_path(message.partition, message.bucket, file)
+        if isinstance(file, DataFileMeta)
+        else index_path(store, message.partition, message.bucket, file)
+        for message, chosen in files
+        for file in chosen
+    ]
+    looks = (partial(store.file_io.exists, path) for path in paths)
+    exist = done_in_turn(looks, at_once=bool(place_of(store.root)))
+    return next((path for path, existing in zip(paths, exist, strict=True) if not existing), None)
+
+
+def origin_of(store: TableStore) -> Origin:
+    """Return the origin for messages that are created now; call it before they are sent.
+
+    Raises:
+        CorruptFile: a schema file is damaged.
+    """
+    return origin_at(store, snapshots.latest(store))
+
+
+def origin_at(store: TableStore, snapshot: Snapshot | None) -> Origin:
+    """Return the origin of messages that were made when ``snapshot`` was the newest."""
+    number, known = (0, "") if snapshot is None else (snapshot.id, snapshot.delta_manifest_list)
+    return Origin(store.name, store.root, store.branch, number, known)
+
+
+def messages_of(store: TableStore, messages: object) -> list[CommitMessage]:
+    """Return messages as a list, after checking that they were made for this table and branch.
+
+    If the table was renamed since, the messages' own files are in the new directory.
+
+    Raises:
+        InvalidData: a message was made for another table, or is not a message.
+    """
+    accepted = "commit messages are a list of CommitMessage, as prepare_commit returns it"
+    if not isinstance(messages, Iterable) or isinstance(messages, str | bytes):
+        raise InvalidData(store.name, "", f"{messages!r:.200} cannot be committed: {accepted}")
+    listed: list[CommitMessage] = []
+    for place, message in enumerate(messages):
+        if not isinstance(message, CommitMessage):
+            raise InvalidData(store.name, "", f"item {place}, {message!r:.200}, cannot be committed: {accepted}")
+        listed.append(message)
+    for message in listed:
+        origin = message.origin
+        if origin is None:
+            continue
+        same = origin.branch == store.branch and (same_place(origin.root, store.root) or _lies_here(store, message))
+        if not same:
+            made_for = f"table {origin.table} (branch {origin.branch}, at {origin.root})"
+            here = f"branch {store.branch}, at {store.root}"
+            reason = f"these commit messages were made for {made_for}; they cannot be committed to this table ({here})"
+            raise InvalidData(store.name, "", reason)
+    return listed
+
+
+def without_changelog(store: TableStore, messages: Sequence[CommitMessage]) -> list[CommitMessage]:
+    """Return the messages of an overwrite without their changelog files, which are deleted with a warning."""
+    result = []
+    for message in messages:
+        changelog_files = (*message.changelog_files, *message.compact_changelog)
+        if changelog_files:
+            _LOG.warning(
+                "table %s: an overwrite tells no changes, %d changelog files are deleted",
+                store.name,
+                len(changelog_files),
+            )
+            remove(
+                store.file_io,
+                [
+                    path
+                    for file in changelog_files
+                    for path in store.data_paths(message.partition, message.bucket, file)
+                ],
+            )
+        result.append(replace(message, changelog_files=(), compact_changelog=()))
+    return result
+
+
+def _lies_here(store: TableStore, message: CommitMessage) -> bool:
+    own = message.written()
+    try:
+        return bool(own) and missing_file(store, [(message, own)]) is None
+    except DredgeError:  # a partition of other columns
+        return False
+
+
+_JITTER = 0.2
+
+
+@dataclass
+class Retries:
+    """Attempts of a commit (options `commit.*`), with exponential waits plus up to 20 % jitter.
+
+    Attributes:
+        max_retries: number of attempts after the first.
+        min_wait: first wait, in ms.
+        max_wait: longest wait, in ms.
+        timeout: bound of the whole commit in ms, measured on a monotonic clock; None for no limit.
+        sleep: called with seconds.
+        attempt: number of the current attempt, from 0.
+    """
+
+    max_retries: int
+    min_wait: int
+    max_wait: int
+    timeout: int | None = None
+    sleep: Callable[[float], None] = time.sleep
+    attempt: int = 0
+    _started: float = field(default_factory=time.monotonic)
+
+    @staticmethod
+    def of(options: TableOptions) -> Retries:
+        """Return the policy of the table's options."""
+        return Retries(
+            options.commit_max_retries,
+            options.commit_min_retry_wait,
+            options.commit_max_retry_wait,
+            options.commit_timeout,
+        )
+
+    def wait(self) -> bool:
+        """Sleep before the next attempt; return False, without sleeping, when attempts or time are used up."""
+        elapsed_ms = (time.monotonic() - self._started) * 1000
+        if self.attempt >= self.max_retries or elapsed_ms >= (self.timeout or float("inf")):
+            return False
+        pause = min(self.min_wait * 2**self.attempt, self.max_wait)
+        pause *= 1 + random.uniform(0, _JITTER)  # noqa: S311 - spreads retries, guards nothing
+        self.attempt += 1
+        self.sleep(pause / 1000)
+        return True
+
+
+class PublishOutcome(StrEnum):
+    """Outcome of an attempt to publish a snapshot."""
+
+    PUBLISHED = "published"
+    TAKEN = "taken"
+
+
+def publish(store: TableStore, snapshot: Snapshot, retries: Retries, base: Snapshot | None = None) -> PublishOutcome:
+    """Create ``snapshot-<id>`` exclusively, under the table's lock if it has one.
+
+    Returns:
+        PUBLISHED, or TAKEN if the snapshot was definitely not published: another commit has the id, another process
+        took over the lock, or ``base`` is no longer the snapshot below it because of a rollback or fast-forward.
+
+    Raises:
+        TableNotFound: the table was dropped or replaced before the snapshot was there; the snapshot was deleted.
+        CommitUnknown: the storage kept failing and the file could not be read, or the lock was lost during the write.
+        LockTimeout: the lock was not free in time; nothing was published. Other typed refusals, such as LockRequired,
+            MetastoreFailed and StorageFull, mean the same.
+    """
+    lock = table_lock(store.file_io, store.root, store.name, store.options, store.clock, snapshot.commit_user)
+    if lock is None:
+        return _publish(store, snapshot, retries, None, base)
+    with held(lock, lock_settings(store.options)) as lease:
+        # Who replaces history holds the lock, too: looked at under it, the base stays what it is until ours is there.
+        if base is not None and _replaced(base, snapshots.try_read(store, base.id)):
+            return PublishOutcome.TAKEN
+        return _publish(store, snapshot, retries, lease, base)
+
+
+def _publish(
+    store: TableStore, snapshot: Snapshot, retries: Retries, lease: Lease | None, base: Snapshot | None
+) -> PublishOutcome:
+    data = snapshot.to_json()
+    outcome = _create(store, snapshot.id, data, retries, lease)
+    if outcome is PublishOutcome.PUBLISHED:
+        try:
+            store.require_same()
+        except TableNotFound:  # the table was replaced after the last look at it
+            _take_back(store, snapshot, data)
+            raise
+        except (OSError, DredgeError) as error:
+            _LOG.warning("table %s: the schema cannot be read after a commit: %s", store.name, error)
+    if outcome is PublishOutcome.PUBLISHED and _came_too_late(store, snapshot, base):
+        _LOG.warning("table %s: snapshot %d was published too late and is removed again", store.name, snapshot.id)
+        _take_back(store, snapshot, data)
+        return PublishOutcome.TAKEN
+    if outcome is PublishOutcome.PUBLISHED:  # hints may fail: they are never a source of truth
+        snapshots.write_latest_hint(store, snapshot.id)
+        if snapshot.id == 1:
+            snapshots.write_earliest_hint(store, snapshot.id)
+    return outcome
+
+
+def _take_back(store: TableStore, snapshot: Snapshot, data: bytes) -> None:
+    """Delete a snapshot that was published wrongly, unless other content has its id by now."""
+    path = store.snapshot_path(snapshot.id)
+    if _look(store, path) == data:
+        remove(store.file_io, [path])
+
+
+def _create(store: TableStore, snapshot_id: int, data: bytes, retries: Retries, lease: Lease | None) -> PublishOutcome:
+    """Try until the file exists, written by this or another process. Writing the same bytes again is safe."""
+    path = store.snapshot_path(snapshot_id)
+    tried = False
+    while True:
+        failure: Exception
+        try:
+            if lease is not None:
+                lease.require()
+        except DredgeError as error:
+            if tried:
+                raise CommitUnknown(snapshot_id, str(error)) from error
+            if not isinstance(error, LockLost):
+                raise
+            _LOG.warning("table %s: snapshot %d is not published: %s", store.name, snapshot_id, error)
+            return PublishOutcome.TAKEN
+        try:
+            tried = True
+            if store.file_io.write_exclusive(path, data):
+                late = "" if lease is None else lease.overdue()
+                if late:  # another engine, which relies on the lock alone, may write over it
+                    raise CommitUnknown(snapshot_id, f"it was written, but the lock was lost meanwhile: {late}")
+                return PublishOutcome.PUBLISHED
+            failure = OSError(f"{path} exists and cannot be read")
+        except CommitUnknown:
+            raise
+        except Exception as error:  # noqa: BLE001 - whatever was raised, the file may be there
+            failure = error
+        seen = _look(store, path)
+        if seen is not None:
+            return PublishOutcome.PUBLISHED if seen == data else PublishOutcome.TAKEN
+        if isinstance(failure, DredgeError):  # a full disk, no hard links: typed refusals come before the link is made
+            raise failure
+        if not retries.wait():
+            raise CommitUnknown(snapshot_id, str(failure)) from failure
+
+
+def _look(store: TableStore, path: str) -> bytes | None:
+    """Return the bytes at a path, or None if the file does not exist or cannot be read."""
+    try:
+        return store.file_io.read_bytes(path)
+    except (OSError, DredgeError):
+        return None
+
+
+def _replaced(base: Snapshot, current: Snapshot | None) -> bool:
+    """Return whether another snapshot than ``base`` has its id."""
+    return current is not None and not snapshots.is_same(base, current)
+
+
+def _came_too_late(store: TableStore, snapshot: Snapshot, base: Snapshot | None) -> bool:
+    """Return whether the id was free only because its owner has expired, or because the base was rolled back.
+
+    A committer that slept longer than snapshots live between check and publish finds its id deleted, not taken. Expiry
+    removes ids in ascending order and never the latest, so an existing predecessor proves the id right. If the
+    predecessor is missing but an older one exists, a rollback removed it. If another snapshot has the predecessor's id,
+    a rollback and a commit, or a fast-forward, happened: an own snapshot on the removed base would bring it back. If
+    the own snapshot is missing then, it was rolled back after its publication.
+    """
+    try:
+        below = snapshots.try_read(store, snapshot.id - 1) if snapshot.id > 1 else None
+        replaced = base is not None and _replaced(base, below)
+        if below is not None and not replaced:
+            return False
+        ids = snapshots.list_ids(store)
+        later = [snapshot_id for snapshot_id in ids if snapshot_id > snapshot.id]
+        if not later and replaced:
+            mine = snapshots.try_read(store, snapshot.id)
+            return mine is not None and snapshots.is_same(mine, snapshot)
+        if not later and ids and ids[0] < snapshot.id - 1:
+            return True
+        if not later or not snapshots.exists(store, snapshot.id):
+            return False  # the newest, or so long in its turn that it has expired itself
+        return min(later) > snapshot.id + 1 or not _follows(store, snapshots.read(store, snapshot.id + 1), snapshot)
+    except (SnapshotNotFound, CorruptFile, OSError) as error:
+        raise CommitUnknown(
+            snapshot.id, f"it was written, but it is unknown whether before another writer of the same number: {error}"
+        ) from error
+
+
+def _follows(store: TableStore, successor: Snapshot, snapshot: Snapshot) -> bool:
+    """Return whether ``successor`` was built on ``snapshot``.
+
+    Its base then holds the added files of ``snapshot`` and not the deleted ones.
+    """
+    base = merge_entries(manifests.entries_of(store, manifests.base_list(store, successor)))
+    delta = manifests.delta_entries(store, snapshot)
+    if not delta.num_rows and successor.index_manifest != snapshot.index_manifest:
+        # Index files alone changed, and the successor changed some too: its own may have replaced ours, or
+        # never known them.
+        raise CommitUnknown(
+            snapshot.id, "it was written, but it is unknown whether before another writer of the same number"
+        )
+    near = set(identities(base.filter(pc.is_in(base.column("file_name"), pc.unique(delta.column("file_name"))))))
+    kinds = delta.column("kind").to_pylist()
+    return all((which in near) == (kind == ADD) for which, kind in zip(identities(delta), kinds, strict=True))
+
 
 _NEEDED = ("kind", *IDENTITY)
 

@@ -11,9 +11,20 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lsm_core.commit.attempt import CommitHooks, CommitRun, NothingToMerge, Request, compacted
+from lsm_core.commit.attempt import (
+    CommitHooks,
+    CommitRun,
+    NothingToMerge,
+    Request,
+    abort,
+    compacted,
+    is_unknown,
+    messages_of,
+    missing_file,
+    remove,
+    without_changelog,
+)
 from lsm_core.commit.conflicts import Rescan, StrictMode, replacing_all_of, unchanged_since
-from lsm_core.commit.drafts import abort, is_unknown, messages_of, missing_file, remove, without_changelog
 from lsm_core.commit.history import AddedFiles, Lookup, Signatures, find_applied, latest_of_user
 from lsm_core.commit.message import CommitMessage, IndexChange, Parts, deletions_of, has_deletes, partitions_of, split
 from lsm_core.commit.overwrite import (
@@ -27,10 +38,10 @@ from lsm_core.commit.overwrite import (
     upgraded,
 )
 from lsm_core.errors import CommitConflict, CommitUnknown, ConflictKind, CorruptFile, InvalidData
-from lsm_core.format.json_text import require_whole
 from lsm_core.format.manifest import ADD, ManifestFileMeta
 from lsm_core.format.side_files import Statistics
 from lsm_core.format.snapshot import BATCH_COMMIT_IDENTIFIER, CommitKind, Snapshot
+from lsm_core.json_text import require_whole
 from lsm_core.metadata import manifests, snapshots
 from lsm_core.metadata.manifests import NO_ENTRIES
 from lsm_core.metadata.statistics import PREFIX as STATISTICS_PREFIX

@@ -25,7 +25,7 @@ from lsm_core.metadata import manifests, snapshots
 from lsm_core.metadata.live_files import Search, bucket_groups, find_live, tree_files
 from lsm_core.metadata.manifests import NO_ENTRIES
 from lsm_core.metadata.store import TableStore
-from lsm_core.options.paimon_version import PaimonVersion
+from lsm_core.options.table_options import PaimonVersion
 
 _STRICT: Final = "commit.strict-mode.last-safe-snapshot"
 

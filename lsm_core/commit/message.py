@@ -37,7 +37,7 @@ from lsm_core.format.manifest import (
 from lsm_core.format.partitions import partition_text
 from lsm_core.format.snapshot import CommitKind, Snapshot
 from lsm_core.format.stats import SimpleStats
-from lsm_core.json_reader import parse_json
+from lsm_core.json_text import parse_json
 from lsm_core.metadata import manifests, snapshots
 from lsm_core.metadata.manifests import NO_ENTRIES
 from lsm_core.metadata.store import TableStore

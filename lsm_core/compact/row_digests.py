@@ -19,6 +19,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import xxhash
 
+from lsm_core.arrays import longest_value, plain
 from lsm_core.compact.task import COUNTS, FULL, SAMPLED, BucketTask
 from lsm_core.files.formats import format_of
 from lsm_core.format.schema import SEQUENCE_NUMBER, SEQUENCE_NUMBER_ID, VALUE_KIND, VALUE_KIND_ID, TableSchema
@@ -26,7 +27,6 @@ from lsm_core.merge import Digest
 from lsm_core.merge.digest import digest
 from lsm_core.metadata.store import TableStore
 from lsm_core.types import is_retract
-from lsm_core.types.dictionaries import longest_value, plain
 
 _NOTHING = Digest(0, 0)
 

@@ -17,7 +17,7 @@ from lsm_core.commit import CommitMessage
 from lsm_core.errors import CorruptFile, DredgeError
 from lsm_core.format.deletion_vector import DeletionVector
 from lsm_core.format.manifest import DataFileMeta, IndexFileMeta, ManifestEntry, entries_to_table, table_to_entries
-from lsm_core.json_reader import parse_json
+from lsm_core.json_text import parse_json
 from lsm_core.merge.curves import ORDER, Curve
 from lsm_core.metadata.indexes import DeletionFile, deletion_files
 from lsm_core.metadata.store import TableStore

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lsm_core.arrays import decimal_limbs, one_array, valid_mask
+from lsm_core.arrays import decimal_limbs, one_array, plain, valid_mask
 from lsm_core.errors import InvalidOption
 from lsm_core.format.file_index import (
     BLOOM,
@@ -38,7 +38,6 @@ from lsm_core.format.schema import TableSchema
 from lsm_core.metadata.store import TableStore
 from lsm_core.options import TableOptions, memory_size
 from lsm_core.types import DataType, TypeRoot, to_arrow
-from lsm_core.types.dictionaries import plain
 
 SUFFIX: Final = ".index"
 BITMAP, BSI, RANGE_BITMAP = "bitmap", "bsi", "range-bitmap"

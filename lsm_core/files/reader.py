@@ -14,7 +14,7 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from lsm_core.arrays import arrow_array
+from lsm_core.arrays import arrow_array, as_dictionaries
 from lsm_core.errors import ColumnNotFound, CorruptFile, InvalidData, InvalidSchema
 from lsm_core.files.formats import FileSource
 from lsm_core.files.formats import open_source as open_file
@@ -36,7 +36,6 @@ from lsm_core.metadata.store import TableStore
 from lsm_core.storage import place_of
 from lsm_core.types import DataType, to_arrow
 from lsm_core.types.arrow import holds_char, refit, reshape, same_values, unpadded
-from lsm_core.types.dictionaries import as_dictionaries
 
 _SYSTEM = (SEQUENCE_NUMBER, VALUE_KIND)
 _PADDING = ".orc"

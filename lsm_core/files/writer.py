@@ -21,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lsm_core.arrays import numpy_array, one_array
+from lsm_core.arrays import batch_of, decoded_bytes, is_dictionary_of, numpy_array, one_array, plain_table, table_of
 from lsm_core.errors import DredgeError, InvalidData
 from lsm_core.files.formats import FileSink, extension_of, format_for, format_of, open_sink
 from lsm_core.files.formats.parquet import EXTENSION as PARQUET
@@ -43,7 +43,6 @@ from lsm_core.metadata.manifests import stores_row_ids
 from lsm_core.metadata.store import TableStore
 from lsm_core.options import TableOptions
 from lsm_core.types.arrow import refit
-from lsm_core.types.dictionaries import batch_of, decoded_bytes, is_dictionary_of, plain_table, table_of
 
 _GROUP: Final = re.compile(r"fields\..+\.sequence-group")
 

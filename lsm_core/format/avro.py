@@ -46,7 +46,7 @@ from lsm_core.arrays import (
     value_offsets,
 )
 from lsm_core.errors import CorruptFile, UnsupportedFeature
-from lsm_core.json_reader import parse_json
+from lsm_core.json_text import parse_json
 
 _NAMESPACE, _ROOT = "org.apache.paimon.avro.generated", "record"
 _MAX_DEPTH: Final = 64

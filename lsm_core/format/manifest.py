@@ -41,7 +41,7 @@ from lsm_core.format.avro import (
 from lsm_core.format.binary_row import EMPTY_ROW, decode_rows, encode_rows
 from lsm_core.format.stats import SimpleStats, stats_of_columns
 from lsm_core.format.xxhash64 import xxhash64
-from lsm_core.json_reader import parse_json
+from lsm_core.json_text import parse_json
 from lsm_core.types import MAX_LENGTH, DataType, TypeRoot
 
 _ROOT = "org.apache.paimon.avro.generated.record"

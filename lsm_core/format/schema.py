@@ -14,7 +14,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from lsm_core.errors import CorruptFile, DredgeError, InvalidSchema
-from lsm_core.format.json_text import ObjectReader, parse_object, pretty
+from lsm_core.json_text import ObjectReader, parse_object, pretty
 from lsm_core.types import DataType, TypeRoot, parse_stored, to_arrow, to_json
 
 CURRENT_VERSION = 3

@@ -14,8 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from lsm_core.errors import CorruptFile
-from lsm_core.format.json_text import ObjectReader, parse_object, pretty
 from lsm_core.format.snapshot import Snapshot, snapshot_from_object
+from lsm_core.json_text import ObjectReader, parse_object, pretty
 
 # -- tags --------------------------------------------------------------------------------------------------------------
 

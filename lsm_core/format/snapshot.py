@@ -11,7 +11,7 @@ from enum import StrEnum
 from typing import Any
 
 from lsm_core.errors import CorruptFile
-from lsm_core.format.json_text import ObjectReader, parse_object, pretty
+from lsm_core.json_text import ObjectReader, parse_object, pretty
 
 CURRENT_VERSION = 3
 BATCH_COMMIT_IDENTIFIER = 9223372036854775807

@@ -17,7 +17,7 @@ from typing import Final
 
 from lsm_core.clock import Clock, utc_text
 from lsm_core.errors import DredgeError, StorageRefused
-from lsm_core.json_reader import parse_json
+from lsm_core.json_text import parse_json
 from lsm_core.locks.lease import Busy, Grant
 from lsm_core.storage import FileIO
 

@@ -16,7 +16,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol, Self, TypeAlias, TypeVar, runtime_checkable
 
 from lsm_core.errors import CorruptFile, DredgeError, InvalidOption, PlanStale, UnsupportedFeature
-from lsm_core.json_reader import parse_json, time_of
+from lsm_core.json_text import parse_json, time_of
 
 if TYPE_CHECKING:
     from lsm_core.compact import BucketResult, BucketTask

@@ -16,7 +16,7 @@ from functools import cached_property
 from typing import Any, Final, Protocol
 
 from lsm_core.errors import CorruptFile, InvalidOption, PlanStale
-from lsm_core.json_reader import parse_json, time_of
+from lsm_core.json_text import parse_json, time_of
 from lsm_core.maintenance.action import (
     CODE_VERSION,
     Declined,

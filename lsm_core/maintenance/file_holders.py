@@ -20,9 +20,9 @@ import pyarrow.compute as pc
 
 from lsm_core.arrays import arrow_array, empty_table, numpy_array, one_array, value_offsets
 from lsm_core.errors import CorruptFile, SnapshotNotFound, UnsupportedFeature
-from lsm_core.format.json_text import texts_in
 from lsm_core.format.manifest import ManifestFileMeta
 from lsm_core.format.snapshot import Snapshot
+from lsm_core.json_text import texts_in
 from lsm_core.maintenance.saved_plans import names_in_saved_plans
 from lsm_core.maintenance.trash import TrashRecord
 from lsm_core.maintenance.used_files import drop_missing_changelog, names_of, removed

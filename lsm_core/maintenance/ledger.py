@@ -33,7 +33,7 @@ from lsm_core.errors import (
     TableNotFound,
 )
 from lsm_core.format.partitions import partition_text
-from lsm_core.json_reader import parse_json
+from lsm_core.json_text import parse_json
 from lsm_core.maintenance.action import PLAN_PROPERTY, Applied, MaintenancePlan, bucket_name, find_action
 from lsm_core.metadata import snapshots
 from lsm_core.metadata.store import TableStore

@@ -12,8 +12,7 @@ from typing import Any, Final, cast
 
 from lsm_core.clock import SystemClock, utc_text
 from lsm_core.errors import CorruptFile, DredgeError, InvalidOption, PlanStale
-from lsm_core.format.json_text import texts_in
-from lsm_core.json_reader import parse_json, time_of
+from lsm_core.json_text import parse_json, texts_in, time_of
 from lsm_core.maintenance.action import CODE_VERSION, PLAN_VERSION, MaintenancePlan, find_action
 from lsm_core.maintenance.ledger import applied_before, read_ledger
 from lsm_core.maintenance.trash import DeleteItem

@@ -12,7 +12,7 @@ from pathlib import PurePosixPath
 from typing import Any, ClassVar, Final
 
 from lsm_core.errors import CorruptFile, InvalidData, InvalidOption
-from lsm_core.json_reader import LATEST_MS, parse_json, time_of
+from lsm_core.json_text import LATEST_MS, parse_json, time_of
 from lsm_core.maintenance.action import Declined, PlanItem
 from lsm_core.maintenance.file_allowlist import OwnFiles
 from lsm_core.metadata.store import TableStore

@@ -21,7 +21,7 @@ from lsm_core.errors import SnapshotNotFound
 from lsm_core.format.manifest import ManifestFileMeta
 from lsm_core.format.schema import TableSchema
 from lsm_core.format.snapshot import Snapshot
-from lsm_core.json_reader import parse_json
+from lsm_core.json_text import parse_json
 from lsm_core.maintenance.action import Runner, TaskRunner
 from lsm_core.maintenance.trash import DELETED_BRANCH, EXPIRED_CHANGELOGS, TrashRecord
 from lsm_core.metadata import branches, changelogs, manifests, snapshots, tags

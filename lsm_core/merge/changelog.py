@@ -18,6 +18,7 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
+from lsm_core.arrays import batch_of, plain, take_rows
 from lsm_core.errors import InvalidOption
 from lsm_core.format.schema import KEY_PREFIX, VALUE_KIND, TableSchema
 from lsm_core.merge.engines.first_row import FirstRow
@@ -28,7 +29,6 @@ from lsm_core.merge.keys import IntKeys, Ints, Mask, NormalisedKeys
 from lsm_core.merge.rows import Groups, Piece, Rows, emit, merge_order, retracts
 from lsm_core.merge.window import DELETE_AT_BOTTOM, IGNORED_DELETE, KNOWN_ABOVE, OLDER_VERSION, MergeCounters
 from lsm_core.options import TableOptions
-from lsm_core.types.dictionaries import batch_of, plain, take_rows
 
 INSERT, UPDATE_BEFORE, UPDATE_AFTER, DELETE = range(4)
 _IGNORED: Final = "changelog-producer.row-deduplicate-ignore-fields"

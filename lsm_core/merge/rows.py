@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from lsm_core.arrays import arrow_array, one_array, values_of
+from lsm_core.arrays import arrow_array, batch_of, concat_columns, one_array, plain, take_rows, values_of
 from lsm_core.errors import InvalidData
 from lsm_core.format.schema import SEQUENCE_NUMBER, VALUE_KIND
 from lsm_core.merge.keys import (
@@ -32,7 +32,6 @@ from lsm_core.merge.keys import (
     is_text,
     order_parts,
 )
-from lsm_core.types.dictionaries import batch_of, concat_columns, plain, take_rows
 
 OUTPUT_ROWS = 131_072
 PART_ROWS = 131_072

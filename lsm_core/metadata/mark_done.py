@@ -9,8 +9,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from lsm_core.errors import CorruptFile, InvalidOption, UnsupportedFeature
-from lsm_core.format.json_text import ObjectReader, parse_object, pretty
 from lsm_core.format.partitions import partition_bytes, partition_dir
+from lsm_core.json_text import ObjectReader, parse_object, pretty
 from lsm_core.metadata.store import TableStore
 from lsm_core.storage import inside_really
 

@@ -28,7 +28,7 @@ from lsm_core.options import (
     version_written_by,
     written_as,
 )
-from lsm_core.options.paimon_version import KEY
+from lsm_core.options.table_options import PAIMON_VERSION
 from lsm_core.storage import FileIO, Kept, done_in_turn, place_of
 
 PREFIX: Final = "snapshot-"
@@ -151,7 +151,7 @@ def followed(file_io: FileIO, snapshot_dir: str, options: TableOptions) -> Paimo
 
     Tables without keys merge nothing.
     """
-    version = None if options.is_set(KEY) else of_snapshots(file_io, snapshot_dir)
+    version = None if options.is_set(PAIMON_VERSION) else of_snapshots(file_io, snapshot_dir)
     return options.paimon_version if version is None else version
 
 
@@ -165,7 +165,7 @@ def describe_version(options: TableOptions, from_writers: bool) -> str:
     Returns:
         A text like "2.1 (default)".
     """
-    reason = "dredge.paimon-version" if options.is_set(KEY) else "default"
+    reason = "dredge.paimon-version" if options.is_set(PAIMON_VERSION) else "default"
     return f"{options.paimon_version} ({'the newest writer of its snapshots' if from_writers else reason})"
 
 
@@ -181,8 +181,8 @@ def explain_version(options: TableOptions, from_writers: bool, judged: Sequence[
         A text like "2.1: snapshot 7 names its writer java-2.1.0".
     """
     version = options.paimon_version
-    if not from_writers and options.is_set(KEY):
-        return f"{version}: the option '{KEY}' is set"
+    if not from_writers and options.is_set(PAIMON_VERSION):
+        return f"{version}: the option '{PAIMON_VERSION}' is set"
     reasons = [item.reason for item in judged if item.version is version]
     if reasons:
         return f"{version}: {reasons[0]}"
@@ -203,7 +203,7 @@ def find_contradiction(options: TableOptions, from_writers: bool, judged: Sequen
     Returns:
         The reason and the remedy, or None if every merge is safe.
     """
-    if options.is_set(KEY) and not from_writers:
+    if options.is_set(PAIMON_VERSION) and not from_writers:
         return None
     versioned = [(item.version, item.reason) for item in judged if item.version is not None]
     versions = [version for version, _ in reversed(versioned)]
@@ -214,7 +214,7 @@ def find_contradiction(options: TableOptions, from_writers: bool, judged: Sequen
     older_reason = next(other_reason for version, other_reason in versioned if version is not newer)
     return (
         f"snapshots of Paimon {' and '.join(sorted(set(versions)))} in turn ({reason}; {older_reason}), "
-        f"whose answers differ for {subject}: set '{KEY}' to the version that its readers have"
+        f"whose answers differ for {subject}: set '{PAIMON_VERSION}' to the version that its readers have"
     )
 
 

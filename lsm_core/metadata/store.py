@@ -20,10 +20,10 @@ from lsm_core.errors import CorruptFile, SnapshotNotFound, StorageRefused, Table
 from lsm_core.format.manifest import DataFileMeta
 from lsm_core.format.partitions import newer_partition_dir, partition_dir
 from lsm_core.format.schema import TableSchema
-from lsm_core.json_reader import parse_json
+from lsm_core.json_text import parse_json
 from lsm_core.metadata import paimon_version
 from lsm_core.options import TableOptions
-from lsm_core.options.paimon_version import KEY as PAIMON_VERSION
+from lsm_core.options.table_options import PAIMON_VERSION
 from lsm_core.storage import (
     FileIO,
     Kept,

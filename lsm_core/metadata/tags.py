@@ -12,11 +12,10 @@ from typing import Final
 
 from lsm_core.clock import local_offset_ms
 from lsm_core.errors import CorruptFile, InvalidData, InvalidOption, SnapshotNotFound
-from lsm_core.format.json_text import pretty
 from lsm_core.format.side_files import Tag
 from lsm_core.format.snapshot import Snapshot
 from lsm_core.format.tag_periods import TagPeriods
-from lsm_core.json_reader import parse_json, time_of
+from lsm_core.json_text import parse_json, pretty, time_of
 from lsm_core.metadata import snapshots
 from lsm_core.metadata.store import TableStore
 from lsm_core.storage import check_name

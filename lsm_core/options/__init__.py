@@ -10,20 +10,14 @@ from lsm_core.options.catalog_options import STORAGE_OPTIONS, CatalogOptions, is
 from lsm_core.options.keys import ENUMS, FAMILIES, FLINK_READING, READING, Effect, Family, Key
 from lsm_core.options.misnamed import misnamed
 from lsm_core.options.operator import ALLOWED_PLACES, is_allowed_place, is_secret, mask_secrets
-from lsm_core.options.paimon_version import (
-    PaimonVersion,
-    answers_differ,
-    order_of_versions_broken,
-    version_followed,
-    version_written_by,
-    written_as,
-)
 from lsm_core.options.table_options import (
     ALIASES,
     CREATION_ONLY,
     INLINE_VARIABLE,
     REGISTRY,
+    PaimonVersion,
     TableOptions,
+    answers_differ,
     canonical,
     check_change,
     duration,
@@ -32,6 +26,10 @@ from lsm_core.options.table_options import (
     memory_size,
     mistyped_reading,
     not_acted_on,
+    order_of_versions_broken,
     parse_digits,
+    version_followed,
+    version_written_by,
     whole_number,
+    written_as,
 )

@@ -8,7 +8,7 @@ from typing import Any
 from urllib.parse import quote
 
 from lsm_core.errors import InvalidOption
-from lsm_core.json_reader import parse_json
+from lsm_core.json_text import parse_json
 from lsm_core.options.keys import BOOL, DURATION, INT, MEMORY, TEXT, Key
 from lsm_core.options.misnamed import advice_on
 from lsm_core.options.table_options import parse_value

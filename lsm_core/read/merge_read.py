@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
+from lsm_core.arrays import SharedDictionaries, as_dictionaries, batch_of, rows_bytes
 from lsm_core.files import SpilledRun, SpillSpace, kv_read_schema, open_append, open_kv
 from lsm_core.files.reader import Evolution, open_source
 from lsm_core.format.manifest import DataFileMeta, ManifestEntry, entries_to_table
@@ -39,7 +40,6 @@ from lsm_core.metadata.live_files import tree_files
 from lsm_core.metadata.store import TableStore
 from lsm_core.storage.allocator import keep_small_arrays
 from lsm_core.tree import DataFile, interval_partition, newest_first
-from lsm_core.types.dictionaries import SharedDictionaries, as_dictionaries, batch_of, rows_bytes
 
 if TYPE_CHECKING:
     from lsm_core.merge import ChangelogRules

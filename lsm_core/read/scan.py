@@ -19,7 +19,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lsm_core.arrays import arrow_scalar
+from lsm_core.arrays import arrow_scalar, as_dictionaries, distinct, plain
 from lsm_core.errors import ColumnNotFound, InvalidFilter
 from lsm_core.files import open_append
 from lsm_core.files.positions import Unwanted
@@ -44,7 +44,6 @@ from lsm_core.read.prune import (
 )
 from lsm_core.read.splits import Split, cut
 from lsm_core.read.table_versions import Version, require_same_columns, resolve
-from lsm_core.types.dictionaries import as_dictionaries, distinct, plain
 
 Batches = Generator[pa.RecordBatch, None, None]
 Job = Callable[[], Batches]

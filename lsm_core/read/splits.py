@@ -22,7 +22,7 @@ from lsm_core.commit import CommitMessage
 from lsm_core.errors import CorruptFile
 from lsm_core.format.binary_row import decode_rows
 from lsm_core.format.manifest import DataFileMeta, table_to_entries
-from lsm_core.json_reader import parse_json
+from lsm_core.json_text import parse_json
 from lsm_core.merge import key_bytes
 from lsm_core.metadata.indexes import DeletionFile
 from lsm_core.metadata.store import TableStore

@@ -18,7 +18,7 @@ from lsm_core.format.snapshot import BATCH_COMMIT_IDENTIFIER, CommitKind, Snapsh
 from lsm_core.metadata import paimon_version, snapshots, tags
 from lsm_core.metadata.store import TableStore
 from lsm_core.options import PaimonVersion, TableOptions, parse_digits, whole_number
-from lsm_core.options.paimon_version import KEY as PAIMON_VERSION
+from lsm_core.options.table_options import PAIMON_VERSION
 
 
 class Mode(StrEnum):

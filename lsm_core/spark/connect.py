@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from lsm_core.errors import PortInUse, SparkFailed
-from lsm_core.json_reader import parse_json
+from lsm_core.json_text import parse_json
 from lsm_core.processes import LOOPBACK, end_group, free_port, require_free, start_tick
 from lsm_core.spark.session import REMOTE_VARIABLE, TOKEN_VARIABLE, launch_variables, start_conf
 

@@ -24,7 +24,7 @@ from pyspark.sql.datasource import (
 )
 
 from lsm_core.errors import DredgeError, InvalidOption, SnapshotNotFound, UnsupportedFeature
-from lsm_core.json_reader import parse_json
+from lsm_core.json_text import parse_json
 from lsm_core.metadata.manifests import COLUMNS as ROW_TRACKING
 from lsm_core.metadata.manifests import tracks_rows, with_row_ids
 from lsm_core.metadata.store import TableStore

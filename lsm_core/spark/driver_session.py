@@ -18,7 +18,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from lsm_core.json_reader import parse_json
+from lsm_core.json_text import parse_json
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

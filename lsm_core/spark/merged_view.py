@@ -19,7 +19,7 @@ from lsm_core.format.manifest import ManifestEntry
 from lsm_core.format.schema import SEQUENCE_NUMBER, VALUE_KIND, DataField, TableSchema
 from lsm_core.metadata.store import TableStore
 from lsm_core.options import PaimonVersion, version_written_by
-from lsm_core.options.paimon_version import KEY as PAIMON_VERSION
+from lsm_core.options.table_options import PAIMON_VERSION
 from lsm_core.spark.spark_columns import expressions, quoted, spark_arrow_schema, spark_ddl
 from lsm_core.spark.spark_read import stored_rows
 from lsm_core.types import DataType, TypeRoot

@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from lsm_core.commit import CommitMessage, abort, discard_on_failure
 from lsm_core.errors import ColumnNotFound, UnsupportedFeature
-from lsm_core.json_reader import parse_json
+from lsm_core.json_text import parse_json
 from lsm_core.metadata import snapshots
 from lsm_core.metadata.store import BucketMode
 from lsm_core.metadata.support import require_writable

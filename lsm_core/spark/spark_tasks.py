@@ -26,7 +26,7 @@ import pyarrow as pa
 
 from lsm_core import __version__, errors
 from lsm_core.errors import CorruptFile, DredgeError, SparkFailed, UnsupportedFeature
-from lsm_core.json_reader import parse_json
+from lsm_core.json_text import parse_json
 from lsm_core.metadata.store import TableStore
 from lsm_core.spark.session_catalog import table_of
 

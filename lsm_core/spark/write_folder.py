@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lsm_core.commit import CommitMessage
-from lsm_core.commit.drafts import remove
+from lsm_core.commit.attempt import remove
 from lsm_core.errors import CorruptFile, DredgeError, SparkFailed
 from lsm_core.maintenance.actions.orphans.listing import list_table
 from lsm_core.metadata.store import TableStore

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 
 from lsm_core.errors import InvalidOption, TableExists, TableNotFound, UnsupportedFeature
-from lsm_core.json_reader import parse_json
+from lsm_core.json_text import parse_json
 from lsm_core.metadata.store import TableStore
 from lsm_core.options import find_key
 from lsm_core.spark.spark_columns import arrow_of, names_in_table

@@ -21,7 +21,7 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Final
 
-from lsm_core.json_reader import parse_json
+from lsm_core.json_text import parse_json
 from lsm_core.processes import start_tick
 
 _OWNER_FILE: Final = "owner.lock"

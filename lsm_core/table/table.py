@@ -330,17 +330,17 @@ class Table(Readable):
     # -- reading -----------------------------------------------------------------------------------------------------
 
     def _answer_table(self, question: Question) -> pa.Table:
-        from lsm_core.read.answers import answer_table
+        from lsm_core.read.batch_read import answer_table
 
         return answer_table(self.store, *question)
 
     def _answer_stream(self, question: Question) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
-        from lsm_core.read.answers import answer_stream
+        from lsm_core.read.batch_read import answer_stream
 
         return answer_stream(self.store, *question)
 
     def _fixed(self, version: Mapping[str, Any]) -> tuple[TableSchema, Answer]:
-        from lsm_core.read.answers import fixed_answers
+        from lsm_core.read.batch_read import fixed_answers
 
         return fixed_answers(self.store, version)
 

@@ -17,8 +17,8 @@ from lsm_core.errors import DredgeError, InvalidData, InvalidOption, InvalidSche
 from lsm_core.files import SpillSpace
 from lsm_core.files.formats import require_usable, settings
 from lsm_core.files.index_writer import indexed_columns
-from lsm_core.format.json_text import require_whole
 from lsm_core.format.schema import DataField, TableSchema
+from lsm_core.json_text import require_whole
 from lsm_core.merge import merge_function
 from lsm_core.merge.engines.expire_rows import RowExpiry
 from lsm_core.options import (
@@ -32,7 +32,7 @@ from lsm_core.options import (
     mistyped_reading,
 )
 from lsm_core.options.operator import MASK
-from lsm_core.options.paimon_version import KEY as PAIMON_VERSION
+from lsm_core.options.table_options import PAIMON_VERSION
 from lsm_core.read.table_versions import check_reading
 from lsm_core.storage import check_name
 from lsm_core.table.option_changes import holds_columns, listed, named_in_key

@@ -13,9 +13,9 @@ import pyarrow as pa
 from lsm_core.commit import BATCH, CommitMessage, CommitResult, Committer, discard_on_failure, messages_of
 from lsm_core.commit.overwrite import asked_scope, moves_hidden_keys
 from lsm_core.errors import InvalidOption, InvalidSchema, UnsupportedFeature
-from lsm_core.format.json_text import require_whole
 from lsm_core.format.partitions import partition_bytes, partition_values
 from lsm_core.format.snapshot import MAX_SEQUENCE
+from lsm_core.json_text import require_whole
 from lsm_core.maintenance.actions.expire_partitions import ExpiryAtCommit
 from lsm_core.metadata.mark_done import check_end_of_input, mark_end_of_input
 from lsm_core.metadata.store import TableStore

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from lsm_core.errors import InvalidSchema
-from lsm_core.json_reader import parse_json
+from lsm_core.json_text import parse_json
 from lsm_core.types.data_type import MAX_LENGTH, DataType, RowField, TypeRoot, to_sql
 
 _TOKEN = re.compile(r"\s*(?:(`(?:[^`]|``)*`)|('(?:[^']|'')*')|([A-Za-z_][A-Za-z0-9_]*)|([0-9]+)|([(),<>]))")

@@ -14,7 +14,7 @@ import dagster as dg
 from lsm_core import Catalog
 from lsm_core.clock import SystemClock, utc_text
 from lsm_core.errors import DredgeError, InvalidOption
-from lsm_core.json_reader import parse_json
+from lsm_core.json_text import parse_json
 from orchestration.sensors.health_reports import AssetEvent, HealthReporter
 from orchestration.sensors.run_requests import RunRequestBuilder
 from orchestration.sensors.table_cache import OpenTable, decline_unreadable, open_table

@@ -14,7 +14,7 @@ import dagster as dg
 
 from lsm_core.clock import utc_text
 from lsm_core.errors import InvalidOption
-from lsm_core.json_reader import parse_json
+from lsm_core.json_text import parse_json
 from lsm_core.maintenance import CheckLimits
 from lsm_core.maintenance.checks.layout_condition import Condition, judge_file_size, judge_small_files
 from lsm_core.maintenance.history_health import HistoryHealth, read_history_health

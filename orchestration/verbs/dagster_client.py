@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from lsm_core.errors import DredgeError
-from lsm_core.json_reader import parse_json
+from lsm_core.json_text import parse_json
 
 REPOSITORY: Final = "__repository__"
 LOCATION: Final = "dredge"

@@ -21,7 +21,7 @@ from typing import Any, Final
 from lsm_core import Catalog, __version__
 from lsm_core.errors import DredgeError
 from lsm_core.format.schema import TableSchema
-from lsm_core.json_reader import parse_json
+from lsm_core.json_text import parse_json
 from lsm_core.storage import FileIO, done_in_turn, place_of
 from platform_core.health import refusal_of
 from platform_core.resources.warehouse import WarehouseResource, card_of, describe_warehouse

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 import dagster as dg
 
 from lsm_core.errors import InvalidOption
-from lsm_core.json_reader import parse_json
+from lsm_core.json_text import parse_json
 from platform_core.dagster_internals import is_valid_cron_schedule
 
 URL_VARIABLE: Final = "DREDGE_DAGSTER_URL"

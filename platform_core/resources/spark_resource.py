@@ -13,7 +13,7 @@ import dagster as dg
 from pydantic import Field, PrivateAttr
 
 from lsm_core.errors import InvalidOption
-from lsm_core.json_reader import parse_json
+from lsm_core.json_text import parse_json
 
 if TYPE_CHECKING:
     from dagster_pyspark import LazyPySparkResource

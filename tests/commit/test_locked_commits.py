@@ -12,7 +12,7 @@ import pytest
 from lsm_core import Catalog, Schema, SchemaChange
 from lsm_core.clock import FixedClock
 from lsm_core.commit import CommitHooks, Committer, Phase
-from lsm_core.commit.drafts import is_unknown
+from lsm_core.commit.attempt import is_unknown
 from lsm_core.errors import CommitUnknown, DredgeError, InvalidOption, LockRequired, LockTimeout, MetastoreFailed
 from lsm_core.locks import Grant, Lease, LockSettings, guarantee_text, held, table_lock
 from lsm_core.locks.file_lock import FileLock

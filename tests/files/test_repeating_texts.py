@@ -13,19 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lsm_core.compact import run_bucket_task
-from lsm_core.errors import CorruptFile, DredgeError
-from lsm_core.files import KeyValueFileWriter, open_append
-from lsm_core.files.formats import open_source
-from lsm_core.files.formats.parquet import ParquetSink
-from lsm_core.format.binary_row import EMPTY_ROW
-from lsm_core.format.manifest import DataFileMeta
-from lsm_core.format.schema import kv_arrow_schema
-from lsm_core.metadata.store import TableStore
-from lsm_core.read import plan_scan, read_bucket_merged, to_arrow, to_batches
-from lsm_core.read.answers import answer_table
-from lsm_core.storage import LocalFileIO
-from lsm_core.types.dictionaries import (
+from lsm_core.arrays import (
     SharedDictionaries,
     concat_columns,
     distinct,
@@ -36,6 +24,18 @@ from lsm_core.types.dictionaries import (
     take_rows,
     unified,
 )
+from lsm_core.compact import run_bucket_task
+from lsm_core.errors import CorruptFile, DredgeError
+from lsm_core.files import KeyValueFileWriter, open_append
+from lsm_core.files.formats import open_source
+from lsm_core.files.formats.parquet import ParquetSink
+from lsm_core.format.binary_row import EMPTY_ROW
+from lsm_core.format.manifest import DataFileMeta
+from lsm_core.format.schema import kv_arrow_schema
+from lsm_core.metadata.store import TableStore
+from lsm_core.read import plan_scan, read_bucket_merged, to_arrow, to_batches
+from lsm_core.read.batch_read import answer_table
+from lsm_core.storage import LocalFileIO
 from tests.support.stores import full_tasks, live_files, make_store, read, write
 
 FIELDS = {"k": "INT NOT NULL", "v": "BIGINT", "s": "STRING", "t": "STRING"}

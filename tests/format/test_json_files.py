@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 
 from lsm_core.errors import CorruptFile, InvalidSchema
 from lsm_core.format import CommitKind, DataField, Snapshot, TableSchema
-from lsm_core.format.json_text import pretty
 from lsm_core.format.schema import append_arrow_schema, kv_arrow_schema
 from lsm_core.format.side_files import Tag
+from lsm_core.json_text import pretty
 from lsm_core.types import parse
 
 SCHEMA = TableSchema(

@@ -13,8 +13,8 @@ from lsm_core.commit.attempt import _inherited_statistics
 from lsm_core.errors import CorruptFile, InvalidSchema
 from lsm_core.files.formats import open_source
 from lsm_core.format.avro import encode_rows, read_records
-from lsm_core.format.json_text import ObjectReader, parse_object
 from lsm_core.format.manifest import decode_manifest
+from lsm_core.json_text import ObjectReader, parse_object
 from lsm_core.metadata import snapshots
 from lsm_core.metadata.manifests import data_manifests, live_entries
 from lsm_core.metadata.store import TableStore

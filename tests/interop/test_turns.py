@@ -30,8 +30,7 @@ import pytest
 from lsm_core import Catalog, Table
 from lsm_core.errors import DredgeError, UnsupportedFeature
 from lsm_core.metadata.support import Purpose, unsupported
-from lsm_core.options.paimon_version import KEY as PAIMON_VERSION
-from lsm_core.options.paimon_version import PaimonVersion
+from lsm_core.options.table_options import PAIMON_VERSION, PaimonVersion
 from tests.support.peers import peer_module
 
 Java = Callable[..., dict[str, Any]]

@@ -17,8 +17,7 @@ import pyarrow as pa
 
 from lsm_core import Catalog, Schema, Table
 from lsm_core.errors import DredgeError
-from lsm_core.options.paimon_version import KEY as PAIMON_VERSION
-from lsm_core.options.paimon_version import PaimonVersion
+from lsm_core.options.table_options import PAIMON_VERSION, PaimonVersion
 from lsm_core.spark import call, compact_table, delete_keys, delete_where, read_table, update_where, write_table
 from lsm_core.types import RowKind, to_arrow
 from tests.merge.random_tables import ANY, JAVA_POOLS, Pool, RandomTable, random_table

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from lsm_core.commit.drafts import RecordingFileIO
+from lsm_core.commit.attempt import RecordingFileIO
 from lsm_core.errors import UnsupportedFeature
 from lsm_core.storage import (
     FaultyFileIO,

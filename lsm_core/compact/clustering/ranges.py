@@ -23,7 +23,7 @@ from lsm_core.errors import CorruptFile
 from lsm_core.files import open_append
 from lsm_core.files.reader import open_source
 from lsm_core.format.manifest import DataFileMeta
-from lsm_core.json_reader import parse_json
+from lsm_core.json_text import parse_json
 from lsm_core.merge.curves import ORDER, Curve, Scale
 from lsm_core.merge.keys import ByteKeys, Ints
 from lsm_core.metadata.store import TableStore

@@ -20,7 +20,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow._parquet import FileMetaData
 
-from lsm_core.arrays import arrow_array, numpy_array
+from lsm_core.arrays import (
+    arrow_array,
+    as_dictionaries,
+    concat_columns,
+    distinct,
+    numpy_array,
+    plain_schema,
+    plain_table,
+    unified,
+)
 from lsm_core.errors import CorruptFile, InvalidOption, OutOfMemory, UnsupportedFeature, ValueTooLarge
 from lsm_core.files.formats import thrift
 from lsm_core.files.formats.gather import ValueGatherer, leaf_arrays, leaf_types, map_field
@@ -61,7 +70,6 @@ from lsm_core.options import TableOptions
 from lsm_core.storage import FileIO, Kept, ahead
 from lsm_core.storage.remote_input import END_BYTES, RemoteFile
 from lsm_core.types.arrow import refit_table, without_hidden_nulls
-from lsm_core.types.dictionaries import as_dictionaries, concat_columns, distinct, plain_schema, plain_table, unified
 
 EXTENSION: Final = "parquet"
 ROW_GROUP_ROWS: Final = 131_072

@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 from pyarrow._parquet import FileMetaData, ParquetReader
 
-from lsm_core.arrays import value_offsets
+from lsm_core.arrays import longest_value, value_offsets
 from lsm_core.errors import CorruptFile, ValueTooLarge
 from lsm_core.files.formats import thrift
 from lsm_core.files.formats.parquet_footer import (
@@ -33,7 +33,6 @@ from lsm_core.files.formats.parquet_footer import (
     Leaf,
 )
 from lsm_core.files.formats.thrift import Struct, page_header
-from lsm_core.types.dictionaries import longest_value
 
 
 def open_reader(

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from lsm_core.clock import utc_text
 from lsm_core.errors import CorruptFile, PlanStale
 from lsm_core.format.snapshot import Snapshot
-from lsm_core.json_reader import parse_json
+from lsm_core.json_text import parse_json
 from lsm_core.maintenance.action import (
     ActionWork,
     Applied,

@@ -25,7 +25,7 @@ from typing import Any, ClassVar, Final
 
 import pyarrow.compute as pc
 
-from lsm_core.commit.drafts import RecordingFileIO, remove
+from lsm_core.commit.attempt import RecordingFileIO, remove
 from lsm_core.format.manifest import DELETE, VECTORS_INDEX
 from lsm_core.format.snapshot import BATCH_COMMIT_IDENTIFIER, CommitKind, Snapshot
 from lsm_core.maintenance.action import ActionWork, ApplyOutcome, Declined, Fact, MaintenancePlan, PlanItem, Report

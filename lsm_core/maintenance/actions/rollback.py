@@ -13,8 +13,8 @@ from typing import Any, ClassVar, Final
 import pyarrow.compute as pc
 
 from lsm_core.clock import utc_text
-from lsm_core.commit.publish import PublishOutcome as Published
-from lsm_core.commit.publish import Retries, publish
+from lsm_core.commit.attempt import PublishOutcome as Published
+from lsm_core.commit.attempt import Retries, publish
 from lsm_core.errors import (
     CommitUnknown,
     CorruptFile,

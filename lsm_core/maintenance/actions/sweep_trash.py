@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from lsm_core.arrays import arrow_array
 from lsm_core.clock import utc_text
-from lsm_core.json_reader import parse_json
+from lsm_core.json_text import parse_json
 from lsm_core.maintenance import trash
 from lsm_core.maintenance.action import (
     ActionWork,

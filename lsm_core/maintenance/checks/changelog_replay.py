@@ -13,7 +13,7 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from lsm_core.arrays import arrow_array
+from lsm_core.arrays import arrow_array, plain_batch
 from lsm_core.errors import SnapshotNotFound
 from lsm_core.files import open_kv
 from lsm_core.format.manifest import DataFileMeta, table_to_entries
@@ -33,7 +33,6 @@ from lsm_core.metadata.indexes import deletion_vectors
 from lsm_core.metadata.store import TableStore
 from lsm_core.read import read_bucket_merged
 from lsm_core.read.prune import expiry_of
-from lsm_core.types.dictionaries import plain_batch
 
 _ALL: Final = (1 << 64) - 1
 _UPDATE_BEFORE, _DELETE = 1, 3

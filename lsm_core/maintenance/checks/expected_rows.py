@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from lsm_core.arrays import arrow_array
+from lsm_core.arrays import arrow_array, plain_batch
 from lsm_core.errors import InvalidOption, SnapshotNotFound
 from lsm_core.files import open_kv
 from lsm_core.format.manifest import DataFileMeta, table_to_entries
@@ -41,7 +41,6 @@ from lsm_core.metadata.indexes import deletion_vectors, read_vector
 from lsm_core.metadata.store import BucketMode, TableStore
 from lsm_core.read import read_bucket_merged
 from lsm_core.read.prune import expiry_of
-from lsm_core.types.dictionaries import plain_batch
 
 _KEEPING_ROWS: Final = {CommitKind.COMPACT, CommitKind.ANALYZE}
 Values = tuple[Any, ...]

@@ -19,8 +19,8 @@ import pyarrow.compute as pc
 from lsm_core.arrays import arrow_array, numpy_array
 from lsm_core.errors import CorruptFile, DredgeError, InvalidData, UnsupportedFeature, ValueTooLarge
 from lsm_core.files.formats import open_source
-from lsm_core.format.json_text import ObjectReader, parse_object
 from lsm_core.format.manifest import ENTRY_SCHEMA
+from lsm_core.json_text import ObjectReader, parse_object
 from lsm_core.maintenance.checks.outcome import CheckInput, CheckReport, DeepRead, PageProblem
 from lsm_core.metadata import manifests, snapshots
 from lsm_core.metadata.store import TableStore

@@ -20,7 +20,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lsm_core.arrays import chosen_rows
+from lsm_core.arrays import chosen_rows, plain_batch
 from lsm_core.files import open_kv
 from lsm_core.files.formats import FileSource
 from lsm_core.format.hashing import hash_rows
@@ -28,7 +28,6 @@ from lsm_core.format.manifest import DataFileMeta
 from lsm_core.format.schema import KEY_PREFIX, SEQUENCE_NUMBER, VALUE_KIND
 from lsm_core.metadata.store import TableStore
 from lsm_core.read.key_range import KeyBounds
-from lsm_core.types.dictionaries import plain_batch
 
 Ranks = npt.NDArray[np.uint64]
 

@@ -25,7 +25,7 @@ from lsm_core.merge.keys import (
     Mask,
 )
 from lsm_core.options import PaimonVersion, TableOptions
-from lsm_core.options.paimon_version import KEY as PAIMON_VERSION
+from lsm_core.options.table_options import PAIMON_VERSION
 from lsm_core.types import DataType, to_arrow
 
 AGG: Final = 0

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from lsm_core.format.json_text import pretty
+from lsm_core.json_text import pretty
 from lsm_core.metadata import branches, consumers, snapshots, tags
 from lsm_core.metadata.statistics import read_statistics
 from lsm_core.metadata.store import list_schema_ids

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import pyarrow as pa
 
+from lsm_core.arrays import coded_table
 from lsm_core.errors import ColumnNotFound, InvalidFilter, UnsupportedFeature
 from lsm_core.format.schema import TableSchema
 from lsm_core.options import whole_number
@@ -17,7 +18,6 @@ from lsm_core.table.question import Answer, Question
 from lsm_core.table.readable import Readable
 from lsm_core.table.system.view import Wanted, shaped
 from lsm_core.table.table import Table
-from lsm_core.types.dictionaries import coded_table
 
 Parts = Callable[[Wanted], Iterator[pa.Table]]
 _VERBS: Final = frozenset(name for name, value in vars(Table).items() if callable(value) and name[0] != "_")

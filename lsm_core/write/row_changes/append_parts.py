@@ -17,7 +17,7 @@ import pyarrow as pa
 from lsm_core.commit import CommitMessage
 from lsm_core.errors import CorruptFile
 from lsm_core.format.deletion_vector import DeletionVector
-from lsm_core.json_reader import parse_json
+from lsm_core.json_text import parse_json
 from lsm_core.metadata.store import TableStore
 from lsm_core.read import Scan, Split
 from lsm_core.read.predicate import Predicate

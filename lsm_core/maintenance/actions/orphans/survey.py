@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 
 from lsm_core.arrays import arrow_array, empty_table, numpy_array, one_array
 from lsm_core.errors import CorruptFile, PlanRefused, RefusalRule
-from lsm_core.json_reader import parse_json
+from lsm_core.json_text import parse_json
 from lsm_core.maintenance.action import TaskRunner
 from lsm_core.maintenance.actions.orphans.listing import Folder, Listing, list_folders
 from lsm_core.maintenance.file_allowlist import DELETABLE, KINDS, FileKind, OwnFiles, Place

@@ -10,16 +10,17 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from lsm_core.arrays import as_dictionaries
 from lsm_core.format.schema import TableSchema
 from lsm_core.metadata.store import TableStore
 from lsm_core.options import whole_number
 from lsm_core.read.changes.spans import Span, span_of_options
 from lsm_core.read.scan import as_schema, plan_scan, plan_version, to_arrow, to_batches
 from lsm_core.read.table_versions import resolve
-from lsm_core.types.dictionaries import as_dictionaries
 
 if TYPE_CHECKING:
     from lsm_core.read.changes import Choice
+
 
 Batches = Generator[pa.RecordBatch, None, None]
 

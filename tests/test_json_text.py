@@ -9,8 +9,7 @@ import sys
 import pytest
 
 from lsm_core.errors import CorruptFile
-from lsm_core.format.json_text import parse_object
-from lsm_core.json_reader import LATEST_MS, parse_json, time_of
+from lsm_core.json_text import LATEST_MS, parse_json, parse_object, time_of
 from lsm_core.maintenance.action import MaintenancePlan
 from lsm_core.maintenance.trash import TrashRecord
 
