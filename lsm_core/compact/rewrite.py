@@ -7,7 +7,7 @@ files beside the output; their rows come from keys that are looked up above the 
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, nullcontext
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final, Self
@@ -281,12 +281,54 @@ def rewrite(
     """
     levels = Levels(shapes.of(task.files), store.options.num_levels)
     rules = changelog_rules(store, task, files, levels.max_level)
-    if rules is None:
-        return _rewrite(store, task, files, shapes, None, pipelined, witness, within, share, deletions)
-    with ChangelogProducer(
-        store, task, files, rules, shapes, living_at(store, task.now_ms), witness, deletions
+    rows_read = {file.file_name: 0 for file in files}
+
+    def record_input(file: DataFileMeta, batch: pa.RecordBatch) -> None:
+        rows_read[file.file_name] += batch.num_rows
+        advance(batch.num_rows)
+        if witness is not None:
+            witness.add_input(file, batch)
+
+    living = living_at(store, task.now_ms)
+    with (
+        nullcontext()
+        if rules is None
+        else ChangelogProducer(store, task, files, rules, shapes, living, witness, deletions)
     ) as producer:
-        return _rewrite(store, task, files, shapes, producer, pipelined, witness, within, share, deletions)
+        merging = _merging(store, task, within, share, producer, record_input, deletions)
+        writer = KeyValueFileWriter(
+            store, task.partition, task.bucket, task.total_buckets, level=task.output_level, file_source=SOURCE_COMPACT
+        )
+        digests = OutputDigest(store, task, task.output_level)
+        try:
+            source = _merge_sections(merging, sections_of(store, files, shapes))
+            with closing(ahead(source) if pipelined else source) as batches:  # type: ignore[type-var]
+                for batch in batches:
+                    digests.add(batch)
+                    if witness is not None and task.verification == SAMPLED:
+                        witness.add_written(batch)
+                    writer.write(batch)
+                    del batch  # the writer keeps the rows that it needs; the merge may reuse the other memory
+                    digests.written(writer.group_rows)
+            after = writer.close()
+            digests.finish(writer.group_rows)
+            changelog = None if producer is None else producer.close()
+        except BaseException:
+            writer.abort()
+            raise
+    return RewriteResult(
+        before=tuple(files),
+        after=tuple(after),
+        content=digests.content,
+        dropped=dict(merging.dropped),
+        keys_folded=merging.keys_folded,
+        keys_one_by_one=merging.keys_one_by_one,
+        digests=digests,
+        rows_read=rows_read,
+        changelog=changelog,
+        above=() if producer is None else producer.above,
+        superseded=None if producer is None else producer.superseded,
+    )
 
 
 def changelog_of_upgrade(
@@ -328,62 +370,6 @@ def changelog_of_upgrade(
         if rows + dropped_rows != file.row_count:
             raise VerificationFailed("V0", [f"{rows} rows of {file.file_name} were compared, it has {file.row_count}"])
         return changelog
-
-
-def _rewrite(
-    store: TableStore,
-    task: BucketTask,
-    files: Sequence[DataFileMeta],
-    shapes: Shapes,
-    producer: ChangelogProducer | None,
-    pipelined: bool,
-    witness: Witness | None,
-    within: KeyBounds | None,
-    share: int,
-    deletions: Mapping[str, DeletionFile],
-) -> RewriteResult:
-    rows_read = {file.file_name: 0 for file in files}
-
-    def seen(file: DataFileMeta, batch: pa.RecordBatch) -> None:
-        rows_read[file.file_name] += batch.num_rows
-        advance(batch.num_rows)
-        if witness is not None:
-            witness.add_input(file, batch)
-
-    merging = _merging(store, task, within, share, producer, seen, deletions)
-    writer = KeyValueFileWriter(
-        store, task.partition, task.bucket, task.total_buckets, level=task.output_level, file_source=SOURCE_COMPACT
-    )
-    digests = OutputDigest(store, task, task.output_level)
-    try:
-        source = _merge_sections(merging, sections_of(store, files, shapes))
-        with closing(ahead(source) if pipelined else source) as batches:  # type: ignore[type-var]
-            for batch in batches:
-                digests.add(batch)
-                if witness is not None and task.verification == SAMPLED:
-                    witness.add_written(batch)
-                writer.write(batch)
-                del batch  # the writer keeps the rows that it needs; the merge may reuse the other memory
-                digests.written(writer.group_rows)
-        after = writer.close()
-        digests.finish(writer.group_rows)
-        changelog = None if producer is None else producer.close()
-    except BaseException:
-        writer.abort()
-        raise
-    keys = merging.keys_folded, merging.keys_one_by_one
-    return RewriteResult(
-        tuple(files),
-        tuple(after),
-        digests.content,
-        dict(merging.dropped),
-        *keys,
-        digests,
-        rows_read,
-        changelog,
-        () if producer is None else producer.above,
-        None if producer is None else producer.superseded,
-    )
 
 
 def _merging(

@@ -60,70 +60,15 @@ def run_bucket_task(
     if task.is_append and tracks_rows(store):
         store = with_row_ids(store)
     keep_small_arrays()
-    started = time.perf_counter()
-    done: list[RewriteResult] = []
-    raised_changelogs: list[ProducedChangelog] = []
-    shapes, marks = Shapes(store), TaskVectors(store, task)
-    witness: Witness | None = None
+    execution = _Execution(store, task, pipelined=pipelined, share=share)
     try:
-        if task.is_append:
-            plan = None
-            for names in task.bins:
-                done.append(
-                    sort_files(store, task, names, pipelined=pipelined)
-                    if isinstance(task, SortTask)
-                    else concatenate(store, task, names, marks)
-                )
+        if execution.plan is None:
+            execution.rewrite_bins()
         else:
-            plan = plan_of(store, task, shapes)
-            within = None if task.piece is None else KeyBounds(store, task.piece)
-            by_name = {file.file_name: file for file in task.files}
-            # the files of every rewrite that have keys of the task's range
-            groups = [
-                [by_name[file.name] for run in runs for file in run.files if within is None or within.meets(file)]
-                for runs in plan.rewrites
-            ]
-            groups = [files for files in groups if files]
-            if judge is not None and task.verification != COUNTS and groups:
-                inputs = [file for group in groups for file in group]
-                witness = judge.watch(store, task, inputs, within, share)
-            for files in groups:
-                done.append(
-                    rewrite(
-                        store,
-                        task,
-                        files,
-                        shapes,
-                        pipelined=pipelined,
-                        witness=witness,
-                        within=within,
-                        share=share,
-                        deletions=marks.places,
-                    )
-                )
-            if within is None or task.piece is None or task.piece.is_first:
-                for file in plan.compared:
-                    changes = changelog_of_upgrade(
-                        store, task, by_name[file.name], shapes, share=share, deletions=marks.places
-                    )
-                    raised_changelogs += [] if changes is None else [changes]
-        return _finish(
-            store,
-            task,
-            plan,
-            done,
-            raised_changelogs,
-            shapes,
-            marks,
-            witness,
-            started,
-            pipelined=pipelined,
-            share=share,
-        )
+            execution.rewrite_runs(execution.plan, judge)
+        return execution.verify_and_report()
     except BaseException:
-        discard(store, task, [file for part in done for file in part.after])
-        changelogs = [*raised_changelogs, *(part.changelog for part in done if part.changelog is not None)]
-        discard(store, task, [file for part in changelogs for file in part.files])
+        execution.discard_outputs()
         raise
 
 
@@ -188,123 +133,197 @@ def plan_of(store: TableStore, task: BucketTask, shape_cache: Shapes) -> TaskPla
     return plan
 
 
-def _finish(
-    store: TableStore,
-    task: BucketTask,
-    plan: TaskPlan | None,
-    done: list[RewriteResult],
-    raised_changelogs: list[ProducedChangelog],
-    shapes: Shapes,
-    marks: TaskVectors,
-    witness: Witness | None,
-    started: float,
-    *,
-    pipelined: bool,
-    share: int,
-) -> BucketResult:
-    """Verify all written files, then build the message and the report."""
-    by_name = {file.file_name: file for file in task.files}
-    upgrades = task.piece is None or task.piece.is_first
-    upgraded_files = [by_name[file.name] for file in plan.upgrades] if plan is not None and upgrades else []
-    before = [file for part in done for file in part.before]
-    after = [file for part in done for file in part.after]
-    rows_read_again = 0
-    for part in done:
-        check_counters(_rows_in(task, part, marks), part.content.rows, part.dropped, part.after)
-        if plan is not None:
-            check_metadata(store, task, part, shapes)
-        rows_read_again += check_content(store, task, part, witness, threads=2 if pipelined else 1)
-    changelogs = [*(part.changelog for part in done if part.changelog is not None), *raised_changelogs]
-    for changes in changelogs:
-        check_counters(changes.content.rows, changes.content.rows, {}, changes.files)
-        check_changes(store, task, changes, threads=2 if pipelined else 1)
-    upgraded_entries = [
-        file.upgrade(task.output_level) for file in upgraded_files
-    ]  # bytes, statistics and source are unchanged
-    level, keys_checked = V0 if task.verification == COUNTS else V1, 0
-    if plan is not None and task.piece is None:
-        check_tree(store, task, [*before, *upgraded_files], [*after, *upgraded_entries], shapes)
-    if witness is not None:
-        counts = {name: rows for part in done for name, rows in (part.rows_read or {}).items()}
-        if task.piece is None:  # all rows of the files, except those that vectors mark
-            counts = {file.file_name: marks.count_living([file]) for file in before}
-        keys_checked, level = witness.verify(after, task.drop_delete, counts), V2
-    new: dict[str, DeletionVector] = {}
-    if plan is not None and store.options.deletion_vectors_enabled:
-        # Rewrites with lookups have found these rows; for the others a pass over the keys finds them.
-        within = None if task.piece is None else KeyBounds(store, task.piece)
-        without_lookup = [file for part in done if part.superseded is None for file in part.before]
-        compared_names = {file.name for file in plan.compared} if raised_changelogs else set()
-        upgraded_without_lookup = [file for file in upgraded_files if file.file_name not in compared_names]
-        new = join_vectors(
-            *(part.superseded or {} for part in done),
-            *(changes.superseded for changes in raised_changelogs),
-            superseded_rows(store, task, without_lookup, marks, shapes, within, share),
-            superseded_rows(store, task, upgraded_without_lookup, marks, shapes, None, share),
+class _Execution:
+    """One execution of a task: the files that it wrote, their verification, and the result."""
+
+    def __init__(self, store: TableStore, task: BucketTask, *, pipelined: bool, share: int) -> None:
+        self.store, self.task, self.share, self.pipelined = store, task, share, pipelined
+        self.started = time.perf_counter()
+        self.shapes, self.vectors = Shapes(store), TaskVectors(store, task)
+        self.plan = None if task.is_append else plan_of(store, task, self.shapes)
+        self.within = None if task.is_append or task.piece is None else KeyBounds(store, task.piece)
+        self.files_by_name = {file.file_name: file for file in task.files}
+        self.does_upgrades = task.piece is None or task.piece.is_first
+        self.rewrites: list[RewriteResult] = []
+        self.upgrade_changelogs: list[ProducedChangelog] = []
+        self.witness: Witness | None = None
+
+    def rewrite_bins(self) -> None:
+        """Rewrite the bins of an append table."""
+        store, task = self.store, self.task
+        for names in task.bins:
+            self.rewrites.append(
+                sort_files(store, task, names, pipelined=self.pipelined)
+                if isinstance(task, SortTask)
+                else concatenate(store, task, names, self.vectors)
+            )
+
+    def rewrite_runs(self, plan: TaskPlan, judge: Judge | None) -> None:
+        """Merge the runs of each rewrite, and write the changelogs of upgrades."""
+        store, task, within = self.store, self.task, self.within
+        # the files of every rewrite that have keys of the task's range
+        groups = [
+            [
+                self.files_by_name[file.name]
+                for run in runs
+                for file in run.files
+                if within is None or within.meets(file)
+            ]
+            for runs in plan.rewrites
+        ]
+        groups = [files for files in groups if files]
+        if judge is not None and task.verification != COUNTS and groups:
+            inputs = [file for group in groups for file in group]
+            self.witness = judge.watch(store, task, inputs, within, self.share)
+        for files in groups:
+            self.rewrites.append(
+                rewrite(
+                    store,
+                    task,
+                    files,
+                    self.shapes,
+                    pipelined=self.pipelined,
+                    witness=self.witness,
+                    within=within,
+                    share=self.share,
+                    deletions=self.vectors.places,
+                )
+            )
+        for file in plan.compared if self.does_upgrades else ():
+            changelog = changelog_of_upgrade(
+                store,
+                task,
+                self.files_by_name[file.name],
+                self.shapes,
+                share=self.share,
+                deletions=self.vectors.places,
+            )
+            self.upgrade_changelogs += [] if changelog is None else [changelog]
+
+    @property
+    def changelogs(self) -> list[ProducedChangelog]:
+        """Changelogs of rewrites, then those of upgrades."""
+        return [*(part.changelog for part in self.rewrites if part.changelog is not None), *self.upgrade_changelogs]
+
+    def discard_outputs(self) -> None:
+        """Delete all files written so far."""
+        discard(self.store, self.task, [file for part in self.rewrites for file in part.after])
+        discard(self.store, self.task, [file for changelog in self.changelogs for file in changelog.files])
+
+    def verify_and_report(self) -> BucketResult:
+        """Verify all written files, then build the message and the report."""
+        task = self.task
+        upgraded = (
+            [self.files_by_name[file.name] for file in self.plan.upgrades]
+            if self.plan is not None and self.does_upgrades
+            else []
         )
-    if witness is not None and plan is not None:
-        witness.check_lookups(
-            [file for file in task.files if file.level > task.output_level],
-            {file.file_name for part in done for file in part.above},
-            new if store.options.deletion_vectors_enabled else None,
-            marks.vector,
-            alone=task.piece is None and not any(file.level == 0 for file in upgraded_files),
+        # bytes, statistics and source of an upgraded file are unchanged
+        upgraded_entries = [file.upgrade(task.output_level) for file in upgraded]
+        before = [file for part in self.rewrites for file in part.before]
+        after = [file for part in self.rewrites for file in part.after]
+        rows_read_again = self._verify_files()
+        if self.plan is not None and task.piece is None:
+            check_tree(self.store, task, [*before, *upgraded], [*after, *upgraded_entries], self.shapes)
+        keys_checked = 0
+        if self.witness is not None:
+            counts = {name: rows for part in self.rewrites for name, rows in (part.rows_read or {}).items()}
+            if task.piece is None:  # all rows of the files, except those that vectors mark
+                counts = {file.file_name: self.vectors.count_living([file]) for file in before}
+            keys_checked = self.witness.verify(after, task.drop_delete, counts)
+        superseded: dict[str, DeletionVector] = {}
+        if self.plan is not None and self.store.options.deletion_vectors_enabled:
+            superseded = self._find_superseded(self.plan, upgraded)
+        if self.witness is not None and self.plan is not None:
+            self.witness.check_lookups(
+                [file for file in task.files if file.level > task.output_level],
+                {file.file_name for part in self.rewrites for file in part.above},
+                superseded if self.store.options.deletion_vectors_enabled else None,
+                self.vectors.vector,
+                alone=task.piece is None and not any(file.level == 0 for file in upgraded),
+            )
+        change = self.vectors.change(before, superseded) if task.piece is None else VectorChange()
+        message = CommitMessage(
+            task.partition,
+            task.bucket,
+            task.total_buckets,
+            compact_before=(*before, *upgraded),
+            compact_after=(*after, *upgraded_entries),
+            compact_changelog=tuple(file for changelog in self.changelogs for file in changelog.files),
+            compact_new_index_files=change.new,
+            compact_deleted_index_files=change.deleted,
         )
-    vectors = marks.change(before, new) if task.piece is None else VectorChange()
-    message = CommitMessage(
-        task.partition,
-        task.bucket,
-        task.total_buckets,
-        compact_before=(*before, *upgraded_files),
-        compact_after=(*after, *upgraded_entries),
-        compact_changelog=tuple(file for changes in changelogs for file in changes.files),
-        compact_new_index_files=vectors.new,
-        compact_deleted_index_files=vectors.deleted,
-    )
-    report = replace(
-        _report(task, done, len(upgraded_files), marks),
-        changes_told=sum(changes.content.rows for changes in changelogs),
-        verification=level,
-        setting=task.verification,
-        rows_read_again=rows_read_again,
-        keys_checked=keys_checked,
-        seconds=time.perf_counter() - started,
-    )
-    pending = {} if task.piece is None else {name: vector.to_bytes(bitmap64=True)[0] for name, vector in new.items()}
-    return BucketResult(message, report, pending)
+        report = replace(
+            self._count(len(upgraded)),
+            changes_told=sum(changelog.content.rows for changelog in self.changelogs),
+            verification=V2 if self.witness is not None else V0 if task.verification == COUNTS else V1,
+            setting=task.verification,
+            rows_read_again=rows_read_again,
+            keys_checked=keys_checked,
+            seconds=time.perf_counter() - self.started,
+        )
+        pending = {name: vector.to_bytes(bitmap64=True)[0] for name, vector in superseded.items()}
+        return BucketResult(message, report, {} if task.piece is None else pending)
 
+    def _verify_files(self) -> int:
+        """Check the written files by V0 and V1, and return the number of rows that were re-read."""
+        threads, rows_read_again = 2 if self.pipelined else 1, 0
+        for part in self.rewrites:
+            check_counters(self._rows_in(part), part.content.rows, part.dropped, part.after)
+            if self.plan is not None:
+                check_metadata(self.store, self.task, part, self.shapes)
+            rows_read_again += check_content(self.store, self.task, part, self.witness, threads=threads)
+        for changelog in self.changelogs:
+            check_counters(changelog.content.rows, changelog.content.rows, {}, changelog.files)
+            check_changes(self.store, self.task, changelog, threads=threads)
+        return rows_read_again
 
-def _rows_in(task: BucketTask, part: RewriteResult, marks: TaskVectors) -> int:
-    """Return the input rows of a rewrite.
+    def _find_superseded(self, plan: TaskPlan, upgraded: Sequence[DataFileMeta]) -> dict[str, DeletionVector]:
+        """Return the rows above the output that are no longer valid, by file.
 
-    For a piece these are the rows read; else the rows in metadata that no deletion vector marks.
-    """
-    if task.piece is None or part.rows_read is None:
-        return marks.count_living(part.before)
-    return sum(part.rows_read.values())
+        Rewrites with lookups have found these rows; for the others a pass over the keys finds them.
+        """
+        without_lookup = [file for part in self.rewrites if part.superseded is None for file in part.before]
+        compared_names = {file.name for file in plan.compared} if self.upgrade_changelogs else set()
+        upgraded_without_lookup = [file for file in upgraded if file.file_name not in compared_names]
+        store, task = self.store, self.task
+        return join_vectors(
+            *(part.superseded or {} for part in self.rewrites),
+            *(changelog.superseded for changelog in self.upgrade_changelogs),
+            superseded_rows(store, task, without_lookup, self.vectors, self.shapes, self.within, self.share),
+            superseded_rows(store, task, upgraded_without_lookup, self.vectors, self.shapes, None, self.share),
+        )
 
+    def _rows_in(self, part: RewriteResult) -> int:
+        """Return the input rows of a rewrite.
 
-def _report(task: BucketTask, done: list[RewriteResult], upgrades: int, marks: TaskVectors) -> BucketReport:
-    """Return the numbers of the rows read and written."""
-    digests = [part.digest for part in done]
-    content = Content()
-    dropped: dict[str, int] = {}
-    for part in done:
-        content = content.plus(part.content)
-        for reason, rows in part.dropped.items():
-            dropped[reason] = dropped.get(reason, 0) + rows
-    before = [file for part in done for file in part.before]
-    after = [file for part in done for file in part.after]
-    return BucketReport(
-        rows_in=sum(_rows_in(task, part, marks) for part in done),
-        rows_out=content.rows,
-        rows_dropped=dropped,
-        bytes_in=sum(file.file_size for file in before),
-        bytes_out=sum(file.file_size for file in after),
-        files_in=len(before),
-        files_out=len(after),
-        files_upgraded=upgrades,
-        digest="" if None in digests else f"{sum(digest or 0 for digest in digests) % (1 << 128):032x}",
-        keys_folded=sum(part.keys_folded for part in done),
-        keys_one_by_one=sum(part.keys_one_by_one for part in done),
-    )
+        For a piece these are the rows read; else the rows in metadata that no deletion vector marks.
+        """
+        if self.task.piece is None or part.rows_read is None:
+            return self.vectors.count_living(part.before)
+        return sum(part.rows_read.values())
+
+    def _count(self, upgrades: int) -> BucketReport:
+        """Return the numbers of the rows read and written."""
+        digests = [part.digest for part in self.rewrites]
+        content = Content()
+        dropped: dict[str, int] = {}
+        for part in self.rewrites:
+            content = content.plus(part.content)
+            for reason, rows in part.dropped.items():
+                dropped[reason] = dropped.get(reason, 0) + rows
+        before = [file for part in self.rewrites for file in part.before]
+        after = [file for part in self.rewrites for file in part.after]
+        return BucketReport(
+            rows_in=sum(self._rows_in(part) for part in self.rewrites),
+            rows_out=content.rows,
+            rows_dropped=dropped,
+            bytes_in=sum(file.file_size for file in before),
+            bytes_out=sum(file.file_size for file in after),
+            files_in=len(before),
+            files_out=len(after),
+            files_upgraded=upgrades,
+            digest="" if None in digests else f"{sum(digest or 0 for digest in digests) % (1 << 128):032x}",
+            keys_folded=sum(part.keys_folded for part in self.rewrites),
+            keys_one_by_one=sum(part.keys_one_by_one for part in self.rewrites),
+        )

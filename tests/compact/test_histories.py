@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from lsm_core.commit import Committer
 from lsm_core.compact import run_bucket_task
 from lsm_core.maintenance.verify import ReferenceJudge
-from lsm_core.merge import window
+from lsm_core.merge import rows as merge_rows
 from lsm_core.metadata.store import TableStore
 from lsm_core.read import merge_read
 from lsm_core.read.merge_read import as_tree
@@ -34,7 +34,7 @@ Version = tuple[tuple[Any, ...], int, bool]
 @pytest.fixture(autouse=True)
 def tiny_steps(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Batches of a few rows, windows in parts of a few rows: every boundary is straddled by some key."""
-    monkeypatch.setattr(window, "PART_ROWS", 5)
+    monkeypatch.setattr(merge_rows, "PART_ROWS", 5)
     monkeypatch.setattr(merge_read, "_MOST_ROWS", 3)
     monkeypatch.setattr(merge_read, "_FEWEST_ROWS", 1)
     return
