@@ -89,9 +89,22 @@ def _require_flags(
         InvalidOption: an argument is not a boolean.
     """
     for place, name in flags:
-        value = args[place] if place < len(args) else kwargs.get(name, False)
-        if not isinstance(value, bool | np.bool_):
-            raise InvalidOption(name, value, f"True or False in {subject}")
+        require_boolean(name, args[place] if place < len(args) else kwargs.get(name, False), subject)
+
+
+def require_boolean(name: str, value: object, subject: str) -> None:
+    """Check that an argument is True or False.
+
+    Args:
+        name: name of the argument.
+        value: its value.
+        subject: the call, for the message.
+
+    Raises:
+        InvalidOption: the value is something else.
+    """
+    if not isinstance(value, bool | np.bool_):
+        raise InvalidOption(name, value, f"True or False in {subject}")
 
 
 def _guarded_rows(rows: Iterator[Any], owner: Any, method: Callable[..., Any]) -> Iterator[Any]:

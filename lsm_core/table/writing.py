@@ -21,6 +21,7 @@ from lsm_core.metadata.mark_done import check_end_of_input, mark_end_of_input
 from lsm_core.metadata.store import TableStore
 from lsm_core.options import whole_number
 from lsm_core.table.altering import as_type, changed
+from lsm_core.table.boundary import require_boolean
 from lsm_core.table.schema_merging import merging_changes
 from lsm_core.write import Rows, StreamTableWrite, TableWrite
 from lsm_core.write.incoming_rows import as_rows, require_columns
@@ -131,6 +132,7 @@ class StreamWrite:
             bucket: number of the bucket.
             full: compact everything.
         """
+        require_boolean("full", full, f"the writer's compact of {self._store.name}")
         self._write.compact(partition_bytes(self._store.schema, partition, self._store.name), bucket, full)
 
     def prepare_commit(
@@ -148,6 +150,7 @@ class StreamWrite:
             StorageFull: the disk is full.
             VerificationFailed: a compaction does not hold the same rows.
         """
+        require_boolean("wait_compaction", wait_compaction, f"prepare_commit of {self._store.name}")
         number = self._write.last_identifier + 1 if commit_identifier is None else commit_identifier
         messages = self._write.checkpoint(wait_compaction, number)
         self._tell_stalls(at_once=False)
@@ -293,6 +296,7 @@ class BatchWrite:
             InvalidOption: a full compaction of a `write-only` table.
             UnsupportedFeature: writers do not compact this table.
         """
+        require_boolean("full", full, f"the writer's compact of {self._store.name}")
         self._write.compact(partition_bytes(self._store.schema, partition, self._store.name), bucket, full)
 
     def prepare_commit(self) -> list[CommitMessage]:

@@ -269,6 +269,9 @@ def test_a_text_is_not_taken_for_true(tmp_path: Path) -> None:
         (lambda: table.expire_snapshots(dry_run="yes"), "dry_run"),  # type: ignore[arg-type]
         (lambda: table.create_tag("x", replace=1), "replace"),  # type: ignore[arg-type]
         (lambda: table.to_arrow(dictionaries=None), "dictionaries"),  # type: ignore[arg-type]
+        (lambda: table.new_write().compact({}, 0, "no"), "full"),  # type: ignore[arg-type]
+        (lambda: table.new_stream_write("job").compact({}, 0, full=1), "full"),  # type: ignore[arg-type]
+        (lambda: table.new_stream_write("job").prepare_commit("no"), "wait_compaction"),  # type: ignore[arg-type]
         (lambda: home.drop_database("db", cascade="no"), "cascade"),  # type: ignore[arg-type]
         (lambda: home.drop_table("db.u", "false"), "ignore_if_not_exists"),  # type: ignore[arg-type]
     ):
