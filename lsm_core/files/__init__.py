@@ -1,7 +1,6 @@
 """Data files: readers and writers of key-value and append files, rolling, and spilling to the local disk.
 
-Rows are not merged here, and no snapshot is read or written. Begin with `kv_reader` and `kv_writer` (tables with a
-primary key), or `append_reader` and `append_writer`.
+Rows are not merged here, and no snapshot is read or written. Begin with `reader` and `writer`.
 """
 
 from __future__ import annotations

@@ -62,6 +62,19 @@ def test_every_term_of_where_md_points_to_a_file() -> None:
     assert sorted({term for term in terms if terms.count(term) > 1}) == []
 
 
+def test_every_package_names_an_existing_module_to_begin_with() -> None:
+    missing, named = [], 0
+    for package in PACKAGES:
+        for path in sorted((ROOT / package).rglob("__init__.py")):
+            start = (ast.get_docstring(ast.parse(path.read_text())) or "").partition("Begin with")[2]
+            for name in re.findall(r"`+([a-z_]+)`+", start):
+                named += 1
+                if not ((path.parent / name).is_dir() or (path.parent / f"{name}.py").is_file()):
+                    missing.append(f"{path.relative_to(ROOT)}: {name}")
+    assert missing == []
+    assert named >= 30
+
+
 _OWN_JSON = {  # text that this process has just written itself, or that the repository holds
     "lsm_core/cli/render.py",
     "lsm_core/cli/verbs/maintain.py",
