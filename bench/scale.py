@@ -30,7 +30,7 @@ _COMPACTION = f"""{_START}
 from lsm_core.maintenance.actions.compact.execution import tasks_of_plan
 from lsm_core.maintenance.actions.compact.planning import plan_compaction
 from lsm_core.compact.pieces import count_pieces
-from lsm_core.spark.compaction_job import packed, size_of
+from lsm_core.spark.compaction_job import pack_units, size_of
 plan = plan_compaction(store, sys.argv[2] == "full")
 step("plan")
 figures["plan bytes"] = len(plan.to_json())
@@ -45,7 +45,7 @@ counts = count_pieces(sizes, slots, store.options.piece_size)
 units = [size // count for size, count in zip(sizes, counts) for _ in range(count)]
 figures.update(
     units=len(tasks),
-    spark=max(packed(units, 4 * slots), default=-1) + 1,
+    spark=max(pack_units(units, 4 * slots), default=-1) + 1,
     payload=payload * len(units) // max(1, len(tasks)),
     bytes=sum(sizes),
 )
@@ -53,10 +53,10 @@ print(json.dumps(figures))
 """
 _READ = f"""{_START}
 from lsm_core.read import plan_scan
-from lsm_core.spark.spark_read import packed
+from lsm_core.spark.spark_read import pack_splits
 scan = plan_scan(store)
 step("plan")
-tasks = packed(scan.splits, int(sys.argv[2]), store.options)
+tasks = pack_splits(scan.splits, int(sys.argv[2]), store.options)
 figures.update(units=len(scan.splits), spark=len(tasks), payload=sum(len(split.to_bytes()) for split in scan.splits))
 step("payloads")
 print(json.dumps(figures))

@@ -195,13 +195,13 @@ class Memory:
             return 1
         share = 1
         while share <= _LEAST_WINDOWS:
-            if needed(store, task, share) * self.workers <= self.executor:
+            if memory_needed(store, task, share) * self.workers <= self.executor:
                 return share
             share *= 2
-        return 0 if needed(store, task, _LEAST_WINDOWS) <= self.executor else None
+        return 0 if memory_needed(store, task, _LEAST_WINDOWS) <= self.executor else None
 
 
-def needed(store: TableStore, task: BucketTask, share: int = 1) -> int:
+def memory_needed(store: TableStore, task: BucketTask, share: int = 1) -> int:
     """Return the maximum bytes of a worker for a task with windows divided by ``share``.
 
     Windows do not grow with the bucket.
@@ -227,7 +227,7 @@ def compact_in_tasks(
     done: dict[int, BucketResult] = {}
     for at, (task, share) in enumerate(zip(tasks, shares, strict=True)):
         if share is None:
-            demand = size_text(needed(store, task, _LEAST_WINDOWS))
+            demand = size_text(memory_needed(store, task, _LEAST_WINDOWS))
             text = f"needs {demand}, an executor has {size_text(memory.executor or 0)}"
             done[at] = BucketResult.without(task, declined=f"its task {text} for Python's workers")
             meter.add(1, *size_of(task))
@@ -262,7 +262,7 @@ def _job(
     units = [piece for parts in pieces for piece in parts]
     owner = [number for number, parts in enumerate(pieces) for _ in parts]
     sizes = [size_of(task)[0] // len(parts) for task, parts in zip(tasks, pieces, strict=True) for _ in parts]
-    groups = [0] * len(units) if one_by_one else packed(sizes, _TASKS_PER_SLOT * slots_of(spark))
+    groups = [0] * len(units) if one_by_one else pack_units(sizes, _TASKS_PER_SLOT * slots_of(spark))
     rows = pa.table(
         [
             pa.array(groups, pa.int32()),
@@ -279,7 +279,7 @@ def _job(
     answered: dict[int, BucketResult] = {}
     failed = True
     try:
-        with named_job(spark, f"{title}: {len(tasks):,} buckets, {size_text(sum(sizes))}"), translate_errors(title):
+        with name_job(spark, f"{title}: {len(tasks):,} buckets, {size_text(sum(sizes))}"), translate_errors(title):
             spread = spark.createDataFrame(rows).repartitionById(max(groups) + 1, "task")
             job = spread.mapInArrow(Shipped(_compact_units, store.to_json(), family, folder.folder, spare), ANSWER_DDL)
             with _watched(folder, pieces, owner, meter):
@@ -295,7 +295,7 @@ def _job(
     return _results(store, tasks, pieces, outcomes, answered)
 
 
-def packed(sizes: Sequence[int], tasks: int) -> list[int]:
+def pack_units(sizes: Sequence[int], tasks: int) -> list[int]:
     """Assign units to tasks of about equal work, and return the task number of each unit.
 
     Args:
@@ -462,7 +462,7 @@ def _watched(
 
 
 @contextmanager
-def named_job(spark: SparkSession, text: str) -> Iterator[None]:
+def name_job(spark: SparkSession, text: str) -> Iterator[None]:
     """Describe the jobs of the block by a text in Spark's UI; on Connect the text is their tag."""
     context: Any = None
     with suppress(Exception):  # as Connect's sessions raise it

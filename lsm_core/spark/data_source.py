@@ -38,7 +38,7 @@ from lsm_core.spark.spark_tasks import IN_CATALOG, raises_typed_errors, store_of
 from lsm_core.spark.writer_modes import (
     PARTITION_BY,
     SAVE_MODE,
-    created,
+    create_unless_exists,
     hand_on_modes,
     is_table_option,
     partition_columns,
@@ -185,7 +185,7 @@ def table_to_write(options: Mapping[str, str]) -> TableStore:
     return store if chosen is None else store.copy({DYNAMIC_OVERWRITE: chosen})
 
 
-def placed(options: dict[str, str]) -> dict[str, str]:
+def resolve_path(options: dict[str, str]) -> dict[str, str]:
     """Return options of the data source with `warehouse` and `table` in place of a table's `path`.
 
     Args:
@@ -260,7 +260,7 @@ class TableSource(DataSource):
 
     @raises_typed_errors
     def __init__(self, options: dict[str, str]) -> None:
-        super().__init__(placed({key.lower(): text for key, text in options.items()}))
+        super().__init__(resolve_path({key.lower(): text for key, text in options.items()}))
 
     @classmethod
     def name(cls) -> str:
@@ -399,7 +399,7 @@ class TableSource(DataSource):
 
     @raises_typed_errors
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        """Return the writer of this table or branch. Raises as `prepared`, before any task runs.
+        """Return the writer of this table or branch. Raises as `prepare_write`, before any task runs.
 
         Args:
             schema: Schema of the frame.
@@ -418,7 +418,7 @@ class TableSource(DataSource):
             own = {key for key in options if is_table_option(key) and key not in WRITE_OPTIONS}
             options = {key: text for key, text in options.items() if key not in own}
             _check_keys(options, WRITE_OPTIONS, ", ".join(WRITE_OPTIONS))
-            if not created(catalog_of(options), options["table"], schema, self.options, chosen_mode):
+            if not create_unless_exists(catalog_of(options), options["table"], schema, self.options, chosen_mode):
                 return NoWriter()
         store = table_to_write(options)
         require_partitions(store, partition_columns(self.options))
@@ -439,13 +439,13 @@ class TableSource(DataSource):
     def _merged(
         self, store: TableStore, schema: StructType, advice: str = _SAVE_ADVICE
     ) -> tuple[TableStore, str | None]:
-        """Check the schema by `prepared` with the options of this source."""
-        from lsm_core.spark.spark_write import prepared
+        """Check the schema by `prepare_write` with the options of this source."""
+        from lsm_core.spark.spark_write import prepare_write
 
         merging, explicit = (_switch(self.options, key) for key in MERGE_SCHEMA)
         catalog = catalog_of(self.options) if merging else None
         kinds = self.options.get(ROW_KIND_COLUMN)
-        return prepared(store, schema, kinds, catalog, explicit_casts=explicit, advice=advice)
+        return prepare_write(store, schema, kinds, catalog, explicit_casts=explicit, advice=advice)
 
 
 class RefusedStream(DataSourceStreamReader):

@@ -26,7 +26,7 @@ from lsm_core.metadata import snapshots
 from lsm_core.metadata.store import BucketMode
 from lsm_core.metadata.support import require_writable
 from lsm_core.read import Scan, Split, read_split
-from lsm_core.spark.compaction_job import packed
+from lsm_core.spark.compaction_job import pack_units
 from lsm_core.spark.spark_columns import names_in_table, quoted
 from lsm_core.spark.spark_read import read_table
 from lsm_core.spark.spark_tasks import TaskOutcome, raise_first, run_tasks, slots_of, store_of
@@ -312,7 +312,7 @@ def _by_files(spark: SparkSession, change: AppendChange, scan: Scan) -> list[Par
     for number, split in enumerate(scan.splits):
         together.setdefault((split.partition, split.bucket) if change.by_bucket else number, []).append(split)
     pieces = list(together.values())
-    groups = packed([sum(split.size for split in piece) for piece in pieces], _TASKS_PER_SLOT * slots_of(spark))
+    groups = pack_units([sum(split.size for split in piece) for piece in pieces], _TASKS_PER_SLOT * slots_of(spark))
     texts: list[list[str]] = [[] for _ in range(max(groups) + 1)]
     for group, piece in zip(groups, pieces, strict=True):
         texts[group] += [base64.b64encode(split.to_bytes()).decode() for split in piece]

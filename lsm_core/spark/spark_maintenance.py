@@ -23,7 +23,7 @@ from lsm_core.maintenance.actions.rescale import RescaleReport, RescaleTask, pla
 from lsm_core.maintenance.apply import apply_plan
 from lsm_core.maintenance.apply import dry_run as report_only
 from lsm_core.metadata.store import TableStore
-from lsm_core.spark.compaction_job import Memory, Meter, Tell, compact_in_tasks, meter_of, named_job
+from lsm_core.spark.compaction_job import Memory, Meter, Tell, compact_in_tasks, meter_of, name_job
 from lsm_core.spark.spark_rebucket import rebucket_on_spark
 from lsm_core.spark.spark_sort import shares_of, sort_on_spark
 from lsm_core.spark.spark_tasks import raise_first, run_tasks, slots_of, store_of
@@ -148,7 +148,7 @@ class _SparkRunner:
 
     def run_parts(self, title: str, work: Callable[[bytes], bytes], parts: Sequence[bytes]) -> list[bytes]:
         """Run the parts of an action as one Spark job; see TaskRunner."""
-        with named_job(self.spark, f"{title}: {len(parts):,} parts"):
+        with name_job(self.spark, f"{title}: {len(parts):,} parts"):
             outcomes = run_tasks(self.spark, title, parts, work)
         raise_first(outcomes)
         return [outcome.answer for outcome in outcomes]

@@ -230,11 +230,11 @@ def explain_read(
         sum(split.size for split in raw),
         sum(split.file_count for split in merged_splits),
         sum(split.size for split in merged_splits),
-        len(packed(merged_splits, slots, scan.store.options)),
+        len(pack_splits(merged_splits, slots, scan.store.options)),
     )
 
 
-def packed(splits: Sequence[Split], slots: int, options: TableOptions) -> list[list[Split]]:
+def pack_splits(splits: Sequence[Split], slots: int, options: TableOptions) -> list[list[Split]]:
     """Group splits into tasks and keep their order.
 
     A split counts as at least `source.split.open-file-cost` bytes. A split larger than the share of a task is a task of
@@ -595,7 +595,7 @@ def _merged(
 
     Tasks over listed splits start faster than the planning of a data source.
     """
-    tasks = packed(splits, slots_of(spark), store.options)
+    tasks = pack_splits(splits, slots_of(spark), store.options)
     numbers = [number for number, together in enumerate(tasks) for _ in together]
     rows = [
         pa.array(numbers, pa.int32()),

@@ -39,7 +39,7 @@ from lsm_core.maintenance.actions.rescale import (
 )
 from lsm_core.merge import Digest
 from lsm_core.metadata.store import TableStore
-from lsm_core.spark.compaction_job import cut_by_keys, named_job
+from lsm_core.spark.compaction_job import cut_by_keys, name_job
 from lsm_core.spark.spark_tasks import (
     ANSWER_DDL,
     PAYLOADS,
@@ -52,7 +52,7 @@ from lsm_core.spark.spark_tasks import (
     translate_errors,
     use_this_python,
 )
-from lsm_core.spark.spark_write import MESSAGES, MESSAGES_DDL, answers, in_pieces, received, sent
+from lsm_core.spark.spark_write import MESSAGES, MESSAGES_DDL, answers, in_pieces, receive_groups, send_groups
 from lsm_core.spark.write_folder import WriteFolder, new_family
 from lsm_core.write import BucketHistory, RoutedRows
 from lsm_core.write.incoming_rows import ALL
@@ -131,7 +131,7 @@ def _rebucketed(
         size = size_text(sum(file.file_size for task in tasks for file in task.files))
         rows = pa.table([pa.array(range(len(payloads)), pa.int32()), pa.array(payloads, pa.binary())], schema=PAYLOADS)
         use_this_python(spark)
-        named = named_job(spark, f"{title}: {partitions:,} partitions, {size}, {buckets:,} buckets each")
+        named = name_job(spark, f"{title}: {partitions:,} partitions, {size}, {buckets:,} buckets each")
         with named, translate_errors(title), batches_of(spark, _BATCH_BYTES):
             listed = spark.createDataFrame(rows).repartitionById(len(payloads), "task")
             moved = listed.mapInArrow(Shipped(_read, job, slots), MESSAGES_DDL)
@@ -221,7 +221,7 @@ def _read(job: _Job, slots: int, batches: Iterator[pa.RecordBatch]) -> Iterator[
     for batch in batches:
         for number, payload in zip(batch.column("task").to_pylist(), batch.column("payload").to_pylist(), strict=True):
             source, seen = job.sources[int(payload)], _Seen()
-            yield from sent(_routed(job, seen, source, number), slot)
+            yield from send_groups(_routed(job, seen, source, number), slot)
             if job.rescales:
                 rows_in = seen.rows if source.piece is not None else 0
                 report = BucketReport(rows_in=rows_in, digest=seen.content.live.text())
@@ -279,7 +279,7 @@ def _written(job: _Job, family: str, batches: Iterator[pa.RecordBatch]) -> Itera
         attempt, begun = writer.store.own_uuid, False
         messages: list[CommitMessage] = []
         try:
-            for _, routed in received(job.target.schema, _row_messages(batches, source_results)):
+            for _, routed in receive_groups(job.target.schema, _row_messages(batches, source_results)):
                 if not begun:
                     job.folder.begin(attempt)
                     begun = True

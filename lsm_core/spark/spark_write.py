@@ -544,7 +544,7 @@ def write_table(
     store = store_of(table, spark)
     rows = as_rows(df, store.name) if frame is None else None
     schema = frame.schema if rows is None else rows.schema
-    store, row_kind_column = prepared(store, schema, row_kind_column, merge_schema)
+    store, row_kind_column = prepare_write(store, schema, row_kind_column, merge_schema)
     numbered = numbered_commit(store, commit_user, commit_identifier)
     if isinstance(overwrite, str):
         replace_condition(store, overwrite)
@@ -653,7 +653,7 @@ def write_frame(df: DataFrame, job: WriteJob, row_kind_column: str | None = None
     return job.publish(outcomes, scope)
 
 
-def prepared(
+def prepare_write(
     store: TableStore,
     incoming: StructType | pa.Schema,
     kind_column: str | None = None,
@@ -867,7 +867,7 @@ def _sent_to_buckets(
     def slot(routed: RoutedRows) -> int:
         return (zlib.crc32(routed.partition) % max(1, slots // buckets) * buckets + routed.bucket) % slots
 
-    yield from sent(job.routed(batches, task_number(), kind_column), slot)
+    yield from send_groups(job.routed(batches, task_number(), kind_column), slot)
 
 
 def _sent_to_assigners(
@@ -875,7 +875,7 @@ def _sent_to_assigners(
 ) -> Iterator[pa.RecordBatch]:
     """Run the first of three passes for dynamic buckets: send rows to the assigner of their keys (``slot``)."""
     send = job.to_key_owners if job.keys_move else job.to_assigners
-    yield from sent(send(batches, task_number(), kind_column), attrgetter("bucket"))
+    yield from send_groups(send(batches, task_number(), kind_column), attrgetter("bucket"))
 
 
 def _sent_by_assigners(job: WriteJob, slots: int, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -888,10 +888,10 @@ def _sent_by_assigners(job: WriteJob, slots: int, batches: Iterator[pa.RecordBat
     def slot(routed: RoutedRows) -> int:
         return (zlib.crc32(routed.partition) + routed.bucket) % slots
 
-    yield from sent(assign(received(job.store.schema, batches)), slot)
+    yield from send_groups(assign(receive_groups(job.store.schema, batches)), slot)
 
 
-def sent(rows: Iterator[tuple[int, RoutedRows]], slot: Callable[[RoutedRows], int]) -> Iterator[pa.RecordBatch]:
+def send_groups(rows: Iterator[tuple[int, RoutedRows]], slot: Callable[[RoutedRows], int]) -> Iterator[pa.RecordBatch]:
     """Yield messages (`MESSAGES_DDL`) for groups of rows, several for a group of many bytes.
 
     Args:
@@ -929,7 +929,7 @@ def _batch_of(messages: Sequence[tuple[Any, ...]]) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, schema=MESSAGES)
 
 
-def received(schema: TableSchema, batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, RoutedRows]]:
+def receive_groups(schema: TableSchema, batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, RoutedRows]]:
     """Yield the groups of messages (`MESSAGES_DDL`), each with its place."""
     arrow_schema = schema.arrow_schema
     for batch in batches:
@@ -944,7 +944,7 @@ def received(schema: TableSchema, batches: Iterator[pa.RecordBatch]) -> Iterator
 
 def _written_as_received(job: WriteJob, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Run the last pass: write all buckets of the task with one writer."""
-    groups = (routed for _, routed in received(job.store.schema, batches))
+    groups = (routed for _, routed in receive_groups(job.store.schema, batches))
     return answers(lambda: job.write(groups, task_number()))
 
 

@@ -18,7 +18,7 @@ from lsm_core.metadata.store import TableStore
 from lsm_core.read import Split, parse_filter, plan_scan, read_split
 from lsm_core.read.changes import Choice, span_of_options, span_parts, span_values
 from lsm_core.spark.spark_columns import fields_of, spark_arrow_schema, to_spark
-from lsm_core.spark.spark_read import packed, require_kept
+from lsm_core.spark.spark_read import pack_splits, require_kept
 from lsm_core.spark.spark_tasks import OfOneRelease, Shipped, note_error, python_of, raises_typed_errors, typed_error
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ class SpanPartition(InputPartition):
 
 
 class TableReader(OfOneRelease, DataSourceReader):
-    """Reader of one snapshot as Arrow batches, with several splits per Spark partition (`packed`).
+    """Reader of one snapshot as Arrow batches, with several splits per Spark partition (`pack_splits`).
 
     With a limit, one partition reads up to the limit.
     """
@@ -85,7 +85,9 @@ class TableReader(OfOneRelease, DataSourceReader):
         scan = plan_scan(
             store, snapshot_id=self._snapshot_id, columns=self._columns, filter=self._filter, limit=self._limit
         )
-        tasks = packed(scan.splits, os.cpu_count() or 1, scan.store.options) if self._limit is None else [scan.splits]
+        tasks = (
+            pack_splits(scan.splits, os.cpu_count() or 1, scan.store.options) if self._limit is None else [scan.splits]
+        )
         number = None if scan.snapshot is None else scan.snapshot.id
         partitions = [SplitPartition(tuple(split.to_bytes() for split in splits), number) for splits in tasks if splits]
         return partitions or [SplitPartition()]

@@ -252,12 +252,12 @@ def write_or_leave(
             return (), ""
         if size < _SMALL_FILE_BYTES * len(groups):
             assert job.folder is not None
-            return (), job.folder.put([joined_groups(groups)])
+            return (), job.folder.put([join_groups(groups)])
         return tuple(job.write(iter(groups), task, sequence_offset=task * SEQUENCES_PER_TASK)), ""
     return tuple(job.write((group for _, group in routed), task, sequence_offset=task * SEQUENCES_PER_TASK)), ""
 
 
-def joined_groups(groups: Sequence[RoutedRows]) -> tuple[pa.Table, pa.Array | None]:
+def join_groups(groups: Sequence[RoutedRows]) -> tuple[pa.Table, pa.Array | None]:
     """Return the rows of several buckets as one table, with their kinds (int8; None: all inserts)."""
     table = pa.concat_tables([group.rows for group in groups]).combine_chunks()
     if all(group.kinds is None for group in groups):
@@ -325,7 +325,7 @@ def _pieces(rows: Iterable[tuple[pa.Table, pa.Array | None]]) -> Iterator[tuple[
         held.append(RoutedRows(b"", 0, piece, kinds))
         size += piece.nbytes
         if size >= _PIECE_BYTES:
-            yield joined_groups(held)
+            yield join_groups(held)
             held, size = [], 0
     if held:
-        yield joined_groups(held)
+        yield join_groups(held)

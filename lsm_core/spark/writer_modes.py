@@ -105,7 +105,9 @@ def require_partitions(store: TableStore, columns: Sequence[str] | None) -> None
         raise InvalidOption("partitionBy", ", ".join(columns), f"{own} (or leave it out)", store.name)
 
 
-def created(catalog: Catalog, name: str, columns: StructType, options: Mapping[str, str], mode: SaveMode) -> bool:
+def create_unless_exists(
+    catalog: Catalog, name: str, columns: StructType, options: Mapping[str, str], mode: SaveMode
+) -> bool:
     """Create the table of a write with the mode `errorifexists` or `ignore` unless it exists.
 
     Args:

@@ -13,7 +13,7 @@ from lsm_core.errors import ColumnNotFound, InvalidOption, TableNotFound, Unsupp
 from lsm_core.format.schema import TableSchema
 from lsm_core.metadata import tags
 from lsm_core.sql.call_statement import CallStatement
-from lsm_core.sql.describing import described, shown
+from lsm_core.sql.describing import describe, shown
 from lsm_core.sql.statements import (
     AlterTable,
     CreateDatabase,
@@ -320,4 +320,4 @@ def _(statement: Show, session: Session) -> StatementResult:
 
 @act.register
 def _(statement: Describe, session: Session) -> StatementResult:
-    return StatementResult(rows=described(session.catalog, statement))
+    return StatementResult(rows=describe(session.catalog, statement))

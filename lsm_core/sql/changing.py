@@ -18,7 +18,7 @@ from lsm_core.read import Predicate, parse_filter
 from lsm_core.read.predicate import ComputedPredicate
 from lsm_core.sql.acting import Session, StatementResult, committed_result, same_name, table_to_change
 from lsm_core.sql.evaluating import RowEvaluator, Target, pushed_tests, row_evaluator
-from lsm_core.sql.local_dialect import SESSION_ZONE, parsed
+from lsm_core.sql.local_dialect import SESSION_ZONE, parse_tree
 from lsm_core.table.writing import committed
 from lsm_core.types import DataType
 from lsm_core.write import row_changes
@@ -164,7 +164,7 @@ def delete(session: Session, text: str, engine: QueryEngine) -> StatementResult:
     Raises:
         DredgeError: the statement cannot be executed; nothing was changed.
     """
-    tree = parsed(text)
+    tree = parse_tree(text)
     if not isinstance(tree, exp.Delete) or not isinstance(tree.this, exp.Table):
         raise InvalidStatement(text, "write DELETE FROM database.table [WHERE ...]")
     require_known(tree, "this", "where")
@@ -193,7 +193,7 @@ def update(session: Session, text: str, engine: QueryEngine) -> StatementResult:
     Raises:
         DredgeError: the statement cannot be executed; nothing was changed.
     """
-    tree = parsed(text)
+    tree = parse_tree(text)
     if not isinstance(tree, exp.Update) or not isinstance(tree.this, exp.Table) or not tree.expressions:
         raise InvalidStatement(text, "write UPDATE database.table SET column = value [WHERE ...]")
     require_known(tree, "this", "expressions", "where")

@@ -129,7 +129,7 @@ def _list_options(schema: TableSchema) -> dict[str, str]:
     return options
 
 
-def described(catalog: Catalog, statement: Describe) -> pa.Table:
+def describe(catalog: Catalog, statement: Describe) -> pa.Table:
     """Return the rows of a DESCRIBE statement.
 
     Raises:

@@ -14,7 +14,7 @@ from sqlglot import exp
 from lsm_core.arrays import one_array
 from lsm_core.errors import InvalidData, TableNotFound, UnsupportedFeature
 from lsm_core.sql.column_types import quoted_name
-from lsm_core.sql.local_dialect import Columns, local_text, parsed
+from lsm_core.sql.local_dialect import Columns, local_text, parse_tree
 from lsm_core.sql.local_engine import TableDataset, new_context, run_query
 from lsm_core.sql.queries import Query, Test, plan_query
 from lsm_core.sql.reading import CATALOGS
@@ -205,7 +205,7 @@ def row_evaluator(
     items = {ROW: exp.column(ROW), **outputs}
     planned, place = _plan(catalog, target, items, where=where, join=join, source_alias=source_alias)
     names = [TARGET if number == place else f"{_OTHER}{number}" for number in range(len(planned.reads))]
-    tree = _remove_source(parsed(planned.with_views(names)))
+    tree = _remove_source(parse_tree(planned.with_views(names)))
     schemas = [catalog.table(target.name).schema.arrow_schema, *([] if source is None else [source.schema])]
     others: dict[str, pa.Table] = {} if source is None else {SOURCE: source}
     for number, (name, read) in enumerate(zip(names, planned.reads, strict=True)):
@@ -248,7 +248,7 @@ def source_query(
     """
     planned, target_place = _plan(catalog, target, outputs, join=condition, source_alias=source_alias, unmatched=True)
     names = [f"{_OTHER}{place}" for place in range(len(planned.reads))]
-    tree = _remove_source(parsed(planned.with_views(names)))
+    tree = _remove_source(parse_tree(planned.with_views(names)))
     context = new_context()
     register_rows(context, SOURCE, source)
     schemas = [source.schema]

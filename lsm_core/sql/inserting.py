@@ -23,7 +23,7 @@ from lsm_core.sql.acting import (
     spec_of,
     table_to_change,
 )
-from lsm_core.sql.local_dialect import SESSION_ZONE, parsed
+from lsm_core.sql.local_dialect import SESSION_ZONE, parse_tree
 from lsm_core.sql.reading import StatementReader, all_rows_of, require_unique
 from lsm_core.sql.statements import CreateTable
 from lsm_core.table import Catalog
@@ -231,7 +231,8 @@ def insert(session: Session, statement: Insert, engine: QueryEngine) -> Statemen
             query = all_rows_of(query)
         snapshot_id = engine.insert(session.catalog, query, plan)
     else:
-        rows = _add_constants(rows, plan)
+        for name, scalar in _constant_arrays(plan).items():
+            rows = rows.append_column(name, pa.repeat(scalar, rows.num_rows))
         snapshot_id = write_once(plan.table.store, rows, None, plan.overwrite, runner=engine.choose_runner).snapshot_id
     return committed_result(statement.table, snapshot_id)
 
@@ -274,12 +275,6 @@ def _constant_arrays(plan: InsertPlan) -> dict[str, pa.Scalar]:
     return {name: pa.scalar(value, kinds.field(name).type) for name, value in plan.constants.items()}
 
 
-def _add_constants(rows: pa.Table, plan: InsertPlan) -> pa.Table:
-    for name, scalar in _constant_arrays(plan).items():
-        rows = rows.append_column(name, pa.repeat(scalar, rows.num_rows))
-    return rows
-
-
 # -- VALUES ------------------------------------------------------------------------------------------------------------
 
 
@@ -299,7 +294,7 @@ def literal_rows(statement: Insert, plan: InsertPlan) -> pa.Table | None:
     """
     if statement.query[:6].upper() != "VALUES":
         return None
-    tree = parsed(statement.query)
+    tree = parse_tree(statement.query)
     if not isinstance(tree, exp.Values) or tree.args.get("alias") is not None:
         return None
     names = plan.columns

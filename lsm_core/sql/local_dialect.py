@@ -44,6 +44,7 @@ _REFUSED: Final[Mapping[type[exp.Expr], str]] = {
 }
 SESSION_ZONE: Final = "UTC"
 """Time zone in which DataFusion evaluates queries."""
+_LARGEST_INT: Final = (1 << 31) - 1
 _UNCAST: Final = (pa.types.is_floating, pa.types.is_temporal, pa.types.is_nested, pa.types.is_binary)
 """Types whose text form differs between Spark and DataFusion, except that of dates."""
 
@@ -88,7 +89,7 @@ def _inner_names(kind: pa.DataType) -> Iterator[str]:
         yield from _inner_names(inner.type)
 
 
-def parsed(text: str) -> exp.Expr:
+def parse_tree(text: str) -> exp.Expr:
     """Return the syntax tree of one statement.
 
     Raises:
@@ -134,6 +135,7 @@ def local_text(tree: exp.Expr, columns: Columns) -> str:
     _require_alike(tree, columns)
     if isinstance(tree, exp.Query):
         _name_columns(tree)
+        _type_literals(tree)
     for hint in list(tree.find_all(exp.Hint)):
         hint.pop()
     tree = tree.transform(_rewrite, columns)
@@ -216,6 +218,25 @@ def _name_columns(tree: exp.Query) -> None:
         else:
             outputs.append(exp.alias_(item.unalias(), f"dredge_column_{place}"))
     query.set("expressions", outputs)
+
+
+def _type_literals(query: exp.Expr) -> None:
+    """Make whole-number literals among the outputs INT, as in Spark; for DataFusion they are BIGINT."""
+    if isinstance(query, exp.SetOperation):
+        _type_literals(query.this)
+        _type_literals(query.expression)
+    elif isinstance(query, exp.Subquery):
+        _type_literals(query.this)
+    elif isinstance(query, exp.Select):
+        source = query.args.get("from_")
+        if query.is_star and source is not None:
+            _type_literals(source.this)
+        for item in query.expressions:
+            value = item.this if isinstance(item, exp.Alias) else item
+            digits = value.this if isinstance(value, exp.Neg) else value
+            whole = isinstance(digits, exp.Literal) and not digits.is_string and digits.name.isdigit()
+            if whole and int(digits.name) <= _LARGEST_INT:
+                value.replace(exp.cast(value.copy(), "int"))
 
 
 def _rewrite(node: exp.Expr, columns: Columns) -> exp.Expr:

@@ -17,7 +17,7 @@ from sqlglot import exp
 from lsm_core.errors import DredgeError, UnsupportedFeature
 from lsm_core.metadata import snapshots
 from lsm_core.sql.invalid_statements import USE_SPARK, engine_error
-from lsm_core.sql.local_dialect import SESSION_ZONE, Columns, local_text, output_names, parsed
+from lsm_core.sql.local_dialect import SESSION_ZONE, Columns, local_text, output_names, parse_tree
 from lsm_core.sql.queries import Query, TableRead, plan_query
 from lsm_core.sql.reading import all_rows_of
 from lsm_core.table import Catalog
@@ -85,7 +85,7 @@ def answer_query(query: Query) -> pa.RecordBatchReader:
     """Return the rows of a query whose tables are open. Raises the errors of `LocalEngine.answer`."""
     names = [f"{_PREFIX}{number}" for number in range(len(query.reads))]
     tables = dict(zip(names, _open_tables(query), strict=True))
-    tree = parsed(query.with_views(names))
+    tree = parse_tree(query.with_views(names))
     if not isinstance(tree, exp.Query):
         raise UnsupportedFeature("statements other than one query (SELECT)")
     columns = Columns.of([table.own_schema for table in tables.values()])

@@ -32,7 +32,7 @@ from lsm_core.sql.changing import (
     stored_values,
 )
 from lsm_core.sql.evaluating import RowEvaluator, Target, row_evaluator, several_matches, source_query
-from lsm_core.sql.local_dialect import parsed
+from lsm_core.sql.local_dialect import parse_tree
 from lsm_core.sql.reading import all_rows_of
 from lsm_core.table.writing import committed
 from lsm_core.write import row_changes
@@ -103,7 +103,7 @@ def merge(session: Session, text: str, engine: QueryEngine) -> StatementResult:
         InvalidData: several rows of the source match a row, or a value does not fit its column.
         DredgeError: the statement cannot be executed; nothing was changed.
     """
-    tree = parsed(text)
+    tree = parse_tree(text)
     if not isinstance(tree, exp.Merge) or not isinstance(tree.this, exp.Table) or not tree.args.get("on"):
         raise InvalidStatement(text, "write MERGE INTO database.table USING source ON condition WHEN ... THEN ...")
     require_known(tree, "this", "using", "on", "whens")

@@ -29,6 +29,7 @@ from lsm_core.metadata.manifests import tracks_rows
 from lsm_core.read import resolve
 from lsm_core.read.sql_text import EXACT_TYPES
 from lsm_core.read.table_versions import moment_ms
+from lsm_core.sql.column_types import quoted_name
 from lsm_core.sql.invalid_statements import parse_error
 from lsm_core.sql.reading import CATALOGS, with_quoted_names
 from lsm_core.table import Catalog
@@ -84,13 +85,9 @@ class Query:
         """Return the text with the tables replaced by these views."""
         parts, at = [], 0
         for read, name in zip(self.reads, names, strict=True):
-            parts += [self.text[at : read.start], name, f" AS {_quote(read.alias)}" if read.alias else ""]
+            parts += [self.text[at : read.start], name, f" AS {quoted_name(read.alias)}" if read.alias else ""]
             at = read.end
         return "".join([*parts, self.text[at:]])
-
-
-def _quote(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"
 
 
 def plan_query(catalog: Catalog, text: str) -> Query:

@@ -43,11 +43,8 @@ class StatementRunner:
         if isinstance(parsed, CreateTable) and parsed.query:
             return create_as(self.session, parsed, self.engine)
         if isinstance(parsed, RowStatement):
-            return self._change_rows(parsed)
+            if parsed.verb == "INSERT":
+                return insert(self.session, read_insert(parsed.text), self.engine)
+            change = {"DELETE": delete, "UPDATE": update, "MERGE": merge}[parsed.verb]
+            return change(self.session, parsed.text, self.engine)
         return act(parsed, self.session)
-
-    def _change_rows(self, statement: RowStatement) -> StatementResult:
-        if statement.verb == "INSERT":
-            return insert(self.session, read_insert(statement.text), self.engine)
-        change = {"DELETE": delete, "UPDATE": update, "MERGE": merge}[statement.verb]
-        return change(self.session, statement.text, self.engine)

@@ -16,7 +16,7 @@ from lsm_core.errors import ColumnNotFound, DredgeError, InvalidData, InvalidOpt
 from lsm_core.spark import compact_table, delete_keys, delete_where, read_table, update_where, upsert, write_table
 from lsm_core.spark.data_source import TableSource
 from lsm_core.spark.spark_columns import SESSION_ZONE, in_session_zone
-from lsm_core.spark.spark_write import prepared
+from lsm_core.spark.spark_write import prepare_write
 from lsm_core.table import validation
 from tests.spark.tables import canonical, live_paths, make_table
 from tests.support.samples import one_in
@@ -58,7 +58,7 @@ def test_a_schema_that_cannot_fit_is_refused_before_any_task(
 ) -> None:
     table = make_table(tmp_path, fields=FIELDS)
     with pytest.raises(error, match=part):
-        prepared(table.store, struct(ddl))
+        prepare_write(table.store, struct(ddl))
     with pytest.raises(error, match=part):
         TableSource({"warehouse": str(tmp_path), "table": "db.t"}).writer(struct(ddl), overwrite=False)
     assert not list(tmp_path.rglob("dredge/staged/*"))
@@ -105,7 +105,7 @@ def test_a_column_of_that_name_in_the_table_is_data(
     monkeypatch.setattr(validation, "ROW_KIND", "")  # another engine may have made such a table
     fields = pa.schema([pa.field("k", pa.int64(), nullable=False), ("_row_kind", pa.string())])
     table = make_table(tmp_path, fields=fields)
-    store, kinds = prepared(table.store, struct("k BIGINT, _row_kind STRING"))
+    store, kinds = prepare_write(table.store, struct("k BIGINT, _row_kind STRING"))
     assert (store.name, kinds) == ("db.t", None)
     table.write(pa.table({"k": [1, 2], "_row_kind": ["-D", "x"]}, schema=fields))
     delete_keys(spark.sql("SELECT 2L k"), table)
@@ -141,11 +141,11 @@ def test_columns_are_found_in_any_case_where_none_fits_exactly(spark: Any, tmp_p
     save(spark.sql("SELECT 3L key, 'c' word, '+I' _ROW_KIND"), tmp_path)
     assert table.to_arrow().sort_by("Key").to_pylist() == [{"Key": 1, "Word": "A"}, {"Key": 3, "Word": "c"}]
     with pytest.raises(InvalidData, match="column 'Key': the rows have the column twice"):
-        prepared(table.store, struct("key BIGINT, Key BIGINT"))
+        prepare_write(table.store, struct("key BIGINT, Key BIGINT"))
     both = make_table(tmp_path, "db.both", fields=fields.append(pa.field("word", pa.string())), primary_keys=("Key",))
-    assert prepared(both.store, struct("KEY BIGINT, word STRING, Word STRING"))[1] is None
+    assert prepare_write(both.store, struct("KEY BIGINT, word STRING, Word STRING"))[1] is None
     with pytest.raises(ColumnNotFound, match="no column 'WORD'"):
-        prepared(both.store, struct("Key BIGINT, WORD STRING"))
+        prepare_write(both.store, struct("Key BIGINT, WORD STRING"))
 
 
 def test_names_that_are_hard_to_say_are_names_like_others(spark: Any, tmp_path: Path) -> None:

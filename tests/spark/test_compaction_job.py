@@ -16,7 +16,7 @@ from lsm_core.compact import BucketTask
 from lsm_core.errors import CorruptFile, InvalidFilter, InvalidOption, SparkFailed
 from lsm_core.maintenance.actions.compact.execution import tasks_of_plan
 from lsm_core.spark import compact_table, compaction_job, spark_runner
-from lsm_core.spark.compaction_job import JobProgress, Memory, needed, packed
+from lsm_core.spark.compaction_job import JobProgress, Memory, memory_needed, pack_units
 from lsm_core.spark.spark_tasks import TaskOutcome
 from lsm_core.spark.write_folder import WriteFolder
 from tests.spark.tables import data_files, live_paths, make_table, rows, same
@@ -43,12 +43,12 @@ def damaged(table: Table) -> str:
 
 
 def test_units_are_packed_by_bytes() -> None:
-    assert packed([5], 8) == [0]
-    assert sorted(packed([10 * MIB] * 3, 8)) == [0, 1, 2]
-    tasks = packed([MIB] * 1000, 8)
+    assert pack_units([5], 8) == [0]
+    assert sorted(pack_units([10 * MIB] * 3, 8)) == [0, 1, 2]
+    tasks = pack_units([MIB] * 1000, 8)
     assert np.bincount(tasks).tolist() == [125] * 8
     sizes = [700 * MIB, *[100 * MIB] * 20]
-    tasks = packed(sizes, 2)
+    tasks = pack_units(sizes, 2)
     loads = np.bincount(tasks, sizes)
     assert len(loads) == 6
     assert loads.max() == 700 * MIB
@@ -177,13 +177,13 @@ def test_windows_shrink_until_a_task_fits_beside_the_others(tmp_path: Path) -> N
     table = piled_up(tmp_path, buckets=1, size=20_000)
     (task,) = tasks_of(table)
     size = sum(file.file_size for file in task.files)
-    whole = needed(table.store, task)
+    whole = memory_needed(table.store, task)
     assert whole == 190 * MIB + 8 * size
     assert Memory(None, 4).share(table.store, task) == 1
     assert Memory(4 * whole, 4).share(table.store, task) == 1
     small = table.copy({"dredge.merge-budget": "1 mb"}).store
-    assert needed(small, task, 2) == (190 * MIB) + MIB // 2
-    assert Memory(4 * needed(small, task, 2), 4).share(small, task) == 2
+    assert memory_needed(small, task, 2) == (190 * MIB) + MIB // 2
+    assert Memory(4 * memory_needed(small, task, 2), 4).share(small, task) == 2
     assert Memory(200 * MIB, 4).share(small, task) == 0  # alone
     assert Memory(150 * MIB, 1).share(small, task) is None
 

@@ -18,7 +18,7 @@ from lsm_core.read import Split, parse_filter
 from lsm_core.spark import explain_read, read_table, spark_columns, spark_read
 from lsm_core.spark.data_source import TableSource
 from lsm_core.spark.spark_columns import spark_arrow_schema
-from lsm_core.spark.spark_read import condition_of, packed
+from lsm_core.spark.spark_read import condition_of, pack_splits
 from tests.spark.tables import live_paths, make_table, rows, same
 
 MB = 1 << 20
@@ -32,7 +32,7 @@ def test_small_splits_share_a_task_and_no_core_is_idle(tmp_path: Path) -> None:
     options = make_table(tmp_path).store.options
 
     def sizes(counts: list[int], slots: int) -> list[int]:
-        return [len(task) for task in packed([split(size) for size in counts], slots, options)]
+        return [len(task) for task in pack_splits([split(size) for size in counts], slots, options)]
 
     assert sizes([], 4) == []
     assert sizes([1] * 3, 2) == [1, 1, 1]  # each counts as the cost of opening a file

@@ -12,7 +12,7 @@ import pytest
 from lsm_core import Table
 from lsm_core.errors import InvalidData, InvalidOption
 from lsm_core.spark import register, write_table
-from lsm_core.spark.data_source import TableSource, placed
+from lsm_core.spark.data_source import TableSource, resolve_path
 from lsm_core.spark.overwrite_scope import replace_condition, replaced_partitions
 from tests.spark.tables import make_table
 
@@ -63,12 +63,12 @@ def test_the_folder_of_a_table_names_it(spark: Any, tmp_path: Path, table: Table
 )  # fmt: skip
 def test_a_path_that_names_no_table_is_refused(options: dict[str, str], message: str) -> None:
     with pytest.raises(InvalidOption, match=message):
-        placed(options)
+        resolve_path(options)
 
 
 def test_a_path_beside_the_same_names_is_taken() -> None:
     given = {"path": "s3://w/a/db.db/t/", "table": "db.t", "warehouse": "s3://w/a", "s3.endpoint": "e"}
-    assert placed(given) == {"warehouse": "s3://w/a", "table": "db.t", "s3.endpoint": "e"}
+    assert resolve_path(given) == {"warehouse": "s3://w/a", "table": "db.t", "s3.endpoint": "e"}
 
 
 def test_versions_and_times_choose_what_is_read(spark: Any, tmp_path: Path, table: Table) -> None:

@@ -152,5 +152,11 @@ def test_defaults_and_created_tables_follow_the_same_rules(catalog: Catalog) -> 
     )
     rows = catalog.table("db.d").to_arrow().sort_by("k").to_pylist()
     assert [tuple(map(str, row.values())) for row in rows] == [(str(k), "7", "2024-01-02", "None") for k in (1, 2, 3)]
-    run(catalog, "CREATE TABLE db.c AS SELECT current_timestamp() AS at, CAST(k AS BIGINT) AS n FROM db.d")
-    assert catalog.table("db.c").to_arrow().schema.types == [pa.timestamp("us", "UTC"), pa.int64()]
+    run(
+        catalog,
+        "CREATE TABLE db.c AS SELECT current_timestamp() AS at, CAST(k AS BIGINT) AS n, 1 AS one, -2 AS two, 3000000000 AS three, 1.5 AS half FROM db.d",
+    )
+    kinds = [pa.timestamp("us", "UTC"), pa.int64(), pa.int32(), pa.int32(), pa.int64(), pa.decimal128(2, 1)]
+    assert catalog.table("db.c").to_arrow().schema.types == kinds
+    run(catalog, "CREATE TABLE db.u AS SELECT 1 AS x UNION ALL (SELECT 2)")
+    assert catalog.table("db.u").to_arrow().schema.types == [pa.int32()]
