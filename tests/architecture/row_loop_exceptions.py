@@ -59,7 +59,7 @@ ALLOWED: dict[str, str] = {
     "spark/spark_tasks.py: _each": "one item per task",
     "spark/spark_verify.py: _bucket_counts": "one item per partition and number of buckets",
     "write/row_changes/vectors.py: _change": "names of the files of a bucket",
-    "spark/spark_write.py: received": "one item per message, which holds the rows of one bucket",
+    "spark/spark_write.py: receive_groups": "one item per message, which holds the rows of one bucket",
     "write/stream_write.py: _touches": "one answer per bucket that a snapshot touched",
     "write/bucket.py: partition_codes": "one item per distinct partition of a batch",
     "write/cross_partition.py: keys_by_bucket": "one item per bucket of the partitions that get keys",
