@@ -28,9 +28,9 @@ from lsm_core.format.partitions import partition_values
 from lsm_core.format.snapshot import CommitKind, Snapshot
 from lsm_core.maintenance.ledger import BY_WRITER, record_failure
 from lsm_core.metadata import manifests, snapshots
+from lsm_core.metadata.live_files import compacted_only
 from lsm_core.metadata.store import POSTPONE_BUCKET, BucketMode, TableStore
 from lsm_core.options import inline_default
-from lsm_core.read.scan import compacted_only
 
 if TYPE_CHECKING:
     from lsm_core.maintenance.action import MaintenancePlan, Report, Runner

@@ -24,10 +24,9 @@ from lsm_core.maintenance.actions.compact.unit_choice import FullCompactionsByCo
 from lsm_core.merge.keys import key_bytes
 from lsm_core.metadata import manifests, snapshots
 from lsm_core.metadata.indexes import deleted_rows, vector_files
-from lsm_core.metadata.live_files import live_parts
+from lsm_core.metadata.live_files import compacted_only, live_parts
 from lsm_core.metadata.store import BucketMode, TableStore
 from lsm_core.read.prune import expiry_of
-from lsm_core.read.scan import compacted_only
 from lsm_core.tree import Facts
 
 Floats = npt.NDArray[np.float64]

@@ -28,10 +28,11 @@ from lsm_core.format.schema import TableSchema
 from lsm_core.format.snapshot import Snapshot
 from lsm_core.metadata import manifests
 from lsm_core.metadata.indexes import deletion_vectors, read_vector, require_in_place
+from lsm_core.metadata.live_files import compacted_only, has_unmarked_levels
 from lsm_core.metadata.manifests import live_entries, tracks_rows, with_row_ids
 from lsm_core.metadata.store import POSTPONE_BUCKET, TableStore
 from lsm_core.metadata.support import require_declared_places, require_readable
-from lsm_core.options import TableOptions, whole_number
+from lsm_core.options import whole_number
 from lsm_core.read.merge_read import read_bucket_merged, repeating_texts
 from lsm_core.read.predicate import Predicate, parse_filter
 from lsm_core.read.prune import (
@@ -227,34 +228,6 @@ def read_raw(
         )
         with closing(rows) as batches:  # type: ignore[type-var]
             yield from batches
-
-
-def compacted_only(store: TableStore) -> bool:
-    """Return whether batch reads see compacted rows only, where each key has one row on any level."""
-    return store.options.batch_scan_skips_level0
-
-
-def has_unmarked_levels(store: TableStore, entries: pa.Table) -> bool:
-    """Return whether a bucket of ``entries`` has several levels above 0 from before `deletion-vectors.enabled` was set.
-
-    These levels hold versions of one key, and no vector marks the older ones: Java reads each as a row.
-    """
-    if not store.has_primary_key or not store.options.deletion_vectors_enabled:
-        return False
-    schema_ids = pc.unique(entries.column("schema_id")).to_pylist()
-    ids_before_vectors = [
-        schema_id
-        for schema_id in schema_ids
-        if not TableOptions(store.schema_of(schema_id).options, store.name, stored=True).deletion_vectors_enabled
-    ]
-    if not ids_before_vectors:
-        return False
-    is_older = pc.is_in(
-        entries.column("schema_id"), pa.array(ids_before_vectors, entries.schema.field("schema_id").type)
-    )
-    chosen = entries.filter(pc.and_(is_older, pc.greater(entries.column("level"), 0)))
-    levels = chosen.group_by(["partition", "bucket"], use_threads=False).aggregate([("level", "count_distinct")])
-    return bool(pc.any(pc.greater(levels.column("level_count_distinct"), 1)).as_py())
 
 
 @dataclass(frozen=True)

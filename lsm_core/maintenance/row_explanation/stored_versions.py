@@ -17,12 +17,12 @@ from lsm_core.format.schema import key_name
 from lsm_core.format.snapshot import Snapshot
 from lsm_core.merge import KeySpec
 from lsm_core.metadata.indexes import DeletionFile, deletion_vectors, read_vector, require_in_place
+from lsm_core.metadata.live_files import compacted_only
 from lsm_core.metadata.manifests import live_entries
 from lsm_core.metadata.store import TableStore
 from lsm_core.read import parse_filter
 from lsm_core.read.merge_read import sections_of
 from lsm_core.read.prune import manifest_chooser, prune_buckets, prune_files, prune_partitions
-from lsm_core.read.scan import compacted_only
 
 KEPT_OUT = "marked in a deletion vector"
 HIDDEN_BY_LOOKUP = (

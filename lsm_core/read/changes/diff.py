@@ -26,13 +26,13 @@ from lsm_core.format.snapshot import Snapshot
 from lsm_core.merge import KeySpec, RunInput, merge_streams
 from lsm_core.merge.engines.internal import Differences
 from lsm_core.metadata.indexes import DeletionFile, deletion_vectors, require_in_place
-from lsm_core.metadata.live_files import BucketGroup, bucket_groups
+from lsm_core.metadata.live_files import BucketGroup, bucket_groups, compacted_only
 from lsm_core.metadata.manifests import live_entries
 from lsm_core.metadata.store import BucketMode, TableStore
 from lsm_core.read.changes.changed_rows import Choice, Rows, merged_rows, plain_rows
 from lsm_core.read.merge_read import sections_of
 from lsm_core.read.prune import prune_buckets, prune_partitions
-from lsm_core.read.scan import compacted_only, visible
+from lsm_core.read.scan import visible
 from lsm_core.types import RowKind
 
 Place = tuple[bytes, int]

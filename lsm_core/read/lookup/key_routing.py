@@ -20,10 +20,10 @@ from lsm_core.format.snapshot import Snapshot
 from lsm_core.merge import ByteKeys, IntKeys, NormalisedKeys, normalise_keys
 from lsm_core.merge.keys import Ints, Mask, flat
 from lsm_core.metadata.indexes import DeletionFile, deletion_vectors, require_in_place
-from lsm_core.metadata.live_files import bucket_groups
+from lsm_core.metadata.live_files import bucket_groups, compacted_only
 from lsm_core.metadata.manifests import live_entries
 from lsm_core.metadata.store import TableStore
-from lsm_core.read.scan import compacted_only, visible
+from lsm_core.read.scan import visible
 from lsm_core.types.arrow import one_nan
 
 _WORD = 8

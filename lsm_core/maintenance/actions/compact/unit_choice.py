@@ -26,11 +26,10 @@ from lsm_core.maintenance.actions.compact.compaction import CompactItem
 from lsm_core.merge.order_free import order_free
 from lsm_core.metadata import manifests, snapshots, support
 from lsm_core.metadata.indexes import deleted_rows
-from lsm_core.metadata.live_files import tree_files
+from lsm_core.metadata.live_files import has_unmarked_levels, tree_files
 from lsm_core.metadata.store import TableStore
 from lsm_core.options import TableOptions
 from lsm_core.read.prune import ExpiredFiles, expired_files, expiry_of
-from lsm_core.read.scan import has_unmarked_levels
 from lsm_core.tree import (
     CompactUnit,
     DataFile,

@@ -46,12 +46,11 @@ from lsm_core.maintenance.ledger import LedgerEntry, read_ledger
 from lsm_core.merge.order_free import order_free
 from lsm_core.metadata import snapshots
 from lsm_core.metadata.indexes import deleted_rows, vector_files
-from lsm_core.metadata.live_files import Search, bucket_groups, find_live, tree_files
+from lsm_core.metadata.live_files import Search, bucket_groups, find_live, has_unmarked_levels, tree_files
 from lsm_core.metadata.store import TableStore
 from lsm_core.metadata.support import require_compactable
 from lsm_core.options import whole_number
 from lsm_core.read.prune import expiry_of
-from lsm_core.read.scan import has_unmarked_levels
 from lsm_core.tree import Levels, Trigger, oldest_first, pick_oldest
 
 FILES_OF_A_PASS: Final = 10_000

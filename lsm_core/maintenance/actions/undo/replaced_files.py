@@ -19,11 +19,10 @@ from lsm_core.maintenance.actions.compact.compaction import expiry_clock
 from lsm_core.maintenance.ledger import DONE, UNKNOWN, LedgerEntry, find_entry, read_ledger
 from lsm_core.metadata import manifests, snapshots, tags
 from lsm_core.metadata.indexes import DeletionFile, deletion_files, vector_files
-from lsm_core.metadata.live_files import bucket_groups
+from lsm_core.metadata.live_files import bucket_groups, compacted_only
 from lsm_core.metadata.store import POSTPONE_BUCKET, TableStore
 from lsm_core.metadata.support import require_current
 from lsm_core.read.prune import expiry_of
-from lsm_core.read.scan import compacted_only
 
 UNDO_PROPERTY: Final = "dredge.undo-of"
 """Snapshot property: run of the compaction that the snapshot undid."""
