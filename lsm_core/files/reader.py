@@ -204,7 +204,7 @@ class _ColumnFinder:
         schema: schema of the table.
         written: columns of the file's schema by id; None if it is the table's.
         present: names of the stored columns.
-        partly: columns that a writer of only some of them stored; None for all.
+        partly: columns of a file that stores only some of the schema's columns; None for all.
         path: path of the file, for errors.
         merged_nulls: whether merging may have left nulls in NOT NULL columns.
         is_newer: whether the file's schema is newer than the table's.
@@ -414,7 +414,7 @@ def kv_read_schema(
 ) -> pa.Schema:
     """Return the schema of the batches of :func:`open_kv` for the same arguments.
 
-    `_KEY_*`, system columns, ``columns``.
+    It has `_KEY_*`, system columns, and ``columns``.
     """
     layout = kv_arrow_schema(store.schema)
     names = [KEY_PREFIX + name for name in store.schema.trimmed_primary_keys]

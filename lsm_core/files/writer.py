@@ -279,7 +279,7 @@ class KeyValueFileWriter:
     def of_changes(cls, store: TableStore, partition: bytes, bucket: int, total_buckets: int, level: int) -> Self:
         """Return a writer of changelog files, configured by options `changelog-file.*`, else as for data files.
 
-        Its rows ascend by key too, but a key comes as often as it changed, in the order of the changes.
+        Its rows ascend by key too, but a key appears as often as it changed, in the order of the changes.
 
         Args:
             store: the table.
@@ -431,8 +431,8 @@ class _Describer:
 class AppendFileWriter:
     """Rolling writer of one (partition, bucket) of an append table.
 
-    Files that store row ids (`metadata.row_tracking`) have the range of their rows' sequence numbers, with 0 as the
-    largest where rows have none yet.
+    Files that store row ids (`metadata.manifests.with_row_ids`) have the range of their rows' sequence numbers, with 0
+    as the largest where rows have none yet.
 
     Source: ``RowDataRollingFileWriter``.
     """

@@ -104,7 +104,7 @@ def record_of(schema: Any, path: str) -> tuple[Mapping[str, Any], bool]:
         The record, and whether the root is a union of null and the record, as in paimon-rust.
 
     Raises:
-        CorruptFile: the root is something else; the message names ``path``.
+        CorruptFile: the root is not a record; the message names ``path``.
     """
     in_union = isinstance(schema, list) and len(schema) == 2 and schema[0] == "null"
     record = schema[1] if in_union else schema
@@ -519,7 +519,7 @@ class RecordDecoder:
             fields: all fields of the file, in order.
             columns: columns to decode.
             path: path of the file, for messages.
-            in_union: whether the root is a union; see `avro_schema.record_of`.
+            in_union: whether the root is a union; see :func:`record_of`.
         """
         self._path = path
         self._names = list(columns)
@@ -794,7 +794,7 @@ def _prepare_schema(text: str) -> Any:
 
 
 def records_piece(schema: Mapping[str, Any], records: Iterable[Record]) -> Piece:
-    """Encode records one by one, which is faster for a few records than `record_encoder.encode_columns`.
+    """Encode records one by one, which is faster for a few records than :func:`encode_columns`.
 
     The bytes are equal.
 

@@ -618,7 +618,7 @@ def _split_manifests(parts: Iterator[pa.Table], target: int) -> Iterator[tuple[p
 
     The last may be smaller.
 
-    Smaller manifests would be merged again by every commit (`commit.manifest_merge`).
+    Smaller manifests would be merged again by every commit (`commit.attempt`).
     """
     pending, rows, attempts = next(parts, NO_ENTRIES), _FIRST_ROWS, 0
     while True:

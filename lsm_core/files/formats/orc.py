@@ -1,6 +1,6 @@
 """ORC data files as Paimon's Java writes and reads them.
 
-Types, `paimon.id` of every field, and batches instead of whole stripes.
+They have Paimon's types and the `paimon.id` of every field, and are read in batches instead of whole stripes.
 
 Readers of the table do not see these differences of ORC: TIME is an int of milliseconds, and Arrow decodes timestamps
 as nanoseconds, so timestamps outside 1677 to 2262 are rejected in both directions instead of wrapped.

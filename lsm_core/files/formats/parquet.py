@@ -265,7 +265,7 @@ class ParquetSink:
 def _batch_rows(sample: pa.Table, coded: Sequence[str], page_size: int) -> int:
     """Return the rows that the writer encodes at a time.
 
-    A quarter of a page of the widest column that is no dictionary.
+    They fill a quarter of a page of the widest column without a dictionary.
 
     Pages end only between these batches. Arrow's default, 1,024, makes dictionaries slower than plain text.
     """

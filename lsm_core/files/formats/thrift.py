@@ -72,7 +72,7 @@ class Reader:
         return value
 
     def struct(self) -> Struct:
-        """Return all fields of a struct; the last of repeated fields counts."""
+        """Return all fields of a struct; of repeated fields the last one is used."""
         fields, self.at = _struct(self.data, self.at, 0)
         return fields
 
