@@ -122,7 +122,7 @@ class BucketHealth:
         oldest_level0_ms: creation time of the oldest level-0 file.
         last_compaction_ms: creation time of the newest file of a compaction.
         ro_lag_ms: age of the oldest data that the read-optimised view does not show.
-        overlap_max: largest number of sorted runs that cover one key (`overlap.depths`).
+        overlap_max: largest number of sorted runs that cover one key (`depths`).
         overlap_mean: mean of that number over the stored rows.
         delete_ratio: deletes and marked rows over rows.
         cost_minor: bytes read by the compaction that the table's rules ask for now, 0 for none.
