@@ -93,7 +93,7 @@ def lives(seed: int, kind: str, place: Path, steps: int) -> tuple[int, int]:
     return done, refused
 
 
-@pytest.mark.parametrize("kind", one_in(4, KINDS, 1))
+@pytest.mark.parametrize("kind", one_in(8, KINDS, 1))
 def test_an_undo_changes_no_answer_whatever_came_before_and_after(tmp_path: Path, kind: str) -> None:
     done, _ = lives(SEED, kind, tmp_path, 22)
     assert done > 0

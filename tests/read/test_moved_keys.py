@@ -70,7 +70,7 @@ class Life:
         self.versions.append((f"v{number}", newest.id, dict(self.state)))
 
 
-@pytest.mark.parametrize(("kind", "vectors"), one_in(2, product(("fixed", "cross", "dynamic"), ("false", "true")), 1))
+@pytest.mark.parametrize(("kind", "vectors"), one_in(4, product(("fixed", "cross", "dynamic"), ("false", "true")), 1))
 def test_changes_between_versions_applied_in_order_give_the_later_one(tmp_path: Path, kind: str, vectors: str) -> None:
     table = made(tmp_path, kind, deletion_vectors__enabled=vectors)
     life = Life(table, seed=7)

@@ -268,7 +268,7 @@ def test_changes_stay_those_of_the_producer_that_told_them(tmp_path: Path, produ
     assert between.num_rows == len(changes)
 
 
-@pytest.mark.parametrize("producer", one_in(2, ["none", "lookup", "input", "full-compaction"], 1))
+@pytest.mark.parametrize("producer", one_in(4, ["none", "lookup", "input", "full-compaction"], 1))
 def test_applied_by_key_changes_give_the_table_where_keys_move(tmp_path: Path, producer: str) -> None:
     """Within a snapshot nothing that takes a key away comes after what puts it elsewhere, and a key's changes keep their order."""
     catalog = Catalog(tmp_path / "wh")

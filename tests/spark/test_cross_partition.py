@@ -95,7 +95,7 @@ def drawn(random: Random, count: int) -> Rows:
 @pytest.mark.parametrize(
     ("how", "engine"),
     one_in(
-        3,
+        6,
         [
             *(("write_table", engine) for engine in ("first-row", "deduplicate", "partial-update", "aggregation")),
             *(("save", engine) for engine in ("deduplicate", "aggregation")),

@@ -271,7 +271,7 @@ LEVELS: dict[str, dict[str, str]] = {
 
 
 @pytest.mark.paimon_java
-@pytest.mark.parametrize("kind", one_in(3, LEVELS))
+@pytest.mark.parametrize("kind", one_in(6, LEVELS))
 def test_of_the_versions_above_level_0_only_the_lowest_counts(
     spark: Any, tmp_path: Path, java: Callable[..., dict[str, Any]], kind: str
 ) -> None:
