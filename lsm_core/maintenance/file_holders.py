@@ -25,7 +25,7 @@ from lsm_core.format.snapshot import Snapshot
 from lsm_core.json_text import texts_in
 from lsm_core.maintenance.saved_plans import names_in_saved_plans
 from lsm_core.maintenance.trash import TrashRecord
-from lsm_core.maintenance.used_files import drop_missing_changelog, names_of, removed
+from lsm_core.maintenance.used_files import drop_missing_changelog, names_of, select_removed
 from lsm_core.metadata import branches, changelogs, consumers, manifests, snapshots, tags
 from lsm_core.metadata.store import TableStore
 
@@ -437,7 +437,7 @@ class _Search:
                 self._live_count = len(self._live[0])
         self.marks.add(_real_files(names), sure=sure, maybe=maybe, signs=signs)
         if dropped != _NO_HOLDER:
-            self.marks.add(_real_files(names_of(removed(entries))), sure=dropped)
+            self.marks.add(_real_files(names_of(select_removed(entries))), sure=dropped)
 
     def result(self) -> FileHolders:
         """Return the result; names in doubt are searched in tags and branches, which may need them alone."""

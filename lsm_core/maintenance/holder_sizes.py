@@ -17,7 +17,7 @@ from lsm_core.format.snapshot import Snapshot
 from lsm_core.maintenance.file_holders import Holder, HolderKind
 from lsm_core.maintenance.saved_plans import names_in_saved_plans
 from lsm_core.maintenance.trash import read_trash
-from lsm_core.maintenance.used_files import drop_missing_changelog, removed
+from lsm_core.maintenance.used_files import drop_missing_changelog, select_removed
 from lsm_core.metadata import branches, changelogs, consumers, manifests, snapshots, tags
 from lsm_core.metadata.store import TableStore
 
@@ -198,7 +198,7 @@ def _changelog_of(store: TableStore, snapshot: Snapshot) -> pa.Table:
 
 
 def _dropped(store: TableStore, snapshot: Snapshot) -> pa.Table:
-    return _files(removed(manifests.delta_entries(store, snapshot)))
+    return _files(select_removed(manifests.delta_entries(store, snapshot)))
 
 
 def _files(entries: pa.Table) -> pa.Table:

@@ -280,7 +280,7 @@ def _add_needs(
         key = ("needs", view.root, *lists, snapshot.index_manifest, snapshot.statistics, lineage.deltas)
         needs: tuple[list[str], pa.Array] | None = store.kept.get(key)
         if needs is None:
-            delta = added(manifests.delta_entries(view, snapshot))
+            delta = select_added(manifests.delta_entries(view, snapshot))
             needs = list(metadata_names(view, snapshot)), _data_names(view, snapshot, delta, lineage)
             store.kept.put(key, needs, needs[1].nbytes + _BYTES_A_NAME * len(needs[0]))
         used.add(needs[0], holder, candidates, pending=lineage.pending)
@@ -361,7 +361,7 @@ def names_of(entries: pa.Table) -> pa.Array:
     return pa.concat_arrays([one_array(entries.column("file_name")), extra])
 
 
-def added(entries: pa.Table) -> pa.Table:
+def select_added(entries: pa.Table) -> pa.Table:
     """Return the ADD entries.
 
     Args:
@@ -370,14 +370,14 @@ def added(entries: pa.Table) -> pa.Table:
     return entries.filter(pc.equal(entries.column("kind"), 0))
 
 
-def removed(entries: pa.Table) -> pa.Table:
+def select_removed(entries: pa.Table) -> pa.Table:
     """Return the DELETE entries whose file the same delta does not add again (an upgrade does).
 
     Args:
         entries: manifest entries.
     """
     deletes = entries.filter(pc.equal(entries.column("kind"), 1))
-    kept = names_of(added(entries))
+    kept = names_of(select_added(entries))
     return deletes.filter(pc.invert(pc.is_in(deletes.column("file_name"), kept)))
 
 
@@ -390,7 +390,7 @@ def find_removed_by_writers(store: TableStore, snapshot: Snapshot) -> pa.Table:
         store: the table.
         snapshot: the snapshot.
     """
-    removals = removed(manifests.delta_entries(store, snapshot))
+    removals = select_removed(manifests.delta_entries(store, snapshot))
     return removals.filter(changelogs.is_written(removals))
 
 

@@ -30,7 +30,7 @@ from lsm_core.maintenance.trash import (
     read_trash,
     write_record,
 )
-from lsm_core.maintenance.used_files import Lineage, added, branch_lineages, changelog_files, metadata_files
+from lsm_core.maintenance.used_files import Lineage, branch_lineages, changelog_files, metadata_files, select_added
 from lsm_core.metadata import branches, changelogs, manifests, snapshots
 from lsm_core.metadata.indexes import index_file_path
 from lsm_core.metadata.store import TableStore
@@ -172,9 +172,9 @@ def list_needed_files(view: TableStore, lineages: Sequence[Lineage], why: str) -
                     continue
                 yield metadata_item(view, path, kind, size, why)
             whole = manifests.live_entries(view, snapshot) if position == 0 else manifests.delta_entries(view, snapshot)
-            yield from data_items(view, added(whole), "data", why)
+            yield from data_items(view, select_added(whole), "data", why)
             if snapshot.changelog_manifest_list:
-                yield from data_items(view, added(manifests.changelog_entries(view, snapshot)), "changelog", why)
+                yield from data_items(view, select_added(manifests.changelog_entries(view, snapshot)), "changelog", why)
 
 
 def _still_needed(held: Sequence[Declined]) -> Iterator[Declined]:

@@ -33,7 +33,7 @@ from lsm_core.maintenance.deletions import (
     under_lock,
 )
 from lsm_core.maintenance.trash import DeleteItem, TrashRecord, ledger_line_of_held, read_trash, write_record
-from lsm_core.maintenance.used_files import added, drop_missing_changelog
+from lsm_core.maintenance.used_files import drop_missing_changelog, select_added
 from lsm_core.metadata import manifests, snapshots, tags
 from lsm_core.metadata.store import TableStore
 
@@ -168,7 +168,9 @@ def _files_of(store: TableStore, name: str, tag: Tag) -> Iterator[DeleteItem]:
     )
     yield from data_items(store, manifests.live_entries(store, snapshot), "data", reason)
     if snapshot.changelog_manifest_list:
-        changelog_items = data_items(store, added(manifests.changelog_entries(store, snapshot)), "changelog", reason)
+        changelog_items = data_items(
+            store, select_added(manifests.changelog_entries(store, snapshot)), "changelog", reason
+        )
         yield from (item for item in changelog_items if store.file_io.exists(f"{store.root}/{item.path}"))
     yield from metadata_items(store, snapshot, reason)
 

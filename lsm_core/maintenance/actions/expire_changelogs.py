@@ -20,7 +20,7 @@ from lsm_core.maintenance.actions.sweep_trash import sweep_if_direct
 from lsm_core.maintenance.deletions import data_items, metadata_item, split_used
 from lsm_core.maintenance.retention import ExpiryRange, RetentionPolicy
 from lsm_core.maintenance.trash import EXPIRED_CHANGELOGS, DeleteItem, TrashRecord, ledger_line_of_held, write_record
-from lsm_core.maintenance.used_files import added, removed
+from lsm_core.maintenance.used_files import select_added, select_removed
 from lsm_core.metadata import changelogs, consumers, manifests, snapshots
 from lsm_core.metadata.store import TableStore
 
@@ -151,9 +151,9 @@ def _files_of(store: TableStore, changelog: Snapshot) -> Iterator[DeleteItem]:
             yield metadata_item(store, store.manifest_path(meta.file_name), "manifest", meta.file_size, reason)
         if name == changelog.changelog_manifest_list:
             entries = manifests.entries_of(store, _manifests_of(store, name, size))
-            yield from _select_existing(store, data_items(store, added(entries), "changelog", reason))
+            yield from _select_existing(store, data_items(store, select_added(entries), "changelog", reason))
         elif name == changelog.delta_manifest_list:
-            dropped = removed(manifests.entries_of(store, _manifests_of(store, name, size)))
+            dropped = select_removed(manifests.entries_of(store, _manifests_of(store, name, size)))
             why = f"replaced by snapshot {changelog.id} ({changelog.commit_kind.value})"
             yield from _select_existing(
                 store, data_items(store, dropped.filter(changelogs.is_written(dropped)), "data", why)
@@ -167,7 +167,7 @@ def _appended_by(store: TableStore, changelog: Snapshot) -> Iterator[DeleteItem]
     """
     for name, size in changelogs.kept_lists(store, changelog):
         if name == changelog.delta_manifest_list:
-            entries = added(manifests.entries_of(store, _manifests_of(store, name, size)))
+            entries = select_added(manifests.entries_of(store, _manifests_of(store, name, size)))
             why = f"added by snapshot {changelog.id}"
             yield from _select_existing(
                 store, data_items(store, entries.filter(changelogs.is_written(entries)), "data", why)

@@ -46,7 +46,13 @@ from lsm_core.maintenance.trash import (
     read_trash,
     write_own_record,
 )
-from lsm_core.maintenance.used_files import LOOKED_AT_HERE, SNAPSHOTS_A_PART, added, find_removed_by_writers, removed
+from lsm_core.maintenance.used_files import (
+    LOOKED_AT_HERE,
+    SNAPSHOTS_A_PART,
+    find_removed_by_writers,
+    select_added,
+    select_removed,
+)
 from lsm_core.metadata import changelogs, consumers, manifests, snapshots
 from lsm_core.metadata.store import TableStore
 from lsm_core.storage import done_in_turn, place_of
@@ -424,7 +430,7 @@ def _replaced_items(store: TableStore, snapshot: Snapshot) -> Iterator[DeleteIte
 def _own_items(store: TableStore, snapshot: Snapshot) -> Iterator[DeleteItem]:
     yield from metadata_items(store, snapshot, f"belonged to snapshot {snapshot.id}")
     if snapshot.changelog_manifest_list and not store.options.changelog_decoupled:
-        entries = added(manifests.changelog_entries(store, snapshot))
+        entries = select_added(manifests.changelog_entries(store, snapshot))
         yield from data_items(store, entries, "changelog", f"changelog of snapshot {snapshot.id}")
 
 
@@ -433,7 +439,7 @@ def _replaced(store: TableStore, snapshot: Snapshot) -> pa.Table:
 
     Writers' files are left for the expiry of changelogs if these need them.
     """
-    removals = removed(manifests.delta_entries(store, snapshot))
+    removals = select_removed(manifests.delta_entries(store, snapshot))
     later = store.options.changelog_decoupled and changelogs.keeps_deltas(store)
     return removals.filter(pc.invert(changelogs.is_written(removals))) if later else removals
 

@@ -52,7 +52,7 @@ from lsm_core.maintenance.snapshot_exchange import (
     restore_snapshots,
 )
 from lsm_core.maintenance.trash import ROLLED_BACK, DeleteItem, TrashRecord, ledger_line_of_held
-from lsm_core.maintenance.used_files import added, changelog_files
+from lsm_core.maintenance.used_files import changelog_files, select_added
 from lsm_core.metadata import changelogs, consumers, manifests, snapshots, tags
 from lsm_core.metadata.store import TableStore
 from lsm_core.options import whole_number
@@ -291,7 +291,7 @@ def _files_of(
             damaged.append(Declined(f"files of snapshot {number}", "unreadable", text, {"snapshot": number}))
     for number, changelog in newer.changelogs.items():
         reason = f"changelog of snapshot {number}"
-        for item in data_items(store, added(changelogs.kept_entries(store, changelog)), "changelog", reason):
+        for item in data_items(store, select_added(changelogs.kept_entries(store, changelog)), "changelog", reason):
             if store.file_io.exists(f"{store.root}/{item.path}"):
                 yield item
         for name, kind, size in changelog_files(store, changelog):
@@ -303,10 +303,12 @@ def _files_of(
 def _files_of_snapshot(store: TableStore, snapshot: Snapshot, *, follows: bool) -> Iterator[DeleteItem]:
     """Yield the files that a snapshot added (``follows`` the one before), or all of its files. Raises CorruptFile."""
     number = snapshot.id
-    entries = added(manifests.delta_entries(store, snapshot)) if follows else manifests.live_entries(store, snapshot)
+    entries = (
+        select_added(manifests.delta_entries(store, snapshot)) if follows else manifests.live_entries(store, snapshot)
+    )
     yield from data_items(store, entries, "data", f"added by snapshot {number} ({snapshot.commit_kind.value})")
     if snapshot.changelog_manifest_list:
-        changelog_entries = added(manifests.changelog_entries(store, snapshot))
+        changelog_entries = select_added(manifests.changelog_entries(store, snapshot))
         yield from data_items(store, changelog_entries, "changelog", f"changelog of snapshot {number}")
     yield from metadata_items(store, snapshot, f"belonged to snapshot {number}")
 

@@ -27,7 +27,7 @@ from lsm_core.maintenance.reference import key_order
 from lsm_core.maintenance.reference.sampling import Place, Sample
 from lsm_core.maintenance.reference.values import plain_values
 from lsm_core.maintenance.reference.versions import same
-from lsm_core.maintenance.used_files import added
+from lsm_core.maintenance.used_files import select_added
 from lsm_core.metadata import manifests, snapshots
 from lsm_core.metadata.indexes import deletion_vectors
 from lsm_core.metadata.store import TableStore
@@ -180,7 +180,7 @@ def read_changes(
     """
     store = check_input.store
     entries = manifests.keep_rows(
-        added(manifests.changelog_entries(store, snapshot)), [place.partition], [place.bucket], None
+        select_added(manifests.changelog_entries(store, snapshot)), [place.partition], [place.bucket], None
     )
     files = [entry.file for entry in table_to_entries(entries)]
     if store.options.changelog_producer == "input":

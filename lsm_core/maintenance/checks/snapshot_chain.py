@@ -12,7 +12,7 @@ from lsm_core.format.snapshot import Snapshot
 from lsm_core.maintenance.actions.remove_unexisting_files import missing_entries
 from lsm_core.maintenance.checks.outcome import CheckInput, CheckReport
 from lsm_core.maintenance.damage import examine
-from lsm_core.maintenance.used_files import added
+from lsm_core.maintenance.used_files import select_added
 from lsm_core.metadata import manifests, snapshots, tags
 from lsm_core.metadata.indexes import index_file_path
 from lsm_core.metadata.store import TableStore
@@ -102,7 +102,7 @@ def _inspect(
         changelog = manifests.changelog_list(store, snapshot)
         if changelog is None and not whole:
             yield 0, f"{holder}: the list of its changelog, {snapshot.changelog_manifest_list}, is gone"
-        changes = added(manifests.entries_of(store, changelog or []))
+        changes = select_added(manifests.entries_of(store, changelog or []))
         yield changes.num_rows, ""
         for row in missing_entries(store, changes, listed):
             yield 0, f"{holder}: changelog file {row['file_name']} of bucket {row['bucket']} is gone"
@@ -120,7 +120,7 @@ def _inspect(
 def _added_entries(store: TableStore, snapshot: Snapshot) -> pa.Table:
     """Return the entries of the files that a snapshot added and still holds."""
     delta = manifests.delta_entries(store, snapshot)
-    new = added(delta)
+    new = select_added(delta)
     removed = delta.filter(pc.equal(delta.column("kind"), 1))
     if not removed.num_rows:
         return new

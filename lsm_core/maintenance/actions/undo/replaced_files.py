@@ -475,8 +475,8 @@ def find_taken_numbers(store: TableStore, bucket: ReplacedFiles, live: Iterable[
     return [name for name, level, least in live if (name, level) not in bucket.left and least <= newest]
 
 
-def still_on_top(store: TableStore, buckets: Sequence[ReplacedFiles], entries: pa.Table) -> Rescan:
-    """Return ``entries`` of the undo while no commit changed the compaction's result; checked at every attempt.
+def rescan_unchanged(store: TableStore, buckets: Sequence[ReplacedFiles], entries: pa.Table) -> Rescan:
+    """Return a rescan that gives ``entries`` of the undo as long as no commit changed the compaction's result.
 
     Args:
         store: the table.

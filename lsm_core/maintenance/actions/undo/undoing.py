@@ -45,7 +45,7 @@ from lsm_core.maintenance.actions.undo.replaced_files import (
     ReplacedFiles,
     find_compaction,
     place_text,
-    still_on_top,
+    rescan_unchanged,
     vectors_of,
 )
 from lsm_core.maintenance.verify import BucketDifference, bucket_content
@@ -315,7 +315,7 @@ def apply_undo(store: TableStore, plan: MaintenancePlan) -> ApplyOutcome:
             raise VerificationFailed("V1", [_would_differ(store, difference) for difference in differences])
         properties = {PLAN_PROPERTY: plan.hash, UNDO_PROPERTY: compaction.run_id}
         committed = Committer(store).commit_compaction(
-            made, partial(still_on_top, store, chosen), properties=properties
+            made, partial(rescan_unchanged, store, chosen), properties=properties
         )
     report = UndoReport(
         snapshot_id=committed.snapshot_id,

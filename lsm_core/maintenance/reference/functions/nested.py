@@ -32,7 +32,7 @@ class _Keyed(Function):
         """Return the key of a nested row."""
         return same(tuple(row[i] for i in self.key))
 
-    def admitted(self, rows: list[Nested | None]) -> list[Nested]:
+    def select_rows(self, rows: list[Nested | None]) -> list[Nested]:
         """Return the rows that take part: no null rows; rows with a null in the key by the strategy."""
         kept = []
         for row in rows:
@@ -57,15 +57,15 @@ class NestedUpdate(_Keyed):
             return self._upsert(acc or [], value)
         if acc is not None and len(acc) >= self.limit:
             return acc
-        held = self.admitted(acc or [])
-        rows = [*held, *self.admitted(value)[: max(0, self.limit - len(acc or []))]]
+        held = self.select_rows(acc or [])
+        rows = [*held, *self.select_rows(value)[: max(0, self.limit - len(acc or []))]]
         return list({self.key_of(row): row for row in rows}.values()) if self.key else rows
 
     def _upsert(self, acc: list[Nested | None], value: list[Nested | None]) -> list[Nested]:
         """Upsert by key; only new keys of the input count against the limit."""
         rows: dict[Any, Nested] = {}
-        held = self.admitted(acc)
-        for number, row in enumerate([*held, *self.admitted(value)]):
+        held = self.select_rows(acc)
+        for number, row in enumerate([*held, *self.select_rows(value)]):
             current = rows.get(self.key_of(row))
             if current is None:
                 if number < len(held) or len(rows) < self.limit:
@@ -93,8 +93,8 @@ class NestedUpdate(_Keyed):
         if not self.key:
             retracted = {same(row) for row in value if row is not None}
             return [row for row in acc if row is not None and same(row) not in retracted]
-        left = {self.key_of(row): row for row in self.admitted(acc)}
-        for row in self.admitted(value):
+        left = {self.key_of(row): row for row in self.select_rows(acc)}
+        for row in self.select_rows(value):
             left.pop(self.key_of(row), None)
         return list(left.values())
 
@@ -107,7 +107,7 @@ class NestedPartialUpdate(_Keyed):
         if value is None or (acc is None and not self.as_2_0):
             return acc if value is None else value
         rows: dict[Any, Nested] = {}
-        for row in (*self.admitted(acc or []), *self.admitted(value)):
+        for row in (*self.select_rows(acc or []), *self.select_rows(value)):
             current = rows.get(self.key_of(row), (None,) * len(row))
             rows[self.key_of(row)] = tuple(old if new is None else new for old, new in zip(current, row, strict=True))
         return list(rows.values())
