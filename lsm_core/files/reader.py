@@ -18,8 +18,8 @@ from lsm_core.arrays import arrow_array, as_dictionaries
 from lsm_core.errors import ColumnNotFound, CorruptFile, InvalidData, InvalidSchema
 from lsm_core.files.formats import FileSource
 from lsm_core.files.formats import open_source as open_file
+from lsm_core.files.merged_nulls import merging_leaves_nulls
 from lsm_core.files.positions import Deleted, RowPositions, deleted_mask, places_of
-from lsm_core.files.writer import merging_leaves_nulls
 from lsm_core.format.manifest import DataFileMeta
 from lsm_core.format.schema import (
     KEY_PREFIX,

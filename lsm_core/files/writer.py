@@ -1,11 +1,4 @@
-"""Writers of append and key-value files: rolling data files near the target size, and their metadata.
-
-Key-value files have the layout of format.md 8.2, append files that of format.md 8.3.
-
-A merge may leave nulls in a NOT NULL column: a retract removed the value, and no newer row supplied another. Java's
-readers return these nulls, but its writers reject them, so that one lone retract keeps a bucket from ever being
-compacted (1.4.2: "expected not null but found null value"). Here the files of these tables declare the columns
-nullable, as files from before an ALTER to NOT NULL do, and a compaction writes the rows that a read returns.
+"""Writers of append and key-value files: rolling data files near the target size, and their metadata (format.md 8).
 
 Source: ``RollingFileWriter``, ``KeyValueDataFileWriter``, ``RowDataFileWriter``.
 """
@@ -13,7 +6,6 @@ Source: ``RollingFileWriter``, ``KeyValueDataFileWriter``, ``RowDataFileWriter``
 from __future__ import annotations
 
 import copy
-import re
 from collections.abc import Sequence
 from typing import Final, Protocol, Self
 
@@ -27,6 +19,7 @@ from lsm_core.files.formats import FileSink, extension_of, format_for, format_of
 from lsm_core.files.formats.parquet import EXTENSION as PARQUET
 from lsm_core.files.formats.parquet import ROW_GROUP_ROWS
 from lsm_core.files.index_writer import SUFFIX, IndexWriter, indexed_columns
+from lsm_core.files.merged_nulls import with_merged_nulls
 from lsm_core.format.binary_row import EMPTY_ROW, encode_rows
 from lsm_core.format.file_index import BLOOM
 from lsm_core.format.manifest import SOURCE_APPEND, DataFileMeta
@@ -43,29 +36,6 @@ from lsm_core.metadata.manifests import stores_row_ids
 from lsm_core.metadata.store import TableStore
 from lsm_core.options import TableOptions
 from lsm_core.types.arrow import refit
-
-_GROUP: Final = re.compile(r"fields\..+\.sequence-group")
-
-
-def merging_leaves_nulls(store: TableStore) -> bool:
-    """Return whether the table's merge engine can reset a column to null, as aggregates and sequence groups do."""
-    if not store.schema.primary_keys:
-        return False
-    if store.options.merge_engine == "partial-update":
-        return any(_GROUP.fullmatch(key) for key in store.options.raw)
-    return store.options.merge_engine == "aggregation"
-
-
-def with_merged_nulls(store: TableStore, layout: pa.Schema) -> pa.Schema:
-    """Return the ``layout`` of a key-value file with all columns nullable in which merging may leave nulls.
-
-    These are all columns but the keys.
-    """
-    if not merging_leaves_nulls(store):
-        return layout
-    always = {*store.schema.primary_keys, *key_names(store.schema), SEQUENCE_NUMBER, VALUE_KIND}
-    return pa.schema([f if f.name in always else f.with_nullable(nullable=True) for f in layout])
-
 
 _GROUP_BYTES: Final = 64 * 1024 * 1024
 _BLOCK_BYTES: Final = 128 * 1024 * 1024

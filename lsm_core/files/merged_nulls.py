@@ -1,0 +1,38 @@
+"""NOT NULL columns in which merging leaves nulls: a retract took the value back, and no newer row supplied another.
+
+Java's readers return these nulls, but its writers reject them, so that one lone retract keeps a bucket from ever being
+compacted (1.4.2: "expected not null but found null value"). Here the files of these tables declare the columns
+nullable, as files from before an ALTER to NOT NULL do, and a compaction writes the rows that a read returns.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+import pyarrow as pa
+
+from lsm_core.format.schema import SEQUENCE_NUMBER, VALUE_KIND, key_names
+from lsm_core.metadata.store import TableStore
+
+_GROUP: Final = re.compile(r"fields\..+\.sequence-group")
+
+
+def merging_leaves_nulls(store: TableStore) -> bool:
+    """Return whether the table's merge engine can reset a column to null, as aggregates and sequence groups do."""
+    if not store.schema.primary_keys:
+        return False
+    if store.options.merge_engine == "partial-update":
+        return any(_GROUP.fullmatch(key) for key in store.options.raw)
+    return store.options.merge_engine == "aggregation"
+
+
+def with_merged_nulls(store: TableStore, layout: pa.Schema) -> pa.Schema:
+    """Return the ``layout`` of a key-value file with all columns nullable in which merging may leave nulls.
+
+    These are all columns but the keys.
+    """
+    if not merging_leaves_nulls(store):
+        return layout
+    always = {*store.schema.primary_keys, *key_names(store.schema), SEQUENCE_NUMBER, VALUE_KIND}
+    return pa.schema([f if f.name in always else f.with_nullable(nullable=True) for f in layout])
