@@ -895,7 +895,7 @@ class CommitRun:
         assert self._delta is not None
         request, store = self._request, self._store
         store.require_same()
-        schema_id = max(list_schema_ids(store.file_io, store.root, store.branch), default=store.identity.schema.id)
+        schema_id = max(list_schema_ids(store.file_io, store.root, store.branch), default=store.identity.id)
         added, deleted = rows_of(entries, ADD), rows_of(entries, DELETE) + request.lost_rows
         marks = [mark for mark in (request.watermark, latest.watermark if latest else None) if mark is not None]
         return Snapshot(

@@ -11,7 +11,7 @@ import re
 import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import StrEnum
 from typing import Any, Final
 
@@ -27,7 +27,6 @@ from lsm_core.options.table_options import PAIMON_VERSION
 from lsm_core.storage import (
     FileIO,
     Kept,
-    KnowsModification,
     PathBelow,
     check_name,
     file_io_for,
@@ -88,48 +87,23 @@ def load_schema(file_io: FileIO, root: str, schema_id: int, branch: str = "main"
     return schema
 
 
-@dataclass(frozen=True)
-class TableIdentity:
-    """Facts by which a table is recognised: the schema file that it was opened with. Paimon never changes such a file.
-
-    Attributes:
-        schema: content of the file, which includes the time of its creation.
-        modified_ns: modification time of the file (ns since the epoch), which also differs where a clock stands still;
-            None if unknown, as in object stores.
-    """
-
-    schema: TableSchema
-    modified_ns: int | None = None
-
-    @staticmethod
-    def of(file_io: FileIO, root: str, schema: TableSchema, branch: str) -> TableIdentity:
-        """Return the identity of the table that was opened with a schema."""
-        return TableIdentity(schema, _modified_ns(file_io, schema_path(root, schema.id, branch)))
-
-
-def _modified_ns(file_io: FileIO, path: str) -> int | None:
-    """Return the modification time of a file, or None if it is unknown."""
-    try:
-        return file_io.modified_ns(path) if isinstance(file_io, KnowsModification) else None
-    except OSError:
-        return None
-
-
-def require_same(file_io: FileIO, root: str, name: str, identity: TableIdentity, branch: str = "main") -> None:
+def require_same(file_io: FileIO, root: str, name: str, opened: TableSchema, branch: str = "main") -> None:
     """Check that a folder still holds the table that was opened.
+
+    The identity of a table is the content of the schema that it was opened with, which contains the time of its
+    creation. Paimon never changes a schema file.
 
     Args:
         file_io: access to the files.
         root: the table's directory.
         name: the table's name, for the message.
-        identity: the table that was opened.
+        opened: the schema that was read when the table was opened.
         branch: the branch.
 
     Raises:
         TableNotFound: the table was dropped or renamed, or another table or history is in its place.
         CorruptFile: the schema file is damaged.
     """
-    opened = identity.schema
     try:
         current = load_schema(file_io, root, opened.id, branch)
     except CorruptFile:
@@ -141,10 +115,7 @@ def require_same(file_io: FileIO, root: str, name: str, identity: TableIdentity,
             reason = "was dropped or renamed since it was opened: it does not exist any more"
             raise TableNotFound(f"{which} {reason}") from None
         current = None
-    modified_ns = None
-    if identity.modified_ns is not None:
-        modified_ns = _modified_ns(file_io, schema_path(root, opened.id, branch))
-    if current != opened or modified_ns not in {None, identity.modified_ns}:
+    if current != opened:
         raise TableNotFound(replaced_text(name))
 
 
@@ -242,7 +213,7 @@ class TableStore:
         dynamic_options: options that apply to this object only.
         clock: source of the current time.
         branch: the branch, ``main`` by default.
-        identity: facts by which :meth:`require_same` recognises the table.
+        identity: schema as it was read when the table was opened; :meth:`require_same` recognises the table by it.
         kept: cache of immutable files (footers, indexes).
 
     Source: ``FileStorePathFactory``, ``AbstractFileStore``.
@@ -258,7 +229,7 @@ class TableStore:
         clock: Clock | str | None = None,
         branch: str = "main",
         dynamic_options: Mapping[str, str | None] | None = None,
-        identity: TableIdentity | None = None,
+        identity: TableSchema | None = None,
     ) -> None:
         self.file_io, self.root, self.name, self.schema = file_io, root.rstrip("/"), name, schema
         if not isinstance(options, TableOptions):
@@ -268,7 +239,7 @@ class TableStore:
         self.clock: Clock = clock_from(clock)
         self.branch = check_name(branch, name, "branch name")
         self._schemas = {schema.id: schema}
-        self.identity = TableIdentity(schema) if identity is None else identity
+        self.identity = schema if identity is None else identity
         self._family = ""
         self._own_uuid = _make_uuid("")
         self._numbers = itertools.count()
@@ -321,14 +292,13 @@ class TableStore:
         if schema is None:
             suffix = "" if branch == "main" else f", branch {branch}"
             raise TableNotFound(f"table {name}{suffix} does not exist (no schema under {root})")
-        options, identity = dict(dynamic_options or {}), TableIdentity.of(file_io, root, schema, branch)
+        options = dict(dynamic_options or {})
         if not schema.primary_keys or PAIMON_VERSION in schema.options or PAIMON_VERSION in options:
-            return cls(file_io, root, name, schema, None, clock, branch, options, identity)
+            return cls(file_io, root, name, schema, None, clock, branch, options)
         kept = Kept()
         version = paimon_version.of_snapshots(file_io, f"{metadata_root(root, branch)}/snapshot", kept)
         detected_options = {} if version is None else {PAIMON_VERSION: str(version)}
-        options |= detected_options
-        store = cls(file_io, root, name, schema, None, clock, branch, options, identity)
+        store = cls(file_io, root, name, schema, None, clock, branch, {**options, **detected_options})
         store._detected_options, store.kept = detected_options, kept
         return store
 

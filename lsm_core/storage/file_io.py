@@ -135,15 +135,6 @@ class DeletesMany(Protocol):
 
 
 @runtime_checkable
-class KnowsModification(Protocol):
-    """A FileIO that can return when a file was written, without reading it."""
-
-    def modified_ns(self, path: str) -> int:
-        """Return the time of the last modification (ns since the epoch)."""
-        ...
-
-
-@runtime_checkable
 class FileIO(Protocol):
     """Access to files by absolute path; implementations can be pickled.
 

@@ -258,10 +258,6 @@ class LocalFileIO:
         with _step("size", path):
             return os.stat(path).st_size
 
-    def modified_ns(self, path: str) -> int:
-        """Return the time of the last modification (ns since the epoch)."""
-        return os.stat(path).st_mtime_ns
-
     def delete(self, path: str) -> bool:
         """Remove one file; a `PathBelow` is deleted by handle, through no symbolic link below its root.
 

@@ -13,7 +13,6 @@ import pyarrow as pa
 import pytest
 
 from lsm_core import Catalog, Schema, SchemaChange, Table
-from lsm_core.clock import FixedClock
 from lsm_core.commit import Committer
 from lsm_core.commit.attempt import CommitHooks, Phase
 from lsm_core.errors import CorruptFile, TableNotFound, WriterStale
@@ -335,29 +334,3 @@ def test_writers_of_an_older_schema_write_rightly_or_say_so_and_leave_nothing(
     time.sleep(0.01)
     orphans = opened.remove_orphan_files(older_than_ms=opened.store.clock.now_ms(), dry_run=True, max_share=100)
     assert (orphans.files_recorded, orphans.bytes_recorded) == (0, 0)
-
-
-def test_a_clock_that_stands_still_hides_no_other_table(tmp_path: Path) -> None:
-    catalog = Catalog(tmp_path, clock=FixedClock(1_700_000_000_000))
-    catalog.create_database("db")
-    table = created(catalog)
-    table.write(rows(1))
-    table.store.require_same()
-    recreate(catalog)
-    for call in (table.to_arrow, lambda: table.copy({"write-only": "true"}).write(rows(2))):
-        with pytest.raises(TableNotFound, match="was replaced"):
-            call()
-
-
-def test_a_branch_that_was_deleted_and_created_again_is_another_one(catalog: Catalog) -> None:
-    table = created(catalog)
-    table.write(rows(1))
-    branch = table.create_branch("dev", from_snapshot=1)
-    branch.write(rows(2))
-    table.delete_branch("dev")
-    with pytest.raises(TableNotFound, match=r"branch dev of table .* does not exist any more"):
-        branch.write(rows(3))
-    table.create_branch("dev", from_snapshot=1)
-    with pytest.raises(TableNotFound, match="was replaced"):
-        branch.to_arrow()
-    assert catalog.table("db.t$branch_dev").to_arrow().num_rows == 1
