@@ -14,8 +14,7 @@ from lsm_core import Catalog
 from lsm_core.commit import CommitMessage, Committer
 from lsm_core.files import AppendFileWriter, open_append
 from lsm_core.format.manifest import DataFileMeta, ManifestEntry, table_to_entries
-from lsm_core.metadata import manifests, snapshots
-from lsm_core.metadata import store as store_module
+from lsm_core.metadata import manifests, snapshots, support
 from lsm_core.metadata.store import TableStore
 from lsm_core.storage import LocalFileIO
 
@@ -146,7 +145,7 @@ def test_every_type_crosses_in_every_format(
     tmp_path: Path, java: Java, monkeypatch: pytest.MonkeyPatch, form: str, left_out: tuple[str, ...], rows: list[Row]
 ) -> None:
     for check in ("_unsupported_by_schema", "_unsupported_files"):
-        monkeypatch.setattr(store_module, check, lambda *_: iter(()))
+        monkeypatch.setattr(support, check, lambda *_: iter(()))
     fields = [{"name": name, "type": kind} for name, kind in FIELDS.items() if name not in left_out]
     given = [{name: value for name, value in row.items() if name not in left_out} for row in rows]
     java("create", schema={"fields": fields, "primaryKeys": [], "options": {"bucket": "-1", "file.format": form}})

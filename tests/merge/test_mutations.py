@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from lsm_core.errors import DredgeError
-from lsm_core.merge import keys, window
+from lsm_core.merge import rows, window
 from tests.merge.histories import check, random_history
 from tests.support.samples import one_in
 
@@ -28,10 +28,10 @@ def _largest(last_keys: Sequence[Any]) -> Any:
 MUTANTS: dict[str, tuple[Any, str, Callable[..., Any]]] = {
     "the cut at the largest instead of the smallest last row": (window, "cut_key", _largest),
     "the window's last key closed early": (window, "stays_open", lambda key: False),
-    "the sequence number dropped from the sort key": (keys, "sequence_part", _zeros),
-    "the kind dropped from the sort key": (keys, "kind_part", _zeros),
-    "the level dropped from the sort key": (keys, "level_part", _zeros),
-    "the age dropped from the sort key": (keys, "age_part", _zeros),
+    "the sequence number dropped from the sort key": (rows, "sequence_part", _zeros),
+    "the kind dropped from the sort key": (rows, "kind_part", _zeros),
+    "the level dropped from the sort key": (rows, "level_part", _zeros),
+    "the age dropped from the sort key": (rows, "age_part", _zeros),
     "an unfinished input treated as ended": (window, "is_ended", lambda buffer: buffer.exhausted or buffer.index == 0),
     "every unfinished input treated as ended": (window, "is_ended", lambda buffer: True),
 }
@@ -56,7 +56,7 @@ def test_the_property_check_sees(mutant: str, size: int, monkeypatch: pytest.Mon
 
 @pytest.mark.parametrize("size", [2, 3, 7])
 def test_it_sees_later_inputs_that_are_trusted_to_be_newer(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(keys, "sequences_climb", lambda pieces: True)
+    monkeypatch.setattr(rows, "sequences_climb", lambda pieces: True)
     assert _first_failure(size) is not None
 
 

@@ -167,8 +167,8 @@ def test_a_local_spark_that_dredge_starts_asks_for_a_secret_on_loopback(spark: o
 
 
 def test_doctor_masks_secrets_of_a_table(tmp_path: Path) -> None:
-    from lsm_core.cli.verbs.doctor import _options_of_table
+    from lsm_core.cli.verbs.doctor import _list_table_options
 
     store = forged(tmp_path, {"s3.secret-key": "hunter2", "api-key": "hunter2"}).store
-    values = {option.option: option.value for option in _options_of_table(store)}
+    values = {option.option: option.value for option in _list_table_options(store)}
     assert "hunter2" not in values.values() and {"s3.secret-key", "api-key"} <= values.keys()

@@ -93,7 +93,7 @@ def test_a_failing_compaction_is_told_by_the_next_commit_and_leaves_nothing(tmp_
 
     writer = StreamTableWrite(store, "job", Compactor(store, broken, None, automatic=False))
     writer.write(rows(1))
-    with pytest.raises(InvalidData, match="no bucket 7"):
+    with pytest.raises(InvalidData, match="bucket 7 does not exist"):
         writer.compact(PARTITION, 7, full=True)
     writer.compact(PARTITION, 0)  # one run: nothing is picked
     writer.write(rows(2))

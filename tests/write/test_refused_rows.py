@@ -75,7 +75,7 @@ def refused(store: TableStore, column: str, attempt: Callable[[], object]) -> No
     """The attempt raises and leaves neither a snapshot nor a file."""
     before, files = snapshots.latest_id(store), data_files_on_disk(store)
     at = f", column '{column}'" if column else ""
-    with pytest.raises(RetractNotSupported, match=f"table db.t{at}, key {{'k': 7}}: a -[UD] row: .*does not take"):
+    with pytest.raises(RetractNotSupported, match=f"table db.t{at}, key {{'k': 7}}: a -[UD] row: .*does not support"):
         attempt()
     assert (snapshots.latest_id(store), data_files_on_disk(store)) == (before, files)
 
