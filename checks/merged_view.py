@@ -242,7 +242,7 @@ def to_check_result(report: VerifyReport, note: str = "", kept: UndoProtection |
 def published_snapshot(
     instance: dg.DagsterInstance, layout: dg.AssetKey, table: str, partition: str | None
 ) -> int | None:
-    """Return the snapshot that the run behind the layout's newest materialisation published, or None.
+    """Return the snapshot id that the newest run of the layout published, or None without a run.
 
     The apply op stored it as a tag of the run.
 

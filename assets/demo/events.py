@@ -60,7 +60,8 @@ def arrange(parts: list[Part], schema: pa.Schema) -> pa.Table:
     """Combine parts into one table sorted by commit, row number and step.
 
     Args:
-        parts: the parts.
+        parts: changes of one row kind, with the commit, row number and step of each. A step orders the changes that
+            one row has in one commit.
         schema: schema of the table.
 
     Returns:

@@ -219,7 +219,7 @@ class BucketResult:
 
     @staticmethod
     def from_bytes(data: bytes) -> BucketResult:
-        """Return the result of :meth:`to_bytes`.
+        """Decode the bytes of :meth:`to_bytes`.
 
         Raises:
             CorruptFile: the bytes have another form.

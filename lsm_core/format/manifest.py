@@ -943,7 +943,7 @@ class IndexFileMeta:
     external_path: str | None = None
 
     def to_list(self) -> list[Any]:
-        """Return the members as a JSON list, with each vector's position as a nested list."""
+        """Return the fields as a JSON list, with the position of each deletion vector as a nested list."""
         ranges = self.deletion_vectors
         vectors = (
             None

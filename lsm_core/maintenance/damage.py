@@ -131,7 +131,7 @@ class _Content:
 
 @dataclass
 class _Found:
-    """Damaged file while its holders are still being collected."""
+    """Damaged file, while the snapshots, tags and branches that refer to it (its holders) are being collected."""
 
     damage: Damage
     snapshots: list[int] = field(default_factory=list)

@@ -332,7 +332,10 @@ class _Search:
             self._mark_remains(store, snapshot, self.code(Holder(HolderKind.CHANGELOG, text)))
 
     def mark_restorable(self, record: TrashRecord) -> None:
-        """Mark the files that the snapshots of a deletion record need; missing files prevent a restore anyway."""
+        """Mark the files that a restore of a deletion record needs.
+
+        Missing files are ignored, because a restore without them fails in any case.
+        """
         code = self.code(Holder(HolderKind.GRACE, f"trash {record.trash_id} (can be restored)"))
         self.marks.name([PurePosixPath(file.path).name for file in record.files], code)
         for number, text in record.snapshots.items():

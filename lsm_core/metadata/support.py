@@ -89,9 +89,9 @@ def require_readable(
 
 
 def require_plain_files(store: TableStore, snapshot: Snapshot, entries: pa.Table) -> None:
-    """Check that readers of Parquet files by column name see the same rows as Dredge.
+    """Check that an engine that reads the Parquet files itself, by column name, sees the same rows as Dredge.
 
-    This excludes deletion vectors, other file formats, and files of a schema with other columns.
+    Tables with deletion vectors, with other file formats, or with files of a schema with other columns are refused.
 
     Args:
         store: the table.

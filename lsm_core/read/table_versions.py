@@ -189,10 +189,10 @@ def moment_ms(table: str, key: str, text: str) -> int:
 
 
 def pair_of(table: str, key: str, text: str) -> tuple[str, str]:
-    """Return the two ends of a span, written with a comma between them.
+    """Parse the text `start,end` of a span and return both parts.
 
     Raises:
-        InvalidOption: the text has another form; the error names ``key``.
+        InvalidOption: the text does not have this form; the error names ``key``.
     """
     parts = [part.strip() for part in text.split(",")]
     if len(parts) != 2 or not all(parts):

@@ -62,7 +62,7 @@ def replace_condition(store: TableStore, where: str) -> Predicate:
         The condition, on partition columns alone.
 
     Raises:
-        InvalidOption: The table has no partitions, or the text is another condition.
+        InvalidOption: The table has no partitions, or the text is no condition on partition columns alone.
     """
     keys = store.schema.partition_keys
     if not keys:

@@ -410,7 +410,7 @@ class TaskOutcome:
 
 
 def store_of(table: Any, spark: SparkSession | None = None) -> TableStore:
-    """Return the store of a `Table`, of a table by its name (`table_of`), or the store itself.
+    """Return the `TableStore` behind ``table``, which is a `Table`, the name of a table, or already a store.
 
     Raises:
         TableNotFound: The table was dropped, renamed or replaced since it was opened.

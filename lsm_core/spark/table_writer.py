@@ -223,7 +223,7 @@ class TableWriter(OfOneRelease, DataSourceArrowWriter):
 def write_or_leave(
     job: WriteJob, batches: Iterable[pa.RecordBatch], task: int, kind_column: str | None
 ) -> tuple[tuple[bytes, ...], str]:
-    """Write the rows of one task, or leave them to :func:`write_gathered` where its files would be small.
+    """Write the rows of one task to data files; if those would be small, store the rows for :func:`write_gathered`.
 
     Args:
         job: The write.
@@ -232,7 +232,7 @@ def write_or_leave(
         kind_column: The column that holds row kinds, or None.
 
     Returns:
-        The commit messages as bytes, and the name of the file with the rows that were left; one of them is empty.
+        The commit messages as bytes, and the name of the file with the stored rows; one of them is empty.
 
     Raises:
         DredgeError: As `WriteJob.write` and `WriteJob.routed`.

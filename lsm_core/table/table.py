@@ -821,12 +821,12 @@ class Table(Readable):
     ) -> RollbackReport:
         """Return the table to an older version; newer snapshots move to the trash.
 
-        :meth:`restore` brings them back as long as no further commit was made.
+        :meth:`restore` brings them back as long as no further commit was made. Give exactly one of the arguments.
 
         Args:
             snapshot_or_tag: snapshot id (int) or tag name (str).
-            timestamp_ms: instead of it, epoch ms; the newest snapshot that is not younger is chosen.
-            watermark: instead of it, epoch ms; the newest snapshot of no later watermark is chosen.
+            timestamp_ms: epoch ms; the newest snapshot committed at or before this time is chosen.
+            watermark: epoch ms; the newest snapshot with at most this watermark is chosen.
 
         Raises:
             SnapshotNotFound: the version does not exist.

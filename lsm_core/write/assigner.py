@@ -290,7 +290,7 @@ class BucketRooms:
         return np.repeat(np.array([*numbers, -1], np.int64), [*counts, left])
 
     def count(self, buckets: I64) -> None:
-        """Add one key to each of these buckets."""
+        """Increase the key count of a bucket by one for each time that it is in ``buckets``."""
         counted = np.bincount(buckets)
         for bucket in np.flatnonzero(counted):
             self.counts[int(bucket)] = self.counts.get(int(bucket), 0) + int(counted[bucket])

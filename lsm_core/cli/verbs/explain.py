@@ -80,7 +80,11 @@ def explain(
 
 
 def _explain_row(table: Table, key: str, snapshot: int | None) -> RowExplanation:
-    """Return the history of a row; an error about a single value also shows how to write a key."""
+    """Return the history of a row.
+
+    Raises:
+        InvalidFilter: the key is not valid; if it is one value without a column, the message also shows KEY=VALUE.
+    """
     try:
         return table.explain_row(key_of(table, key), snapshot)
     except InvalidFilter as error:

@@ -61,13 +61,13 @@ class Cuts:
 
 
 def range_count(rows: int, row_bytes: float, range_bytes: int) -> int:
-    """Return the number of ranges with which each has at most about ``range_bytes`` bytes of decoded rows."""
+    """Return the number of ranges of which each holds at most about ``range_bytes`` bytes of decoded rows."""
     return max(1, -(-int(rows * row_bytes) // max(1, range_bytes)))
 
 
 @dataclass(frozen=True)
 class Layout:
-    """Layout of the rows of a partition: the curve, fitted to a sample of them, and its cuts into ranges."""
+    """Order of a partition's rows: the sort curve, fitted to a sample of rows, and the values that separate the ranges."""
 
     curve: Curve
     cuts: Cuts = Cuts()

@@ -59,7 +59,7 @@ def plan_tag_expiry(
 def _expire_by_time(
     store: TableStore, details: Mapping[str, Tag], older_than_ms: int | None, now: int
 ) -> dict[str, str]:
-    """Return reasons by name. Tags record wall-clock time."""
+    """Return the reason of each tag that expires, by tag name. Ages are wall-clock times, as tags record them."""
     reasons, wall_clock = {}, now + local_offset_ms(now)
     ages = {}
     if older_than_ms is not None:

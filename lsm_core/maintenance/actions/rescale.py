@@ -120,7 +120,9 @@ def plan_rescale(
     now_ms: int | None = None,
     where: str | None = None,
 ) -> MaintenancePlan:
-    """Plan another number of buckets for every chosen partition that has a different one. Only metadata is read.
+    """Plan the rescale to ``bucket_num`` of every chosen partition that has another number of buckets.
+
+    Only metadata is read.
 
     Args:
         store: the table.

@@ -83,7 +83,7 @@ class NewerContentItem(PlanItem):
     time_ms: int
 
     def cells(self) -> tuple[Any, ...]:
-        """Return kind, name, snapshot and its commit time."""
+        """Return the item's cells of a printed plan: kind, name, snapshot id, commit time."""
         return (self.kind, self.name, self.snapshot_id, utc_text(self.time_ms))
 
 

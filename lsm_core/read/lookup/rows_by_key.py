@@ -103,10 +103,10 @@ class _Search:
     Attributes:
         source: the file.
         spec: key columns and order.
-        target: columns of the hits.
-        keys: the columns that the search needs.
-        other_columns: the columns that are read for hits only.
-        wanted: the keys.
+        target: columns of the returned rows.
+        keys: the columns that are decoded for every row, to compare keys.
+        other_columns: the columns that are decoded for returned rows only.
+        wanted: the keys to look up.
         batch_rows: rows of a batch that is decoded at once.
         deleted: deleted rows of the file; None for none.
         bounds: smallest and largest key of each row group; None if the file does not have them.
