@@ -67,7 +67,7 @@ def range_count(rows: int, row_bytes: float, range_bytes: int) -> int:
 
 @dataclass(frozen=True)
 class Layout:
-    """Order of a partition's rows: the sort curve, fitted to a sample of rows, and the values that separate the ranges."""
+    """Order of a partition's rows: a sort curve fitted to a sample of rows, and the values that separate the ranges."""
 
     curve: Curve
     cuts: Cuts = Cuts()
