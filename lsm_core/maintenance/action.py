@@ -53,12 +53,12 @@ class Argument:
 
     Attributes:
         name: keyword of the argument.
-        kind: type of the value. An AGE is epoch ms in Python and an age such as "1 h" on the command line; a TIME
-            (epoch ms) is not offered there.
+        kind: type of the value. An AGE is epoch ms in Python and an age such as "1 h" on the command line. A TIME
+            (epoch ms) can be passed in Python only.
         help: help text.
         flag: flag on the command line, "" for ``--name``.
-        required: whether there is no default; the action's own verb takes such an argument without its flag.
-        aliases: other flags of the same meaning.
+        required: whether the argument has no default; the action's own verb takes a required argument without its flag.
+        aliases: further flags with the same meaning as ``option``.
     """
 
     name: str
@@ -79,9 +79,9 @@ class PlanItem(ABC):
     """One step of a plan.
 
     Attributes:
-        item_kind: name in JSON.
-        title: title of the table for people.
-        columns: headings of that table.
+        item_kind: name of the item's type in JSON.
+        title: title of the printed table of items.
+        columns: column headings of the printed table.
     """
 
     item_kind: ClassVar[str]
@@ -90,21 +90,21 @@ class PlanItem(ABC):
 
     @abstractmethod
     def cells(self) -> tuple[Any, ...]:
-        """Return one row of the table under ``columns``: numbers and texts."""
+        """Return the item's row of the printed table: one number or text per column of ``columns``."""
 
     def to_object(self) -> dict[str, Any]:
-        """Return plain JSON values, bytes as hex digits, all covered by the plan's hash."""
+        """Return the item's fields as JSON values, bytes as hex digits; the plan's hash covers all of them."""
         return {name: value.hex() if isinstance(value, bytes) else value for name, value in asdict(self).items()}
 
     @classmethod
     def from_object(cls, value: Mapping[str, Any]) -> Self:
-        """Read the values of :meth:`to_object`, with bytes from hex digits.
+        """Return the item of the JSON values of :meth:`to_object`, with bytes from hex digits.
 
         Args:
-            value: the values.
+            value: JSON values by field name.
 
         Raises:
-            KeyError, TypeError, ValueError: the values are no item.
+            KeyError, TypeError, ValueError: the values do not describe an item of this type.
         """
         coded = {field.name for field in fields(cls) if field.type in (bytes, "bytes")}
         return cls(**{name: bytes.fromhex(part) if name in coded else part for name, part in value.items()})
@@ -112,14 +112,14 @@ class PlanItem(ABC):
 
 @dataclass(frozen=True)
 class PlannedFile:
-    """Data file that a plan rewrites; applying requires it on this level.
+    """Data file that a plan rewrites; applying the plan requires that the file is still on this level.
 
     Attributes:
         name: name of the file.
         level: level of the file.
-        size: bytes.
-        rows: stored rows.
-        deletes: stored deletes, None for unknown.
+        size: size of the file in bytes.
+        rows: number of stored rows.
+        deletes: number of stored rows that are deletes, None if unknown.
     """
 
     name: str
@@ -134,7 +134,7 @@ class PartitionItem(PlanItem):
     """Item about one partition.
 
     Attributes:
-        partition: serialised BinaryRow of the manifest.
+        partition: partition values as the serialised BinaryRow of the manifest entry.
         partition_text: Paimon's path of the partition ("" when unpartitioned).
     """
 
@@ -147,7 +147,7 @@ class RewriteItem(PartitionItem):
     """Item that replaces files of one partition.
 
     Attributes:
-        inputs: files to replace; applying requires all of them.
+        inputs: files to replace; applying the plan requires that all of them are still live.
     """
 
     inputs: tuple[PlannedFile, ...]
@@ -164,13 +164,13 @@ class RewriteItem(PartitionItem):
 
     @classmethod
     def from_object(cls, value: Mapping[str, Any]) -> Self:
-        """Read the values of :meth:`to_object`, with files from objects and tuples from lists.
+        """Return the item of the JSON values of :meth:`to_object`, with files from objects and tuples from lists.
 
         Args:
-            value: the values.
+            value: JSON values by field name.
 
         Raises:
-            KeyError, TypeError, ValueError: the values are no item.
+            KeyError, TypeError, ValueError: the values do not describe an item of this type.
         """
         read: dict[str, Any] = {n: tuple(part) if isinstance(part, list) else part for n, part in value.items()}
         read["inputs"] = tuple(PlannedFile(**file) for file in read["inputs"])
@@ -184,10 +184,10 @@ class Declined:
     Attributes:
         subject: a bucket ("dt=1/bucket-0"), a file or a snapshot.
         reason: short code (`lsm_core.tree.DeclineReason`, "held", "stale", ...).
-        text: one sentence with its figures ("4 sorted runs < 5").
-        facts: the figures.
+        text: the reason in one sentence with figures ("4 sorted runs < 5").
+        facts: the figures of ``text`` by name.
         partition_text: Paimon's path of the partition.
-        bucket: number of the bucket, None for other subjects.
+        bucket: number of the bucket, None if the subject is not a bucket.
     """
 
     subject: str
@@ -223,9 +223,9 @@ class PlanEstimate:
 
 @dataclass(frozen=True)
 class MaintenancePlan:
-    """Plan of one action for one table: made from metadata only, explained, hashed, applied unchanged.
+    """Plan of one action for one table: computed from metadata only, explained, hashed, applied unchanged.
 
-    Items and reasons name moments, never ages, so that the same plan made again has the same hash.
+    Items and reasons contain points in time, never ages, so that planning again gives the same hash.
 
     Attributes:
         action: name of the action.
@@ -238,8 +238,8 @@ class MaintenancePlan:
         arguments: arguments of the caller.
         created_ms: time of planning (epoch ms, the table's clock).
         code_version: version of the planning code.
-        read_back: whether the plan was read from text, which anyone may have written: its hash shows only that it is
-            whole.
+        read_back: whether the plan was read from JSON text. Anyone can write such a text, so its hash proves only that
+            the text is complete.
     """
 
     action: str
@@ -256,7 +256,7 @@ class MaintenancePlan:
 
     @cached_property
     def hash(self) -> str:
-        """Hex digest over all that a reader of the plan sees and that applying uses, except the time of planning."""
+        """Hex digest over all fields of the plan that are displayed or applied, except the time of planning."""
         covered = self._object()
         del covered["created_ms"]
         text = json.dumps(covered, sort_keys=True, separators=(",", ":"))
@@ -317,14 +317,14 @@ class MaintenancePlan:
 
     @staticmethod
     def from_json(text: str) -> MaintenancePlan:
-        """Read a plan back.
+        """Return the plan in the JSON text of :meth:`to_json`.
 
         Args:
             text: JSON of a plan.
 
         Raises:
-            CorruptFile: the text is no plan.
-            PlanStale: the hash does not fit the content, or action, code version or an item is unknown.
+            CorruptFile: the text is not a plan.
+            PlanStale: the hash does not match the content, or the action, the code version or an item is unknown.
         """
         table = ""
         try:
@@ -373,9 +373,9 @@ class Applied:
     """Earlier application of a plan.
 
     Attributes:
-        snapshot_id: its snapshot, None if the action makes none.
-        time_ms: its time (epoch ms).
-        told_by: source of this fact: a snapshot, a run of the ledger, or a trace of the action.
+        snapshot_id: snapshot that the application committed, None if the action commits no snapshot.
+        time_ms: time of the application (epoch ms).
+        told_by: where the application was found: a snapshot, a run of the ledger, or a trace of the action.
     """
 
     snapshot_id: int | None
@@ -383,7 +383,7 @@ class Applied:
     told_by: str
 
     def text(self) -> str:
-        """Return for people: ``already applied, snapshot 7``."""
+        """Return the text for people, for example ``already applied, snapshot 7``."""
         return f"already applied, {self.told_by if self.snapshot_id is None else f'snapshot {self.snapshot_id}'}"
 
 
@@ -392,11 +392,11 @@ class Report(ABC):
     """Result of applying a plan.
 
     Attributes:
-        left_alone: fields that list unchanged subjects, with their titles for people.
-        undone: description of :attr:`failures`.
+        left_alone: title for people of each field that lists unchanged subjects, by field name.
+        undone: text for people that describes the :attr:`failures`.
         seconds: wall-clock time of the whole call.
-        applied_before: earlier or concurrent application of the same plan, if nothing was done now.
-        run_id: id of the ledger entry, "" for none.
+        applied_before: earlier or concurrent application of the same plan, because of which this call did nothing.
+        run_id: id of the ledger entry, "" if there is no entry.
     """
 
     left_alone: ClassVar[Mapping[str, str]] = {"declined": "left alone"}
@@ -417,7 +417,7 @@ class Report(ABC):
 
     @property
     def published(self) -> int | None:
-        """The committed snapshot (field ``snapshot_id``), None if the action commits none or did nothing."""
+        """Id of the committed snapshot (field ``snapshot_id``), None if no snapshot was committed."""
         number: int | None = getattr(self, "snapshot_id", None)
         return number
 
@@ -429,7 +429,7 @@ class Report(ABC):
 
     @abstractmethod
     def lines(self, table: str) -> list[str]:
-        """Return one or more lines for people that describe the work done.
+        """Return one or more lines of text for people that describe the work done.
 
         Args:
             table: name of the table.
@@ -440,7 +440,7 @@ class Report(ABC):
         return asdict(self)
 
     def numbers(self) -> dict[str, Any]:
-        """Return the report as plain values without the lists of unchanged subjects, as the ledger keeps it."""
+        """Return the report as plain values for the ledger, without the lists of unchanged subjects."""
         return {name: value for name, value in self.to_object().items() if name not in self.left_alone}
 
     def declined_lists(self) -> dict[str, Sequence[Declined]]:
@@ -453,10 +453,10 @@ class CommitReport(Report):
     """Report of an action that commits snapshots.
 
     Attributes:
-        snapshot_id: the last commit, None if nothing was committed.
+        snapshot_id: snapshot of the last commit, None if nothing was committed.
         base_snapshot: newest snapshot at planning.
         plan_hash: hash of the plan.
-        declined: subjects left unchanged, also those that no longer fit the plan.
+        declined: subjects left unchanged, including subjects that changed after planning.
     """
 
     snapshot_id: int | None
@@ -504,31 +504,31 @@ PartOutcomes: TypeAlias = "Sequence[tuple[MaintenancePlan, Report | DredgeError]
 
 
 class Runner(Protocol):
-    """Executor of a plan's compaction tasks, here or elsewhere (Spark), that yields results as they arrive."""
+    """Executor of a plan's compaction tasks, in this process or in Spark, that yields results as tasks finish."""
 
     def __call__(self, store: TableStore, tasks: Sequence[BucketTask], /) -> Iterable[BucketResult]:
         """Execute tasks.
 
-        An exception ends the plan; the caller deletes the results received before.
+        An exception ends the plan; the caller deletes the files of the results that were yielded before the exception.
 
         Args:
             store: the table.
-            tasks: the tasks.
+            tasks: compaction tasks, one per bucket.
 
         Returns:
-            Results in any order, including failed tasks (`BucketResult.error`).
+            Results in any order, including those of failed tasks (`BucketResult.error`).
         """
         ...
 
 
 @runtime_checkable
 class TaskRunner(Runner, Protocol):
-    """Runner that also runs other work in parts, elsewhere and in parallel."""
+    """Runner that also runs work other than compaction, split into parts that run in parallel on workers."""
 
     def slots(self) -> int:
         """Return the number of parts that run at once.
 
-        Called only when there are parts to run, as a runner may have to start a cluster to know it.
+        Call it only if there are parts to run, because a runner may have to start a cluster to know the number.
         """
         ...
 
@@ -537,35 +537,35 @@ class TaskRunner(Runner, Protocol):
 
         Args:
             activity: name of the work, for errors and progress.
-            work: function that the workers can import; it may run twice on a part whose worker died.
-            parts: input of each run.
+            work: function that the workers can import. It may run twice on a part if the part's worker died.
+            parts: input of ``work`` for each part.
 
         Returns:
             Results in the order of the parts.
 
         Raises:
-            SparkFailed: a worker failed; it names ``activity``. Errors of the first failed part pass through, once all
-                parts have ended.
+            SparkFailed: a worker failed; the message names ``activity``. If ``work`` itself fails, the error of the
+                first failed part is raised after all parts have ended.
         """
         ...
 
 
 @dataclass(frozen=True)
 class ActionWork:
-    """Functions and types that do the work of an action; its module has one as ``WORK``.
+    """Functions and types that implement an action; the action's module defines them as ``WORK``.
 
     Attributes:
-        plan: `Action.plan`; it takes the argument ``runner`` too if the action ``plans_with_tasks``.
-        apply: `Action.apply`; it takes a runner as third argument if the action ``runs_tasks``.
+        plan: implements `Action.plan`; takes the argument ``runner`` too if the action ``plans_with_tasks``.
+        apply: implements `Action.apply`; takes a runner as third argument if the action ``runs_tasks``.
         report: type of the report.
         items: types of items in plans, in display order.
-        commits: whether applying makes a snapshot.
-        fits: `Action.fits`, None if only applying can show it.
-        trace: `Action.trace`, None if an application leaves no other trace.
-        remarks: lines for people below the items of a plan that has items.
-        dry_run: report that applying a plan would give, None if it is known only afterwards.
-        parts: `Action.parts`, None if a plan is applied as a whole.
-        report_of_parts: `Action.report_of_parts`, for an action with ``parts``.
+        commits: whether applying a plan commits a snapshot.
+        fits: implements `Action.fits`, None if only applying a plan shows whether it still fits.
+        trace: implements `Action.trace`, None if an application leaves no trace besides snapshots and the ledger.
+        remarks: returns lines for people, printed below the items of a plan that has items.
+        dry_run: returns the report that applying a plan would give, None if only applying gives the report.
+        parts: implements `Action.parts`, None if a plan is applied as a whole.
+        report_of_parts: implements `Action.report_of_parts`, for an action with ``parts``.
     """
 
     plan: Callable[..., MaintenancePlan]
@@ -586,16 +586,17 @@ class ActionWork:
 class Action:
     """One kind of maintenance.
 
-    Its working module is imported on first use, so that listing actions and their flags is cheap.
+    The module that implements the action is imported on first use, so that listing actions and their flags is cheap.
 
     Attributes:
         name: name of the action.
         help: help text.
         arguments: arguments of :meth:`plan`.
-        verb: its own verb on the command line, "" for none; by default its name with hyphens.
-        module: module with the action's ``WORK``; by default the one of its name in `lsm_core.maintenance.actions`.
-        runs_tasks: whether tasks can do its work, so that :meth:`apply` uses a runner.
-        plans_with_tasks: whether tasks can do the work of :meth:`plan`, which then takes the argument ``runner``.
+        verb: the action's own verb on the command line, "" for none; by default the action's name with hyphens.
+        module: module with the action's ``WORK``; by default the module of that name in `lsm_core.maintenance.actions`.
+        runs_tasks: whether a runner can execute the work of :meth:`apply` as tasks.
+        plans_with_tasks: whether a runner can execute the work of :meth:`plan`, which then takes the argument
+            ``runner``.
         one_of: names of arguments of which exactly one must be given.
     """
 
@@ -610,7 +611,7 @@ class Action:
     one_of: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        """Fill in the names that follow from the action's own."""
+        """Derive the default ``verb`` and ``module`` from the action's name."""
         if self.verb is None:
             object.__setattr__(self, "verb", self.name.replace("_", "-"))
         if not self.module:
@@ -623,15 +624,15 @@ class Action:
         return work
 
     def item_types(self) -> tuple[type[PlanItem], ...]:
-        """Return the types of items in its plans, in display order."""
+        """Return the types of items in the action's plans, in display order."""
         return self.work.items
 
     def plan(self, store: TableStore, **arguments: Any) -> MaintenancePlan:
-        """Plan from metadata only; nothing is changed.
+        """Return a plan computed from metadata only; nothing is changed.
 
         Args:
             store: the table.
-            arguments: the declared arguments.
+            arguments: values of the declared ``arguments`` by name.
 
         Raises:
             InvalidOption: an argument is invalid. Further errors depend on the action.
@@ -647,12 +648,12 @@ class Action:
             runner: executor of compaction tasks, None for this process.
 
         Raises:
-            PlanStale: the plan no longer fits. Further errors depend on the action.
+            PlanStale: the table changed so that the plan no longer fits. Further errors depend on the action.
         """
         return self.work.apply(store, plan, *((runner,) if self.runs_tasks else ()))
 
     def plan_again(self, store: TableStore, plan: MaintenancePlan) -> MaintenancePlan:
-        """Plan with the arguments and at the time of an earlier plan, but never at a future time.
+        """Return a new plan with the arguments and the planning time of an earlier plan, but never a future time.
 
         Args:
             store: the table.
@@ -679,7 +680,7 @@ class Action:
 
         Args:
             plan: the plan.
-            outcomes: report or error of each part.
+            outcomes: pairs of each part and its report or error, in the order of the parts.
         """
         if self.work.report_of_parts:
             return self.work.report_of_parts(plan, outcomes)
@@ -689,7 +690,7 @@ class Action:
         return report
 
     def unchanged(self, plan: MaintenancePlan) -> Report:
-        """Return the report of a plan that was already applied: no work, and the plan's own values.
+        """Return the report of a plan that was already applied: no work done, with the plan's hash and base snapshot.
 
         Args:
             plan: the plan.
@@ -720,7 +721,7 @@ class Action:
             plan: the plan.
 
         Raises:
-            UnsupportedFeature: the report is known only after applying.
+            UnsupportedFeature: the action has no dry run.
         """
         if self.work.dry_run is None:
             what = f"a report of {self.name} before it is applied; its plan says what it would do"
@@ -728,19 +729,19 @@ class Action:
         return self.work.dry_run(plan)
 
     def fits(self, store: TableStore, plan: MaintenancePlan) -> bool:
-        """Return whether applying a plan could still change anything; old saved plans are kept while it could.
+        """Return whether applying a plan could still change the table; old saved plans that could are kept.
 
         Args:
             store: the table.
             plan: the plan.
 
         Returns:
-            True where only applying can show it.
+            Whether the plan fits; always True if only applying the plan can show this.
         """
         return self.work.fits is None or self.work.fits(store, plan)
 
     def trace(self, store: TableStore, plan: MaintenancePlan) -> Applied | None:
-        """Return the earlier application of a plan that traces besides snapshots and ledger show, or None.
+        """Return the earlier application of a plan from traces other than snapshots and ledger, None if there are none.
 
         Args:
             store: the table.
@@ -753,7 +754,7 @@ _REGISTERED: Final[dict[str, Action]] = {}
 
 
 def register(action: Action) -> None:
-    """Register an action of another package for facade, command line and platform.
+    """Register an action that a third-party package defines, for the Python API, the command line and the platform.
 
     Args:
         action: the action.
@@ -779,7 +780,7 @@ def find_action(name: str, table: str = "") -> Action:
         table: name of the table, for the error.
 
     Raises:
-        InvalidOption: the action does not exist; it lists those that do.
+        InvalidOption: the action does not exist; the message lists the existing actions.
     """
     actions = _actions()
     if name not in actions:
@@ -806,8 +807,8 @@ def plan_maintenance(
     Args:
         store: the table.
         action: name of the action (:func:`action_names`).
-        runner: executor for planning work that tasks can do, None for this process.
-        arguments: arguments of the action.
+        runner: executor for planning work that can run as tasks, None for this process.
+        arguments: values of the action's arguments by name.
 
     Raises:
         InvalidOption: the action or an argument does not exist, or a required argument is missing. Errors of the
@@ -835,10 +836,10 @@ def bucket_name(partition_text: str, bucket: int) -> str:
 
 
 def size_text(size: int) -> str:
-    """Return bytes as text for people: ``52 KiB``.
+    """Return a size as text for people, for example ``52 KiB``.
 
     Args:
-        size: bytes.
+        size: number of bytes.
     """
     value, unit = float(size), 0
     while value >= 1024 and unit < len(_UNITS) - 1:
@@ -847,10 +848,10 @@ def size_text(size: int) -> str:
 
 
 def facts_of(values: Mapping[str, object]) -> dict[str, Fact]:
-    """Return facts as JSON values; other values become text.
+    """Return values as JSON values; a value of a type that JSON lacks becomes text.
 
     Args:
-        values: the facts.
+        values: values by name.
     """
     return {
         name: value if isinstance(value, (str, int, float, bool)) or value is None else str(value)

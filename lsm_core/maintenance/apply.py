@@ -1,4 +1,4 @@
-"""Application of plans: run a plan unchanged, report the result, and record the run in the ledger, failed runs too."""
+"""Application of plans: run a plan unchanged, report the result, and record the run, failed or not, in the ledger."""
 
 from __future__ import annotations
 
@@ -54,8 +54,8 @@ def apply_plan(
 ) -> Report:
     """Apply a plan and record the run.
 
-    A plan of several commits (`commit_every`) is applied part by part, each with its own run in the ledger; its report
-    names failed parts. If plan and table differ in `dredge.verification`, the stronger one is used.
+    A plan of several commits (`commit_every`) is applied part by part, each with its own run in the ledger; the report
+    names failed parts. If plan and table differ in `dredge.verification`, the stronger verification is used.
 
     Args:
         store: the table.
@@ -65,13 +65,13 @@ def apply_plan(
 
     Returns:
         The report of the plan's action. If the same plan was applied before or concurrently and nothing was left to do,
-            its ``applied_before`` names that run. Parts of the plan that no longer fit are skipped and reported where
-            the action can do the others.
+            ``applied_before`` of the report names that application. If the action can apply a plan partially, items
+            that no longer fit are skipped and reported.
 
     Raises:
         TableNotFound: the table was dropped, renamed or replaced since it was opened.
-        PlanStale: the plan was made for another table, other options or by other code.
-        InvalidOption: ``plan`` is no plan. Errors of the action pass through.
+        PlanStale: the table, its options or the code version differ from those at planning.
+        InvalidOption: ``plan`` is not a plan. Errors of the action pass through.
     """
     if not isinstance(cast("object", plan), MaintenancePlan):
         accepted = "a MaintenancePlan, as plan_maintenance() and MaintenancePlan.from_json() give it"
@@ -127,8 +127,8 @@ def _apply_parts(
     """Apply the parts of a plan as plans of their own; a failed part does not stop the others.
 
     Raises:
-        CommitUnknown: at once.
-        DredgeError: the error of the first part, if all parts failed.
+        CommitUnknown: it is unknown whether the commit of a part succeeded; later parts are not applied.
+        DredgeError: all parts failed; this is the error of the first part.
     """
     started = time.perf_counter()
     outcomes: list[tuple[MaintenancePlan, Report | DredgeError]] = []
@@ -174,13 +174,14 @@ def _require_same(store: TableStore, plan: MaintenancePlan) -> None:
 
 
 def _require_planned(store: TableStore, plan: MaintenancePlan) -> None:
-    """Refuse a plan that deletes files that its action could not have planned in this table.
+    """Raise an error if a plan deletes files that its action could not have planned in this table.
 
-    The paths of every plan are checked against the files that a table has. For a plan read from text, whose hash anyone
-    can compute, the action also plans again; every existing file to delete must be in both plans.
+    The paths of every plan are checked against the names of Paimon's and Dredge's files (`file_allowlist`). Anyone can
+    compute the hash of a plan that was read from text. For such a plan the action also plans again, and every existing
+    file to delete must be in both plans.
 
     Raises:
-        PlanStale: the plan names another file; nothing is changed.
+        PlanStale: the plan deletes a file that it may not delete; nothing is changed.
     """
     items = plan.items_of(DeleteItem)
     if not items:
@@ -207,7 +208,7 @@ def _require_planned(store: TableStore, plan: MaintenancePlan) -> None:
 
 
 def _use_planned_verification(store: TableStore, plan: MaintenancePlan) -> TableStore:
-    """Return the table with the plan's verification if that is stronger; it does not change the plan's work."""
+    """Return the table with the plan's `dredge.verification` if it is stronger than the table's own."""
     planned = plan.options.get(_VERIFICATION, "full")
     stronger = planned in _WEAKEST_FIRST and _WEAKEST_FIRST.index(planned) > _WEAKEST_FIRST.index(
         store.options.verification

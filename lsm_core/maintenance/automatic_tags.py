@@ -1,7 +1,7 @@
-"""Automatic creation of tags after commits, and the limit of their number (Java `TagAutoCreation`, `TagBatchCreation`).
+"""Automatic creation of tags after commits, up to a maximum number (Java `TagAutoCreation`, `TagBatchCreation`).
 
-Due tags are derived from the table alone, never from a process's memory: the next commit makes tags that an interrupted
-process left out.
+Due tags are derived from the table alone, never from a process's memory. So the next commit creates the tags that an
+interrupted process did not create.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ _MINUTE: Final = 60_000
 
 
 def make_automatic_tags(store: TableStore, *, batch: bool) -> list[str]:
-    """Create the tags that are due after a commit, and delete those beyond `tag.num-retained-max`.
+    """Create the tags that are due after a commit, and delete the oldest tags beyond `tag.num-retained-max`.
 
     Args:
         store: the table.
-        batch: whether a batch job made the commit (`tag.automatic-creation` = batch tags only those).
+        batch: whether a batch job made the commit; `tag.automatic-creation` = batch tags only commits of batch jobs.
 
     Returns:
         Names of the new tags.
@@ -54,7 +54,7 @@ def make_automatic_tags(store: TableStore, *, batch: bool) -> list[str]:
 
 
 def make_tags_after_compaction(store: TableStore) -> None:
-    """Create the tags that are due after a compaction job; errors are logged, recorded, and do not fail the job.
+    """Create the tags that are due after a compaction job; an error is logged and recorded, and does not fail the job.
 
     Args:
         store: the table.
@@ -67,7 +67,7 @@ def make_tags_after_compaction(store: TableStore) -> None:
 
 
 def _delete_surplus_tags(store: TableStore) -> None:
-    """Delete the tags beyond their number, and record it in the ledger."""
+    """Delete the oldest tags beyond `tag.num-retained-max`, and record the deletion in the ledger."""
     plan = plan_tag_expiry(store, by_time=False)
     if not plan.items:
         return
@@ -98,7 +98,7 @@ def _tag_batch(store: TableStore) -> list[str]:
 
 
 def _tag_periods(store: TableStore) -> list[str]:
-    """Tag the snapshots since the last automatic tag that are the first after the end of a period."""
+    """Tag each snapshot since the last automatic tag that is the first after the end of a period."""
     periods = tags.periods(store)
     if periods is None:
         return []
@@ -124,10 +124,10 @@ def _tag_periods(store: TableStore) -> list[str]:
 def _candidates(
     store: TableStore, periods: TagPeriods, following: int | None, after: int
 ) -> Iterator[tuple[Snapshot, int]]:
-    """Yield snapshots newer than ``after`` with their times, oldest first: all, or those that may be due.
+    """Yield the snapshots newer than ``after`` that may be due for a tag, with their times, oldest first.
 
-    All are candidates while there is no automatic tag. Times of snapshots grow, so no snapshot before the first that is
-    not due, going back, can be due: a commit reads one or two, however long a period is.
+    Without an automatic tag, all snapshots may be due. Otherwise the newest snapshots are read backwards until one is
+    not due. Times of snapshots grow, so no older snapshot can be due, and a commit reads only one or two.
     """
     ids = [number for number in snapshots.list_ids(store) if number > after]
     due: list[tuple[Snapshot, int]] = []
@@ -146,7 +146,7 @@ def _candidates(
 def _time_of(store: TableStore, snapshot: Snapshot) -> int | None:
     """Return the wall-clock time of a snapshot, or None if it has no watermark and needs one.
 
-    It is the local commit time, or the watermark in `sink.watermark-time-zone`.
+    The time is the local commit time, or the watermark in `sink.watermark-time-zone`.
     """
     if store.options.tag_creation == "process-time":
         return snapshot.time_millis + local_offset_ms(snapshot.time_millis)

@@ -1,8 +1,8 @@
 """Maintenance of many tables as one plan: ranked, limited, one commit per table, and resumable.
 
-The plan of each table is saved with that table under its hash; the combined plan lists them in order. No second record
-of the progress exists: each table shows whether its plan was applied (`record.applied_before`), so a combined plan can
-be applied any number of times, also after a crash.
+The plan of each table is saved in that table's folder under the plan's hash; the combined plan lists the hashes in
+order. Progress is not recorded separately: each table shows whether its plan was applied (`ledger.applied_before`). So
+a combined plan can be applied any number of times, also after a crash.
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ Opening = Callable[[str], TableStore]
 
 @dataclass(frozen=True)
 class Limits:
-    """Limits of one combined plan; None: no limit.
+    """Limits of one combined plan; a limit of None is not applied.
 
     Attributes:
-        max_bytes: bytes read by compactions.
-        max_tables: number of tables.
-        max_seconds: forecast seconds at planning, elapsed seconds when applied.
+        max_bytes: largest number of bytes that compactions read.
+        max_tables: largest number of tables.
+        max_seconds: largest number of seconds: of the forecast at planning, of elapsed time when applied.
     """
 
     max_bytes: int | None = None
@@ -66,8 +66,8 @@ class Request:
         table: name of the table.
         action: name of the action.
         arguments: arguments of the action.
-        turn: place among compactions, smallest first; None for actions after them.
-        score: score of the need (0 to 100), None for that of the table's buckets.
+        turn: position among the compactions, smallest first; None for actions that follow all compactions.
+        score: need for the action (0 to 100), None to use the score of the table's buckets.
     """
 
     table: str
@@ -78,22 +78,22 @@ class Request:
 
 
 class Rules(Protocol):
-    """Source of further rules besides the tables' options, for example a platform's policies."""
+    """Rules that apply in addition to the tables' options, for example a platform's policies."""
 
     def requests(
         self, names: Iterable[str], open_table: Opening, actions: Sequence[str]
     ) -> tuple[Sequence[Request], Sequence[Declined]]:
-        """Return the requests for the tables, and a line for everything that is skipped.
+        """Return the requests for the tables, and the skipped tables and actions, each with the reason.
 
         Args:
             names: names of the tables.
-            open_table: function that opens a table.
-            actions: names of the actions.
+            open_table: function that opens a table by name.
+            actions: names of the actions to request.
         """
         ...
 
     def why_not(self, store: TableStore, plan: MaintenancePlan) -> Declined | None:
-        """Return the reason why a plan must not be applied now, or None if it may be.
+        """Return the reason why a plan must not be applied now, or None if it may be applied.
 
         Args:
             store: the table.
@@ -104,19 +104,19 @@ class Rules(Protocol):
 
 @dataclass(frozen=True)
 class CombinedItem:
-    """Plan of one table. Bytes are of files, seconds of one core.
+    """Plan of one table in a combined plan. Bytes are file sizes; seconds are those on one core.
 
     Attributes:
         table: name of the table.
         action: name of the action.
         plan_hash: hash of the table's plan.
         base_snapshot: newest snapshot at planning.
-        score: score of its buckets before a compaction (0 to 100).
-        bytes_in: bytes read.
-        bytes_freed: bytes freed.
+        score: score of the table's buckets before a compaction (0 to 100).
+        bytes_in: bytes that applying the plan reads.
+        bytes_freed: bytes that applying the plan frees.
         tasks: number of tasks.
-        seconds: forecast time.
-        reason: reason of the first item of the plan.
+        seconds: forecast time of applying the plan.
+        reason: reason of the first item of the table's plan.
     """
 
     table: str
@@ -140,7 +140,7 @@ class CombinedPlan:
         actions: names of the actions, as requested.
         items: the plans.
         declined: every skipped table or action with the reason.
-        limits: limits of the plan.
+        limits: limits within which the items were selected.
         created_ms: time of planning (epoch ms).
         code_version: version of the planning code.
     """
@@ -160,7 +160,7 @@ class CombinedPlan:
 
     @cached_property
     def hash(self) -> str:
-        """Hex digest over everything but the time of planning."""
+        """Hex digest over all fields except the time of planning."""
         covered = self._object()
         del covered["created_ms"]
         return hashlib.sha256(json.dumps(covered, sort_keys=True, separators=(",", ":")).encode()).hexdigest()[:32]
@@ -174,14 +174,14 @@ class CombinedPlan:
 
     @staticmethod
     def from_json(text: str) -> CombinedPlan:
-        """Read a plan back.
+        """Return the combined plan in the JSON text of :meth:`to_json`.
 
         Args:
-            text: JSON of a plan.
+            text: JSON of a combined plan.
 
         Raises:
-            CorruptFile: the text is no plan.
-            PlanStale: the plan was changed, or made by another version.
+            CorruptFile: the text is not a combined plan.
+            PlanStale: the plan was changed, or made by a different code version.
         """
         try:
             value = parse_json(text, unique=True)
@@ -206,16 +206,16 @@ class CombinedPlan:
 
 @dataclass(frozen=True)
 class CombinedLine:
-    """Result of one item.
+    """Result of applying one item of a combined plan.
 
     Attributes:
         table: name of the table.
         action: name of the action.
         outcome: "done", "already" (applied before), "nothing", "stale", "failed", "later" (beyond a limit) or
-            "declined" (the rules forbid it now).
-        text: description.
-        snapshot_id: published snapshot, None for none.
-        run_id: id of the ledger entry, "" for none.
+            "declined" (the rules forbid the item now).
+        text: description of the result for people.
+        snapshot_id: published snapshot, None if no snapshot was published.
+        run_id: id of the ledger entry, "" if there is no entry.
         seconds: wall-clock time.
     """
 
@@ -244,12 +244,12 @@ class CombinedReport:
 
     @property
     def failed(self) -> tuple[CombinedLine, ...]:
-        """Items that raised an error; they are tried again when the plan is applied again."""
+        """Lines of items that raised an error; applying the plan again tries these items again."""
         return tuple(line for line in self.lines if line.outcome == "failed")
 
     @property
     def left(self) -> tuple[CombinedLine, ...]:
-        """Items that wait for the plan to be applied again."""
+        """Lines of items that were not applied and wait for the plan to be applied again."""
         return tuple(line for line in self.lines if line.outcome in {"failed", "later"})
 
     def to_object(self) -> dict[str, Any]:
@@ -270,19 +270,19 @@ def plan_combined(
 ) -> CombinedPlan:
     """Plan actions for all tables, worst first, within limits.
 
-    Compactions come first, in the turn of the rules, else by the table's score, then by bytes; actions that only free
-    files follow by bytes. A table that cannot be opened or planned is a line of ``declined``. Memory holds one table's
-    plan, and a line per table.
+    Compactions come first, in the order of the rules, else by the table's score, then by bytes. Actions that only free
+    files follow by bytes. A table that cannot be opened or planned is added to ``declined``. Memory holds the plan of
+    one table, and one item per table.
 
     Args:
         names: names of the tables.
-        open_table: function that opens a table.
-        pattern: pattern of the names, for the plan.
+        open_table: function that opens a table by name.
+        pattern: pattern of the names; recorded in the plan only.
         actions: names of the actions.
-        limits: limits of the plan, None for none.
+        limits: limits of the plan, None for no limits.
         created_ms: time of planning (epoch ms).
-        save: save each table's plan with it, for `apply_combined`.
-        rules: further rules for requests and their order, None to plan everything by the tables' options.
+        save: save each table's plan in the table's folder, which `apply_combined` requires.
+        rules: rules that select and order the requests, None to plan every action by the tables' options.
 
     Raises:
         InvalidOption: an action is unknown or requires arguments.
@@ -312,10 +312,10 @@ def plan_combined(
 
 
 def _plan_table(request: Request, open_table: Opening, declined: list[Declined], *, save: bool) -> CombinedItem | None:
-    """Return the line of a table's plan, saved with the table (``save``).
+    """Plan one request, and save the plan in the table's folder if ``save`` is set.
 
     Returns:
-        None, with a line added to ``declined``, if the plan has nothing to do or fails.
+        The item of the plan; None, with the reason added to ``declined``, if nothing is to be done or planning fails.
     """
     action = request.action
     try:
@@ -355,7 +355,7 @@ def _rank(item: CombinedItem, request: Request) -> tuple[Any, ...]:
 
 
 def _select_within_limits(ranked: Sequence[CombinedItem], limits: Limits) -> tuple[list[CombinedItem], list[Declined]]:
-    """Select items in order within the limits; an item that is too large does not block smaller ones."""
+    """Return the items within the limits, in order, and the declined items; a large item does not block later ones."""
     within: list[CombinedItem] = []
     beyond: list[Declined] = []
     size, seconds, tables = 0, 0.0, set[str]()
@@ -388,19 +388,19 @@ def apply_combined(
     tell: Callable[[CombinedLine], None] | None = None,
     rules: Rules | None = None,
 ) -> CombinedReport:
-    """Apply the plan of every table in order, each by itself.
+    """Apply the plan of every table in order, each plan separately.
 
-    An item that was applied before, by an earlier call or another process, is reported and not repeated. One that
-    fails, or whose table changed, is a line and stops no other. Once ``max_seconds`` are over the other items wait for
+    An item that an earlier call or a concurrent process applied is reported and not repeated. An item that fails, or
+    whose table changed, is reported and does not stop later items. After ``max_seconds``, the remaining items wait for
     the next call.
 
     Args:
         plan: the combined plan.
-        open_table: function that opens a table.
+        open_table: function that opens a table by name.
         approved_by: name of the approver for the ledgers.
         runner: executor of compaction tasks, None for this process.
-        tell: callback that gets each line as soon as it is known.
-        rules: further rules, asked before each item.
+        tell: callback that receives each line as soon as its item ends.
+        rules: rules in addition to the tables' options; `Rules.why_not` is called before each item.
     """
     started = time.monotonic()
     lines: list[CombinedLine] = []

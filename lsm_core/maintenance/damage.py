@@ -1,13 +1,13 @@
-"""Examination of a table's metadata: files that are lost, damaged or replaced, and the snapshots that need them.
+"""Examination of a table's metadata: files that are lost, damaged or replaced, and the snapshots that need these files.
 
-Examined are the snapshots and tags of one branch and the changelogs that outlive their snapshots, with all that they
-name: schemas, manifest lists, manifests, index manifests and statistics. Data files and index files are not opened
-(`lsm_core.maintenance.checks`).
+The examination covers the snapshots and tags of one branch, and the changelogs that outlive their snapshots. It reads
+all metadata that they reference: schemas, manifest lists, manifests, index manifests and statistics. Data files and
+index files are not opened (`lsm_core.maintenance.checks`).
 
-A manifest list or manifest that another valid one replaced can be read, and even its size may agree. It is found by its
-content: the rows that a snapshot records, and its files, which must be those that the next snapshot was built on. The
-content of a manifest is held as one 64-bit sum of hashes of its files; a deletion subtracts what its addition added, so
-the sum of a snapshot does not depend on how its manifests were merged.
+A manifest that was overwritten by a second valid manifest can be read, and even its size may agree. Comparing contents
+finds it: a snapshot records its number of rows, and its files must be those that the next snapshot was built on. The
+content of a manifest is one 64-bit sum of the hashes of its files. A DELETE entry subtracts what the ADD entry of the
+same file added, so the sum of a snapshot does not depend on how its manifests were merged.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ class Damage:
 
     Attributes:
         path: path of the file.
-        reason: what is wrong with it.
+        reason: what is wrong with the file.
         kind: "snapshot", "manifest list", "manifest", "index manifest", "changelog list", "schema", "statistics",
             "tag" or "changelog".
-        snapshots: ids of the snapshots that need it, ascending.
-        holders: names of the tags and changelogs that need it.
+        snapshots: ids of the snapshots that need the file, ascending.
+        holders: names of the tags and changelogs that need the file.
         is_missing: whether the file does not exist.
-        is_unknown: whether a newer version of Paimon may have written it, so that it may be sound.
+        is_unknown: whether a newer version of Paimon may have written the file, so that it may be undamaged.
     """
 
     path: str
@@ -62,11 +62,11 @@ class Damage:
 
     @property
     def hides_rows(self) -> bool:
-        """Whether the rows of its snapshots cannot be read without it."""
+        """Whether the rows of ``snapshots`` cannot be read without the file."""
         return self.kind in {"snapshot", "manifest list", "manifest", "index manifest"}
 
     def text(self) -> str:
-        """Return for people: the file, what is wrong with it, and what needs it."""
+        """Return the text for people: the file, what is wrong with it, and the snapshots and tags that need it."""
         needing = list(self.holders)
         if self.snapshots:
             needing.insert(0, f"snapshot{'s' if len(self.snapshots) > 1 else ''} {_ranges(self.snapshots)}")
@@ -89,8 +89,8 @@ class Examination:
 
     Attributes:
         ids: ids of the snapshots, ascending.
-        damages: the damaged files, in the order in which they were met.
-        whole_tags: names of the tags whose rows can be read, with the ids of their snapshots.
+        damages: the damaged files, in the order in which they were found.
+        whole_tags: snapshot ids of the tags whose rows can be read, by tag name.
     """
 
     ids: tuple[int, ...]
@@ -98,7 +98,7 @@ class Examination:
     whole_tags: dict[str, int]
 
     def unreadable(self) -> dict[int, Damage]:
-        """Return a damage of each snapshot whose rows cannot be read, or are wrong, by id."""
+        """Return one damage of each snapshot whose rows cannot be read or are wrong, by snapshot id."""
         worst: dict[int, Damage] = {}
         for damage in self.damages:
             for number in damage.snapshots if damage.hides_rows else ():
@@ -108,9 +108,9 @@ class Examination:
 
 
 def examine(store: TableStore) -> Examination:
-    """Read all metadata of a branch; each manifest is read once, and one at a time.
+    """Read all metadata of a branch and return the damaged files; each manifest is read once, one at a time.
 
-    Memory is that of one manifest, of the newest snapshot's file identities, and of some numbers per manifest.
+    Memory holds one manifest, the file identities of the newest snapshot, and a few numbers per manifest.
 
     Args:
         store: the branch.
@@ -139,7 +139,7 @@ class _Found:
 
 
 class _Examiner:
-    """One examination; results of manifests and schemas are kept, because many snapshots share them."""
+    """State of one examination; caches the results of manifests and schemas, because many snapshots share them."""
 
     def __init__(self, store: TableStore) -> None:
         self._store = store
@@ -206,7 +206,7 @@ class _Examiner:
                     del self._found[key]
 
     def _examine_tag(self, name: str) -> dict[str, int]:
-        """Examine a tag; return its name and snapshot if its rows can be read."""
+        """Examine a tag; return its snapshot id by its name if its rows can be read, else an empty dict."""
         holder, path = f"tag {name}", f"{tags.tag_dir(self._store)}/{tags.PREFIX}{name}"
         try:
             tag = self._try(holder, "tag", lambda: Tag.from_json(self._store.file_io.read_bytes(path), path))
@@ -227,7 +227,11 @@ class _Examiner:
             self._try(holder, "changelog list", lambda: changelogs.kept_entries(store, changelog).num_rows)
 
     def _examine_parts(self, holder: int | str, snapshot: Snapshot) -> tuple[_Content, _Content] | None:
-        """Examine what a version names; return the content of its base and of its changes, None if rows are hidden."""
+        """Examine the files that a snapshot references.
+
+        Returns:
+            Content of the base manifest list and of the delta manifest list, or None if one cannot be read.
+        """
         store = self._store
         base = self._examine_list(holder, snapshot.base_manifest_list, snapshot.base_manifest_list_size)
         delta = self._examine_list(holder, snapshot.delta_manifest_list, snapshot.delta_manifest_list_size)
@@ -248,7 +252,7 @@ class _Examiner:
         return None if base is None or delta is None or indexes is None else (base, delta)
 
     def _examine_list(self, holder: int | str, name: str, size: int | None) -> _Content | None:
-        """Examine a manifest list and its manifests; return their content, None if it is unknown."""
+        """Examine a manifest list and its manifests; return the content of the manifests, None if one is unreadable."""
         metas = self._try(holder, "manifest list", lambda: manifests.read_list(self._store, name, size))
         if metas is None:
             return None
@@ -276,7 +280,7 @@ class _Examiner:
     # -- what versions say of each other -------------------------------------------------------------------------------
 
     def _compare_rows(self, number: int, snapshot: Snapshot, content: _Content) -> None:
-        """Report a snapshot whose manifests hold another number of rows than it records (0: not recorded)."""
+        """Report a snapshot whose manifests do not hold the number of rows that it records (0: not recorded)."""
         if snapshot.total_record_count and content.rows != snapshot.total_record_count:
             path = self._store.manifest_path(snapshot.base_manifest_list)
             reason = (
@@ -306,9 +310,9 @@ class _Examiner:
             self._add_list(number, later.base_manifest_list, reason)
 
     def _is_successor(self, number: int) -> bool:
-        """Return whether the counts of two whole neighbours say that the later one was built on the earlier one.
+        """Return whether the row counts of two undamaged neighbours show that the later was built on the earlier.
 
-        After a rollback or a fast-forward a snapshot may follow one that it was not made from.
+        After a rollback or a fast-forward, a snapshot may have a predecessor by id that it was not built on.
         """
         if number not in self._known or number - 1 not in self._known:
             return False
@@ -329,7 +333,7 @@ class _Examiner:
     # -- damages -------------------------------------------------------------------------------------------------------
 
     def _try(self, holder: int | str, kind: str, read: Callable[[], _Value]) -> _Value | None:
-        """Return the result of reading, or record the damage and return None."""
+        """Return the result of ``read``, or record the damaged file and return None."""
         try:
             return read()
         except (CorruptFile, UnsupportedFeature) as error:

@@ -33,19 +33,19 @@ _PATHS: Final = {"statistics": TableStore.statistics_path}
 
 @dataclass(frozen=True)
 class TrashReport(Report):
-    """Report of an action that records files for deletion, or deletes them in direct mode.
+    """Report of an action that records files for deletion or, in direct mode, deletes the files at once.
 
     Attributes:
         plan_hash: hash of the plan.
-        files_recorded: files in the deletion record.
-        bytes_recorded: their bytes.
-        files_deleted: files deleted at once (direct mode).
+        files_recorded: number of files in the deletion record.
+        bytes_recorded: bytes of the recorded files.
+        files_deleted: number of files deleted at once (direct mode).
         bytes_freed: bytes of the deleted files.
-        files_missing: files that were already missing (direct mode).
+        files_missing: number of files that were already missing (direct mode).
         trash_id: id of the deletion record, None in direct mode.
         not_before_ms: time from which a sweep may delete the files (epoch ms).
         failed: files that could not be deleted, with the reason; the next sweep tries again (direct mode).
-        declined: kept files and other subjects left unchanged, with the reason.
+        declined: files, snapshots and other subjects of the plan that were left unchanged, with the reason.
     """
 
     left_alone: ClassVar[Mapping[str, str]] = {"declined": "left alone", "failed": "not deleted"}
@@ -68,7 +68,7 @@ class DeletionReport(TrashReport):
 
     Attributes:
         base_snapshot: newest snapshot at planning.
-        held: files that a retained snapshot, tag, branch or plan still needs.
+        held: number of files kept because a retained snapshot, tag, branch or plan still needs them.
         dry_run: whether nothing was changed.
     """
 
@@ -119,7 +119,7 @@ def grace_ms(options: TableOptions) -> int:
 
 
 def files_left_text(store: TableStore, error: CorruptFile) -> str:
-    """Return the text for people on files that are not freed, because damaged metadata hides which they are.
+    """Return the text for people that says that no files are freed, because damaged metadata hides which are unused.
 
     Args:
         store: the table.
@@ -133,16 +133,16 @@ def files_left_text(store: TableStore, error: CorruptFile) -> str:
 
 @contextmanager
 def under_lock(store: TableStore, activity: str) -> Iterator[None]:
-    """Hold the table's lock, if it has one (`dredge.lock`), so that no other holder changes the history meanwhile.
+    """Hold the table's lock, if it has one (`dredge.lock`), so that no other process changes the history meanwhile.
 
-    A commit takes it too, so nothing is committed within.
+    Commits take the lock too, so no commit can happen while the context is open.
 
     Args:
         store: the table.
         activity: name of the work, for the lock file and errors.
 
     Raises:
-        LockTimeout: another process holds the lock; it names the holder.
+        LockTimeout: another process holds the lock; the message names that process.
     """
     lock = table_lock(store.file_io, store.root, store.name, store.options, store.clock, activity)
     if lock is None:
@@ -153,7 +153,7 @@ def under_lock(store: TableStore, activity: str) -> Iterator[None]:
 
 
 def require_main(store: TableStore, activity: str) -> None:
-    """Raise an error on a branch, for work that concerns a table with all of its branches.
+    """Raise an error if ``store`` is a branch, for work that concerns a table with all of its branches.
 
     Args:
         store: the table or branch.
@@ -178,9 +178,9 @@ def split_used(
     unreadable: AbstractSet[int] = frozenset(),
     runner: Runner | None = None,
 ) -> tuple[list[DeleteItem], list[Declined]]:
-    """Split candidates into files that nothing retained needs, and data files that are still needed, with the holder.
+    """Split candidates into unused files and declined data files, each with the snapshot, tag or branch that needs it.
 
-    Manifest-side files shared with newer snapshots are the rule, so they are left out without a report.
+    Most manifest-side files are shared with newer snapshots, so those in use are left out of both results.
 
     Args:
         store: the table.
@@ -190,8 +190,8 @@ def split_used(
         without_branch: name of the branch that is removed.
         without_tags: names of the tags that are removed.
         dropped: ids of the snapshots that are removed and leave no changelog.
-        unreadable: ids of damaged snapshots whose neighbours stay and hold what they need: their data is in the next
-            snapshot or was dropped by it, their metadata is new or that of the one before.
+        unreadable: ids of damaged snapshots that are not read, because the retained snapshots before and after them
+            reference the same files.
         runner: see `find_used`.
 
     Raises:
@@ -228,7 +228,7 @@ def metadata_item(store: TableStore, path: str, kind: str, size: int, reason: st
         store: the table.
         path: absolute path.
         kind: kind of the file.
-        size: bytes, 0 for unknown.
+        size: size of the file in bytes, 0 if unknown.
         reason: reason of the deletion.
 
     Raises:
@@ -288,11 +288,11 @@ def deletable_path(store: TableStore, path: str, linkless: set[tuple[str, str]] 
 
     Args:
         store: the table.
-        path: path relative to the table's root or, in a declared external place, absolute.
+        path: path relative to the table's root, or an absolute path below a declared external path.
         linkless: folders already checked during this run, see `inside_really`.
 
     Raises:
-        CorruptFile: the path leaves the table and its external places, also through a link.
+        CorruptFile: the path is outside the table and its external paths, possibly through a symbolic link.
     """
     if not is_absolute(path):
         return inside_really(store.root, f"{store.root}/{path}", linkless)
@@ -309,7 +309,7 @@ def deletable_path(store: TableStore, path: str, linkless: set[tuple[str, str]] 
 
 
 def _require_no_table(store: TableStore, place: str, path: str, known: set[tuple[str, str]] | None) -> None:
-    """Raise CorruptFile if a folder between an external place and a file in it is another table's."""
+    """Raise CorruptFile if a folder between an external path and a file below it belongs to a second table."""
     folder = posixpath.dirname(path)
     while len(folder) >= len(place.rstrip("/")):
         if known is None or (place, f"{folder}/schema") not in known:

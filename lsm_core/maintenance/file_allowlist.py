@@ -1,8 +1,8 @@
-"""Allow-list of the files that a deletion may name: by folder and name, those of Paimon and Dredge in one table.
+"""Allow-list of the files of one table that a deletion may name: Paimon's and Dredge's files, by folder and name.
 
 Deletion records and saved plans are files in the table's folder, which anyone with write access can forge. So every
-path in them is checked against this list before a file is deleted, kept or put back. Orphan removal uses the same kinds
-of files, so that it never deletes an unknown file.
+path in such a file is checked against this list before the path is deleted, kept or restored. Orphan removal uses the
+same kinds of files, so that orphan removal never deletes an unknown file.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _INDEX: Final = rf"index-{_UUID}-[0-9]+|([a-z0-9_]+-)*global-index-{_UUID}\.inde
 
 
 class Place(StrEnum):
-    """Purpose of a directory, which decides the names that are known in it."""
+    """Purpose of a directory, which decides which file names are known in the directory."""
 
     MANIFEST = "manifest"
     INDEX = "index"
@@ -52,7 +52,7 @@ class Place(StrEnum):
 
 
 class FileKind(StrEnum):
-    """Kinds of files; those that are not in `DELETABLE` are always kept."""
+    """Kinds of files; files of a kind that is not in `DELETABLE` are never deleted."""
 
     UNKNOWN = "unknown"
     STAYS = "stays"
@@ -85,11 +85,11 @@ class Names:
     changelog_prefixes: frozenset[str]
 
     def kinds(self, place: Place, names: pa.Array) -> npt.NDArray[np.int8]:
-        """Return the kind of each file name as its number in `KINDS`.
+        """Return the kind of each file name as its index in `KINDS`.
 
         Args:
-            place: purpose of the directory.
-            names: file names.
+            place: purpose of the directory that holds the files.
+            names: bare file names.
         """
         kinds = np.full(len(names), KINDS.index(FileKind.UNKNOWN), np.int8)
         for kind, pattern in self._patterns(place):
@@ -145,7 +145,7 @@ def external_places(store: TableStore) -> list[str]:
 
 
 def allowed_external_places(store: TableStore) -> list[str]:
-    """Return the external places that the operator allows: all if the catalog or a caller set the option.
+    """Return the external paths that the operator allows: all of them if the catalog or a caller set the option.
 
     Args:
         store: the table.
@@ -168,11 +168,12 @@ class OwnFiles:
     """Names and folders of a table's files, from its schemas, including old ones and those of branches.
 
     Attributes:
-        names: name patterns of its files.
+        names: name patterns of the table's files.
         partition_keys: partition columns of each schema.
-        below: folders below the table's own that hold the buckets (`data-file.path-directory`), "" for the table's own.
-        external: absolute paths of declared places outside the table's folder.
-        allowed: external places that the operator allows.
+        below: folders, relative to the table's folder, that hold the buckets (`data-file.path-directory`); "" is the
+            table's folder.
+        external: absolute external paths that the table declares, outside the table's folder.
+        allowed: external paths that the operator allows.
     """
 
     names: Names
@@ -183,7 +184,7 @@ class OwnFiles:
 
     @property
     def has_parts(self) -> bool:
-        """Whether no folder is reached in two ways, so that folders can be listed separately."""
+        """Whether all schemas have the same partition columns and data folder, so that listing can be done in parts."""
         return len(self.partition_keys) == 1 and len(self.below) == 1
 
     @staticmethod
@@ -217,10 +218,10 @@ class OwnFiles:
         """Return the paths that no deletion may name, each with the reason.
 
         Args:
-            paths: paths relative to the table's root, or absolute ones in a declared external place.
+            paths: paths relative to the table's root, or absolute paths below a declared external path.
 
         Returns:
-            The reason by path; empty when all are files of this table that may be deleted.
+            The reason by path; empty if every path is a file of this table that may be deleted.
         """
         reasons: dict[str, str] = {}
         folders: dict[str, list[str]] = {}
@@ -247,14 +248,14 @@ class OwnFiles:
         return reasons
 
     def require(self, paths: Iterable[str], where: str) -> None:
-        """Refuse paths that no deletion in this table may name.
+        """Raise an error if no deletion in this table may name one of the paths.
 
         Args:
-            paths: paths relative to the table's root, or absolute ones in a declared external place.
-            where: the file or plan that names them, for the error.
+            paths: paths relative to the table's root, or absolute paths below a declared external path.
+            where: the file or plan that names the paths, for the error.
 
         Raises:
-            CorruptFile: a path is no file of this table that may be deleted; nothing of ``where`` is acted on.
+            CorruptFile: a path is not a file of this table that may be deleted.
         """
         reasons = self.find_foreign_paths(paths)
         if reasons:
@@ -290,7 +291,7 @@ class OwnFiles:
         return None, "it is no folder of the table's metadata, partitions or buckets"
 
     def _bucket(self, parts: Sequence[str]) -> tuple[Place | None, str]:
-        """Return the purpose of a folder below the table's data, or None and the reason why it is not the table's."""
+        """Return the purpose of a folder in the table's data folder, or None and why the table has no such folder."""
         parts = [part for part in parts if part]
         in_bucket = bool(parts) and bool(BUCKET.fullmatch(parts[-1]))
         values = parts[:-1] if in_bucket else parts

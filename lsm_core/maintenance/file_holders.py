@@ -1,8 +1,8 @@
-"""Holders of files: every reference in a table's metadata, for given file names, reading each manifest once.
+"""Search for the holders of files: the snapshots, tags, branches or plans that reference given file names.
 
-A file is held by its bare name, in any folder, and by every entry that a reachable manifest has of it, also one that
-drops it: as in Java's `OrphanFilesClean`, a doubt keeps the file. Unreadable metadata is an error, because it might
-name any file.
+A reference is the bare name of a file, in any folder. Every entry of a reachable manifest counts, also a DELETE entry:
+as in Java's `OrphanFilesClean`, a file is kept in case of doubt. Unreadable metadata is an error, because the metadata
+might reference any file. Each manifest is read once.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class HolderKind(StrEnum):
 
 @dataclass(frozen=True)
 class Holder:
-    """Holder of files.
+    """Snapshot, tag, branch, plan or the like that references files and so keeps them from deletion.
 
     Attributes:
         kind: kind of the holder.
@@ -68,16 +68,16 @@ class Holder:
 
 @dataclass(frozen=True)
 class FileHolders:
-    """Holders of the file names in question.
+    """Result of a search for the holders of file names.
 
     Attributes:
-        names: the names, all different.
-        codes: place in ``holders`` by name, -1 if nothing references the name.
+        names: the searched file names, without duplicates.
+        codes: index in ``holders`` of each name's holder, -1 if nothing references the name.
         holders: the holders.
         snapshots: number of snapshots, tags and changelogs read.
-        entries: partition and bucket of the entries of main's newest snapshot whose files are inside the table, +1 for
-            added and -1 for dropped files (column ``files``).
-        in_use: metadata files of that snapshot.
+        entries: partition and bucket of the entries of main's newest snapshot whose files are inside the table, with
+            column ``files``: +1 for ADD entries, -1 for DELETE entries.
+        in_use: metadata files of main's newest snapshot.
     """
 
     names: pa.Array
@@ -93,7 +93,7 @@ class FileHolders:
         return self.names.filter(arrow_array(self.codes == _NO_HOLDER))
 
     def filled_buckets(self) -> list[tuple[bytes, int, int]]:
-        """Return partition, bucket and number of live files inside the table, by bucket of main's newest snapshot."""
+        """Return (partition, bucket, number of live files inside the table) per bucket of main's newest snapshot."""
         counted = _count_by_bucket(self.entries)
         rows = counted.filter(pc.greater(counted.column("files"), 0)).to_pylist()
         return [(row["partition"], row["bucket"], row["files"]) for row in rows]  # one a bucket
@@ -107,12 +107,12 @@ class FileHolders:
 
 @dataclass(frozen=True)
 class History:
-    """Listed history of one branch.
+    """Snapshots, tags and changelogs that the directories of one branch list.
 
     Attributes:
         snapshots: ids of snapshots, ascending.
         tags: names of tags.
-        changelogs: ids of kept changelogs, ascending.
+        changelogs: ids of the changelogs of expired snapshots, ascending.
     """
 
     snapshots: tuple[int, ...]
@@ -121,7 +121,7 @@ class History:
 
 
 def history_of(store: TableStore) -> dict[str, History]:
-    """Return the history of main and of every branch, by listing.
+    """Return the history of main and of every branch by branch name, from directory listings.
 
     Args:
         store: the table.
@@ -141,8 +141,8 @@ def _history(store: TableStore) -> History:
 def find_holders(store: TableStore, names: pa.Array, pending: Sequence[TrashRecord] = ()) -> FileHolders:
     """Find the holder of each file name.
 
-    Searched are the snapshots, tags and kept changelogs of main and of every branch, saved plans, and pending deletion
-    records with the files that their snapshots would need.
+    The search covers the snapshots, tags and changelogs of main and of every branch, saved plans, and pending deletion
+    records with the files that a restore of their snapshots would need.
 
     Args:
         store: the table.
@@ -150,7 +150,7 @@ def find_holders(store: TableStore, names: pa.Array, pending: Sequence[TrashReco
         pending: deletion records that can be restored.
 
     Raises:
-        CorruptFile: one of them cannot be read.
+        CorruptFile: a snapshot, tag, changelog, plan or manifest cannot be read.
         UnsupportedFeature: a manifest has unknown fields, which might name files.
         TableNotFound: a branch has no schema.
     """
@@ -165,7 +165,7 @@ def find_holders(store: TableStore, names: pa.Array, pending: Sequence[TrashReco
 
 
 class _Marks:
-    """Per name in question: certain holder, possible holder, and whether it is live in main's newest snapshot."""
+    """Per searched file name: certain holder, possible holder, and whether main's newest snapshot has the file live."""
 
     def __init__(self, names: pa.Array) -> None:
         self.names = pc.unique(one_array(names, pa.string()))
@@ -176,7 +176,7 @@ class _Marks:
         self._count = 0
 
     def name(self, names: Sequence[str], code: int) -> None:
-        """Record that holder ``code`` certainly holds ``names``, which are few."""
+        """Record that holder ``code`` certainly holds the few ``names``."""
         if names:
             self.add(arrow_array(list(names), pa.string()), sure=code)
 
@@ -188,13 +188,13 @@ class _Marks:
         maybe: int = _NO_HOLDER,
         signs: npt.NDArray[np.int32] | None = None,
     ) -> None:
-        """Record the holders of names; the first of each sort is the one shown.
+        """Record holders of names; per name, the first certain and the first possible holder are kept.
 
         Args:
             names: file names.
             sure: code of a certain holder.
             maybe: code of a possible holder.
-            signs: +1 and -1 of the entries of main's newest snapshot.
+            signs: +1 for ADD and -1 for DELETE entries of main's newest snapshot.
         """
         if not len(names):
             return
@@ -206,7 +206,7 @@ class _Marks:
             self.flush()
 
     def flush(self) -> None:
-        """Compare the collected names with those in question."""
+        """Look up the collected names among the searched names, and store their holders."""
         if not self._waiting:
             return
         columns = list(zip(*self._waiting, strict=True))
@@ -225,7 +225,7 @@ class _Marks:
         np.add.at(self.balance, places, signs)
 
     def names_to_find(self) -> pa.Array:
-        """Return the names that have only a possible holder or none."""
+        """Return the names that have only a possible holder and are not live in main's newest snapshot."""
         self.flush()
         return self.names.filter(
             arrow_array((self.balance <= 0) & (self.sure == _NO_HOLDER) & (self.maybe != _NO_HOLDER))
@@ -251,7 +251,7 @@ class _Search:
     _states: list[tuple[TableStore, Snapshot, int]] = field(default_factory=list)
 
     def code(self, holder: Holder) -> int:
-        """Return the number of a holder, adding it if it is new."""
+        """Return the index of a holder in ``holders``, after adding the holder if it is new."""
         if holder not in self._codes:
             self._codes[holder] = len(self.holders)
             self.holders.append(holder)
@@ -321,7 +321,7 @@ class _Search:
             self._states.append((store, snapshot, code))
 
     def _changelogs(self, store: TableStore) -> None:
-        """Mark the remaining files of expired snapshots whose changes can be streamed; expiry removed the others."""
+        """Mark the remaining files of expired snapshots whose changes can still be streamed."""
         for number in changelogs.list_changelogs(store):
             try:
                 snapshot = changelogs.read_changelog(store, number)
@@ -334,7 +334,7 @@ class _Search:
     def mark_restorable(self, record: TrashRecord) -> None:
         """Mark the files that a restore of a deletion record needs.
 
-        Missing files are ignored, because a restore without them fails in any case.
+        Missing metadata files are ignored, because a restore without these files fails in any case.
         """
         code = self.code(Holder(HolderKind.GRACE, f"trash {record.trash_id} (can be restored)"))
         self.marks.name([PurePosixPath(file.path).name for file in record.files], code)
@@ -364,10 +364,10 @@ class _Search:
     def _metadata(
         self, store: TableStore, snapshot: Snapshot, code: int, path: str, *, in_use: bool = False
     ) -> tuple[list[ManifestFileMeta], list[ManifestFileMeta]] | None:
-        """Mark the metadata files of a snapshot whose own file is ``path``.
+        """Mark the metadata files of a snapshot whose snapshot file is ``path``.
 
         Returns:
-            Manifests of its delta and of all of its data, or None if the snapshot expired meanwhile.
+            Manifests of the delta, and manifests of all data of the snapshot; None if the snapshot expired meanwhile.
 
         Raises:
             CorruptFile: the snapshot exists and its metadata cannot be read.
@@ -443,7 +443,7 @@ class _Search:
             self.marks.add(_real_files(names_of(select_removed(entries))), sure=dropped)
 
     def result(self) -> FileHolders:
-        """Return the result; names in doubt are searched in tags and branches, which may need them alone."""
+        """Return the result, after searching the live files of tags and branches for names without a certain holder."""
         for store, snapshot, code in self._states:
             wanted = self.marks.names_to_find()
             if not len(wanted):
@@ -462,7 +462,7 @@ class _Search:
 
 
 def _holders_of(store: TableStore) -> Callable[[int], Holder]:
-    """Return the function that names a branch's snapshots as holders; consumers keep main's from expiring."""
+    """Return the function from a snapshot id to its holder: the branch, or on main the snapshot with its consumer."""
     if store.branch != branches.MAIN:
         return lambda _number: Holder(HolderKind.BRANCH, f"branch {store.branch}")
     reading = sorted((following, name) for name, following in consumers.list_consumers(store).items())
@@ -480,7 +480,7 @@ def _dropped_holder(number: int) -> Holder:
 
 
 def _own_names(snapshot: Snapshot) -> Iterator[str]:
-    """Yield the names in the snapshot's own file, including those in unknown members."""
+    """Yield the file names in the snapshot's JSON file, including names in unknown fields."""
     for name in (
         snapshot.base_manifest_list,
         snapshot.delta_manifest_list,
@@ -514,7 +514,7 @@ def _count_by_bucket(entries: pa.Table) -> pa.Table:
 
 
 def _live_of(store: TableStore, snapshot: Snapshot, wanted: pa.Array) -> pa.Table:
-    """Return the live files of ``snapshot`` that are in ``wanted`` or have an extra file in it."""
+    """Return the live files of ``snapshot`` that are in ``wanted`` or have an extra file in ``wanted``."""
 
     def keep(entries: pa.Table) -> pa.Table:
         beside = one_array(entries.column("extra_files"))

@@ -1,6 +1,6 @@
 """Overdue work on a table's history: snapshots and tags to expire, gaps in ids, slow consumers, small manifests.
 
-It is read from small metadata files; about a dozen snapshots are read, whatever their number.
+The figures come from small metadata files; about a dozen snapshots are read, however many the table has.
 """
 
 from __future__ import annotations
@@ -27,22 +27,22 @@ class HistoryHealth:
     Attributes:
         snapshots: number of snapshots.
         earliest_ms: time of the oldest snapshot.
-        overdue: snapshots that retention released longer ago than the grace and that still exist.
-        gaps: missing ids as (first, last).
+        overdue: number of snapshots that still exist although retention released them longer ago than ``grace_ms``.
+        gaps: ranges of missing snapshot ids as (first, last).
         changelogs: number of kept changelogs.
         tags: number of tags.
-        overdue_tags: names of tags whose time was over longer ago than the grace.
+        overdue_tags: names of tags whose retention time ended longer ago than ``grace_ms``.
         consumers: number of consumers.
-        consumer: consumer with the oldest next snapshot, "" for none.
-        consumer_behind: number of snapshots that it has yet to read.
-        consumer_seen_ms: time of its last progress.
-        held: snapshots that it keeps though retention would release them.
-        manifests: manifests of the newest snapshot.
-        manifest_bytes: their bytes.
-        small_manifests: those smaller than `manifest.target-file-size` or with deletions.
-        orphans: unreferenced files, as counted by the plan that waits for approval; 0 without one, as counting lists
-            all files.
-        orphan_bytes: their bytes.
+        consumer: name of the slowest consumer, that with the oldest next snapshot; "" without consumers.
+        consumer_behind: number of snapshots that ``consumer`` has yet to read.
+        consumer_seen_ms: time of the last progress of ``consumer``.
+        held: number of snapshots that retention would release if ``consumer`` did not need them.
+        manifests: number of manifests of the newest snapshot.
+        manifest_bytes: bytes of these manifests.
+        small_manifests: number of manifests smaller than `manifest.target-file-size` or with DELETE entries.
+        orphans: number of unreferenced files in the orphan removal plan that waits for approval. 0 without such a plan,
+            because counting would list all files.
+        orphan_bytes: bytes of the unreferenced files.
     """
 
     snapshots: int = 0
@@ -69,8 +69,8 @@ def read_history_health(store: TableStore, newest: Snapshot | None = None, grace
 
     Args:
         store: the table.
-        newest: its newest snapshot, if the caller has just read it.
-        grace_ms: time by which an expiry may be late (ms).
+        newest: newest snapshot, if the caller has just read it; None to read it.
+        grace_ms: time (ms) by which an expiry may be late before a snapshot or tag counts as overdue.
 
     Raises:
         CorruptFile: a snapshot, tag, consumer or manifest list cannot be read.
@@ -122,7 +122,8 @@ def _overdue(store: TableStore, ids: list[int], next_consumed: int | None, now_m
     """Return how many of ``ids`` (ascending) the table's retention had released at ``now_ms``.
 
     The rule is that of `RetentionPolicy.choose` without a limit of snapshots per call. Times only grow with the ids, so
-    bisection finds the first snapshot to keep. Snapshots beyond the largest allowed number count whatever the grace.
+    bisection finds the first snapshot to keep. Snapshots beyond `snapshot.num-retained.max` count at once, without any
+    grace.
     """
     policy = RetentionPolicy.of(store.options, now_ms)
     end = ids[-1] - policy.retain_min + 1

@@ -1,4 +1,4 @@
-"""Holders of a table's data, each with the bytes that only it holds, so that users see which holder to give up."""
+"""Snapshots, tags, branches and consumers that keep files, each with the bytes that deleting this holder would free."""
 
 from __future__ import annotations
 
@@ -38,16 +38,17 @@ _COLUMNS: Final = ("file_name", "file_size")
 def holds(store: TableStore) -> pa.Table:
     """Return the holders of the table's data and changelog files: largest exclusive size first, then oldest first.
 
-    A snapshot holds the files that the next one dropped; a consumer holds those of the snapshots that it has yet to
-    read. Only metadata is read.
+    A holder is a snapshot, tag, branch, consumer or the like, whose files must not be deleted. A snapshot holds the
+    files that the next snapshot dropped. A consumer holds the files of the snapshots that it has yet to read. Only
+    metadata is read.
 
     Args:
         store: the table.
 
     Returns:
         Table with the columns ``holder`` (name: "snapshot 7", "tag month-end"), ``kind`` (live, snapshot, tag, branch,
-            changelog, consumer, pending plan, grace), ``bytes`` and ``files`` that no other holder has, ``since``
-            (creation time), and ``shared_bytes`` that others hold too.
+            changelog, consumer, pending plan, grace), ``bytes`` and ``files`` that no second holder has, ``since``
+            (creation time of the holder), and ``shared_bytes`` that at least two holders have.
 
     Raises:
         CorruptFile: a snapshot, tag, branch or consumer cannot be read.
@@ -100,7 +101,7 @@ def _add_branch(held: _OtherHolders, store: TableStore) -> None:
 
 
 def _consumers(store: TableStore) -> list[tuple[str, int, int]]:
-    """Return name, next snapshot and time of the last write (epoch ms) of each consumer."""
+    """Return a tuple for each consumer: its name, its next snapshot id and the time of its last write (epoch ms)."""
     next_snapshots = consumers.list_consumers(store)
     listed = store.file_io.list_dir(f"{store.metadata_root}/consumer")
     written = {status.name.removeprefix("consumer-"): status.mtime_ms for status in listed}
@@ -109,7 +110,7 @@ def _consumers(store: TableStore) -> list[tuple[str, int, int]]:
 
 @dataclass
 class _Ledger:
-    """Files by holder, as columns of places."""
+    """Files by holder, stored as columns of indexes into the lists of holders and of file names."""
 
     holders: dict[Holder, int] = field(default_factory=dict)
     since: list[int] = field(default_factory=list)
@@ -117,7 +118,7 @@ class _Ledger:
     codes: list[npt.NDArray[np.int64]] = field(default_factory=list)
 
     def add(self, holder: Holder, since_ms: int, files: pa.Table) -> None:
-        """Record that ``holder`` references ``files`` (columns name, size); the holder may exist already."""
+        """Record that ``holder`` references ``files`` (columns name, size); repeated calls for a holder add up."""
         if holder not in self.holders:
             self.holders[holder] = len(self.holders)
             self.since.append(since_ms)
@@ -125,14 +126,14 @@ class _Ledger:
         self.codes.append(np.full(len(files), self.holders[holder], np.int64))
 
     def known(self, names: list[str]) -> pa.Table:
-        """Return the ``names`` that a holder references, with their sizes."""
+        """Return those of ``names`` that a recorded holder references, with their sizes (columns name, size)."""
         files = pa.concat_tables([empty_table(_FILES), *self.parts])
         return files.filter(pc.is_in(files.column("name"), value_set=arrow_array(names, pa.string())))
 
     def rank(self, readers: list[tuple[str, int, int]]) -> pa.Table:
-        """Return the holders as `HOLDS`, the largest first.
+        """Return the holders as a table of schema `HOLDS`, the largest first.
 
-        ``readers`` are consumers, which hold files through snapshots.
+        ``readers`` are the consumers (`_consumers`), which hold files through snapshots.
         """
         files = pa.concat_tables([empty_table(_FILES), *self.parts])
         names = pc.unique(files.column("name"))
@@ -173,7 +174,7 @@ class _Ledger:
 
 @dataclass
 class _OtherHolders:
-    """Holders besides the newest snapshot; live files belong to the newest snapshot and are left out of theirs."""
+    """Holders other than the newest snapshot; files that are live in the newest snapshot are left out."""
 
     ledger: _Ledger
     live: pa.Array

@@ -1,8 +1,8 @@
 """Work of writers on their table after a commit, unless it is `write-only`: compact, expire, sweep and tag.
 
 The rows are committed before this work begins, so a failure here never fails the write: it is logged, reported and
-recorded in the ledger, and the next commit tries again. Work that another maintainer did first is no failure. Source:
-Java `MergeTreeWriter`, `TableCommitImpl.maintain`.
+recorded in the ledger, and the next commit tries again. Work that a concurrent process did first is not a failure.
+Source: Java `MergeTreeWriter`, `TableCommitImpl.maintain`.
 """
 
 from __future__ import annotations
@@ -55,16 +55,17 @@ _SWEEPS_AN_AGE: Final = 12
 
 @dataclass(frozen=True)
 class WriteReport:
-    """Report of a write and of the work on its table afterwards.
+    """Report of a write and of the maintenance of the table after it.
 
     Attributes:
-        snapshot_id: the snapshot of its rows, None for a write without rows.
-        compaction: report of the compaction that followed, None where none was due.
+        snapshot_id: snapshot of the written rows, None for a write without rows.
+        compaction: report of the compaction after the write, None if no compaction was due.
         expired: ids of the snapshots that expired.
-        files_swept: files of the trash that were deleted.
-        rows_unseen: rows of the write that batch readers do not see before a compaction (deletion vectors, first-row).
-        warnings: failures and things that need attention, one sentence each.
-        notes: work of this write that concurrent processes did instead, one sentence each; nothing is to be done.
+        files_swept: number of files deleted from the trash.
+        rows_unseen: number of written rows that batch readers do not see before a compaction (deletion vectors,
+            first-row).
+        warnings: failures and conditions that need attention, one sentence each.
+        notes: work after this write that concurrent processes did instead, one sentence each; no action is needed.
     """
 
     snapshot_id: int | None = None
@@ -90,8 +91,8 @@ def maintains_itself(store: TableStore) -> bool:
 def places_batches(store: TableStore) -> bool:
     """Return whether batch writes of a table of postponed buckets assign buckets (`postpone.batch-write-fixed-bucket`).
 
-    This holds only where the option is set, though Paimon's default is true: its Flink and Spark writers obey it, its
-    core writer does not.
+    Buckets are assigned only if the option is set explicitly, although Paimon's default is true. Paimon's Flink and
+    Spark writers obey the option; its core writer does not.
 
     Args:
         store: the table.
@@ -116,13 +117,13 @@ def after_commit(
         store: the table.
         snapshot_ids: the snapshots of the commits, oldest first.
         compact: False if the writer compacts by itself, or its caller wants no compaction.
-        batch: whether the commits were those of a batch job, whose postponed rows may get their buckets at once.
+        batch: whether a batch job made the commits; its postponed rows may get their buckets at once.
         runner: function that returns the executor of a compaction plan's tasks; None for threads of this process.
-        identifier: identifier of the last commit.
-        partitions: state of the table's partition expiry; None for a writer of one commit.
+        identifier: commit identifier of the last commit.
+        partitions: state of the table's partition expiry between commits; None for a writer of one commit.
 
     Returns:
-        The report. Errors are among its warnings, and none is raised.
+        The report. Errors are added to its warnings and not raised.
     """
     steps = _Steps(store, WriteReport(snapshot_ids[-1] if snapshot_ids else None))
     steps.expire_partitions(identifier, partitions)
@@ -148,7 +149,7 @@ def after_commit(
 
 
 class _Steps:
-    """The steps after one commit, each of which may fail by itself."""
+    """Maintenance steps after one commit; a step that fails does not stop the next steps."""
 
     def __init__(self, store: TableStore, report: WriteReport) -> None:
         self.store, self.report = store, report
@@ -156,10 +157,10 @@ class _Steps:
         self._recorded: Exception | None = None  # the error that the ledger holds already
 
     def attempt(self, action: str, consequence: str, step: Callable[[], None]) -> None:
-        """Run one step.
+        """Run one step and report its error instead of raising it.
 
-        An error becomes a warning that begins with its consequence, and a failed run of ``action`` in the ledger. A
-        lost race becomes a note.
+        An error becomes a warning that begins with ``consequence``, and a failed run of ``action`` in the ledger. If a
+        concurrent process did the work first, the step adds a note.
         """
         try:
             step()
@@ -176,7 +177,7 @@ class _Steps:
     def apply(
         self, plan: MaintenancePlan, runner: ChooseRunner | None = None, approved_by: str | None = None
     ) -> Report:
-        """Apply a plan; the ledger holds its failure."""
+        """Apply a plan; a failure is recorded in the ledger."""
         from lsm_core.maintenance.apply import apply_plan
 
         task_runner = None if runner is None else runner(plan)
@@ -194,12 +195,12 @@ class _Steps:
         return new
 
     def note(self, text: str) -> None:
-        """Add the work of concurrent processes to the report and, as information, to the log."""
+        """Add a sentence on the work of concurrent processes to the report's notes, and to the log at level INFO."""
         _LOG.info("table %s: %s", self.store.name, text)
         self.report = replace(self.report, notes=(*self.report.notes, text))
 
     def expire_partitions(self, identifier: int, partitions: ExpiryAtCommit | None) -> None:
-        """Drop the partitions that are older than the table keeps them, if a check is due."""
+        """Drop the partitions older than `partition.expiration-time`, if a check is due."""
         from lsm_core.maintenance.actions.expire_partitions import ExpiryAtCommit
 
         partitions = partitions or ExpiryAtCommit(self.store)
@@ -221,7 +222,7 @@ class _Steps:
         self.attempt("create_tag", "automatic tags were not made", make)
 
     def place(self, snapshot_ids: Sequence[int], runner: ChooseRunner | None) -> None:
-        """Assign buckets to the postponed rows of the commits' partitions, oldest rows first, in an own commit."""
+        """Assign buckets to the postponed rows of the commits' partitions, oldest rows first, in a separate commit."""
         from lsm_core.maintenance.actions.assign_buckets import plan_assignment
 
         store = self.store
@@ -240,10 +241,10 @@ class _Steps:
             self.apply(plan, runner)
 
     def compact(self, snapshot_ids: Sequence[int], runner: ChooseRunner | None) -> None:
-        """Compact the buckets that commits added files to, as the options of the table pick.
+        """Compact the buckets to which the commits added files, if the table's options make a compaction due.
 
-        Where readers see only compacted rows, a compaction that lost a race is planned again: a later commit may never
-        come.
+        If readers see only compacted rows, a compaction that lost a commit conflict is planned again, because there may
+        be no later commit.
         """
         from lsm_core.maintenance.actions.compact.compaction import CompactionReport
 
@@ -264,7 +265,7 @@ class _Steps:
                 )
 
     def expire_in_background(self) -> None:
-        """Start :meth:`expire` in a thread; a process that ends cannot start one, so it is done at once."""
+        """Run :meth:`expire` in a thread, or at once if the process is ending and cannot start a thread."""
         try:
             _background().submit(_Steps(self.store, WriteReport()).expire)  # raises nothing
         except RuntimeError:
@@ -309,10 +310,10 @@ class _Steps:
             self._apply_if_needed(plan_tag_expiry(self.store))
 
     def _sweep(self, now_ms: int) -> None:
-        """Delete due files of the trash, unless that was done recently.
+        """Delete due files of the trash, unless a sweep ran recently.
 
-        A sweep needs all records of the trash, so it is due when the oldest record is, plus a share of the time that
-        records wait.
+        A sweep reads all records of the trash. So that sweeps are rare, a sweep is due only a fraction of the grace
+        period after the oldest record is due.
         """
         from lsm_core.maintenance.actions.sweep_trash import SweepReport, plan_sweep
         from lsm_core.maintenance.trash import oldest_record
@@ -331,12 +332,12 @@ class _Steps:
         return self.apply(plan) if plan.items else None
 
     def note_waiting(self, snapshot_ids: Sequence[int]) -> None:
-        """Keep the entries (`ENTRY_SCHEMA`) of the files of commits that readers of compacted rows skip."""
+        """Store the entries (`ENTRY_SCHEMA`) of the commits' files that batch readers skip before a compaction."""
         added = pa.concat_tables(_added(self.store, snapshots.read(self.store, number)) for number in snapshot_ids)
         self._waiting = added.filter(pc.equal(added.column("level"), arrow_scalar(0)))
 
     def count_unseen(self) -> None:
-        """Count the rows of the commit that readers of compacted rows do not see yet, and warn unless it is 0."""
+        """Count the committed rows that batch readers do not see before a compaction, and warn if there are any."""
         waiting = self._waiting
         if waiting is None:
             return
@@ -378,8 +379,8 @@ def plan_of_touched(store: TableStore, snapshot_ids: Sequence[int]) -> Maintenan
         snapshot_ids: the snapshots of the commits, oldest first; expired ones are skipped.
 
     Returns:
-        A plan with these buckets alone; None if the commits added no files, have compacted them themselves, or the
-            table is not compacted here.
+        A plan with these buckets only; None if the commits added no files, if the commits already compacted them, or if
+            the table can only be compacted by Paimon's engines.
 
     Raises:
         CorruptFile: a manifest cannot be read.
@@ -433,7 +434,7 @@ def _places(entries: pa.Table) -> Sequence[tuple[bytes, int]]:
 
 
 def _is_new(root: str, text: str) -> bool:
-    """Return whether this process has not logged the same warning of a table within the last hour."""
+    """Return whether this process has logged no equal warning about the table within the last hour."""
     now = time.monotonic()
     if now - _LOGGED.get((root, text), -math.inf) < _SAME_WARNING_EVERY_SECONDS:
         return False
@@ -450,5 +451,5 @@ def _background() -> ThreadPoolExecutor:
 
 @cache
 def _background_of(_process: int) -> ThreadPoolExecutor:
-    """Return the thread of a process: a forked one needs its own, because the parent's thread does not run in it."""
+    """Return the thread of a process; a forked process needs a thread of its own, because forking copies no threads."""
     return ThreadPoolExecutor(1, thread_name_prefix="dredge-expire")

@@ -1,8 +1,8 @@
 """Ledger of a table's maintenance runs: one JSON-lines file per run, created once and never changed.
 
-Writers do not conflict, because every run has its own file, whose name sorts by time. Readers skip members that they do
-not know: an entry that is damaged or of a newer version is reported by name and hides no other. Waits of writers for
-their compactions have entries too.
+Processes do not conflict, because every run has its own file, whose name sorts by time. Readers skip JSON fields that
+they do not know. An entry that is damaged or of a newer version is reported by name, and all readable entries are still
+returned. The ledger also has entries for writers that waited for a compaction.
 """
 
 from __future__ import annotations
@@ -83,12 +83,12 @@ class LedgerEntry:
         snapshot_id: published snapshot.
         approved_by: name of the approver.
         error: error of the run.
-        who: user, host and process.
+        who: user, host and process that ran the action.
         seconds: wall-clock time.
-        predicted_seconds: the plan's forecast.
+        predicted_seconds: seconds that the plan estimated.
         peak_rss_bytes: peak memory of the process that applied the plan.
         report: numbers of the report as plain values.
-        lines: details as written, one mapping per bucket, file or snapshot; empty where only heads were read.
+        lines: details as written, one mapping per bucket, file or snapshot; empty if only heads were read.
     """
 
     run_id: str
@@ -110,11 +110,11 @@ class LedgerEntry:
 
     @property
     def readable(self) -> bool:
-        """Whether its file could be read."""
+        """Whether the file of the entry could be read."""
         return self.outcome != UNREADABLE
 
     def head(self) -> dict[str, Any]:
-        """Return the first line of the file."""
+        """Return the first line of the entry's file as JSON values: the version and all fields except ``lines``."""
         members = {member.name: getattr(self, member.name) for member in fields(self) if member.name != "lines"}
         return {"version": _VERSION, **members, "report": dict(self.report)}
 
@@ -130,7 +130,7 @@ def new_run_id(store: TableStore, action: str) -> str:
 
 
 def this_process() -> str:
-    """Return the actor for the ledger: "user@host, process 4711"; a user without a name is given by number."""
+    """Return user, host and process for the ledger: "user@host, process 4711", with the user id if there is no name."""
     try:
         user = getpass.getuser()
     except (KeyError, OSError, ImportError):
@@ -158,7 +158,7 @@ def write_entry(store: TableStore, entry: LedgerEntry) -> str:
         TableNotFound: the table was dropped, renamed or replaced since it was opened.
         StorageFull: the storage is full.
         OSError: the file cannot be written.
-        CorruptFile: the run has an entry already.
+        CorruptFile: the ledger already has an entry of this run.
     """
     store.require_folder()
     lines = [entry.head(), *entry.lines]
@@ -215,13 +215,13 @@ def read_ledger(
 ) -> list[LedgerEntry]:
     """Return the runs, oldest first.
 
-    An entry that is damaged or of a newer version has the outcome "unreadable" and its error; it does not stop the
-    others from being read.
+    An entry that is damaged or of a newer version has the outcome "unreadable" and its error. Such an entry does not
+    prevent the reading of later entries.
 
     Args:
         store: the table.
         limit: number of newest runs to read, None for all.
-        heads: leave out their lines.
+        heads: read only the head of each entry, without `LedgerEntry.lines`.
         stalls: include the waits of writers (`WRITE_STALL`).
     """
     return list(iterate_ledger(store, limit, heads=heads, stalls=stalls))
@@ -241,7 +241,7 @@ def iterate_ledger(
     Args:
         store: the table.
         limit: number of newest runs to read, None for all.
-        heads: leave out their lines.
+        heads: read only the head of each entry, without `LedgerEntry.lines`.
         since_ms: start of the oldest run to read (epoch ms).
         stalls: include the waits of writers (`WRITE_STALL`).
         action: name of the only action to read, None for all.
@@ -264,7 +264,7 @@ def find_entry(store: TableStore, run_id: str) -> LedgerEntry:
         run_id: id of the run.
 
     Raises:
-        InvalidOption: the run does not exist; it names the newest runs.
+        InvalidOption: the run does not exist; the message names the newest runs.
         CorruptFile: the entry cannot be read.
     """
     try:
@@ -282,7 +282,7 @@ def find_entry(store: TableStore, run_id: str) -> LedgerEntry:
 
 
 def applied_before(store: TableStore, plan: MaintenancePlan) -> Applied | None:
-    """Return the earlier application of a plan, by snapshots, ledger or traces of its action; None for none.
+    """Return the earlier application of a plan from snapshots, ledger or traces of its action, None if there is none.
 
     Unreadable ledger entries are skipped.
 
@@ -310,7 +310,7 @@ def applied_before(store: TableStore, plan: MaintenancePlan) -> Applied | None:
 
 
 def _read(store: TableStore, path: str, *, heads: bool = False) -> LedgerEntry:
-    """Return the entry at ``path``, an unreadable one as such; unknown members of newer versions are skipped."""
+    """Return the entry at ``path``, with outcome "unreadable" if reading fails; unknown JSON fields are skipped."""
     run_id = path.rpartition("/")[2].removesuffix(_SUFFIX)
     try:
         if heads:
@@ -355,7 +355,7 @@ def _first_line(store: TableStore, path: str) -> str:
 
 
 def _require_types(entry: LedgerEntry) -> None:
-    """Raise TypeError for members of other types or out of bounds: anyone may write into the table's folder."""
+    """Raise TypeError if a field has a wrong type or is out of bounds, because anyone may write the ledger's files."""
     texts = (entry.run_id, entry.action, entry.table, entry.outcome, entry.plan_hash, entry.who)
     optional = (entry.approved_by, entry.error)
     whole = (entry.base_snapshot, entry.snapshot_id, entry.peak_rss_bytes)
@@ -379,11 +379,11 @@ def _is_span(value: object) -> bool:
 
 
 def record_stalls(store: TableStore, stalls: Sequence[WriteStall], commit_user: str) -> None:
-    """Add one ledger entry for all waits of a writer; a ledger that cannot be written is logged.
+    """Add one ledger entry for all waits of a writer; if the ledger cannot be written, the error is logged.
 
     Args:
         store: the table.
-        stalls: at least one wait.
+        stalls: waits of the writer for its compactions, at least one.
         commit_user: commit user of the writer.
     """
     seconds: dict[tuple[bytes, int], float] = {}

@@ -35,7 +35,7 @@ Floats = npt.NDArray[np.float64]
 def overlaps(schema: TableSchema, entries: pa.Table, rows: Ints, codes: Ints, groups: int) -> tuple[Ints, Floats]:
     """Compute per bucket the largest number of sorted runs over any key, and the mean over its stored rows.
 
-    Files of one run never share a key, so the files over a key are the runs over it.
+    Files of one sorted run never share a key, so the number of files that cover a key is the number of runs.
 
     Args:
         schema: schema of the table.
@@ -45,7 +45,7 @@ def overlaps(schema: TableSchema, entries: pa.Table, rows: Ints, codes: Ints, gr
         groups: number of buckets.
 
     Raises:
-        UnsupportedFeature: the key types have no order here.
+        UnsupportedFeature: Dredge cannot compare keys of these types.
     """
     types = list(schema.trimmed_key_types)
     blobs = pa.concat_arrays([one_array(entries.column(name)) for name in ("min_key", "max_key")])
@@ -55,16 +55,17 @@ def overlaps(schema: TableSchema, entries: pa.Table, rows: Ints, codes: Ints, gr
 
 
 def depths(low: Ints, high: Ints, rows: Ints, codes: Ints, groups: int) -> tuple[Ints, Floats]:
-    """Compute depths as :func:`overlaps` does, for closed ranges of numbers >= 0; every bucket has a file.
+    """Compute the results of :func:`overlaps` for files given as closed ranges of numbers >= 0.
 
-    The mean is weighted by rows: bounds of the bucket's files cut each range into intervals, over which the file's rows
-    are taken as evenly spread. A range of one key counts with the runs over that key.
+    Every bucket must have a file. The mean is weighted by rows: the bounds of the bucket's files cut each range into
+    intervals, and the rows of a file are assumed to be evenly spread over its intervals. A range of one key counts with
+    the number of runs that cover this key.
 
     Args:
         low: lower bounds.
         high: upper bounds.
         rows: stored rows of each range.
-        codes: bucket of each range, dense from 0.
+        codes: bucket of each range, dense from 0 to ``groups`` - 1.
         groups: number of buckets.
     """
     span = int(high.max()) + 1
@@ -124,24 +125,24 @@ class BucketHealth:
         ro_lag_ms: age of the oldest data that the read-optimised view does not show.
         overlap_max: largest number of sorted runs that cover one key (`depths`).
         overlap_mean: mean of that number over the stored rows.
-        delete_ratio: deletes and marked rows over rows.
-        cost_minor: bytes read by the compaction that the table's rules ask for now, 0 for none.
+        delete_ratio: share of the stored rows that are deletes or marked by deletion vectors.
+        cost_minor: bytes read by the compaction that the table's rules make due now, 0 if none is due.
         cost_full: bytes read by a full compaction, 0 if it has nothing to do.
-        score: 0 (healthy) to 100 (act), the largest of its ``reasons``.
+        score: 0 (healthy) to 100 (needs maintenance), the largest points of one of its ``parts``.
         reasons: reasons of the score as text.
         partition_text: Paimon's path of the partition.
         files: number of files.
         newest_file_ms: creation time of the newest file.
         files_per_level: number of files by level.
-        decision: rule that picks a compaction (`tree.Trigger`), or the reason why none does (`tree.DeclineReason`); ""
-            if the rules are not evaluated. "total-size-threshold" with a ``cost_minor`` of 0: a plan made now takes the
-            small tree, but too few runs make it due.
-        facts: figures that the decision weighed.
+        decision: rule that picks a compaction (`tree.Trigger`), or the reason why no rule does (`tree.DeclineReason`);
+            "" if the rules are not evaluated. "total-size-threshold" with a ``cost_minor`` of 0 means that a plan made
+            now would compact the small tree, but it has too few runs for a compaction to be due.
+        facts: figures on which the decision is based.
         hidden_rows: rows of level 0 that batch reads do not see before they are compacted (deletion vectors,
             first-row), since ``oldest_level0_ms``.
         deleted_rows: rows that deletion vectors mark; readers skip them until a compaction drops them.
         parts: parts of the score (`score.Part`), each with its weight.
-        size_share: size of the bucket for a reader, in its splits; signs of a tiny bucket count next to nothing.
+        size_share: size of the bucket in splits of a reader (`score.size_share`); below 1, the score is scaled down.
     """
 
     partition: Mapping[str, Any]
@@ -232,7 +233,7 @@ def _health_of_parts(
 
     Args:
         store: the table.
-        parts: live entries, in parts that are not used elsewhere.
+        parts: live entries, in parts; the caller must not use the parts afterwards.
         now_ms: time of the observation (epoch ms).
         marked: number of rows that a deletion vector marks, by file name.
         by_commits: buckets that are due by `full-compaction.delta-commits`.
@@ -333,7 +334,7 @@ class _Buckets:
         return slice(int(self.starts[index]), end)
 
     def _oldest_run(self, index: int) -> int:
-        """Return the bytes of the oldest run: highest level, or oldest level-0 file; all bytes for append tables."""
+        """Return the bytes of the highest level or of the oldest level-0 file; for append tables those of all files."""
         if not self.has_pk:
             return int(self.bytes[index])
         levels = self.levels[index]

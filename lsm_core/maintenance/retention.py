@@ -11,15 +11,16 @@ from lsm_core.options import TableOptions, whole_number
 
 @dataclass(frozen=True)
 class RetentionPolicy:
-    """Rule for kept snapshots or changelogs (Java `ExpireConfig`).
+    """Rule that decides which snapshots or changelogs to keep (Java `ExpireConfig`).
 
-    Between the two limits, snapshots whose successor is older than ``older_than_ms`` expire. A changelog expires when
-    it is itself older, and the counts are of all snapshots since (`ExpireChangelogImpl`).
+    Between ``retain_min`` and ``retain_max``, a snapshot expires if its successor is older than ``older_than_ms``. A
+    changelog expires if the changelog itself is older. Its counts include all snapshots since the changelog
+    (`ExpireChangelogImpl`).
 
     Attributes:
         retain_min: smallest number to keep.
         retain_max: largest number to keep, None for no limit.
-        older_than_ms: time before which they expire (epoch ms).
+        older_than_ms: time (epoch ms) before which snapshots or changelogs expire.
         max_deletes: largest number to expire in one call.
         kept: "snapshot", or "changelog" for the changelogs of expired snapshots.
     """
@@ -42,16 +43,16 @@ class RetentionPolicy:
     ) -> RetentionPolicy:
         """Return the policy of the table's options (`snapshot.*`, or `changelog.*`), each overridden by its argument.
 
-        A ``retain_max`` below the table's own minimum lowers the minimum too, because an explicit argument has
-        precedence.
+        A ``retain_max`` below the minimum of the table's options lowers the minimum too, because an explicit argument
+        has precedence.
 
         Args:
             options: options of the table.
             now_ms: time of planning (epoch ms).
             retain_max: largest number to keep.
             retain_min: smallest number to keep.
-            older_than_ms: time before which they expire (epoch ms).
-            max_deletes: largest number to expire.
+            older_than_ms: time (epoch ms) before which snapshots or changelogs expire.
+            max_deletes: largest number to expire in one call.
             kept: "snapshot" or "changelog".
 
         Raises:
@@ -94,11 +95,11 @@ class RetentionPolicy:
         """Return the half-open range of expiring ids (format.md 17, successor rule of Paimon 2.0; changelogs: 17.1).
 
         Args:
-            earliest: oldest id.
-            latest: newest snapshot.
-            next_consumed: smallest snapshot that a consumer still needs, None for none.
+            earliest: id of the oldest snapshot or changelog.
+            latest: id of the newest snapshot.
+            next_consumed: smallest snapshot id that a consumer still needs, None without consumers.
             time_of: function that returns a snapshot's commit time (epoch ms), None if its file is missing.
-            newest: newest changelog, which is kept; None for snapshots.
+            newest: id of the newest changelog, which is always kept; None for snapshots.
         """
         noun = f"{self.kept}s"
         forced = earliest if self.retain_max is None else max(latest - self.retain_max + 1, earliest)
@@ -130,8 +131,8 @@ class ExpiryRange:
     Attributes:
         start: first expiring id.
         end: first kept id.
-        forced: ids below it expire because there are more than ``retain_max`` snapshots, whatever their age.
-        limit: reason to keep ``end``.
+        forced: ids below ``forced`` expire at any age, because there are more than ``retain_max`` snapshots.
+        limit: reason why the id ``end`` is kept.
         kept: "snapshot" or "changelog".
     """
 

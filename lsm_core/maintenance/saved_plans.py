@@ -35,8 +35,8 @@ _CHECKED_PLANS: Final = 20
 def save_plan(store: TableStore, plan: MaintenancePlan) -> str:
     """Save a plan under `<table>/dredge/plans/`, so that another process can apply it by its hash.
 
-    Plans saved longer ago than `KEPT_MS` are removed if they were applied or no longer fit the table, or if they are
-    beyond the newest `MOST_KEPT`. Naming a removed plan reports the run that applied it.
+    Plans saved longer ago than `KEPT_MS` are removed if they were applied, if they no longer fit the table, or if more
+    than `MOST_KEPT` plans are newer. Loading an applied plan after its removal reports the run that applied the plan.
 
     Args:
         store: the table.
@@ -46,8 +46,8 @@ def save_plan(store: TableStore, plan: MaintenancePlan) -> str:
         The hash of the plan.
 
     Raises:
-        PlanStale: the plan is of another table.
-        InvalidOption: ``plan`` is no plan.
+        PlanStale: the plan was made for a different table.
+        InvalidOption: ``plan`` is not a plan.
     """
     if not isinstance(cast("object", plan), MaintenancePlan):
         accepted = "a MaintenancePlan, as plan_maintenance() and MaintenancePlan.from_json() give it"
@@ -63,7 +63,7 @@ def save_plan(store: TableStore, plan: MaintenancePlan) -> str:
 
 
 def _remove_old(store: TableStore, just_saved: str) -> None:
-    """Remove old plans by the machine's clock, which dates files; the table's clock may be set by hand."""
+    """Remove old plans; their age is measured by the machine's clock, because the table's clock may be set by hand."""
     limit = SystemClock().now_ms() - KEPT_MS
     newest_first = sorted(_files(store), key=lambda file: (-file.mtime_ms, file.name))
     for place, file in enumerate(newest_first):
@@ -102,7 +102,7 @@ class WaitingPlan:
     Attributes:
         plan: the plan.
         since_ms: start of the wait (epoch ms, the table's clock).
-        why: reason why it was not applied at once.
+        why: reason why the plan was not applied at once.
     """
 
     plan: MaintenancePlan
@@ -113,9 +113,9 @@ class WaitingPlan:
 def hold_plan(store: TableStore, plan: MaintenancePlan, why: str) -> str:
     """Save a plan as :func:`save_plan` does, with a note that it waits for approval.
 
-    It replaces an earlier waiting plan of the same action and arguments (moments aside): that plan stays saved and can
-    be applied by its hash as long as it fits, but is no longer listed. A plan that waits already keeps the time of its
-    first note.
+    The note replaces that of an earlier waiting plan of the same action and arguments, except for times among the
+    arguments. The earlier plan stays saved and can be applied by its hash as long as it fits, but is no longer listed.
+    A plan that already waits keeps the time of its first note.
 
     Args:
         store: the table.
@@ -138,7 +138,7 @@ def hold_plan(store: TableStore, plan: MaintenancePlan, why: str) -> str:
 
 
 def waiting_plans(store: TableStore) -> list[WaitingPlan]:
-    """Return the plans that wait for approval, the longest first, without those that were applied or no longer fit.
+    """Return the plans that wait for approval and still fit the table, longest wait first, except applied plans.
 
     Unreadable notes and plans are skipped.
 
@@ -162,10 +162,10 @@ def waiting_plans(store: TableStore) -> list[WaitingPlan]:
 
 
 def estimate_waiting(store: TableStore, action: str) -> tuple[int, int]:
-    """Return the items and freed bytes of an action's newest plan that waits for approval; (0, 0) if none waits.
+    """Return the number of items and of freed bytes of an action's newest waiting plan; (0, 0) if no plan waits.
 
-    Only its note is read, so callers may ask for many tables. After any plan of the action was applied, no earlier plan
-    waits.
+    Only the plan's note is read, so calls for many tables are cheap. After a plan of the action was applied, no earlier
+    plan counts as waiting.
 
     Args:
         store: the table.
@@ -217,10 +217,10 @@ def saved_plan_hashes(store: TableStore) -> list[str]:
 
 
 def names_in_saved_plans(store: TableStore) -> Iterator[tuple[str, list[str]]]:
-    """Yield the hash of each saved plan with the names of the files that it works on, so that these are not deleted.
+    """Yield (hash, file names) of each saved plan: names of the files that the plan uses and that must not be deleted.
 
-    Files that a plan would itself delete are left out. An unreadable plan, damaged or of another version, names every
-    word in it.
+    Files that a plan would itself delete are left out. For an unreadable plan, damaged or of a different version, every
+    word of its text counts as a file name.
 
     Args:
         store: the table.
@@ -253,17 +253,17 @@ def _hash(file: FileStatus) -> str:
 
 
 def load_plan(store: TableStore, plan_hash: str) -> MaintenancePlan:
-    """Return the saved plan with this hash, or with the only hash that starts so.
+    """Return the saved plan with a hash, or with a unique prefix of its hash.
 
     Args:
         store: the table.
-        plan_hash: hash of the plan, or its beginning.
+        plan_hash: hash of the plan, or a prefix of the hash.
 
     Raises:
-        PlanStale: no plan matches (it names the run that applied the plan, if there is one), several match, or the plan
-            no longer fits (`MaintenancePlan.from_json`).
-        CorruptFile: the plan's file is damaged; it names the file.
-        InvalidOption: ``plan_hash`` is no hash.
+        PlanStale: no plan matches, several plans match, or the plan no longer fits (`MaintenancePlan.from_json`). If no
+            plan matches, the message names the run that applied the plan, if there is one.
+        CorruptFile: the plan's file is damaged; the message names the file.
+        InvalidOption: ``plan_hash`` is not a hash or prefix.
     """
     if not isinstance(plan_hash, str) or not re.fullmatch("[0-9a-f]+", plan_hash):
         raise InvalidOption("plan hash", plan_hash, "the hash of a saved plan, or its beginning", store.name)

@@ -63,18 +63,18 @@ _FILES_AT_ONCE = 50_000
 
 @dataclass(frozen=True)
 class ScoreFigures:
-    """Figures of a bucket that its score is computed from.
+    """Figures of a bucket from which its score is computed.
 
     Attributes:
-        runs: sorted runs.
-        level0: level-0 files.
+        runs: number of sorted runs.
+        level0: number of level-0 files.
         space: space amplification.
-        delete_ratio: deletes and marked rows over rows.
-        small_files: files below the compaction's size limit.
+        delete_ratio: share of the stored rows that are deletes or marked by deletion vectors.
+        small_files: number of files below the compaction's size limit.
         bytes: bytes of all files.
         has_primary_key: whether the table has a primary key.
-        hidden: rows of level 0 that batch reads do not see before they are compacted.
-        marked: rows that deletion vectors mark.
+        hidden: number of level-0 rows that batch reads do not see before a compaction.
+        marked: number of rows that deletion vectors mark.
         most_marked: largest share of marked rows of one file.
         files: number of files.
         waiting_ms: age of the oldest level-0 file.
@@ -99,10 +99,10 @@ class Part(NamedTuple):
 
     Attributes:
         name: name of the part.
-        share: share of its limit (1: reached).
-        weight: largest points, out of 100.
+        share: measured value divided by its limit (1: the limit is reached).
+        weight: largest number of points that the part can have, out of 100.
         text: reason with figures.
-        sized: whether the points shrink with the size of the bucket, as a small bucket costs readers little.
+        sized: whether the points are scaled down for a small bucket, because it costs readers little.
     """
 
     name: str
@@ -112,10 +112,10 @@ class Part(NamedTuple):
     sized: bool = True
 
     def points(self, size_share: float) -> float:
-        """Return its points, 0 to 100.
+        """Return the points of the part, 0 to 100.
 
         Args:
-            size_share: size of the bucket as by `size_share`.
+            size_share: result of the function `size_share` for the bucket.
         """
         return round(self.weight * min(1.0, max(0.0, self.share)) * (min(1.0, size_share) if self.sized else 1.0), 1)
 
@@ -123,8 +123,8 @@ class Part(NamedTuple):
 def size_share(signs: ScoreFigures, options: TableOptions) -> float:
     """Return the size of a bucket for a reader, in units of `source.split.target-size`.
 
-    It counts bytes and `source.split.open-file-cost` for each file. Below 1 the bucket is less than one task of a
-    reader: a tiny table cannot have a high score, whatever its shape.
+    The size is the bytes of all files plus `source.split.open-file-cost` for each file. A bucket with a size below 1 is
+    less than one task of a reader. Its points are scaled down, so a tiny table cannot have a high score.
 
     Args:
         signs: figures of the bucket.
@@ -134,7 +134,7 @@ def size_share(signs: ScoreFigures, options: TableOptions) -> float:
 
 
 def score(signs: ScoreFigures, options: TableOptions) -> tuple[float, tuple[str, ...]]:
-    """Return score and reasons: the part with most points decides; every sign at half or more of its limit is a reason.
+    """Return the score of a bucket (see `total`) and its reasons (see `reasons_of`).
 
     Args:
         signs: figures of the bucket.
@@ -149,7 +149,7 @@ def total(parts: Iterable[Part], size: float) -> float:
 
     Args:
         parts: parts of the score.
-        size: size of the bucket as by `size_share`.
+        size: result of `size_share` for the bucket.
     """
     return max((part.points(size) for part in parts), default=0.0)
 
@@ -242,7 +242,7 @@ def score_parts(signs: ScoreFigures, options: TableOptions) -> tuple[Part, ...]:
 
 
 def _average(signs: ScoreFigures, options: TableOptions) -> tuple[float, float, str]:
-    """Return share, weight and text of the part for small files on average in a bucket of an append table."""
+    """Return share, weight and text of the score's part for the average file size in a bucket of an append table."""
     tenth = options.target_file_size(has_primary_key=False) // _TENTH
     average = signs.bytes // max(signs.files, 1)
     share = 0.0 if signs.files <= _MANY_FILES else tenth / max(average, 1)
@@ -251,12 +251,12 @@ def _average(signs: ScoreFigures, options: TableOptions) -> tuple[float, float, 
 
 
 def history_parts_of(store: TableStore, newest: Snapshot | None = None, grace_ms: int = GRACE_MS) -> tuple[Part, ...]:
-    """Return `history_parts` of a table now; none if its history cannot be read, which its checks report.
+    """Read a table's history and return its `history_parts`, or () if it cannot be read; checks report the damage.
 
     Args:
         store: the table.
-        newest: its newest snapshot, if the caller has just read it.
-        grace_ms: time by which an expiry may be late (ms).
+        newest: newest snapshot, if the caller has just read it; None to read it.
+        grace_ms: time (ms) by which an expiry may be late before a snapshot or tag counts as overdue.
     """
     try:
         return history_parts(read_history_health(store, newest, grace_ms), store.options)
@@ -294,7 +294,7 @@ def history_parts(debt: HistoryHealth, options: TableOptions) -> tuple[Part, ...
 
 
 def full_cost(signs: ScoreFigures, options: TableOptions) -> int:
-    """Return the bytes that a full compaction reads; 0 if it has nothing to do.
+    """Return the bytes that a full compaction of a bucket would read; 0 if there is nothing to compact.
 
     Args:
         signs: figures of the bucket.
@@ -311,9 +311,9 @@ class DueCompaction:
     """Compaction that the table's rules pick for a bucket now.
 
     Attributes:
-        cost: bytes that it reads, 0 if none is due.
-        decision: rule that picks it, or the reason why none is due.
-        facts: figures of the decision.
+        cost: bytes that the compaction reads, 0 if no compaction is due.
+        decision: rule that picks the compaction, or the reason why none is due.
+        facts: figures on which the decision is based.
     """
 
     cost: int = 0
@@ -330,23 +330,22 @@ def due_compactions(
     marked: Mapping[str, int] = NOTHING_DELETED,
     by_commits: FullCompactionsByCommits | None = None,
 ) -> Mapping[int, DueCompaction]:
-    """Return the due compaction of each bucket with enough runs for a rule; for others see :func:`too_few_runs`.
+    """Return the due compaction of each bucket with enough runs for a rule; for the rest see :func:`too_few_runs`.
 
-    A small tree (`compaction.total-size-threshold`) is reported below the trigger as the rule that a plan made now
-    would use, but at no cost: it would be due after every commit. It decides how much is compacted once the trigger is
-    reached.
+    A small tree (`compaction.total-size-threshold`) below the trigger gets this rule as its decision, because a plan
+    made now would use the rule. Its cost is 0, because otherwise a compaction would be due after every commit.
 
     Args:
         store: the table.
         entries: live entries, sorted by bucket.
         starts: first entry of each bucket.
-        runs: sorted runs of each bucket.
+        runs: number of sorted runs of each bucket.
         now_ms: time of the observation (epoch ms).
         marked: number of rows that a deletion vector marks, by file name.
         by_commits: buckets that are due by `full-compaction.delta-commits`.
 
     Returns:
-        Due compaction by place of the bucket.
+        Due compaction by index of the bucket in ``starts``.
     """
     options = store.options
     early = options.incremental_size_threshold or options.optimization_interval or options.total_size_threshold
@@ -393,7 +392,7 @@ def _due_compaction(
     *,
     full_is_due: bool = False,
 ) -> DueCompaction | None:
-    """Return the compaction that is due in one bucket, or None for tables that are not compacted here."""
+    """Return the compaction that is due in one bucket, or None for tables that Dredge cannot compact."""
     if not store.schema.primary_keys:
         bins = choose_bins(store, files, full=False, deleted=marked)
         if isinstance(bins, Decline):
@@ -415,9 +414,9 @@ def _due_compaction(
 
 
 def too_few_runs(signs: ScoreFigures, oldest_run: int, options: TableOptions) -> DueCompaction:
-    """Return the decision of universal compaction below its trigger; empty for append tables.
+    """Return the decision of universal compaction for a bucket below its trigger; empty for append tables.
 
-    No objects are created for the bucket's files.
+    For speed, the decision is computed without creating an object per file.
 
     Args:
         signs: figures of the bucket.

@@ -1,10 +1,10 @@
 """Atomic exchange of several newest snapshots behind a temporary snapshot, the cover.
 
-A rollback removes the newest snapshots; its undo puts them back. Readers must see the table before or after, and no
-concurrent commit may be lost. So first a cover is published: an ordinary snapshot with the next free id and the content
-of the version to come; commits race with it as with any other. The snapshots below it are exchanged, then the cover is
-removed. If a commit was made on the cover, the cover stays and all snapshots below it come back, so the history has the
-version to come as its newest but one, and no gap.
+A rollback removes the newest snapshots; its undo restores them. Readers must see the table before or after the
+exchange, and no concurrent commit may be lost. So first a cover is published: an ordinary snapshot with the next free
+id and the content that the table has after the exchange. Commits race with the cover as with any snapshot. Then the
+snapshots below the cover are exchanged, and the cover is removed. If a commit was made on the cover, the cover stays
+and all snapshots below it are restored, so that the history has no gap.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _USER: Final = "dredge-rollback"
 
 
 def build_cover(store: TableStore, to_come: Snapshot, cover_id: int, trash_id: str, plan_hash: str) -> Snapshot:
-    """Return the cover: a snapshot with the manifest lists of the version to come, and no changes for streams.
+    """Return the cover: a snapshot with the manifest lists of ``to_come``, and no changes for streams.
 
     Args:
         store: the table.
@@ -54,7 +54,7 @@ def build_cover(store: TableStore, to_come: Snapshot, cover_id: int, trash_id: s
 
 
 def find_cover(store: TableStore, cover_id: int, trash_id: str) -> Snapshot | None:
-    """Return the cover of a deletion record, or None if no snapshot or another one has the id.
+    """Return the cover of a deletion record, or None if the snapshot with this id is missing or is not the cover.
 
     Args:
         store: the table.
@@ -81,16 +81,17 @@ def has_successor(store: TableStore, cover_id: int) -> bool:
 def remove_cover(store: TableStore, cover: Snapshot) -> bool:
     """Remove the cover, so that the snapshot below it becomes the newest.
 
-    Without the hint LATEST readers search for the newest snapshot, so no step leaves a hint to a missing snapshot, nor
-    one that hides a newer one.
+    At no step does the hint LATEST name a missing snapshot or one older than the newest. Without the hint, readers
+    search for the newest snapshot.
 
     Args:
         store: the table.
         cover: the cover.
 
     Returns:
-        False, and nothing is changed, if a commit was made on it or a concurrent expiry removed all snapshots below it.
-            Where a fast-forward replaced it by another history, that history is kept.
+        Whether the cover was removed. False, and nothing is changed, if a commit was made on the cover or a concurrent
+            expiry removed all snapshots below the cover. If a fast-forward replaced the cover by the history of a
+            branch, that history is kept.
     """
     if has_successor(store, cover.id):
         return False
@@ -140,7 +141,7 @@ def restore_snapshots(store: TableStore, texts: Mapping[int, str]) -> None:
         texts: JSON text by snapshot id.
 
     Raises:
-        PlanRefused: another snapshot has one of the ids.
+        PlanRefused: a snapshot with one of the ids exists and has a different content.
     """
     for number in sorted(texts):
         path, data = store.snapshot_path(number), texts[number].encode()

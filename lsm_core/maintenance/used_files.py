@@ -1,6 +1,6 @@
 """Files that are still needed, found by the references of every snapshot, tag, branch, changelog and pending restore.
 
-Data directories are never listed, and every doubt keeps a file: unreadable metadata might need any file.
+Data directories are never listed. A file is kept in case of doubt, because unreadable metadata might need any file.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ _BYTES_A_NAME: Final = 120
 
 @dataclass(frozen=True)
 class Lineage:
-    """Consecutive snapshots of one line of history, oldest first.
+    """Consecutive snapshots, each built on the one before, oldest first.
 
     Attributes:
-        holder: name of the line for people.
-        snapshots: the snapshots.
-        changelog: whether they have expired, so that only the files of their changelogs are needed.
-        deltas: whether writers' files that they dropped are needed too, for their future changelogs.
-        pending: whether they are in a deletion record that can still be restored, which needs their files only until
-            then.
-        store: branch whose options define the kept part of a changelog, None for the table in question.
+        holder: name of the lineage for people ("snapshot", "tag" or "branch" with its name).
+        snapshots: the snapshots, oldest first.
+        changelog: whether the snapshots have expired, so that only the files of their changelogs are needed.
+        deltas: whether writers' files that the snapshots dropped are needed too, for their future changelogs.
+        pending: whether the snapshots are in a deletion record that can still be restored. Their files are needed only
+            while it can.
+        store: branch whose options define the kept part of a changelog, None for the searched table.
     """
 
     holder: str
@@ -58,23 +58,23 @@ class Lineage:
 
 @dataclass
 class UsedFiles:
-    """Holders of candidate files, by bare file name, so that a doubt keeps the file.
+    """Holders of candidate files, by bare file name, so that equal names in different folders keep both files.
 
     Attributes:
-        holders: name of a holder by file name.
-        waiting: files that only a restorable deletion record needs.
+        holders: name of one holder (a snapshot, tag, branch or the like that needs the file) by file name.
+        waiting: names of the files that only a restorable deletion record needs.
     """
 
     holders: dict[str, str] = field(default_factory=dict)
     waiting: set[str] = field(default_factory=set)
 
     def add(self, names: Iterable[str], holder: str, candidates: AbstractSet[str], *, pending: bool = False) -> None:
-        """Record the candidates among ``names``; the first holder is the one shown, pending ones come last.
+        """Record the holder of the candidates among ``names``; the first holder is kept, so add pending ones last.
 
         Args:
             names: file names that the holder needs.
             holder: name of the holder.
-            candidates: file names in question.
+            candidates: file names that are searched.
             pending: whether the holder is a restorable deletion record.
         """
         for name in names:
@@ -98,15 +98,15 @@ def read_lineages(
 
     Args:
         store: the table or branch.
-        without: ids of its snapshots that expire; they become changelogs where the table keeps these longer.
-        without_changelogs: ids of its changelogs that are removed.
+        without: ids of snapshots of ``store`` that expire; they become changelogs if the table keeps changelogs longer.
+        without_changelogs: ids of changelogs of ``store`` that are removed.
         without_branch: branch to leave out as a whole.
-        without_tags: its tags that are removed.
-        dropped: ids of its snapshots that are removed without becoming changelogs.
+        without_tags: tags of ``store`` that are removed.
+        dropped: ids of snapshots of ``store`` that are removed without becoming changelogs.
         pending: deletion records that can be restored.
 
     Raises:
-        CorruptFile: one of them cannot be read.
+        CorruptFile: a snapshot, changelog, tag or deletion record cannot be read.
         TableNotFound: a branch has no schema.
     """
     lineages = branch_lineages(
@@ -205,9 +205,9 @@ def deleted_branch_lineages(store: TableStore, record: TrashRecord, holder: str)
 
 
 def drop_missing_changelog(store: TableStore, expired: Snapshot) -> Snapshot:
-    """Return a snapshot without its changelog if that is missing.
+    """Return an expired snapshot, without its changelog manifest list if the file is missing.
 
-    Other engines expire changelogs without regard to tags and deletion records that need them.
+    Engines other than Dredge expire changelogs even if a tag or deletion record needs them.
 
     Args:
         store: the table.
@@ -222,13 +222,13 @@ def drop_missing_changelog(store: TableStore, expired: Snapshot) -> Snapshot:
 def find_used(
     store: TableStore, lineages: Sequence[Lineage], candidates: AbstractSet[str], runner: Runner | None = None
 ) -> UsedFiles:
-    """Return the candidates that a lineage needs: data and extra files, and all metadata files.
+    """Return the candidates that a lineage needs: among data files, their extra files, and all metadata files.
 
     Args:
         store: the table.
         lineages: lineages that may need files.
         candidates: bare file names.
-        runner: with a `TaskRunner`, its parts each read some of very many snapshots; the result is the same.
+        runner: executor that reads very many snapshots in parallel parts if it is a `TaskRunner`; with the same result.
     """
     used = UsedFiles()
     positions = [(line, place) for line, lineage in enumerate(lineages) for place in range(len(lineage.snapshots))]
@@ -247,7 +247,7 @@ def find_used(
 
 
 def _used_part(store: TableStore, lineages: Sequence[Lineage], candidates: AbstractSet[str], payload: bytes) -> bytes:
-    """Run one part: return holder, names and pending flag of the files that some snapshots need, in their order."""
+    """Run one part: return holder, names and pending flag of the files that the part's snapshots need, in order."""
     used = UsedFiles()
     wanted = pa.array(sorted(candidates), pa.string())
     for line, place in parse_json(payload):
@@ -261,7 +261,7 @@ def _used_part(store: TableStore, lineages: Sequence[Lineage], candidates: Abstr
 def _add_needs(
     used: UsedFiles, store: TableStore, lineage: Lineage, place: int, candidates: AbstractSet[str], wanted: pa.Array
 ) -> None:
-    """Record the files that one snapshot of a lineage needs in addition to those before it."""
+    """Record the files that the snapshot at index ``place`` of a lineage needs in addition to earlier snapshots."""
     view, snapshot = lineage.store or store, lineage.snapshots[place]
     numbered = lineage.holder.endswith(("snapshot", "changelog"))
     holder = f"{lineage.holder} {snapshot.id}" if numbered else lineage.holder
@@ -289,7 +289,7 @@ def _add_needs(
 
 
 def _data_names(store: TableStore, snapshot: Snapshot, entries: pa.Table, lineage: Lineage) -> pa.Array:
-    """Return the names of the files of ``entries``, and of those that the changelog of a snapshot needs."""
+    """Return the names of the files of ``entries``, and of the files that the changelog of a snapshot needs."""
     parts = [names_of(entries)]
     if lineage.deltas:
         parts.append(names_of(find_removed_by_writers(store, snapshot)))
@@ -339,7 +339,7 @@ def metadata_files(store: TableStore, snapshot: Snapshot) -> Iterator[tuple[str,
 
 
 def changelog_files(store: TableStore, changelog: Snapshot) -> Iterator[tuple[str, str, int]]:
-    """Yield the same for an expired snapshot whose changelog is kept: its existing lists, and their manifests.
+    """Yield (name, kind, size) of the existing manifest lists, and their manifests, of a kept changelog.
 
     Args:
         store: the table.
@@ -384,7 +384,7 @@ def select_removed(entries: pa.Table) -> pa.Table:
 def find_removed_by_writers(store: TableStore, snapshot: Snapshot) -> pa.Table:
     """Return the entries of writers' files that the snapshot dropped.
 
-    Streams of tables without changelog producer read them later.
+    In tables without changelog producer, streams read these files later.
 
     Args:
         store: the table.
@@ -415,29 +415,28 @@ def _changelogs(store: TableStore, without: AbstractSet[int] = frozenset()) -> l
 
 
 def _changelog_lineages(holder: str, expired: Sequence[Snapshot], *, pending: bool = False) -> list[Lineage]:
-    """Return one lineage per changelog: each is read independently of those before it."""
+    """Return one lineage per changelog, because each changelog is read independently of earlier ones."""
     return [Lineage(holder, (changelog,), changelog=True, pending=pending) for changelog in expired]
 
 
 def split_at_gaps(
     store: TableStore, ordered: Sequence[Snapshot], holder: str, *, deltas: bool = False, pending: bool = False
 ) -> list[Lineage]:
-    """Split snapshots into lines of history, within which the delta of each adds up to the next.
+    """Split snapshots into lineages, within which each snapshot was built on the one before.
 
-    Neighbours in number are not always neighbours in history: after a rollback or a fast-forward a snapshot may follow
-    one that it was not made from. So a line continues only where the base of a snapshot is exactly the content after
-    the snapshot before it. A snapshot that merged manifests also begins a line, which costs a read of all of its
-    entries.
+    A snapshot was not always built on that with the preceding id, for example after a rollback or a fast-forward. So a
+    lineage continues only if the base manifests of a snapshot are exactly the base and delta manifests of the snapshot
+    before. A snapshot that merged manifests also begins a new lineage, which costs a read of all of its entries.
 
     Args:
         store: the table or branch of the snapshots.
-        ordered: the snapshots, by number.
-        holder: name of the lines, for people.
+        ordered: the snapshots, ordered by id.
+        holder: name of the lineages, for people.
         deltas: whether files dropped by writers' snapshots count as used.
         pending: whether the snapshots are in the trash.
 
     Returns:
-        The lines, in order.
+        The lineages, in order.
 
     Raises:
         CorruptFile: a manifest list cannot be read.

@@ -1,8 +1,8 @@
 """Scope of the proof of a compaction or recovery: the snapshots, buckets and files to compare.
 
 A pass of a recovery leaves thousands of files on level 0. Comparing the whole bucket after each of N passes would read
-the bucket N times. So a pass with others to come is proven by the files it replaced; the last pass, with all passes
-before it, by the whole content of their buckets.
+the bucket N times. So after each pass but the last, only the replaced files are compared. After the last pass, the
+whole content of the buckets of all passes is compared.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ class Proof:
 
     Attributes:
         before: snapshot to compare with.
-        replaced_only: compare only the replaced files with their replacement (a pass with others to come).
+        replaced_only: compare only the replaced files with their replacement (a pass before the last).
         places: buckets to compare (partition bytes and bucket), None for all.
         passes: number of earlier passes that the comparison covers.
-        appended: whether rows appended since ``before`` are added to that side.
+        appended: whether rows appended since ``before`` are added to the rows of ``before``.
     """
 
     before: int
@@ -47,7 +47,7 @@ class Proof:
     appended: bool = False
 
     def text(self) -> str:
-        """Return for people how the proof differs from comparing two neighbours as a whole; "" if it does not."""
+        """Return the text on what is compared, or "" if two consecutive snapshots are compared as a whole."""
         if self.replaced_only:
             return (
                 "a pass of a recovery: the files that it replaced were compared with its outputs; "
@@ -61,14 +61,15 @@ class Proof:
 
 
 def proof_of(store: TableStore, published: int) -> Proof:
-    """Return the proof for the compaction that published a snapshot, by the ledger.
+    """Return the proof for the compaction that published a snapshot, from the compaction's ledger entry.
 
-    Without its entry or a readable ledger, the snapshot before is compared as a whole. Where a snapshot of a recovery
-    has expired, or commits other than compactions and appends came in between, only the last compaction is compared.
+    Without a readable entry, the proof compares the snapshot with the previous one as a whole. If a snapshot of a
+    recovery has expired, or if commits other than compactions and appends came in between, the proof covers only the
+    last compaction.
 
     Args:
         store: the table.
-        published: number of the snapshot.
+        published: id of the published snapshot.
 
     Raises:
         SnapshotNotFound: the snapshot does not exist.
@@ -123,7 +124,7 @@ def proof_of(store: TableStore, published: int) -> Proof:
 
 
 def _published(entry: LedgerEntry, snapshot: Snapshot | None) -> bool:
-    """Return whether the run published the snapshot: after a rollback another snapshot may have its number."""
+    """Return whether the run published the snapshot; after a rollback, a later snapshot may have the same id."""
     return snapshot is not None and (snapshot.properties or {}).get(PLAN_PROPERTY) == entry.plan_hash
 
 
@@ -133,7 +134,7 @@ def _only_adds(store: TableStore, snapshot: Snapshot) -> bool:
 
 
 def _has_later_passes(entry: LedgerEntry) -> bool:
-    """Return whether the run was a pass that others had to follow."""
+    """Return whether the run was a pass of a recovery that needed further passes."""
     left: Any = entry.report.get("passes_left")
     return entry.action == "recover" and isinstance(left, int) and left > 0
 
@@ -155,10 +156,10 @@ def entries_to_compare(
 
     Args:
         store: the table.
-        before: number of the first snapshot.
-        after: number of the second snapshot.
+        before: id of the first snapshot.
+        after: id of the second snapshot.
         places: buckets to compare (partition bytes and bucket), None for all.
-        appended: add the rows appended between the snapshots to the first side.
+        appended: add the entries of rows appended between the snapshots to those of the first snapshot.
 
     Raises:
         SnapshotNotFound: a snapshot does not exist.
@@ -176,7 +177,7 @@ def entries_to_compare(
 
 
 def _of_places(entries: pa.Table, places: Collection[Place]) -> pa.Table:
-    """Return the entries of these buckets: one step per bucket, not per file."""
+    """Return the entries of the buckets in ``places``, in one step per bucket, not per file."""
     chosen = np.zeros(entries.num_rows, np.bool_)
     for partition in {partition for partition, _ in places}:
         buckets = pa.array(

@@ -1,4 +1,4 @@
-"""Proof that maintenance changed no row: sampled verification (V2) before publishing, digests afterwards."""
+"""Proof that maintenance changed no row: sampled verification (V2) before a commit, digests of all rows afterwards."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ from lsm_core.read.scan import read_raw
 
 @dataclass(frozen=True)
 class BucketDifference:
-    """Bucket whose content view differs between two snapshots.
+    """Bucket whose content view (digest of its merged rows) differs between two snapshots.
 
     Attributes:
         bucket: "dt=1/bucket-0", or "dt=1, 1 and 3 buckets" for a partition that was rescaled between the snapshots.
@@ -71,22 +71,22 @@ class BucketDifference:
 
 @dataclass(frozen=True)
 class VerifyReport:
-    """Comparison of the content views of two snapshots: by reference where a bucket has the same files, else by digest.
+    """Comparison of the rows of two snapshots: by reference if a bucket has the same files in both, else by digest.
 
     Attributes:
         table: name of the table.
-        snapshot_a: number of the first snapshot.
-        snapshot_b: number of the second snapshot.
+        snapshot_a: id of the first snapshot.
+        snapshot_b: id of the second snapshot.
         ok: whether every bucket is equal.
         buckets: number of compared buckets.
-        by_reference: buckets with the same files.
-        by_digest: buckets compared by digest.
+        by_reference: number of buckets with the same files in both snapshots.
+        by_digest: number of buckets compared by digest.
         rows_a: merged rows of the first snapshot in buckets compared by digest.
         rows_b: merged rows of the second snapshot in buckets compared by digest.
         differences: buckets that differ.
         level: level of the verification.
         seconds: wall-clock time.
-        by_part: buckets of which only the replaced files were compared.
+        by_part: number of buckets of which only the replaced files were compared.
     """
 
     table: str
@@ -117,7 +117,8 @@ _Buckets: TypeAlias = "dict[tuple[bytes, int], _Bucket]"
 class ReferenceJudge:
     """Verification V2: merges a sample of a rewrite's keys again with the reference (implements `compact.Judge`).
 
-    Its rows are collected while the rewrite reads its inputs and V1 reads its outputs back, so no file is read again.
+    The sampled rows are collected while the rewrite reads its inputs and V1 reads the outputs back, so V2 reads no
+    file again.
     """
 
     def watch(
@@ -128,15 +129,17 @@ class ReferenceJudge:
         within: KeyBounds | None = None,
         pieces: int = 1,
     ) -> ReferenceWitness:
-        """Return a witness of the task's rewrite of some files; rows expire at the task's clock.
+        """Return the collector of sampled rows (`compact.Witness`) for a task's rewrite of some files.
+
+        Rows expire at the task's clock.
 
         Args:
             store: the table.
-            task: the task.
-            inputs: files that it rewrites.
-            within: range of keys, None for all.
-            pieces: number of pieces of the bucket that share one sample of keys; a sampled verification takes a quarter
-                of it.
+            task: compaction task of one bucket.
+            inputs: files that the rewrite reads.
+            within: range of keys that is rewritten, None for all keys.
+            pieces: number of parts of the bucket that are rewritten separately and share one sample of keys. A sampled
+                verification takes a quarter of the sample.
         """
         keys = KEYS // (_SAMPLED_SHARE if task.verification == SAMPLED else 1) // pieces
         max_level = max([store.options.num_levels - 1, *(file.level for file in task.files)])
@@ -169,7 +172,7 @@ class ReferenceJudge:
             Number of compared keys.
 
         Raises:
-            VerificationFailed: keys are missing, must not exist, or have another value ("V2"); it names them.
+            VerificationFailed: keys are missing, must not exist, or have a wrong value ("V2"); the message names them.
         """
         witness = ReferenceWitness(Place(store, partition, bucket), inputs, now_ms)
         for file in inputs:
@@ -182,7 +185,7 @@ class ReferenceJudge:
 
 
 class ReferenceWitness:
-    """Rows of one bucket's rewrites that the judge has collected (implements `compact.Witness`)."""
+    """Collector of the sampled rows of one bucket's rewrite, which it verifies (implements `compact.Witness`)."""
 
     def __init__(
         self,
@@ -214,15 +217,15 @@ class ReferenceWitness:
         self._catch.add(file.file_name, batch)
 
     def add_looked_up(self, batch: pa.RecordBatch) -> None:
-        """Add rows of the levels above the output."""
+        """Add rows that the rewrite looked up on the levels above its output level."""
         self._catch.add(_ABOVE, batch)
 
     def add_changes(self, batch: pa.RecordBatch) -> None:
-        """Add rows of the changelog."""
+        """Add rows that the rewrite wrote to the changelog."""
         self._catch.add(_CHANGELOG, batch)
 
     def select_output(self, file: DataFileMeta, keys: pa.RecordBatch) -> pa.Array:
-        """Return the rows read back from an output file that must be passed to :meth:`add_output` next.
+        """Return the positions of the rows read back from an output file that must be passed to :meth:`add_output`.
 
         Args:
             file: the output file.
@@ -232,23 +235,23 @@ class ReferenceWitness:
         return self._catch.choose(file.file_name, keys)
 
     def add_output(self, file: DataFileMeta, rows: pa.RecordBatch) -> None:
-        """Add the wanted rows."""
+        """Add the rows of an output file that :meth:`select_output` selected."""
         self._catch.keep(file.file_name, rows)
 
     def add_written(self, batch: pa.RecordBatch) -> None:
-        """Add rows passed to a writer, where the output is not read back."""
+        """Add rows passed to the writer, if the output file is not read back."""
         self._handed = True
         self._catch.add(_WRITTEN, batch)
 
     def verify(
         self, outputs: Sequence[DataFileMeta], drop_delete: bool, rows_read: Mapping[str, int] | None = None
     ) -> int:
-        """Merge the inputs' rows one by one and compare them with the outputs' in every column.
+        """Merge the sampled input rows one by one, and compare the result with the output rows in every column.
 
         Args:
             outputs: files after the rewrite.
             drop_delete: whether the rewrite drops deletes.
-            rows_read: number of rows added by file, None for all rows of each file.
+            rows_read: number of rows that must have been added, by file name; None for all rows of each file.
 
         Returns:
             Number of compared keys.
@@ -296,9 +299,9 @@ class ReferenceWitness:
         *,
         alone: bool,
     ) -> None:
-        """See `compact.Witness`. One row group (or the first rows) of one file is decoded, both chosen at random.
+        """Check deletion vectors as `compact.Witness` describes, for one random row group of one random file.
 
-        Rows whose lifetime may be over are not judged.
+        Rows that may have expired by record-level expiry are not checked.
         """
         store = self.place.store
         newer, older = (
@@ -361,7 +364,7 @@ class ReferenceWitness:
         _refuse(store, wrong)
 
     def _compare_changes(self, rows: Sequence[Row], changes: Mapping[Any, Sequence[Row]]) -> None:
-        """Compare the changelog of the sample's keys with the reference's, in the same order per key."""
+        """Compare the changelog of the sampled keys with that of the reference, in the same order per key."""
         store, changelog = self.place.store, self._catch.table(_CHANGELOG)
         same = _row_equality(store, rows)
         emitted: dict[Any, list[Row]] = {}
@@ -387,7 +390,9 @@ def kind_text(row: Row) -> str:
 
 
 def files_by_age(files: Sequence[DataFileMeta]) -> list[tuple[DataFileMeta, int]]:
-    """Return files with their age (larger = newer), by semantics.md 3.5: level 0 by largest sequence number.
+    """Return pairs of a file and its age rank (larger = newer), by semantics.md 3.5.
+
+    Files of level 0 are ranked by largest sequence number.
 
     Args:
         files: files of a bucket.
@@ -403,7 +408,7 @@ def files_by_age(files: Sequence[DataFileMeta]) -> list[tuple[DataFileMeta, int]
 
 @dataclass(frozen=True)
 class _SampledRows:
-    """Rows of a sample, with the level and age of the file of each row; ``table`` is None without rows."""
+    """Sampled rows, with the level and age rank of the file of each row; ``table`` is None without rows."""
 
     table: pa.Table | None
     levels: list[int]
@@ -411,7 +416,7 @@ class _SampledRows:
 
     @staticmethod
     def of(tables: Sequence[tuple[pa.Table | None, int, int]]) -> _SampledRows:
-        """Return the rows of all files, given with the file's level and age."""
+        """Return the sampled rows of all files, given as (rows, level of the file, age rank of the file)."""
         present = [(table, level, age) for table, level, age in tables if table is not None]
         whole = pa.concat_tables([table for table, _, _ in present]) if present else None
         levels = chain.from_iterable(repeat(level, table.num_rows) for table, level, _ in present)
@@ -419,7 +424,7 @@ class _SampledRows:
         return _SampledRows(whole, list(levels), list(ages))
 
     def rows(self, store: TableStore, values: Iterable[tuple[Any, ...]]) -> list[Row]:
-        """Return rows in the form of the reference, with these ``values``."""
+        """Return the rows as `Row` objects of the reference, with one tuple of ``values`` per row."""
         if self.table is None:
             return []
         keys = _tuples(self.table, [KEY_PREFIX + name for name in store.schema.trimmed_primary_keys])
@@ -429,7 +434,7 @@ class _SampledRows:
 
 
 def _rows(place: Place, tables: Sequence[tuple[pa.Table | None, int, int]]) -> list[Row]:
-    """Return rows in the form of the reference, of tables with the level and age of their files."""
+    """Return `Row` objects of the reference for tables given as (rows, level of the file, age rank of the file)."""
     caught, store = _SampledRows.of(tables), place.store
     if caught.table is None:
         return []
@@ -440,7 +445,7 @@ def _rows(place: Place, tables: Sequence[tuple[pa.Table | None, int, int]]) -> l
 
 
 def _encode_nested(table: pa.Table, schema: TableSchema) -> pa.Table:
-    """Replace nested columns by the bytes of their BinaryRow: equal where every inner value is the same, also NaN."""
+    """Replace nested columns by the bytes of their BinaryRow, equal if and only if all inner values are the same."""
     for field in schema.fields:
         if field.type.is_nested:
             at = table.column_names.index(field.name)
@@ -449,9 +454,9 @@ def _encode_nested(table: pa.Table, schema: TableSchema) -> pa.Table:
 
 
 def _tuples(table: pa.Table, names: Sequence[str], exact: bool = False) -> list[tuple[Any, ...]]:
-    """Return rows of plain values: dates and times as their numbers, which always fit and compare as they do.
+    """Return rows as tuples of plain values; dates and times become numbers, which have the same order.
 
-    ``exact``: values are equal only when they are the same, so floats are their bits (one NaN, two zeros).
+    ``exact``: values are equal only if they are the same, so floats become their bits (one NaN, two zeros).
     """
     if not names:
         return [()] * table.num_rows
@@ -495,7 +500,7 @@ def _to_list(column: pa.ChunkedArray) -> list[Any]:
 
 
 def _compare_picked(store: TableStore, inputs: _SampledRows, outputs: _SampledRows, drop_delete: bool) -> int:
-    """Compare as :func:`_compare` does, where every result is one of the versions: rows by number, values by column."""
+    """Compare as :func:`_compare` does, but column by column, for engines that return one of the versions unchanged."""
     mine = inputs.rows(store, ((number,) for number in range(len(inputs.levels))))
     theirs = outputs.rows(store, ((number,) for number in range(len(outputs.levels))))
     pairs: list[tuple[Row, Row]] = []
@@ -530,11 +535,11 @@ def _compare_picked(store: TableStore, inputs: _SampledRows, outputs: _SampledRo
 
 
 def unequal_rows(left: pa.Table, right: pa.Table, schema: TableSchema) -> npt.NDArray[np.bool_]:
-    """Return which rows differ in a column of the table: floats by their bits, nested values by their BinaryRow.
+    """Return a mask of the rows that differ in any column: floats by their bits, nested values by their BinaryRow.
 
     Args:
-        left: rows of the first side.
-        right: rows of the second side, in the same order.
+        left: rows to compare.
+        right: rows to compare with, in the same order.
         schema: schema of the table.
     """
     wrong = np.zeros(left.num_rows, dtype=bool)
@@ -561,7 +566,7 @@ def _compare(
     same: Callable[[Row, Row], bool] | None = None,
     outcomes: Mapping[Any, Row | None] | None = None,
 ) -> int:
-    """Merge the inputs (or take ``outcomes``), compare with the rows of the outputs, and return the number of keys."""
+    """Merge the inputs (or use the merged ``outcomes``), compare with the outputs, and return the number of keys."""
     if outcomes is None:
         outcomes = merge_by_key(inputs, store.schema, store.options.raw, drop_delete)
     wanted = {key: row for key, row in outcomes.items() if row is not None}
@@ -585,7 +590,7 @@ def _compare(
 
 
 def _row_equality(store: TableStore, inputs: Sequence[Row]) -> Callable[[Row, Row], bool]:
-    """Return the function that compares two versions; values of sequence fields are compared like all others."""
+    """Return the function that compares two versions; sequence fields are compared like all columns."""
     if not builds_rows(store.options.raw):
         return lambda mine, theirs: (
             (mine.sequence, mine.kind, mine.values)
@@ -622,7 +627,7 @@ class _Bucket:
 
     @property
     def fixed(self) -> bool:
-        """Whether the bucket function decides which rows belong here."""
+        """Whether the bucket function decides which rows belong to this bucket."""
         return self.bucket >= 0 and self.total > 0
 
     def without(self, shared: Collection[tuple[str, int, DeletionFile | None]]) -> _Bucket:
@@ -643,7 +648,7 @@ class _Bucket:
 
 @dataclass(frozen=True)
 class _Pair:
-    """Unit of comparison: a bucket on both sides, or a partition whose number of buckets changed."""
+    """Unit of comparison between two snapshots: one bucket, or a partition whose number of buckets changed."""
 
     name: str
     sides: tuple[tuple[_Bucket, ...], tuple[_Bucket, ...]]
@@ -651,26 +656,26 @@ class _Pair:
 
     @property
     def places(self) -> set[int]:
-        """Numbers of the buckets of either side."""
+        """Numbers of the buckets in either snapshot."""
         return {place.bucket for side in self.sides for place in side}
 
     @property
     def rows(self) -> int:
-        """Stored rows of both sides."""
+        """Number of stored rows in both snapshots together."""
         return sum(file.row_count for side in self.sides for place in side for file in place.files)
 
     @property
     def shared(self) -> bool:
-        """Whether both sides have the same files."""
+        """Whether both snapshots have the same files."""
         first, second = self.sides
         return not self.rescaled and [place.identity for place in first] == [place.identity for place in second]
 
     def replaced(self, store: TableStore) -> _Pair | None:
-        """Return the files that only one side has, if comparing them proves as much as comparing the whole; else None.
+        """Return the files that only one snapshot has, or None if comparing only these files would prove too little.
 
-        Merged first, the replaced files must give the same rows as their outputs in the merge with all others. This
-        holds for tables whose rows do not depend on the order of merging and, except for engines that take one row of a
-        total order, only if no other file is between them in age.
+        The replaced files, merged first, must give the same rows as their outputs when merged with the unchanged files.
+        This holds for tables whose rows do not depend on the order of merging. Except for engines that take one row of
+        a total order, it also requires that no unchanged file is between the replaced files in age.
         """
         if self.rescaled or any(len(side) != 1 for side in self.sides):
             return None
@@ -691,7 +696,7 @@ class _Pair:
         return _Pair(self.name, ((parts[0],), (parts[1],)))
 
     def drops_deletes(self, store: TableStore, replaced: _Pair) -> bool:
-        """Return whether deletes among the ``replaced`` files may be dropped: no other file can hold an older row."""
+        """Return whether deletes in the ``replaced`` files may be dropped: no unchanged file can hold an older row."""
         if store.options.merge_engine != "deduplicate" or store.options.sequence_field:
             return False
         (part,), (whole,) = replaced.sides[0], self.sides[0]
@@ -700,7 +705,7 @@ class _Pair:
         return all(file.min_sequence_number > last for file in whole.files if file.file_name not in part_names)
 
     def content(self, store: TableStore, side: int, living: Living | None) -> Content:
-        """Return the content of one side, its buckets summed; of a rescaled one misplaced rows do not count."""
+        """Return the content of one snapshot (``side`` 0 or 1); if rescaled, without rows in a wrong bucket."""
         content = Content()
         for place in self.sides[side]:
             content = content.plus(content_view(store, place, living, placed=self.rescaled))
@@ -708,10 +713,10 @@ class _Pair:
 
 
 class _Moves:
-    """Buckets that differ, grouped where rows may move to another bucket without changing the table's rows.
+    """Buckets that differ, grouped by partition or table if rows may move between buckets.
 
-    Keys of dynamic buckets may be in any bucket of their partition, and those of cross-partition tables in any
-    partition. These buckets differ only if their contents, summed over the partition or the table, do.
+    Keys of dynamic buckets may be in any bucket of their partition, and keys of cross-partition tables in any
+    partition. The buckets of a group count as different only if their summed contents differ.
     """
 
     def __init__(self, store: TableStore) -> None:
@@ -748,27 +753,28 @@ def verify_snapshots(
     places: Collection[tuple[bytes, int]] | None = None,
     appended: bool = False,
 ) -> VerifyReport:
-    """Compare the content views of two snapshots by bucket: by reference where files are the same, else by digest.
+    """Compare the rows of two snapshots by bucket: by reference if the files are the same, else by digest.
 
-    Use it for the two sides of a COMPACT commit or of a rescale; rows appended between them are a difference unless
-    ``appended`` is set. A partition whose number of buckets changed is compared as a whole, and rows outside the bucket
-    of their key count as lost. Rows whose record-level lifetime was over at that compaction's clock are on neither
-    side. The result does not depend on the order of rows; memory is that of one bucket's merge.
+    Use this function for the snapshots before and after a COMPACT commit or a rescale. Rows appended in between are a
+    difference unless ``appended`` is set. A partition whose number of buckets changed is compared as a whole, and rows
+    outside the bucket of their key count as lost. Rows that had expired (record-level expiry) at the compaction's clock
+    are ignored in both snapshots. The result does not depend on the order of rows. Memory holds the merge of one
+    bucket.
 
     Args:
         store: the table.
-        snapshot_a: number of the first snapshot.
-        snapshot_b: number of the second snapshot.
-        replaced_only: of a bucket for which that proves as much, merge and compare only the files that one side alone
-            has, with sequence numbers, kinds and deletes (`VerifyReport.by_part`).
+        snapshot_a: id of the first snapshot.
+        snapshot_b: id of the second snapshot.
+        replaced_only: compare only the files that one of the snapshots lacks, with sequence numbers, kinds and deletes
+            (`VerifyReport.by_part`). A bucket for which this would prove too little is compared as a whole.
         places: buckets to compare (partition bytes and bucket), None for all.
-        appended: count rows appended between the snapshots on both sides.
+        appended: add rows appended between the snapshots to the first snapshot, so that they are no difference.
 
     Raises:
-        InvalidOption: an id is no number.
+        InvalidOption: an id is not a number.
         SnapshotNotFound: a snapshot does not exist.
         CorruptFile: a file cannot be read.
-        UnsupportedFeature: the table cannot be read here.
+        UnsupportedFeature: Dredge cannot read the table.
     """
     for snapshot_id in (snapshot_a, snapshot_b):
         if not isinstance(snapshot_id, int):
@@ -880,7 +886,7 @@ def content_view(store: TableStore, place: _Bucket, living: Living | None = None
         store: the table.
         place: the bucket.
         living: record-level expiry, None for all rows.
-        placed: count only rows whose keys belong into this bucket.
+        placed: count only rows that the bucket function puts into this bucket.
     """
     content = Content()
     with closing(_merged(store, place, living)) as batches:  # type: ignore[type-var]
@@ -891,7 +897,7 @@ def content_view(store: TableStore, place: _Bucket, living: Living | None = None
 
 
 def _digest_exact(store: TableStore, place: _Bucket) -> Content:
-    """Return the digest of merged rows of some files, with sequence numbers and kinds, deletes separately."""
+    """Return the digest of the merged rows of some files, including sequence numbers, row kinds and deletes."""
     content = Content()
     merged = read_bucket_merged(
         store, place.partition, place.bucket, list(place.files), keep_deletes=True, keep_system=True
@@ -911,13 +917,13 @@ def bucket_content(
     deletions: Mapping[str, DeletionFile],
     living: Living | None = None,
 ) -> Content:
-    """Return the :func:`content_view` of a bucket with these files, live or not.
+    """Return the :func:`content_view` of a bucket as if it had exactly ``files``, which need not be live.
 
     Args:
         store: the table.
         partition: partition in Paimon's binary form.
         bucket: number of the bucket.
-        files: its files.
+        files: data files to merge.
         deletions: deletion vectors by data file.
         living: record-level expiry, None for all rows.
 
@@ -929,7 +935,7 @@ def bucket_content(
 
 
 def _own(store: TableStore, place: _Bucket, batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Return the rows that the bucket function puts into ``place``: lookups read no other bucket for their keys."""
+    """Return the rows that the bucket function puts into ``place``; lookups would not find misplaced rows."""
     if not store.schema.bucket_keys:
         return batch
     keys = [batch.column(name) for name in store.schema.bucket_keys]

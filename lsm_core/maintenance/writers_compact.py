@@ -1,4 +1,4 @@
-"""Whether the writers of a table compact it: its options let them, and its newest history shows that they do."""
+"""Detection of tables whose writers compact: the options allow it, and the newest snapshots show such compactions."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ _WRITES: Final = (CommitKind.APPEND, CommitKind.OVERWRITE)
 
 
 def runs_behind(options: TableOptions) -> int:
-    """Return at how many sorted runs of a bucket the writers of a primary-key table count as behind."""
+    """Return the number of sorted runs per bucket from which the writers of a primary-key table count as behind."""
     return min(options.stop_trigger, _TRIGGERS_BEHIND * options.compaction_trigger)
 
 
 def describe_upkeep(store: TableStore, *, by_writers: bool) -> str:
-    """Return who compacts a table and when a platform does, in one line for people.
+    """Return one line for people: who compacts a table, and when the platform compacts it.
 
     Args:
         store: the table.
-        by_writers: what `writers_compact` returned for its newest snapshot.
+        by_writers: result of `writers_compact` for the newest snapshot.
     """
     options = store.options
     never = options.compaction_inline == "never"
@@ -47,7 +47,7 @@ def describe_upkeep(store: TableStore, *, by_writers: bool) -> str:
 
 
 def describe_watching(options: TableOptions, *, append_only: bool) -> str:
-    """Return when a run starts although writers compact the table, in words."""
+    """Return the text that says when the platform starts a run although writers compact the table."""
     limit = "" if append_only else f"at {runs_behind(options)} sorted runs or "
     return f"a run starts {limit}{WRITERS_SILENT_MINUTES} min after their last commit"
 
@@ -55,13 +55,13 @@ def describe_watching(options: TableOptions, *, append_only: bool) -> str:
 def writers_compact(store: TableStore, newest: Snapshot) -> bool:
     """Return whether one of the newest compactions of a table was made by its writers.
 
-    Java's writers, and streams, commit a compaction as the user of their rows; `dredge.compaction.inline` does not
-    switch that off. Other writers of Dredge compact by a plan, which the ledger says was theirs; the ledger also knows
-    compactions whose snapshots have expired.
+    Java's writers, and streams, commit a compaction with the commit user of their rows; `dredge.compaction.inline` does
+    not switch this off. Batch writers of Dredge compact by a plan, and the ledger records that a writer applied it. The
+    ledger also has compactions whose snapshots have expired.
 
     Args:
         store: the table.
-        newest: its newest snapshot. Older ones that expired or cannot be read end the search.
+        newest: newest snapshot. The search goes back from it and ends at an expired or unreadable snapshot.
     """
     if store.options.write_only:
         return False
