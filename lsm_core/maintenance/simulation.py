@@ -1,8 +1,8 @@
 """Simulation of policies: a table's commits, with sizes and times, replayed through the code that picks compactions.
 
-The writers' commits are taken from the snapshots; actual compactions are ignored and picked again by each policy. Only
-metadata is read, and nothing is written. Simplifications, listed in docs/platform.md: a compaction takes no time, and
-the share of bytes saved by merging rows of one key is the median of the table's own compactions.
+The writers' commits are taken from the snapshots; actual compactions are ignored, and each policy picks compactions
+again. Only metadata is read, and nothing is written. Simplifications, listed in docs/platform.md: a compaction takes no
+time, and the share of bytes saved by merging rows of one key is the median of the table's own compactions.
 """
 
 from __future__ import annotations
@@ -66,12 +66,13 @@ class SimulatedPolicy:
     Attributes:
         name: name of the policy.
         options: table options in place of the table's own.
-        look_every_ms: interval at which due work is looked for; None: after every commit, like writers that compact.
-        idle_after_ms: time without commits after which a bucket is compacted in full; None: never.
-        idle_min_runs: smallest number of sorted runs for such a compaction.
-        idle_min_files: smallest number of small files for it, in an append table.
-        next_open: function from an epoch ms to the first one at or after it at which work may start (None: never
-            again); None without windows.
+        look_every_ms: interval (ms) between checks for due compactions; None checks after every commit, like writers
+            that compact.
+        idle_after_ms: time (ms) without commits after which a bucket is compacted in full, None for never.
+        idle_min_runs: smallest number of sorted runs for a full compaction of an idle bucket.
+        idle_min_files: smallest number of small files for a full compaction of an idle bucket of an append table.
+        next_open: function that returns the first time (epoch ms) at or after its argument at which work may start, or
+            None if there is no such time. None if work may always start.
     """
 
     name: str = AS_IT_IS
@@ -87,13 +88,13 @@ class SimulatedPolicy:
         """Return the policy that a mapping describes.
 
         Args:
-            description: table options, by their names or under "options", and fields of :class:`SimulatedPolicy`; times
-                as Paimon's text in ``look_every`` (`5 min`) and ``idle_after`` (`20 d`). A policy is returned
+            description: table options, by their names or under "options", and fields of :class:`SimulatedPolicy`. The
+                keys ``look_every`` and ``idle_after`` take Paimon durations (`5 min`, `20 d`). A policy is returned
                 unchanged.
-            name: default name.
+            name: name of the policy if the description has none.
 
         Raises:
-            InvalidOption: a key or value is none of these.
+            InvalidOption: a key is not a table option or field, or a value is invalid.
         """
         if isinstance(description, SimulatedPolicy):
             return description
@@ -134,20 +135,20 @@ def simulate(
 
     Args:
         store: the table.
-        policies: mappings as for `SimulatedPolicy.of`, also by name; none for the table as it is.
-        history: (first, last) snapshot to replay, None for all; the replay starts with the live files before the first
-            one.
+        policies: mappings as for `SimulatedPolicy.of`, also by name; empty to simulate the table's own options.
+        history: ids of the first and last snapshot to replay, None for all. The replay starts with the files that are
+            live before the first snapshot.
 
     Returns:
-        One row per policy (`SIMULATION`), in order. Bytes are file sizes. ``write_amplification`` is all bytes written
-            over those of the writers (null: they wrote none). ``mean_runs`` and ``p95_runs`` are sorted runs (append
-            tables: files) of a bucket at a random moment; ``level0_peak`` and ``runs_at_end`` those of the worst
-            bucket. ``cost_seconds`` is for one core, calibrated by the table's ledger.
+        One row per policy (schema `SIMULATION`), in order. Bytes are file sizes. ``write_amplification`` is all bytes
+            written divided by the bytes that writers wrote (null if they wrote none). ``mean_runs`` and ``p95_runs``
+            are the sorted runs (append tables: files) of a bucket at a random time. ``level0_peak`` and ``runs_at_end``
+            are those of the worst bucket. ``cost_seconds`` is for one core, calibrated by the table's ledger.
 
     Raises:
         InvalidOption: a policy or the history is invalid, or an option is immutable.
         SnapshotNotFound: a snapshot has expired.
-        UnsupportedFeature: the table cannot be compacted here.
+        UnsupportedFeature: Dredge cannot compact the table.
         CorruptFile: metadata cannot be read.
     """
     listed = enumerate(policies, 1) if not isinstance(policies, Mapping) else ()
@@ -172,12 +173,12 @@ class _History:
 
     Attributes:
         entries: manifest entries with ``time_ms`` and ``step`` (0: the initial files).
-        start_ms: begin of the replay (epoch ms).
+        start_ms: start of the replay (epoch ms).
         end_ms: end of the replay (epoch ms).
         commits: number of commits.
         bytes_written: bytes that writers added.
-        novelty: share of bytes that a compaction keeps of all runs but the largest: new keys stay, updates replace
-            known ones.
+        novelty: share of the bytes of all runs but the largest that a compaction keeps; rows of new keys are kept, and
+            updates replace rows of known keys.
     """
 
     entries: pa.Table
@@ -274,7 +275,7 @@ class _Step:
 
 
 def _steps(entries: pa.Table, files: Sequence[DataFile]) -> list[_Step]:
-    """Return the commits of one bucket in order; ``files`` are those of ``entries``."""
+    """Return the commits of one bucket in order; ``files`` has the file of each entry of ``entries``."""
     kinds, times, steps = (numpy_array(entries.column(name)).astype(np.int64) for name in ("kind", "time_ms", "step"))
     ends = [*(np.flatnonzero(np.diff(steps)) + 1).tolist(), len(files)]
     commits, start = [], 0
@@ -291,7 +292,7 @@ class _Tally:
     """Figures of one policy over all buckets.
 
     Attributes:
-        weights: time (ms) that buckets spent with a number of runs, by that number.
+        weights: time (ms) that buckets had a number of runs, by the number of runs.
     """
 
     def __init__(self, start_ms: int, end_ms: int) -> None:
@@ -303,7 +304,7 @@ class _Tally:
         self.forecast = 0.0
 
     def add_state(self, runs: int, begin: int, end: int) -> None:
-        """Count that a bucket had ``runs`` from ``begin`` to ``end``; a state that ended at once weighs 1 ms."""
+        """Record that a bucket had ``runs`` from ``begin`` to ``end`` (epoch ms), at least for 1 ms."""
         end = max(end, begin + 1)
         self.weights[runs] = self.weights.get(runs, 0) + end - begin
         scale = BINS / (self.end - self.start)
@@ -314,7 +315,7 @@ class _Tally:
         self.time += shares
 
     def add_compaction(self, moment: int, read: int, written: int) -> None:
-        """Count a compaction that read and wrote these bytes."""
+        """Record a compaction at ``moment`` that read ``read`` bytes and wrote ``written`` bytes."""
         self.compactions += 1
         self.read += read
         self.rewritten += written
@@ -344,11 +345,11 @@ class _Bucket:
 
     @property
     def runs(self) -> int:
-        """Number of sorted runs; of files for an append table."""
+        """Number of sorted runs, or of files in an append table."""
         return self.level0 + len(self.upper) if self.keyed else len(self.files)
 
     def replay(self, steps: Sequence[_Step]) -> None:
-        """Replay the commits in order, with all looks before, between and after them."""
+        """Replay the commits in order, with all checks for due compactions before, between and after the commits."""
         look: int | None = None
         for number, step in enumerate(steps):
             if number:
@@ -398,7 +399,7 @@ class _Bucket:
         self.now = max(self.now, moment)
 
     def _tick(self, moment: int) -> int | None:
-        """Return the first look at or after ``moment``, or None if no window opens any more."""
+        """Return the time of the first check at or after ``moment``, or None if no window opens after it."""
         every, start, next_open = self.policy.look_every_ms, self.history.start_ms, self.policy.next_open
         while True:
             tick = moment if every is None else start + -(-(moment - start) // every) * every
@@ -410,9 +411,10 @@ class _Bucket:
             moment = opened
 
     def _next_look(self, after: int, *, committed: bool) -> int | None:
-        """Return the next look that may find work.
+        """Return the time of the next check that may find a due compaction.
 
-        It is at once after a commit or a compaction, else when the bucket becomes idle or its full compaction too old.
+        After a commit or a compaction this is the next possible time. Otherwise it is the time at which the bucket
+        becomes idle or its last full compaction too old.
         """
         if committed:
             return self._tick(after)
@@ -427,7 +429,7 @@ class _Bucket:
         return min(later, default=None)
 
     def _look_until(self, look: int | None, limit: int) -> int | None:
-        """Make all looks before ``limit``; return the first one at or after it."""
+        """Run all checks before ``limit``, and return the time of the first check at or after ``limit``."""
         while look is not None and look < limit:
             picked = self._look(look)
             every = self.policy.look_every_ms
@@ -436,7 +438,7 @@ class _Bucket:
         return look
 
     def _look(self, moment: int) -> bool:
-        """Compact due work and return whether there was any."""
+        """Run the due compaction, if any, and return whether one was due."""
         after = self.policy.idle_after_ms
         idle = after is not None and not self.merged_whole and moment - self.written >= after
         if idle:
@@ -476,9 +478,9 @@ class _Bucket:
     def _merge_outputs(
         self, runs: Sequence[SortedRun], level: int, moment: int, drop_delete: bool
     ) -> Iterator[DataFile]:
-        """Yield the output of merging ``runs``, cut like the largest run.
+        """Yield the output files of merging ``runs``, split like the largest run.
 
-        Its size is that of the largest run plus the new share of the others.
+        The total size is that of the largest run plus a share (`_History.novelty`) of the bytes of the smaller runs.
         """
         inputs = [file for run in runs for file in run.files]
         largest = max(runs, key=lambda run: run.size)

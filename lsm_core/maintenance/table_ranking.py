@@ -12,22 +12,23 @@ from lsm_core.maintenance.score import Part, reasons_of
 
 @dataclass(frozen=True)
 class TableNeed:
-    """Need of a table for maintenance. Bytes are of files.
+    """Need of a table for maintenance. Bytes are file sizes.
 
     Attributes:
         table: name of the table.
-        score: 0 (healthy) to 100 (act): the largest points of one of its ``parts``.
-        costs_most: reasons, and the worst bucket.
-        sorted_runs: sorted runs of the bucket with most.
-        level0_files: level-0 files of the bucket with most.
-        due_bytes: bytes read by the compactions that the table's rules ask for now.
-        full_bytes: bytes read by full compactions.
+        score: 0 (healthy) to 100 (needs maintenance): the largest points of one of ``parts``.
+        costs_most: reasons of the score and the name of the worst bucket, as text.
+        sorted_runs: largest number of sorted runs in one bucket.
+        level0_files: largest number of level-0 files in one bucket.
+        due_bytes: bytes read by the compactions that the table's rules make due now.
+        full_bytes: bytes read by full compactions of all buckets.
         total_bytes: bytes of live files.
         files: number of live files.
         rows: stored rows.
-        oldest_level0_ms: time since which data are not compacted (epoch ms), None if nothing waits.
-        last_compaction_ms: time of the newest compaction that left files (epoch ms), None if there was none.
-        parts: (name, points, largest possible points); parts of buckets are weighed by the size of the whole table.
+        oldest_level0_ms: creation time of the oldest level-0 file (epoch ms), None without level-0 files.
+        last_compaction_ms: creation time of the newest file of a compaction (epoch ms), None if there is no such file.
+        parts: (name, points, largest possible points) per part of the score; the points of bucket parts are scaled by
+            the size of the whole table.
     """
 
     table: str
@@ -50,11 +51,12 @@ def score_of(
 ) -> tuple[float, tuple[tuple[str, float, float], ...]]:
     """Return the score (0 to 100) of a partition or table and its parts, as in `TableNeed`, largest first.
 
-    Many tiny buckets are as large as one: their signs are weighed by the size of all of them.
+    The points of bucket parts are scaled by the size of all buckets together, so many tiny buckets count as a large
+    one.
 
     Args:
         buckets: health of the buckets.
-        history: parts of the score that belong to no bucket.
+        history: parts of the score from the table's history (`score.history_parts`).
     """
     size = sum(bucket.size_share for bucket in buckets)
     points: dict[str, tuple[float, float]] = {}
@@ -65,7 +67,7 @@ def score_of(
 
 
 def small_files_of_partitions(buckets: Iterable[BucketHealth]) -> dict[str, int]:
-    """Return the number of small files of each partition, by its text.
+    """Return the number of small files of each partition, by Paimon's path of the partition.
 
     Args:
         buckets: health of the buckets.
@@ -109,7 +111,7 @@ def need_of(table: str, buckets: Sequence[BucketHealth], history: Sequence[Part]
 
 
 def rank_tables(needs: Iterable[TableNeed]) -> list[TableNeed]:
-    """Return the tables, neediest first: by score, by due bytes, by bytes that a full compaction reads.
+    """Return the tables with the largest need first: by score, then due bytes, then bytes that full compactions read.
 
     Args:
         needs: needs of the tables.

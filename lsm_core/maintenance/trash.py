@@ -1,4 +1,4 @@
-"""Deletion records: phase one of a two-phase delete, the claims that separate sweep and restore, and their reading."""
+"""Deletion records, phase one of a two-phase delete, and the claims that make sweep and restore exclude each other."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ ROLLED_BACK: Final = "rollback"
 
 @dataclass(frozen=True)
 class DeleteItem(PlanItem):
-    """File to delete that nothing retained needs.
+    """File to delete that no retained snapshot, tag or branch needs.
 
     Attributes:
-        path: path relative to the table's root, or absolute in a declared external place (`data-file.external-paths`).
+        path: path relative to the table's root, or absolute below an external path (`data-file.external-paths`).
         kind: data, manifest, manifest-list, index, index-manifest, statistics, changelog or temporary.
-        size: bytes, 0 for unknown.
+        size: size of the file in bytes, 0 if unknown.
         reason: reason of the deletion.
-        trash_id: deletion record of the file (action "trash").
+        trash_id: id of the file's deletion record (action "trash").
     """
 
     item_kind: ClassVar[str] = "delete"
@@ -59,7 +59,7 @@ class DeleteItem(PlanItem):
     trash_id: str = ""
 
     def cells(self) -> tuple[Any, ...]:
-        """Return the file, its kind, its size and the reason."""
+        """Return the path of the file, its kind, its size and the reason of the deletion."""
         return (self.path, self.kind, self.size, self.reason)
 
 
@@ -74,7 +74,7 @@ def ledger_line_of_held(item: Declined) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class TrashRecord:
-    """Files that one plan set aside, and the data to restore them.
+    """Deletion record: the files that one plan marked for deletion, and the metadata to restore them.
 
     Paths are relative to the table's root, times epoch ms.
 
@@ -89,11 +89,11 @@ class TrashRecord:
             orphans).
         files: files to delete.
         branch: branch of the snapshots.
-        metadata: content of other files that were already deleted, by path (of a branch, tags, changelogs of a
-            rollback).
-        target: snapshot that a rollback went back to.
-        target_written: whether that snapshot had expired and was written again.
-        came: SHA-256 of the files that took their place, by path (of a fast-forward).
+        metadata: content of metadata files that were already deleted, by path (files of a branch, tags, or changelogs
+            deleted by a rollback).
+        target: id of the snapshot to which a rollback returned.
+        target_written: whether the snapshot ``target`` had expired and was written again.
+        came: SHA-256 of the files that a fast-forward wrote in place of deleted files, by path.
     """
 
     trash_id: str
@@ -158,7 +158,7 @@ class TrashRecord:
             path: path of the file, for errors.
 
         Raises:
-            CorruptFile: the content is no deletion record.
+            CorruptFile: the content is not a deletion record.
         """
         try:
             value: dict[str, Any] = parse_json(data, unique=True)
@@ -191,7 +191,7 @@ class TrashRecord:
 
 
 def _readable(data: bytes) -> dict[str, str]:
-    """Return a file's content as JSON: as text where possible, because people read these records."""
+    """Return a file's content as JSON: as text if possible, because people read deletion records."""
     try:
         return {"text": data.decode()}
     except UnicodeDecodeError:
@@ -206,7 +206,7 @@ def record_path(store: TableStore, trash_id: str) -> str:
         trash_id: id of the record.
 
     Raises:
-        InvalidData: the id is no plain file name.
+        InvalidData: the id is not a plain file name.
     """
     return f"{store.trash_dir}/{check_name(trash_id + _RECORD)}"
 
@@ -223,7 +223,7 @@ def write_record(store: TableStore, record: TrashRecord) -> None:
         record: the record.
 
     Raises:
-        CorruptFile: another record has the id.
+        CorruptFile: a record with this id and a different content exists.
     """
     path, data = record_path(store, record.trash_id), record.to_json()
     if not store.file_io.write_exclusive(path, data) and store.file_io.read_bytes(path) != data:
@@ -231,9 +231,9 @@ def write_record(store: TableStore, record: TrashRecord) -> None:
 
 
 def write_own_record(store: TableStore, record: TrashRecord) -> TrashRecord:
-    """Publish a record that only its writer uses, so that the writer may remove it.
+    """Publish a record under an id that no concurrent process uses, so that the writer may remove the record.
 
-    It gets another id if its own is taken by a process that applies the same plan in the same millisecond.
+    If a process that applies the same plan in the same millisecond has taken the id, the record gets a new id.
 
     Args:
         store: the table.
@@ -252,13 +252,13 @@ def write_own_record(store: TableStore, record: TrashRecord) -> TrashRecord:
 class Trash:
     """Deletion records of a table.
 
-    The content of an unreadable record is not guessed: its files are neither swept nor restored. It does not block
-    other records: an older one names no file that its snapshots need, and without the snapshots of a newer one it could
-    not be restored anyway.
+    The files of an unreadable record are neither swept nor restored. An unreadable record does not block sweeps of
+    readable records: an older record has no file that its snapshots need, and without the snapshots of a newer record
+    it could not be restored anyway.
 
     Attributes:
         records: all readable records, oldest first.
-        unreadable: errors of the others, each of which names its file.
+        unreadable: errors of the unreadable records, each with the path of the file.
     """
 
     records: tuple[TrashRecord, ...]
@@ -266,7 +266,7 @@ class Trash:
 
 
 def read_trash(store: TableStore) -> Trash:
-    """Return every deletion record of the table; an unreadable one hides no other.
+    """Return the deletion records of the table, and the errors of unreadable records.
 
     Args:
         store: the table.
@@ -327,7 +327,7 @@ def find_record(store: TableStore, trash_id: str) -> TrashRecord:
         trash_id: id of the record.
 
     Raises:
-        InvalidOption: the record does not exist: it never did, or was swept or restored.
+        InvalidOption: the record does not exist; it never existed, or was swept or restored.
     """
     try:
         record = _read(store, record_path(store, trash_id), partial(OwnFiles.of, store))
@@ -342,7 +342,7 @@ def find_record(store: TableStore, trash_id: str) -> TrashRecord:
 def claim(store: TableStore, trash_id: str, purpose: str) -> bool:
     """Claim a record for a purpose, or confirm the claim of an interrupted call for the same purpose.
 
-    Sweep and restore exclude each other permanently: the first claim decides the fate of the record.
+    Sweep and restore exclude each other permanently: a record is swept or restored as its first claim requires.
 
     Args:
         store: the table.
@@ -359,7 +359,7 @@ def claim(store: TableStore, trash_id: str, purpose: str) -> bool:
 
 
 def read_claim(store: TableStore, trash_id: str) -> str | None:
-    """Return the purpose that a record is claimed for, None if it is free.
+    """Return the purpose for which a record is claimed, None if the record is not claimed.
 
     Args:
         store: the table.
@@ -372,7 +372,7 @@ def read_claim(store: TableStore, trash_id: str) -> str | None:
 
 
 def release(store: TableStore, trash_id: str) -> None:
-    """Release a claim without touching the record.
+    """Delete the claim of a record and keep the record.
 
     Args:
         store: the table.

@@ -1,6 +1,6 @@
-"""Actions without a plan, as each changes one small file: create and rename branches, rename tags, reset consumers.
+"""Actions without a plan, because each is one small change: create and rename branches, rename tags, reset consumers.
 
-Each is recorded in the ledger as an action, with its arguments as report.
+Each call is recorded in the ledger as an action, with its arguments as the report.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def rename_branch(store: TableStore, branch: str, to: str) -> None:
     Args:
         store: the table.
         branch: name of the branch.
-        to: its new name.
+        to: new name of the branch.
     """
     _run_and_record(
         store, "rename_branch", {"branch": branch, "to": to}, lambda: branches.rename_branch(store, branch, to)
@@ -56,12 +56,12 @@ def rename_branch(store: TableStore, branch: str, to: str) -> None:
 
 
 def rename_tag(store: TableStore, name: str, new_name: str) -> None:
-    """Rename a tag as `tags.rename` does, and record it in the ledger; a tag with that name already is left unchanged.
+    """Rename a tag as `tags.rename` does, and record it in the ledger; an existing tag ``new_name`` is not replaced.
 
     Args:
         store: the table.
         name: name of the tag.
-        new_name: its new name.
+        new_name: new name of the tag.
     """
     arguments = {"tag": name, "new_name": new_name}
     _run_and_record(
@@ -105,7 +105,7 @@ def forget_consumer(store: TableStore, consumer_id: str) -> bool:
 
 
 def _progress(store: TableStore, consumer_id: str) -> int | None:
-    """Return the next snapshot of the consumer; None for an unreadable file, which a reset replaces."""
+    """Return the next snapshot of the consumer, None if its file is unreadable; a reset replaces such a file."""
     try:
         return consumers.read_consumer(store, consumer_id)
     except CorruptFile:
@@ -120,7 +120,7 @@ def _run_and_record(
     *,
     is_recorded: bool = True,
 ) -> _Answer:
-    """Run ``act`` and record it; a refused action changed nothing, one that storage stopped may have."""
+    """Run ``act`` and record it; after a refusal nothing is changed, after a storage error something may be."""
     started, base = time.perf_counter(), snapshots.latest_id(store)
     run_id = new_run_id(store, action)
 

@@ -1,4 +1,4 @@
 """Checks of a table's invariants from its metadata and, in bounded samples, from its rows; nothing is changed.
 
-Each module holds one idea; `checking` lists all checks with the tables that each applies to.
+Each module holds related checks; `checking` lists all checks with the tables to which each applies.
 """

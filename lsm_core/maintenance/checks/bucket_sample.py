@@ -1,7 +1,7 @@
-"""Choice of the buckets and keys that a check of rows reads: the same ones for the same snapshot.
+"""Choice of the buckets and keys that a check of rows reads; the choice is the same for the same snapshot.
 
-`read_sampled_rows` reads the rows of the sampled keys as readers see them, few enough to fit into memory with all their
-columns.
+`read_sampled_rows` reads the rows of the sampled keys as readers see them. The rows are few enough to fit into memory
+with all their columns.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class SampledBucket:
     Attributes:
         place: the bucket, and the range of keys to read.
         total: number of buckets of the partition.
-        files: live files that meet the range of keys.
+        files: live files that overlap the range of keys.
         deletions: deletion vectors by data file.
     """
 
@@ -62,12 +62,12 @@ class SampledBucket:
         return sum(file.row_count for file in self.files)
 
     def sample(self, keys: int) -> Sample:
-        """Return a sample of about ``keys`` of its keys, or of all keys of a small bucket."""
+        """Return a sample of about ``keys`` keys of the bucket, or of all keys of a small bucket."""
         return sample_of(self.files, keys)
 
 
 def sample_of(files: Sequence[DataFileMeta], keys: int) -> Sample:
-    """Return the sample of about ``keys`` keys of the bucket with these files, or of all keys of a small one.
+    """Return the sample of about ``keys`` keys of the bucket with ``files``, or of all keys of a small bucket.
 
     Args:
         files: live files of the bucket.
@@ -95,7 +95,7 @@ class BucketSample:
     totals: Mapping[bytes, int]
 
     def numbers(self, rows_read: int) -> dict[str, float | str]:
-        """Return the numbers for the report: buckets and rows read, out of how many."""
+        """Return the numbers for the report: buckets and rows that were read, and their totals in the table."""
         return {"buckets_read": len(self.looked_at), "buckets": self.buckets, "rows_read": rows_read, "rows": self.rows}
 
 
@@ -143,7 +143,7 @@ def draw_units(check_input: CheckInput) -> BucketSample:
 
 
 def open_bucket(check_input: CheckInput, partition: bytes, bucket: int) -> SampledBucket:
-    """Return the files of a bucket; of a bucket above the row limit those that meet one range of its keys.
+    """Return a bucket with its files, or with the files that overlap one key range if it is above the row limit.
 
     Args:
         check_input: store, snapshot and limits.
@@ -168,7 +168,7 @@ def open_bucket(check_input: CheckInput, partition: bytes, bucket: int) -> Sampl
 
 
 def _one_range(check_input: CheckInput, files: Sequence[DataFileMeta]) -> KeyBounds | None:
-    """Return the key range of one file of the level with most files, or None where no level above 0 has several."""
+    """Return the key range of one file of the level with most files, or None if no level above 0 has several files."""
     levels: dict[int, list[DataFileMeta]] = {}
     for file in files:
         if file.level > 0:
@@ -186,13 +186,13 @@ _MAX_BYTES: Final = 64 << 20
 
 
 def check_input_at(store: TableStore, snapshot_id: int | None = None, *, rows: int, keys: int) -> CheckInput:
-    """Return the input of a check of the rows of one snapshot, with the schema that its readers have.
+    """Return the input of a check of the rows of one snapshot, with the schema that readers of the snapshot use.
 
     Args:
         store: the table.
         snapshot_id: the snapshot, None for the newest one with the newest schema.
-        rows: number of rows to check, apart from the first bucket.
-        keys: number of keys per bucket to judge.
+        rows: number of rows to read, in addition to the first bucket.
+        keys: number of keys per bucket to check.
 
     Raises:
         SnapshotNotFound: the snapshot does not exist, or the table has no snapshot yet.
@@ -215,8 +215,8 @@ def read_sampled_rows(check_input: CheckInput) -> tuple[pa.Table, int]:
         check_input: store, snapshot and limits.
 
     Returns:
-        The rows with all columns, and the number of keys per bucket whose rows are complete: that of the limits, or
-            fewer where the rows would take more than 64 MiB.
+        The rows with all columns, and the number of keys per bucket whose rows were read: `limits.keys`, or fewer if
+            the rows would take more than 64 MiB.
     """
     store, keys = check_input.store, check_input.limits.keys
     sample = draw_units(check_input)

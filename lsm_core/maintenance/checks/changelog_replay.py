@@ -1,7 +1,7 @@
-"""Check `changelog_replays`: changes since an older snapshot, applied to its rows, give the current rows.
+"""Check `changelog_replays`: the rows of an older snapshot plus the changelog since then give the current rows.
 
 A changelog written by compactions covers the rows above level 0 (lookup) or on the highest level (full-compaction), so
-only these are compared. A changelog of the writers' input covers all rows.
+only these rows are compared. A changelog of the writers' input covers all rows.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ State = dict[Any, tuple[Values, Values]]
 
 
 def changelog_replays(check_input: CheckInput) -> CheckReport:
-    """Check the sampled keys of some buckets, from the oldest snapshot that only appends and compactions follow.
+    """Check the sampled keys of some buckets, starting from the oldest snapshot that `snapshots_to_replay` allows.
 
     Args:
         check_input: store, snapshot and limits.

@@ -1,4 +1,4 @@
-"""List of all checks, the tables that each applies to, and their execution: read errors become failures."""
+"""List of all checks with the tables to which each applies, and their execution; read errors become failed checks."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class TableTraits:
 
     Attributes:
         keyed: whether the table has a primary key.
-        options: its stored options; a missing one has its default.
+        options: stored options of the table; a missing option has its default.
     """
 
     keyed: bool
@@ -41,14 +41,14 @@ class TableTraits:
 
     @property
     def vectors(self) -> bool:
-        """Whether deletion vectors may mark rows of its files."""
+        """Whether deletion vectors may mark rows of the table's files."""
         return self.option("deletion-vectors.enabled") == "true"
 
     @property
     def replays(self) -> bool:
-        """Whether its changelog describes the table's rows.
+        """Whether the changelog describes the table's rows.
 
-        A writer's input does so only where the newest written row of a key is the row of the table.
+        With changelog producer `input`, this holds only if the table's row of a key is always the newest written one.
         """
         producer = self.option("changelog-producer", "none")
         if not self.keyed or producer == "none":
@@ -63,13 +63,13 @@ class Check:
     """One check.
 
     Attributes:
-        name: name of the check, and of its function.
-        promise: the invariant, in one sentence.
-        module: module of its code.
-        of: predicate of the tables that it applies to, None for all.
+        name: name of the check and of its function.
+        promise: invariant that the check verifies, in one sentence.
+        module: module of the function.
+        of: predicate that returns whether the check applies to a table, None if it applies to all tables.
         blocking: whether a failure forbids all maintenance of the table.
         warn: whether a failure is a warning.
-        reads_rows: whether it opens data files; such checks run at night and not after every compaction.
+        reads_rows: whether the check opens data files; such checks run at night and not after every compaction.
     """
 
     name: str
@@ -216,7 +216,7 @@ def checks_of(primary_keys: Collection[str], options: Mapping[str, str]) -> tupl
 def check_table(
     store: TableStore, names: Sequence[str] | None = None, limits: CheckLimits | None = None
 ) -> list[CheckReport]:
-    """Run checks over the newest snapshot. A check that meets a damaged file fails and names the file.
+    """Run checks over the newest snapshot. A check that reads a damaged file fails, and its report names the file.
 
     Args:
         store: the table.
@@ -227,8 +227,8 @@ def check_table(
         One report per check, in the order of `CHECKS`.
 
     Raises:
-        InvalidOption: a check does not apply to the table or does not exist, or a deep read is asked for without
-            `pages_readable`.
+        InvalidOption: a check does not exist or does not apply to the table, or the limits request a deep read without
+            the check `pages_readable`.
     """
     own = {check.name: check for check in checks_of(store.schema.primary_keys, store.schema.options)}
     for name in names or ():
@@ -246,7 +246,7 @@ def check_table(
 
 
 def run_check(store: TableStore, check: Check | str, limits: CheckLimits | None = None) -> CheckReport:
-    """Run one check over the newest snapshot. Damage fails the check and raises no error.
+    """Run one check over the newest snapshot. A damaged file makes the check fail and raises no error.
 
     Args:
         store: the table.

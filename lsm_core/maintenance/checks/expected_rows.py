@@ -1,7 +1,7 @@
-"""Rows that readers must see of a sample of keys, recomputed from the stored files.
+"""Rows that readers must see for a sample of keys, recomputed from the stored files.
 
-Three sources are independent of the reader: the merge engine's rules over the written versions, the changelog over an
-older snapshot, and the rows before a compaction.
+The expected rows come from one of three sources that are independent of the reader: the merge engine's rules applied to
+the written versions, the changelog applied to an older snapshot, and the rows before a compaction.
 """
 
 from __future__ import annotations
@@ -48,12 +48,12 @@ Values = tuple[Any, ...]
 
 @dataclass(frozen=True)
 class ExpectedRow:
-    """Row that readers must see of one key.
+    """Row that readers must see for one key.
 
     Attributes:
         key: values of the primary key's columns.
         values: values of the compared columns, None where readers must not see the key.
-        versions: the merged versions, by which sums of floats may differ in their last bits.
+        versions: the merged versions; if given, sums of floats may differ in their last bits.
     """
 
     key: Values
@@ -63,12 +63,12 @@ class ExpectedRow:
 
 @dataclass(frozen=True)
 class ExpectedRows:
-    """Rows that readers must see of a sample of keys.
+    """Rows that readers must see for a sample of keys.
 
     Attributes:
         basis: source of the rows, or the reason why nothing is compared.
         columns: names of the compared columns.
-        parts: makes the rows, one mapping per sampled bucket, by `key_order` of their keys.
+        parts: function that yields one mapping per sampled bucket, from `key_order` of a key to its expected row.
         buckets: number of sampled buckets.
     """
 
@@ -79,10 +79,10 @@ class ExpectedRows:
 
 
 def merge_by_rules(check_input: CheckInput) -> ExpectedRows:
-    """Return the rows that the reference makes of the written versions by the rules of the merge engine.
+    """Return the rows that the reference computes from the written versions by the rules of the merge engine.
 
-    The versions are those of an older snapshot and all that writers added since (see `history_of`). Keys are not judged
-    if a version has expired, or if a version waits on level 0 while readers skip level 0.
+    The versions are the rows of an older snapshot and all rows that writers added since (see `history_of`). A key is
+    not compared if a version has expired, or if a version is on level 0 while readers skip level 0.
 
     Args:
         check_input: store, snapshot and limits.
@@ -114,7 +114,7 @@ def merge_by_rules(check_input: CheckInput) -> ExpectedRows:
 def _merge_by_rules(
     opened: SampledBucket, rows: Sequence[Row], stored: Sequence[Values], hidden: Sequence[Values]
 ) -> Mapping[Any, ExpectedRow]:
-    """Return the rows that the reference makes of ``rows``; other keys in ``stored`` must not be seen."""
+    """Return the expected rows: the reference merges ``rows``; keys of ``stored`` without a result must not be seen."""
     store, raw = opened.place.store, opened.place.store.options.raw
     expired: set[Any] = set()
     if expiry_of(store) is not None:
@@ -147,7 +147,7 @@ def _merge_by_rules(
 def replay_changelog(check_input: CheckInput) -> ExpectedRows:
     """Return the rows of an older snapshot with all later changes of the changelog applied.
 
-    A changelog of compactions does not cover rows below its level: their keys are not judged.
+    A changelog written by compactions does not cover rows below its level; keys of such rows are not compared.
 
     Args:
         check_input: store, snapshot and limits.
@@ -186,12 +186,12 @@ def rows_before(check_input: CheckInput, before: int | None = None) -> ExpectedR
 
     Args:
         check_input: store, snapshot after the compaction, and limits.
-        before: the snapshot before, None for the direct predecessor.
+        before: id of the snapshot before the compaction, None for the direct predecessor.
 
     Raises:
-        InvalidOption: the table has no primary key, ``before`` is no older snapshot, or a snapshot since then is no
-            compaction.
-        SnapshotNotFound: the snapshot before has expired.
+        InvalidOption: the table has no primary key, ``before`` is not an older snapshot, or a snapshot after ``before``
+            is not a compaction.
+        SnapshotNotFound: the snapshot ``before`` has expired.
     """
     store, after = check_input.store, check_input.snapshot
     earlier = after.id - 1 if before is None else before
@@ -232,7 +232,7 @@ def _rows_of_unit(
 
     Args:
         check_input: store, snapshot after the compaction, and limits.
-        before: number of the earlier snapshot.
+        before: id of the earlier snapshot.
         partition: partition in Paimon's binary form.
         only_bucket: the only bucket to read, None for all buckets of the partition.
         buckets: the sampled buckets.
@@ -285,11 +285,11 @@ class _PrimaryKeyMapping:
                 self._parts.append((None, plain_values(column)[0]))
 
     def key(self, trimmed: Values) -> Values:
-        """Return the whole key of a bucket's key."""
+        """Return the primary key for a key as stored in the bucket (``trimmed``)."""
         return tuple(value if at is None else trimmed[at] for at, value in self._parts)
 
     def order(self, trimmed: Values) -> Any:
-        """Return `key_order` of the whole key of a bucket's key."""
+        """Return `key_order` of the primary key for a key as stored in the bucket (``trimmed``)."""
         return key_order(self.key(trimmed))
 
     def bucket_key_order(self, key: Values) -> Any:
@@ -303,7 +303,7 @@ def _versions(store: TableStore, tables: Sequence[tuple[pa.Table | None, int, in
 
     Args:
         store: the table.
-        tables: KV rows with level and age of the file that they were read from; None for no rows.
+        tables: tuples of KV rows (None for no rows), level and age rank of the file of these rows.
     """
     schema, versions = store.schema, list[Row]()
     for table, level, age in tables:

@@ -1,4 +1,4 @@
-"""Checks `unique_keys` and `equal_sequence_numbers`: readers see each key once; its versions have a definite order."""
+"""Checks `unique_keys` (readers see each key once) and `equal_sequence_numbers` (versions of a key have an order)."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ _PARTITION: Final = "(partition)"
 
 
 def unique_keys(check_input: CheckInput) -> CheckReport:
-    """Check that readers see no key twice, and none in another bucket than the one that lookups read.
+    """Check that readers see no key twice, and no key outside the bucket that lookups of the key read.
 
-    Where the bucket of a key does not follow from its hash, whole partitions are read; a bounded share of their keys is
-    held in memory.
+    If the bucket of a key does not follow from its hash, whole partitions are read, and a bounded share of their keys
+    is held in memory.
 
     Args:
         check_input: store, snapshot and limits.
@@ -108,7 +108,7 @@ def unique_keys(check_input: CheckInput) -> CheckReport:
 
 
 def _misplaced(check_input: CheckInput, batch: pa.RecordBatch, partition: bytes, bucket: int, total: int) -> list[str]:
-    """Return the keys of a batch that the bucket function assigns to another bucket."""
+    """Return the keys of a batch that the bucket function does not assign to ``bucket``."""
     store = check_input.store
     columns = [batch.column(name) for name in store.schema.bucket_keys]
     if not columns or not batch.num_rows:
@@ -126,7 +126,8 @@ def _misplaced(check_input: CheckInput, batch: pa.RecordBatch, partition: bytes,
 def equal_sequence_numbers(check_input: CheckInput) -> CheckReport:
     """Check some buckets for versions of one key with equal sequence numbers.
 
-    Only files whose ranges of keys and of sequence numbers meet are opened, and only their keys are read.
+    Only files whose key range and sequence range overlap those of a second file are opened, and only their keys are
+    read.
 
     Args:
         check_input: store, snapshot and limits.
@@ -153,7 +154,7 @@ def equal_sequence_numbers(check_input: CheckInput) -> CheckReport:
 
 
 def _meeting(opened: SampledBucket) -> list[DataFileMeta]:
-    """Return the files whose key and sequence ranges meet another file's, in one pass by sequence number."""
+    """Return the files whose key and sequence ranges overlap those of a second file, in one pass by sequence number."""
     shapes = as_tree(opened.place.store, opened.files)
     order = sorted(range(len(shapes)), key=lambda at: shapes[at].min_sequence)
     meeting: set[int] = set()

@@ -29,17 +29,17 @@ Numbers = Mapping[str, float | str]
 
 @dataclass(frozen=True)
 class Condition:
-    """Health of a table's buckets, and the options to judge it by.
+    """Health of a table's buckets, and the table's properties that the checks of the layout need.
 
     Attributes:
         buckets: health of each bucket.
         now_ms: time of the observation (epoch ms).
         keyed: whether the table has a primary key.
         file_bytes: target size of files.
-        trigger: sorted runs that trigger a compaction.
+        trigger: number of sorted runs in a bucket that triggers a compaction.
         hides_level0: whether batch reads skip level 0.
-        last_run_ms: time of the newest entry of its ledger (epoch ms), None if nothing is due or nothing ran.
-        writers_compact: whether its writers compacted it lately.
+        last_run_ms: time of the newest ledger entry (epoch ms), None if no compaction is due or the ledger is empty.
+        writers_compact: whether the table's writers compacted it recently.
     """
 
     buckets: Sequence[BucketHealth]
@@ -54,14 +54,14 @@ class Condition:
 
 @dataclass(frozen=True)
 class ConditionVerdict:
-    """Result of a judge.
+    """Result of one of the ``judge_`` functions.
 
     Attributes:
         text: result in one sentence.
         numbers: figures for the report.
-        problems: buckets that break the promise.
-        passed: whether the promise holds.
-        critical: whether a failure is more than a warning.
+        problems: buckets that violate the check's invariant.
+        passed: whether the invariant holds.
+        critical: whether a failure is an error, not only a warning.
     """
 
     text: str
@@ -74,13 +74,13 @@ class ConditionVerdict:
 def condition_of(
     store: TableStore, buckets: Sequence[BucketHealth], now_ms: int, *, by_writers: bool = False
 ) -> Condition:
-    """Return the condition to judge; the ledger is read only where something is due.
+    """Return the condition of a table; its ledger is read only if a compaction is due.
 
     Args:
         store: the table.
         buckets: health of its buckets.
         now_ms: time of the observation (epoch ms).
-        by_writers: what `writers_compact` returned for the table.
+        by_writers: result of `writers_compact` for the table.
 
     Raises:
         CorruptFile: the ledger cannot be read.
@@ -134,7 +134,7 @@ def judge_backlog(condition: Condition, limits: CheckLimits) -> ConditionVerdict
 
 
 def judge_small_files(condition: Condition, limits: CheckLimits) -> ConditionVerdict:
-    """Compare the small files of an append table's worst partition with the thresholds; large files are no backlog.
+    """Compare the number of small files in an append table's worst partition with the thresholds.
 
     Args:
         condition: condition of the table.
@@ -188,7 +188,7 @@ def judge_bucket_size(condition: Condition, limits: CheckLimits) -> ConditionVer
 
 
 def judge_file_size(condition: Condition, limits: CheckLimits) -> ConditionVerdict:
-    """Judge the average file size of each partition with more files than its bytes need, and of the whole table.
+    """Check the average file size of each partition with more files than its bytes need, and of the whole table.
 
     Args:
         condition: condition of the table.
@@ -258,7 +258,9 @@ def judge_ro_lag(condition: Condition, limits: CheckLimits) -> ConditionVerdict:
 
 
 def judge_alive(condition: Condition, limits: CheckLimits) -> ConditionVerdict:
-    """Judge whether work has been due for hours while nothing ran; a pause that the policy declares is no failure.
+    """Check that no compaction has been due for longer than `limits.idle_ms` while nothing ran.
+
+    A pause that the policy declares is not a failure.
 
     Args:
         condition: condition of the table.
@@ -288,7 +290,7 @@ def judge_alive(condition: Condition, limits: CheckLimits) -> ConditionVerdict:
 
 
 def _find_waiting_start(bucket: BucketHealth, condition: Condition) -> int | None:
-    """Return since when (epoch ms) a due bucket has waited at least, or None where it may have just become due."""
+    """Return the latest time (epoch ms) at which a bucket became due, or None if it may have become due just now."""
     newest = bucket.newest_file_ms or 0
     runs = bucket.sorted_runs >= _STILL_WRITTEN * condition.trigger if condition.keyed else False
     began = (bucket.oldest_level0_ms or newest) if runs else newest
@@ -321,7 +323,7 @@ def report_of(check_input: CheckInput, verdict: ConditionVerdict) -> CheckReport
 
     Args:
         check_input: store, snapshot and limits.
-        verdict: result of its judge.
+        verdict: result of the check's ``judge_`` function.
     """
     return CheckReport(
         check_input.check,

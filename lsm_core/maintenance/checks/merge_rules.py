@@ -1,8 +1,8 @@
-"""Check `merge_engine_rules`: readers see of a sample of keys the rows that the reference computes, one at a time.
+"""Check `merge_engine_rules`: for a sample of keys, readers see the rows that the reference implementation computes.
 
 The reference merges the rows of an older snapshot and all rows that writers added since, so a compaction in between
-that changed a row is detected. Where merging a part first may change the result (an order-sensitive table, rows that
-expire), only the live files are merged again.
+that changed a row is detected. If merging some versions before others may change the result (an order-sensitive table,
+rows that expire), only the live files are merged again.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class History:
 
     Attributes:
         base: snapshot whose rows are read.
-        since: snapshots after it whose written rows are added, oldest first.
+        since: snapshots after ``base`` whose written rows are added, oldest first.
     """
 
     base: Snapshot
@@ -46,13 +46,13 @@ class History:
 
     @property
     def text(self) -> str:
-        """Description, as ``snapshot 3 and what 4 commits wrote since``."""
+        """Description for people, for example ``snapshot 3 and what 4 commits wrote since``."""
         writes = sum(snapshot.commit_kind is CommitKind.APPEND for snapshot in self.since)
         return f"snapshot {self.base.id}" + (f" and what {writes} commits wrote since" if self.since else "")
 
 
 def merge_engine_rules(check_input: CheckInput) -> CheckReport:
-    """Check the sampled keys of some buckets.
+    """Compare the rows that readers see for the sampled keys of some buckets with the reference's result.
 
     Args:
         check_input: store, snapshot and limits.
@@ -81,7 +81,7 @@ def merge_engine_rules(check_input: CheckInput) -> CheckReport:
 
 
 def history_of(check_input: CheckInput) -> History:
-    """Return the oldest usable history: appends and compactions of one schema that only add and merge.
+    """Return the longest history that can be merged again: appends and compactions of one schema that add or merge.
 
     Args:
         check_input: store, newest snapshot and limits; `limits.history` bounds the number of snapshots.
@@ -109,7 +109,7 @@ def history_of(check_input: CheckInput) -> History:
 
 
 def _only_adds(store: TableStore, snapshot: Snapshot) -> bool:
-    """Return whether a writer's commit adds files to level 0 and changes nothing else."""
+    """Return whether a writer's commit only adds files to level 0."""
     delta = manifests.delta_entries(store, snapshot)
     adds = pc.and_(pc.equal(delta.column("kind"), 0), pc.equal(delta.column("level"), 0))
     return bool(pc.all(adds, min_count=0).as_py())
@@ -119,7 +119,7 @@ def _compare(check_input: CheckInput, opened: SampledBucket, history: History) -
     """Merge the rows of ``history`` row by row, compare the result with a read, and return the number of compared keys.
 
     Raises:
-        VerificationFailed: keys differ; it names them.
+        VerificationFailed: keys differ; the message names them.
     """
     store, place = check_input.store, opened.place
     written, vectors = find_written_files(check_input, opened, history)
@@ -163,8 +163,8 @@ def find_written_files(
         history: source of the rows.
 
     Returns:
-        Files of the base and of later appends with the vectors of the base, or the live files where retracts make the
-            order matter, or where the bucket used sequence numbers twice.
+        Files of the base and of later appends, with the deletion vectors of the base. The live files instead if
+            retracts make the order matter, or if the bucket used sequence numbers twice.
     """
     if not history.since:
         return opened.files, opened.deletions
@@ -191,11 +191,11 @@ def find_written_files(
 def _numbered_again(tables: Sequence[pa.Table]) -> bool:
     """Return whether a bucket used sequence numbers twice.
 
-    The number of a delete is free again once a compaction dropped it. A row written with it later would look older than
-    the delete.
+    After a compaction dropped a delete, a writer may use the delete's sequence number again. A row with this number
+    would look older than the delete.
 
     Args:
-        tables: entries (`ENTRY_SCHEMA`) of the bucket: those at first, then what each commit added.
+        tables: entries (`ENTRY_SCHEMA`) of the bucket: first those of the base, then those that each commit added.
     """
     highest = -1
     for table in tables:

@@ -1,4 +1,4 @@
-"""Checks of metadata alone: `tree_is_valid` over the trees of all buckets, `deletion_vectors_valid` over a sample."""
+"""Checks of metadata only: `tree_is_valid` for the LSM trees of all buckets, `deletion_vectors_valid` for a sample."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ from lsm_core.tree import find_violations
 
 @dataclass(frozen=True)
 class BrokenInvariant:
-    """Broken invariant of a bucket.
+    """Violation of an invariant of the LSM tree in one bucket.
 
     Attributes:
         partition: path of the partition ("" for a table without partitions).
-        text: description, which names the bucket.
+        text: description of the violation, with the name of the bucket.
     """
 
     partition: str
     text: str
 
     def __str__(self) -> str:
-        """Return the description."""
+        """Return the description of the violation."""
         return self.text
 
 
 def tree_is_valid(check_input: CheckInput) -> CheckReport:
-    """Check the trees of all buckets.
+    """Check the LSM trees of all buckets: key ranges of levels and files, from manifests only.
 
     Args:
         check_input: store, snapshot and limits of the check.
@@ -50,7 +50,7 @@ def tree_is_valid(check_input: CheckInput) -> CheckReport:
 
 
 def inspect_tree(store: TableStore, partition: str | None = None) -> tuple[int, int, list[BrokenInvariant]]:
-    """Check the trees of the newest snapshot.
+    """Check the LSM trees of the newest snapshot.
 
     Args:
         store: the table.
@@ -80,10 +80,10 @@ def inspect_tree(store: TableStore, partition: str | None = None) -> tuple[int, 
 
 
 def deletion_vectors_valid(check_input: CheckInput) -> CheckReport:
-    """Check that positions are in range and as many as recorded, and that the file is live in the vector's bucket.
+    """Check a sample of deletion vectors: positions in range, the recorded number of positions, and a live data file.
 
-    Vectors of files that are no longer live are counted and are no failure: Java leaves some behind, and no reader
-    opens them.
+    A vector whose data file is no longer live is counted but is not a failure, because Java leaves such vectors behind
+    and no reader opens them.
 
     Args:
         check_input: store, snapshot and limits; `limits.vectors` bounds the sample.

@@ -24,8 +24,8 @@ class PageProblem:
 
     Attributes:
         file_name: name of the data file.
-        reason: error of the reader; it names the path.
-        damaged: whether the file is damaged; False for a feature that Dredge does not read.
+        reason: error message of the reader, with the path of the file.
+        damaged: whether the file is damaged; False if the file uses a feature that Dredge does not read.
     """
 
     file_name: str
@@ -39,12 +39,13 @@ PageReader = Callable[[TableStore, pa.Table], list[PageProblem]]
 
 @dataclass(frozen=True)
 class DeepRead:
-    """Settings of a pass over every data file.
+    """Settings of `pages_readable` for a pass over every data file.
 
     Attributes:
-        bytes: stored bytes after which the call stops; the next call resumes the pass. None: the call ends the pass.
-        reader: decoder of the files of one round, None for this process.
-        round_bytes: stored bytes between two saved positions.
+        bytes: stored bytes after which the call stops, so that the next call resumes the pass. None reads all
+            remaining files.
+        reader: function that decodes a batch of files, None to decode in this process.
+        round_bytes: stored bytes that are read between two saves of the position.
     """
 
     bytes: int | None = None
@@ -56,7 +57,7 @@ class DeepRead:
         """Return the settings of a pass whose rounds are large enough for the tasks of a cluster.
 
         Args:
-            reader: decoder of the files of one round.
+            reader: function that decodes a batch of files on the cluster.
             limit: stored bytes after which the call stops, None for no limit.
         """
         return cls(limit, reader, _CLUSTER_ROUND_BYTES)
@@ -64,23 +65,23 @@ class DeepRead:
 
 @dataclass(frozen=True)
 class CheckLimits:
-    """Thresholds of the checks and limits of their reads. Bytes, ms and counts.
+    """Thresholds of the checks and limits of their reads.
 
     Attributes:
-        rows: rows that a check of rows reads at most, apart from its first bucket.
-        keys: keys that are judged in each bucket.
-        vectors: deletion vectors that are read.
-        history: snapshots that are followed back.
-        level0_warn: level-0 files of one bucket from which on the check warns.
-        level0_critical: level-0 files of one bucket from which on the check is critical.
-        pile_warn: small files of one partition of an append table from which on the check warns.
-        pile_critical: small files of one partition of an append table from which on the check is critical.
-        many_files: files of a table that are too many if they are small on average.
-        bucket_bytes: largest allowed size of a bucket.
-        small_files: files of a partition that are too many if they are small on average.
-        ro_lag_ms: largest allowed age of rows that the read-optimized view does not show.
-        idle_ms: time for which work may be due while nothing runs.
-        paused: reason why maintenance is paused, None where it is not.
+        rows: largest number of rows that a check of rows reads, in addition to the first bucket.
+        keys: number of keys that are checked in each bucket.
+        vectors: largest number of deletion vectors that are read.
+        history: largest number of snapshots that are read backwards.
+        level0_warn: number of level-0 files of one bucket from which the check warns.
+        level0_critical: number of level-0 files of one bucket from which the check is critical.
+        pile_warn: number of small files of one partition of an append table from which the check warns.
+        pile_critical: number of small files of one partition of an append table from which the check is critical.
+        many_files: number of files of a table that is too large if the files are small on average.
+        bucket_bytes: largest allowed bytes of a bucket.
+        small_files: number of files of a partition that is too large if the files are small on average.
+        ro_lag_ms: largest allowed age (ms) of rows that the read-optimized view does not show.
+        idle_ms: time (ms) for which a compaction may be due while nothing runs.
+        paused: reason why maintenance is paused, None if it is not paused.
         page_bytes: stored bytes of the data files that `pages_readable` samples.
         deep: settings of a read of all data files, None for a sample.
     """
@@ -111,11 +112,11 @@ class CheckReport:
         check: name of the check.
         table: name of the table.
         snapshot_id: the snapshot, None if the table has none.
-        passed: whether the promise holds.
+        passed: whether the invariant of the check holds.
         text: result in one sentence.
-        numbers: counts of the checked things, out of how many.
-        problems: the first 20 keys, files or buckets that break the promise.
-        warn: whether a failure is a warning that stops nothing.
+        numbers: counts by name, for example of checked buckets and of all buckets.
+        problems: the first 20 keys, files or buckets that violate the invariant.
+        warn: whether a failure is only a warning that does not stop maintenance.
     """
 
     check: str
@@ -129,7 +130,7 @@ class CheckReport:
 
     @property
     def outcome(self) -> str:
-        """``passed``, ``warning`` or ``failed``."""
+        """Outcome of the check: ``passed``, ``warning`` or ``failed``."""
         return "passed" if self.passed else "warning" if self.warn else "failed"
 
     def to_plain(self) -> dict[str, Any]:
@@ -165,12 +166,12 @@ class CheckInput:
 
     @property
     def seed(self) -> int:
-        """Odd number of 64 bits, the same for the same snapshot, so that repeated checks draw the same sample."""
+        """Random seed, the same for the same snapshot, so that repeated checks draw the same sample (odd, 64 bits)."""
         identity = f"{self.store.name} {self.snapshot.id} {self.snapshot.delta_manifest_list}"
         return int.from_bytes(hashlib.sha256(identity.encode()).digest()[:8]) | 1
 
     def passes(self, text: str, **numbers: float | str) -> CheckReport:
-        """Return the report of a promise that holds.
+        """Return the report of a check whose invariant holds.
 
         Args:
             text: result in one sentence.
@@ -181,11 +182,11 @@ class CheckInput:
         )
 
     def fails(self, text: str, problems: Sequence[str] = (), **numbers: float | str) -> CheckReport:
-        """Return the report of a broken promise.
+        """Return the report of a check whose invariant is violated.
 
         Args:
-            text: how it is broken, in one sentence.
-            problems: keys, files or buckets that break it; the first 20 are kept.
+            text: description of the violation in one sentence.
+            problems: keys, files or buckets that violate the invariant; the first 20 are kept.
             numbers: counts for the report.
         """
         return CheckReport(

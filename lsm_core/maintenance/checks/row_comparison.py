@@ -1,4 +1,4 @@
-"""Comparison of rows read from a table with those that readers must see, key by key."""
+"""Comparison of rows read from a table with the expected rows, key by key."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ COUNT_COLUMN: Final = "(rows)"
 
 
 class ReadRows(Protocol):
-    """Rows read from a table, in any form.
+    """Rows read from a table, for example as an Arrow table or a Spark DataFrame.
 
     Attributes:
         nan_is_null: columns whose source cannot distinguish null and NaN.
@@ -38,7 +38,7 @@ class ReadRows(Protocol):
     nan_is_null: Collection[str]
 
     def with_keys(self, keys: pa.Table, columns: Sequence[str]) -> pa.Table:
-        """Return ``columns`` of the rows that have one of these primary keys.
+        """Return ``columns`` of the rows whose primary key is in ``keys``.
 
         Args:
             keys: primary keys.
@@ -49,26 +49,26 @@ class ReadRows(Protocol):
         """
 
     def repeated_keys(self, limit: int) -> tuple[int, int, pa.Table]:
-        """Find the keys of several rows.
+        """Find the primary keys that several rows have.
 
         Args:
             limit: number of keys to return.
 
         Returns:
-            Number of rows, number of keys of several rows, and the first ``limit`` of these keys with the column
-                `(rows)`.
+            Number of rows, number of keys that several rows have, and a table of the first ``limit`` such keys, whose
+                column `(rows)` is the number of rows per key.
         """
 
 
 @dataclass(frozen=True)
 class RowDifference:
-    """Row that differs from the one that readers must see. Values are texts for people.
+    """Row that differs from the expected row of its key. Values are texts for people.
 
     Attributes:
         key: values of the primary key by column.
         reason: kind of the difference.
-        expected: values of the columns that differ, None where the key must not be seen.
-        observed: values of the same columns in the row that was read, None where it is missing.
+        expected: expected values of the columns that differ, None if no row of the key must be seen.
+        observed: values of the same columns in the row that was read, None if no row of the key was read.
     """
 
     key: Mapping[str, str]
@@ -88,13 +88,13 @@ class RowDifference:
 
 @dataclass(frozen=True)
 class RowComparison:
-    """Result of comparing read rows with those that readers must see.
+    """Result of comparing read rows with the expected rows.
 
     Attributes:
         basis: source of the expected rows, or the reason why nothing is compared.
         compared: number of compared keys.
         differing: number of keys whose rows differ.
-        differences: the first 20 of them.
+        differences: the first 20 differing rows.
     """
 
     basis: str
@@ -109,9 +109,9 @@ class RowComparison:
 
 
 def compare_rows(store: TableStore, expected: ExpectedRows, rows: ReadRows) -> RowComparison:
-    """Compare rows with the expected ones. Rows of other keys are not judged.
+    """Compare read rows with the expected rows. Rows of keys that have no expected row are ignored.
 
-    Memory is that of the sample of one bucket, or of 20,000 keys of small ones.
+    Memory holds the sample of one bucket, or 20,000 keys of small buckets.
 
     Args:
         store: the table.
@@ -147,7 +147,7 @@ def compare_keys(store: TableStore, rows: ReadRows) -> RowComparison:
 
 
 def _join_small_parts(expected: ExpectedRows) -> Iterator[dict[Any, ExpectedRow]]:
-    """Yield the expected rows of small buckets together: on Spark each comparison is a job."""
+    """Yield the expected rows of several small buckets together, because on Spark each comparison is a job."""
     gathered: dict[Any, ExpectedRow] = {}
     for part in expected.parts():
         gathered |= part
@@ -169,7 +169,7 @@ class _Judge:
         self._lossy = [name in rows.nan_is_null for name in columns]
 
     def differences(self, expected: Mapping[Any, ExpectedRow]) -> list[RowDifference]:
-        """Return the differences of these keys, by ascending key."""
+        """Return the differing rows of the keys in ``expected``, by ascending key."""
         keys = self._schema.primary_keys
         wanted = pa.table(
             [_arrow(self._schema, name, [row.key[i] for row in expected.values()]) for i, name in enumerate(keys)],
@@ -240,7 +240,7 @@ class ArrowRows:
     """Rows in an Arrow table.
 
     Args:
-        store: the table that they were read from.
+        store: the table from which the rows were read.
         rows: the rows; columns that are not compared may be missing.
         nan_is_null: columns whose source cannot distinguish null and NaN.
     """
@@ -251,7 +251,7 @@ class ArrowRows:
         self._hashes: Any = None
 
     def with_keys(self, keys: pa.Table, columns: Sequence[str]) -> pa.Table:
-        """See ReadRows.
+        """Implement :meth:`ReadRows.with_keys`.
 
         Raises:
             InvalidData: the rows lack a column.
@@ -263,7 +263,7 @@ class ArrowRows:
         return self._table.select(list(columns)).take(arrow_array(candidates))
 
     def repeated_keys(self, limit: int) -> tuple[int, int, pa.Table]:
-        """See ReadRows.
+        """Implement :meth:`ReadRows.repeated_keys`.
 
         Raises:
             InvalidData: the rows lack a key column.
@@ -293,7 +293,7 @@ def require_columns(store: TableStore, present: Collection[str], wanted: Sequenc
         wanted: names of the columns that are needed.
 
     Raises:
-        InvalidData: a column is missing; it names the column.
+        InvalidData: a column is missing; the message names the column.
     """
     for name in wanted:
         if name not in present:

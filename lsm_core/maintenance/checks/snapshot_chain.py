@@ -22,10 +22,11 @@ _MAX_PROBLEMS = 100
 
 
 def snapshot_chain(check_input: CheckInput) -> CheckReport:
-    """Check all snapshots and tags. Memory is that of one manifest, its deletions, and the file names of some folders.
+    """Check that the files of all snapshots and tags exist.
 
-    All metadata is examined as a repair does, then the existence of each snapshot's own files is checked. Files taken
-    over from earlier snapshots are checked once, with the oldest snapshot.
+    All metadata is examined as by the action `repair`, then the existence of the files that each snapshot added is
+    checked. Files taken over from earlier snapshots are checked once, with the oldest snapshot. Memory holds one
+    manifest, its DELETE entries, and the file names of some folders.
 
     Args:
         check_input: store, snapshot and limits of the check.
@@ -84,12 +85,12 @@ def _inspect(
     *,
     whole: bool,
 ) -> Iterator[tuple[int, str]]:
-    """Yield the number of data files checked and a problem ("" for none), part by part.
+    """Yield pairs of a number of checked data files and a problem ("" for none), part by part.
 
-    Damage of files in ``known`` is reported already.
+    Damaged files in ``known`` were reported before and yield no problem.
 
-    With ``whole`` the files taken over from earlier snapshots are checked too. Java's expiry deletes the changelog of a
-    snapshot that a tag keeps; a rollback to the tag makes it the oldest snapshot.
+    With ``whole``, the files taken over from earlier snapshots are checked too. Java's expiry deletes the changelog of
+    a snapshot that a tag keeps; a rollback to the tag makes that snapshot the oldest one.
     """
     try:
         parts = manifests.iter_live(store, snapshot) if whole else iter([_added_entries(store, snapshot)])

@@ -1,4 +1,4 @@
-"""Check `pages_readable`: data files of the newest snapshot are decoded page by page, a sample or every one of them.
+"""Check `pages_readable`: a sample, or all, of the newest snapshot's data files can be decoded page by page.
 
 Parquet pages carry checksums, which the decoder compares. ORC and Avro files are decoded whole, which finds the damage
 that their formats can detect.
@@ -44,11 +44,11 @@ class _Progress:
     """Position of an unfinished pass: files are read in the order of their names.
 
     Attributes:
-        position: name of the last file that was read, "" before the first.
-        files: data files read so far.
-        bytes: their stored bytes.
-        damaged: names of the damaged files among them.
-        unread: number of files among them that use a feature that Dredge does not read.
+        position: name of the last file that was read, "" before the first file.
+        files: number of data files read so far.
+        bytes: stored bytes of the files read so far.
+        damaged: names of the damaged files found so far.
+        unread: number of files so far that use a feature that Dredge does not read.
     """
 
     position: str = ""
@@ -59,10 +59,10 @@ class _Progress:
 
 
 def pages_readable(check_input: CheckInput) -> CheckReport:
-    """Check a sample of the data files, or all of them where the limits ask for a deep read.
+    """Check a sample of the data files, or all data files if the limits request a deep read.
 
     Args:
-        check_input: store, snapshot and limits; `limits.page_bytes` bounds a sample, `limits.deep` asks for all files.
+        check_input: store, snapshot and limits; `limits.page_bytes` bounds a sample, `limits.deep` requests all files.
 
     Returns:
         The report. A damaged file is a problem that names the file.
@@ -76,10 +76,10 @@ def read_pages(store: TableStore, files: pa.Table) -> list[PageProblem]:
 
     Args:
         store: the table.
-        files: the files (`FILES_TO_READ`).
+        files: the files as a table of schema `FILES_TO_READ`.
 
     Returns:
-        The files that cannot be read.
+        One problem per file that cannot be read.
     """
     problems = []
     with stage(f"reading pages of {store.name}", files.num_rows, "files"):
@@ -113,7 +113,7 @@ def _read_file(store: TableStore, file: dict[str, Any]) -> PageProblem | None:
 
 
 def _read_sample(check_input: CheckInput) -> CheckReport:
-    """Read files drawn by snapshot and day: the first of any size, further ones while they fit into the budget."""
+    """Read a sample of files drawn by snapshot and day: the first at any size, further ones within the budget."""
     store = check_input.store
     sizes = np.concatenate(
         [
@@ -134,7 +134,7 @@ def _read_sample(check_input: CheckInput) -> CheckReport:
 
 
 def _draw(sizes: np.ndarray[Any, Any], budget: int, seed: int) -> np.ndarray[Any, Any]:
-    """Return the places of a sample of files, in rising order."""
+    """Return the indexes of a sample of files, in ascending order."""
     order = np.random.default_rng(seed).permutation(len(sizes))
     in_budget = np.cumsum(sizes[order]) <= budget
     in_budget[:1] = True
@@ -191,10 +191,10 @@ class _Window:
     """Next files of a pass, collected for several rounds by one scan of all live files.
 
     Attributes:
-        files: files that are not read yet, in the order of their names (`FILES_TO_READ`).
-        repeated: files to read again with the next round, whatever their names.
+        files: files that are not read yet, in the order of their names (schema `FILES_TO_READ`).
+        repeated: files to read again with the next round, regardless of the position.
         live: number of live files of the snapshot.
-        more: whether live files remain after these.
+        more: whether live files remain after ``files``.
     """
 
     files: pa.Table
@@ -204,7 +204,7 @@ class _Window:
 
 
 def _next_window(check_input: CheckInput, after: str, again: tuple[str, ...]) -> _Window:
-    """Return the files whose names come next after ``after``, and those named in ``again``."""
+    """Return the next files whose names sort after ``after``, and the files named in ``again``."""
     files, repeated, live, waiting = FILES_TO_READ.empty_table(), [FILES_TO_READ.empty_table()], 0, 0
     for part in _live(check_input):
         live += part.num_rows
@@ -220,20 +220,20 @@ def _next_window(check_input: CheckInput, after: str, again: tuple[str, ...]) ->
 
 
 def _first(files: pa.Table) -> pa.Table:
-    """Return the first files by name."""
+    """Return the first files by name, up to the size of a window."""
     files = files.sort_by("file_name")
     return files if files.num_rows <= _ROUND_FILES else _split_at(files, _ROUND_FILES)[0]
 
 
 def _split(files: pa.Table, most: int) -> tuple[pa.Table, pa.Table]:
-    """Split files behind the first ``most`` bytes, but at least behind one file, so that each call makes progress."""
+    """Split files after the first ``most`` bytes, but at least after one file, so that each call makes progress."""
     sizes = numpy_array(files.column("file_size").combine_chunks())
     count = max(1, int(np.searchsorted(np.cumsum(sizes), most, side="right")))
     return (files, files.slice(files.num_rows)) if count >= files.num_rows else _split_at(files, count)
 
 
 def _split_at(files: pa.Table, count: int) -> tuple[pa.Table, pa.Table]:
-    """Split files behind ``count`` of them; files of one name stay together, since a position is a name."""
+    """Split files after the first ``count``; files with equal names stay together, because a position is a name."""
     names = files.column("file_name")
     count = pc.sum(pc.less_equal(names, names[count - 1])).as_py()
     return files.slice(0, count), files.slice(count)
@@ -307,7 +307,7 @@ def _load(store: TableStore, path: str) -> _Progress:
 
 
 def _save(store: TableStore, path: str, progress: _Progress) -> str:
-    """Save the position and return a note for the report; a read-only warehouse is checked all the same."""
+    """Save the position; if saving fails, return a note for the report and raise no error, else return ""."""
     value = {
         "position": progress.position,
         "files": progress.files,
@@ -323,7 +323,7 @@ def _save(store: TableStore, path: str, progress: _Progress) -> str:
 
 
 def _forget(store: TableStore, path: str) -> str:
-    """Remove the position at the end of a pass and return a note for the report."""
+    """Delete the saved position at the end of a pass; if this fails, return a note for the report, else ""."""
     try:
         if store.file_io.exists(path):
             store.delete(path)

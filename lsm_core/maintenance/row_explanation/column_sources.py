@@ -1,4 +1,4 @@
-"""Which version of one key supplied which column, merge engine by merge engine.
+"""Sources of the columns of a merged row: the version of the key that supplied each column, per merge engine.
 
 Source classes: Java's merge functions.
 """
@@ -59,7 +59,7 @@ class Versions:
 
         Args:
             name: name of the column.
-            place: place of the version in merge order.
+            place: index of the version in merge order.
         """
         return self._valid[name][place]
 
@@ -69,9 +69,9 @@ class Supply:
     """Source of a column's value.
 
     Attributes:
-        places: places of the supplying versions.
+        places: indexes, in merge order, of the versions that supplied the value.
         why: reason for the choice.
-        roles: effect of each version on the column, by its place.
+        roles: effect of each version on the column as text, by index of the version.
     """
 
     places: tuple[int, ...]
@@ -80,12 +80,12 @@ class Supply:
 
 
 def supply_by_version(winner: int | None, why: str, others: Mapping[int, str]) -> Supply:
-    """Return the supply of a value that one version holds alone.
+    """Return the source of a value that a single version supplied.
 
     Args:
-        winner: place of the version, None if no version supplies the value.
+        winner: index of the version, None if no version supplies the value.
         why: reason for the choice.
-        others: roles of the other versions.
+        others: effect of each version except ``winner``, by index.
     """
     roles = dict(others)
     if winner is not None:
@@ -101,15 +101,15 @@ def supply_by_aggregate(
     reasons: Mapping[int, str],
     begun: bool,
 ) -> Supply:
-    """Return the supply of a value that an aggregate function computed.
+    """Return the source of a value that an aggregate function computed.
 
     Args:
         versions: versions of the key.
         function: the aggregate function.
         ops: operation per version.
-        base: place of the version whose row the merge started with, or None.
-        reasons: reasons why versions are skipped, by place.
-        begun: whether the function had inputs before these, which it remembers.
+        base: index of the version with whose row the merge started, or None.
+        reasons: reasons why versions are skipped, by index.
+        begun: whether the function has state from inputs before these versions.
     """
     name = function.field
     shown = [op != SKIP and not (op == RETRACT and function.ignore_retract) for op in ops.tolist()]
@@ -141,7 +141,7 @@ def _supply_by_pick(
     roles: dict[int, str],
     begun: bool,
 ) -> Supply:
-    """Return the supply of a function that picks one of its inputs."""
+    """Return the source of a value that an aggregate function picked among its inputs."""
     values = versions.batch.column(function.field)
     initial = values.slice(base, 1) if base is not None else pa.nulls(1, values.type)
     filled = np.array([base is not None and values[base].is_valid])

@@ -35,12 +35,12 @@ class RowVersion:
     """One stored version of a key.
 
     Attributes:
-        number: rank in merge order, 1 for the newest; partition by partition, that of the answer first.
+        number: rank in merge order, 1 for the newest. Versions are numbered by partition, that of the answer first.
         file: name of the data file.
         level: level of the file.
         sequence: sequence number.
         kind: "+I", "-U", "+U" or "-D".
-        position: place of the row in the file.
+        position: row number in the file.
         values: values by column.
         written_ms: creation time of the file (epoch ms).
         hidden: reason why reads do not see the version, None if they do.
@@ -67,10 +67,10 @@ class ColumnExplanation:
 
     Attributes:
         column: name of the column.
-        value: its value.
+        value: value of the column in the answer.
         versions: numbers of the versions that supplied the value.
         why: reason for the choice.
-        roles: effect of every visible version on the column, by its number.
+        roles: effect of every visible version on the column, by number of the version.
     """
 
     column: str
@@ -84,8 +84,8 @@ class ColumnExplanation:
 class RowExplanation:
     """Explanation of one key in one snapshot.
 
-    Where a key may move between partitions, answer and columns are those of the partition that has the row; if none or
-    several do, of the one written last.
+    If a key may move between partitions, answer and columns are those of the partition that has the row. If no or
+    several partitions have a row of the key, they are those of the partition written last.
 
     Attributes:
         table: name of the table.
@@ -93,10 +93,10 @@ class RowExplanation:
         snapshot_id: the snapshot, None for a table without one.
         engine: name of the merge engine.
         summary: the explanation in one sentence.
-        answer: row that a read returns, None for no row.
+        answer: row that a read returns, None if a read returns no row.
         versions: stored versions, newest first.
-        columns: columns of the merged row, also of a deleted one.
-        files: number of opened files; metadata rules the others out.
+        columns: sources of the columns of the merged row, also if the merged row is a delete.
+        files: number of opened files; by their metadata, no file that was not opened has the key.
     """
 
     table: str
@@ -179,10 +179,10 @@ def explain_row(store: TableStore, key: Mapping[str, Any], snapshot_id: int | No
 
 
 class _PartitionVersions:
-    """Versions of one partition in merge order, and the row that the engine makes of the visible ones.
+    """Versions of one partition in merge order, and the row that the merge engine computes from the visible versions.
 
     Attributes:
-        before: number of versions of other partitions that are listed before these.
+        before: number of versions of earlier listed partitions.
     """
 
     def __init__(
@@ -219,7 +219,7 @@ class _PartitionVersions:
         ]
 
     def number(self, place: int) -> int:
-        """Return the number of the version at ``place`` of the merge order; the newest is the first."""
+        """Return the number (`RowVersion.number`) of the version at index ``place`` of the merge order."""
         return self.before + len(self.stored) - place
 
     @property

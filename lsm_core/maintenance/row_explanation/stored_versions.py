@@ -40,8 +40,8 @@ class StoredVersion:
     Attributes:
         row: KV batch of one row.
         file: the data file.
-        position: place of the row in the file.
-        age: age rank of the file among all of them (larger = newer).
+        position: row number in the file.
+        age: age rank of the file among the files of the partition (larger = newer).
         hidden: reason why reads do not see the version, None if they do.
     """
 
@@ -54,7 +54,7 @@ class StoredVersion:
 
 @dataclass(frozen=True)
 class Places:
-    """Entries of a snapshot that can hold a key.
+    """Manifest entries of the files of a snapshot that can hold a key.
 
     Attributes:
         entries: manifest entries of the files.
@@ -117,7 +117,7 @@ def _scalar(store: TableStore, name: str, value: Any) -> pa.Scalar:
 
 
 def places_of(store: TableStore, snapshot: Snapshot, key: Mapping[str, pa.Scalar]) -> Places:
-    """Return the places of a key by metadata alone, including files that reads do not see.
+    """Return the files that can hold a key, from metadata only, including files that reads do not see.
 
     Args:
         store: the table.
