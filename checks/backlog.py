@@ -29,8 +29,8 @@ def backlog_evaluation(
 ) -> dg.AssetCheckEvaluation:
     """Return the evaluation that a sensor can report.
 
-    It warns from ``level0_warn`` on and fails from ``level0_critical`` and ``level0_emergency`` on. There is one for
-    the whole table: Dagster keeps a single evaluation without a run per partition, and fails on the second.
+    The check warns from ``level0_warn`` on and fails from ``level0_critical`` and ``level0_emergency`` on. There is one
+    evaluation for the whole table, because Dagster fails on a second evaluation without a run for a partition.
 
     Args:
         layout: key of the layout.

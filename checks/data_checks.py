@@ -30,7 +30,7 @@ from platform_core.table_card import TableCard
 def data_checks(card: TableCard, data: dg.AssetKey, policy: Policy) -> dg.AssetChecksDefinition:
     """Return the checks of a table's data asset, except those that the policy switches off.
 
-    None is blocking, because no run of the platform materialises the data.
+    No data check is blocking, because no run of the platform materialises the data.
     """
     return declare_together(card, data, "checks", declarations_of(card, policy), _check)
 

@@ -1,4 +1,4 @@
-"""Declaration of checks: all checks of one asset as one op that runs the selected ones.
+"""Declaration of checks: all checks of one asset as one op that runs the selected checks.
 
 There is one op per table and asset, whose function, inputs and resources Dagster inspects once for all tables. One op
 per check would take a third of the loading time of a warehouse with thousands of tables.
@@ -35,9 +35,9 @@ class CheckDeclaration:
 
     Attributes:
         name: name of the check.
-        promise: condition that it checks, for its description.
+        promise: invariant that the check verifies; shown as its description.
         blocking: whether a failure stops maintenance.
-        by_partition: whether it is evaluated by partition.
+        by_partition: whether the check is evaluated by partition.
     """
 
     name: str
@@ -94,7 +94,7 @@ def declare_together(
 def _template(
     function: Callable[..., Any], name: str, checks: tuple[str, ...], pool: str | None
 ) -> dg.AssetChecksDefinition:
-    """Return these checks over a placeholder asset, so that Dagster inspects the function once for all tables."""
+    """Return the checks for a placeholder asset, so that Dagster inspects the function once for all tables."""
     specs = [dg.AssetCheckSpec(check, asset=dg.AssetKey("checked")) for check in checks]
     template: dg.AssetChecksDefinition = dg.multi_asset_check(name=name, specs=specs, can_subset=True, pool=pool)(
         resolve_annotations(function)
@@ -178,10 +178,10 @@ def apply_severity(result: dg.AssetCheckResult, policy: Policy, check: str = "")
     Args:
         result: result of a check.
         policy: policy of the table.
-        check: name of the check for a result without one, because one op evaluates several checks; else "".
+        check: name of the check if the result has no name, because one op evaluates several checks; else "".
 
     Returns:
-        The result with that severity, or without a change if it passed or the policy sets none.
+        The result with the policy's severity; unchanged if the check passed or the policy sets no severity.
     """
     named_result = result._replace(check_name=check) if check else result
     severity = _SEVERITIES.get(policy.checks.get(str(named_result.check_name), ""))
@@ -216,7 +216,7 @@ def evaluation_of(
     Args:
         asset: key of the asset.
         result: the result.
-        partition: partition that it is for, or None for the whole asset.
+        partition: partition of the result, or None for the whole asset.
     """
     return dg.AssetCheckEvaluation(
         asset_key=asset,

@@ -104,9 +104,9 @@ class SuiteOutcomes:
     """Outcomes of a table's suites.
 
     Attributes:
-        outcomes: one for each expectation.
+        outcomes: one outcome per expectation.
         rows: number of rows that the suite of the schema and the policy checked.
-        where: which rows these are.
+        where: description of the checked rows.
     """
 
     outcomes: Sequence[ExpectationResult]
@@ -235,12 +235,12 @@ class ExpectationResult:
         text: the expectation in words.
         passed: whether it holds.
         unexpected: number of unexpected rows.
-        rows: the first of these rows by their keys.
+        rows: keys of the first unexpected rows.
         warn: whether a failure only warns.
         observed: observation of great-expectations, in words.
         cells: lines of key, reason, column, observed and expected value of the first unexpected rows.
         compared: number of rows that were compared with the table's history.
-        of_merge: whether it is about the result of merging, not about the rows themselves.
+        of_merge: whether the expectation is about the result of merging, not about the rows themselves.
     """
 
     text: str
@@ -319,7 +319,7 @@ def merged_batches(warehouse: WarehouseResource, card: TableCard, spark: SparkRe
     Args:
         warehouse: the warehouse of the table.
         card: the table; without a primary key or a snapshot, there are no batches.
-        spark: where the rows are read, or None for this process.
+        spark: Spark session that reads the rows, or None to read them in this process.
     """
     table = warehouse.table(card.name)
     latest = table.latest_snapshot()

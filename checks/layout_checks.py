@@ -1,4 +1,4 @@
-"""Checks of a table's layout, evaluated by every run that materialises it: metadata checks of the engine, and V3."""
+"""Checks of a table's layout, evaluated by each run that materialises it: metadata checks and the V3 comparison."""
 
 from __future__ import annotations
 
@@ -109,9 +109,9 @@ def _check(
 
 
 def _report_partitions(context: dg.AssetCheckExecutionContext, result: dg.AssetCheckResult) -> dg.AssetCheckResult:
-    """Report the result of a run over several partitions for each of them, and return it.
+    """Report the result of a run over several partitions for each partition, and return the result.
 
-    Dagster planned one evaluation per partition, and shows the others as skipped.
+    Dagster plans one evaluation per partition, and would show the partitions without a report as skipped.
     """
     for partition in partitions_of(context) if partition_of(context) is None else ():
         report_evaluation(context.op_execution_context, selected_checks(context)[0], result, partition)
@@ -165,8 +165,8 @@ def condition_result(store: TableStore, health: TableHealth, policy: Policy, che
 
     Args:
         store: the table.
-        health: its health.
-        policy: its policy.
+        health: health of the table.
+        policy: policy of the table.
         check: name of the check.
     """
     if check == names.BACKLOG_CHECK:
@@ -223,9 +223,10 @@ def changed_conditions(
     warehouse_path: str,
     tables: Sequence[tuple[TableCard, Policy, TableStore, TableHealth]],
 ) -> Iterator[dg.AssetCheckEvaluation]:
-    """Yield evaluations of `TIMED` checks whose result differs from Dagster's newest one; a first one only if it fails.
+    """Yield evaluations of `TIMED` checks whose result differs from the newest result in Dagster.
 
-    It takes one query for all tables. Unchanged results yield nothing, so that the event log stays small.
+    A check without a result in Dagster yields an evaluation only if it fails. Unchanged results yield nothing, so that
+    the event log stays small. One query reads the results of all tables.
     """
     tables_by_check = {
         dg.AssetCheckKey(names.layout_key(warehouse_path, table[0].name), check): table
@@ -242,5 +243,5 @@ def changed_conditions(
 
 
 def condition_checks(card: TableCard, policy: Policy) -> Sequence[str]:
-    """Return the checks of a layout that its health can answer."""
+    """Return the names of the layout checks whose result follows from the health of the buckets."""
     return [declaration.name for declaration in declarations_of(card, policy) if declaration.name in JUDGES]

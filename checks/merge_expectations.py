@@ -1,7 +1,7 @@
 """Expectations of great-expectations over the merged rows of a table; importing this module registers them.
 
-Each compares the rows of a given batch with the table's stored history for the same keys. The batch is a pandas or
-Spark frame with the table's columns. Keys are sampled, the same ones for the same snapshot.
+Each expectation compares the rows of a given batch with the table's stored history for the same keys. The batch is a
+pandas or Spark frame with the table's columns. Keys are sampled; the sample is the same for the same snapshot.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def merge_expectations(
         table_name: the table, as ``database.table``.
         store: the same table, opened.
         catalog_options: options of the catalog.
-        snapshot_id: snapshot of the batch; None for the frame's own, or the newest.
+        snapshot_id: snapshot of the batch; None for the snapshot attribute of the frame, or the newest snapshot.
         rows: number of rows to read, in addition to the first bucket.
         keys: number of keys per bucket to compare.
         clock: clock by which rows expire.
@@ -171,7 +171,7 @@ def _rows_of_pandas(store: TableStore, frame: pd.DataFrame) -> ArrowRows:
     """Return the table's columns of a frame with the table's types.
 
     Raises:
-        InvalidData: the values of a column do not fit; names the column.
+        InvalidData: the values of a column do not fit its type; the message names the column.
     """
     own, columns, lossy = store.schema.arrow_schema, dict[str, pa.Array](), set[str]()
     for name in own.names:
@@ -225,7 +225,7 @@ class MergeExpectation(BatchExpectation):
         warehouse: root of the table's catalog.
         table_name: the table, as ``database.table``.
         catalog_options: options of the catalog; no secrets, because suites are stored.
-        snapshot_id: snapshot that the batch was read from; None for that of the frame (`read_rows`), else the newest.
+        snapshot_id: snapshot of the batch; None for the snapshot attribute of the frame (`read_rows`), or the newest.
         rows: number of rows to read, in addition to the first bucket.
         keys: number of keys per bucket to compare.
         clock: clock by which rows expire: ``system``, ``fixed:<epoch ms>`` or ``file:<path>``.
@@ -304,9 +304,9 @@ class MergeExpectation(BatchExpectation):
 class ExpectRowsToFollowMergeEngine(MergeExpectation):
     """Expect the rows to be the merge engine's result for the versions that were written.
 
-    deduplicate: the newest version by sequence; first-row: the first one; aggregation: the fold of all versions by
-    the columns' functions; partial-update: each field, or group of fields, by its own order. The versions are merged
-    again one by one, by code independent of the engine's kernels.
+    The versions are merged again one by one, by code independent of the engine's kernels. deduplicate: the newest
+    version by sequence; first-row: the first version; aggregation: all versions combined by the columns' functions;
+    partial-update: each field, or sequence group of fields, by its own order.
     """
 
     metric_dependencies: ClassVar[tuple[str, ...]] = (_MergeRulesMetric.metric_name,)
@@ -321,17 +321,17 @@ class ExpectPrimaryKeysToBeUnique(MergeExpectation):
 
 
 class ExpectChangelogToReplayToRows(MergeExpectation):
-    """Expect the rows to be those of an older snapshot after applying the changelog since."""
+    """Expect the rows to be those of an older snapshot with the changelog since that snapshot applied."""
 
     metric_dependencies: ClassVar[tuple[str, ...]] = (_ChangelogMetric.metric_name,)
     sentence: ClassVar[str] = "The changelog of $table_name must lead from an older snapshot to its rows."
 
 
 class ExpectCompactionToKeepRows(MergeExpectation):
-    """Expect the rows of a compaction's snapshot to be those before it.
+    """Expect the rows of a compaction's snapshot to be equal to the rows before the compaction.
 
     Attributes:
-        before: snapshot to compare with, or None for the one before the batch's.
+        before: snapshot to compare with, or None for the snapshot before that of the batch.
     """
 
     before: int | SuiteParameterDict | None = None

@@ -67,7 +67,7 @@ def merged_view_result(
         spark: how Spark is used.
         table: full name of the table.
         partition: partition of the run, or None.
-        others: partitions of a run over several, which has no `partition`; the result applies to each of them.
+        others: partitions of a run over several partitions, which has no ``partition``; the result applies to each.
     """
     layout, store = names.layout_key(warehouse.path, table), warehouse.store(table)
     try:

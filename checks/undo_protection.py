@@ -26,7 +26,7 @@ class UndoProtection:
 
     Attributes:
         text: kept files and the command that undoes the compaction.
-        metadata: the same for the page of the check.
+        metadata: kept files and the undo command as metadata for the page of the check.
     """
 
     text: str

@@ -49,7 +49,7 @@ _FOLLOWING: Final = b"following"
 
 @dataclass(frozen=True)
 class Progress:
-    """Totals after every snapshot before ``following``, which is None before the first read."""
+    """Totals over all snapshots before the next one to read (``following``, None before the first read)."""
 
     totals: pa.Table = field(default_factory=SCHEMA.empty_table)
     following: int | None = None

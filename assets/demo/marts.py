@@ -62,9 +62,9 @@ class Mart:
 
     Attributes:
         name: name of the mart.
-        about: its description.
-        tables: tables that it reads.
-        answers: computes the answers from the catalog.
+        about: description of the mart.
+        tables: tables that the mart reads.
+        answers: function that computes the answers from the catalog.
     """
 
     name: str

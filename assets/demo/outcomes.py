@@ -21,7 +21,7 @@ class PartitionOutcome:
         table: name of the table.
         partition: value of the partition, or "".
         before: sorted runs of the largest bucket before (append-only tables: files).
-        after: the same afterwards.
+        after: sorted runs of the largest bucket after the tick (append-only tables: files).
         levels: levels in use afterwards.
         rows: unmerged rows of all buckets before and after, or None if not compared.
         deletes: tombstones among these rows, or None if not compared.
@@ -86,11 +86,11 @@ class Expiry:
 
     Attributes:
         months: the dropped months.
-        rows: their rows.
-        files: their data files.
+        rows: number of rows in the dropped months.
+        files: number of data files of the dropped months.
         held_by: older snapshots that still hold these files.
         following: next month to expire.
-        due: day of its expiry.
+        due: day on which ``following`` expires.
     """
 
     months: tuple[str, ...]

@@ -109,7 +109,7 @@ def replay_job() -> dg.JobDefinition:
 
 
 def refile_job() -> dg.JobDefinition:
-    """Return the job that writes the register once more, by which the table that looks after itself compacts."""
+    """Return the job that writes the register again; this write makes the table, whose writers compact, compact."""
 
     @dg.op(
         name="refile_register",

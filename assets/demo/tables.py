@@ -26,8 +26,8 @@ class DemoTable:
     Attributes:
         name: name of the table.
         schema: Arrow schema of its rows.
-        events: returns all events of the scenario.
-        writers: splits rows into the commits of several writers.
+        events: function that returns all events of the table.
+        writers: function that splits the rows of a commit into one table per writer.
         about: description for people.
         primary_keys: key columns.
         partition_keys: partition columns.

@@ -31,8 +31,8 @@ class ChangeRules:
     Attributes:
         top: level whose row is compared with the result. None: the row of the lowest level above 0, looked up where
             needed.
-        compared: places of the columns of which one must differ for an update to be emitted; None: every update is
-            emitted.
+        compared: indexes of the columns of which at least one must differ for an update to be emitted. None emits every
+            update.
         lone_as_is: whether the only version of a key stays as it is stored, as where no row comes from level 0 and no
             lookup runs.
     """

@@ -1,8 +1,8 @@
-"""Comparison of merged rows of the kernels with those of the reference.
+"""Comparison of the rows merged by the kernels with the rows merged by the reference.
 
-They must be equal, except where the specification leaves the answer open: the order of sets (collect with `distinct`,
-nested tables with a key), the bytes of equal bitmaps and sketches, and the last bits of sums and products of floats,
-which depend on the order of adding.
+Both must be equal, except for what the specification leaves open: the order of sets (collect with `distinct`, nested
+tables with a key), the bytes of equal bitmaps and sketches, and the last bits of sums and products of floats, which
+depend on the order of adding.
 """
 
 from __future__ import annotations
@@ -54,12 +54,12 @@ class ResultComparison:
     def differing(
         self, places: Sequence[int], wanted: Sequence[Any], actual: Sequence[Any], inputs: Sequence[Row] = ()
     ) -> list[int]:
-        """Return the places of columns in which two rows differ.
+        """Return the indexes of the columns in which two rows differ.
 
         Args:
-            places: places of the rows' columns among those of the table.
-            wanted: values of these columns.
-            actual: the values to compare them with.
+            places: index, among the table's columns, of each compared column.
+            wanted: values of the compared columns in the reference's row.
+            actual: values of the compared columns in the kernel's row.
             inputs: the merged versions; with them sums of floats may differ in their last bits.
         """
         pairs = zip(places, wanted, actual, strict=True)

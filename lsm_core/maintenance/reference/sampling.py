@@ -1,7 +1,7 @@
 """Choice of the keys that the reference merges again: all keys of a small unit, else a bounded sample.
 
-A sample holds deletes, ties and nulls first, then keys by hash. A key is chosen by its rank, a salted hash, so every
-version of it is recognised in every file without holding the keys of the unit.
+A sample holds deletes, ties and nulls first, then keys by hash. A key is chosen by its rank, a salted hash. So each
+version of a chosen key is recognised in every file without holding the keys of the unit.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Place:
         partition: partition in Paimon's binary form.
         bucket: number of the bucket.
         within: range of keys, None for all keys.
-        salt: odd random number of 64 bits, so that every run samples other keys.
+        salt: odd random number of 64 bits, so that every run samples different keys.
     """
 
     store: TableStore
@@ -154,8 +154,8 @@ class Sample:
     """Sample of keys.
 
     Attributes:
-        limit: keys whose rank is below it are chosen; None chooses all keys.
-        special: further ranks that are chosen.
+        limit: keys whose rank is below ``limit`` are chosen; None chooses all keys.
+        special: ranks of further chosen keys (deletes, ties and nulls).
     """
 
     limit: int | None
@@ -183,7 +183,7 @@ class Sample:
         return np.flatnonzero(picked)
 
     def narrow(self) -> Sample:
-        """Return about a quarter of this sample; all of its keys are in this one."""
+        """Return a subset of this sample with about a quarter of its keys."""
         return Sample((_ALL if self.limit is None else self.limit) // 4, self.special[: len(self.special) // 4])
 
 
@@ -194,7 +194,7 @@ def draw(place: Place, inputs: Sequence[DataFileMeta], keys: int = KEYS) -> Samp
 
     Args:
         place: the bucket.
-        inputs: its files.
+        inputs: files of the bucket that the rewrite reads.
         keys: wanted number of keys.
     """
     if sum(file.row_count for file in inputs) <= SMALL_UNIT_ROWS:
@@ -302,7 +302,7 @@ class RowCollector:
 
         Args:
             name: name of the file.
-            rows: rows that the file has.
+            rows: number of rows of the file.
         """
         return max(0, rows - self._passed.get(name, 0))
 

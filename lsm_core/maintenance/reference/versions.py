@@ -22,9 +22,9 @@ class Row(NamedTuple):
         sequence_fields: values of the user's `sequence.field` columns.
         sequence: sequence number.
         kind: 0 +I, 1 -U, 2 +U, 3 -D.
-        values: values of the other columns.
-        level: level of the file that the version was read from.
-        age: age rank of that file (larger = newer).
+        values: values of the columns that are merged or compared.
+        level: level of the file from which the version was read.
+        age: age rank of this file (larger = newer).
     """
 
     key: tuple[Any, ...]
