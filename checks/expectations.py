@@ -235,7 +235,7 @@ class ExpectationResult:
         text: the expectation in words.
         passed: whether it holds.
         unexpected: number of unexpected rows.
-        rows: keys of the first unexpected rows.
+        rows: texts of the first unexpected rows: key and unexpected value.
         warn: whether a failure only warns.
         observed: observation of great-expectations, in words.
         cells: lines of key, reason, column, observed and expected value of the first unexpected rows.

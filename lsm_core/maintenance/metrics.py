@@ -58,7 +58,7 @@ class Sample:
     Attributes:
         metric: name in `METRICS`.
         value: the value.
-        labels: labels of the sample.
+        labels: Prometheus labels of the sample, by name.
     """
 
     metric: str
@@ -111,7 +111,7 @@ def table_samples(store: TableStore, since_ms: int) -> list[Sample]:
 
 
 def _numbers(need: TableNeed, newest: Snapshot | None, debt: HistoryHealth, trash: int) -> dict[str, float | None]:
-    """Return values by metric; None where a value does not exist (no compaction yet, for example)."""
+    """Return values by metric name; None if a value does not exist (for example, before the first compaction)."""
     committed = None if newest is None else newest.time_millis
     return {
         "dredge_table_score": need.score,

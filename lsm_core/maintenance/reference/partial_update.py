@@ -16,7 +16,7 @@ _PREFIX, _SUFFIX = "fields.", ".sequence-group"
 
 @dataclass(frozen=True)
 class Group:
-    """Sequence group; columns by number."""
+    """Sequence group; columns are given by their index in the schema."""
 
     ordering: tuple[int, ...]
     protected: tuple[int, ...]
@@ -95,7 +95,7 @@ class PartialUpdateMerge:
             )
 
     def result(self) -> tuple[int, int, list[Any]]:
-        """Return sequence number, kind and values."""
+        """Return sequence number, row kind and values of the merged row."""
         kind = DELETE if self._deleted or not self._met_insert else INSERT
         return self._sequence, kind, self._row
 

@@ -23,7 +23,7 @@ class Field:
         return self.options.get(f"fields.{self.name}.{option}")
 
     def flag(self, option: str) -> bool:
-        """Return whether an option is on."""
+        """Return whether the option `fields.<c>.<option>` is true."""
         return (self.text(option) or "false").strip().lower() == "true"
 
     def since(self, version: str) -> bool:
@@ -32,7 +32,7 @@ class Field:
         return [int(part) for part in followed.split(".")] >= [int(part) for part in version.split(".")]
 
     def names(self, option: str) -> list[str]:
-        """Return the names in a comma-separated option."""
+        """Return the names in the comma-separated option `fields.<c>.<option>`."""
         return [name.strip() for name in (self.text(option) or "").split(",") if name.strip()]
 
 
@@ -43,15 +43,15 @@ class Function:
         self.field = field
 
     def agg(self, acc: Any, value: Any) -> Any:
-        """Return the accumulator after an input."""
+        """Return the accumulator after adding an input."""
         raise AssertionError(f"{type(self).__name__} does not define `agg` (inputs {acc!r}, {value!r})")
 
     def agg_reversed(self, acc: Any, value: Any) -> Any:
-        """Return the accumulator after an input that precedes it in order."""
+        """Return the accumulator after adding an input that is older than the inputs so far."""
         return self.agg(value, acc)
 
     def retract(self, acc: Any, value: Any) -> Any:
-        """Return the accumulator after an input is retracted."""
+        """Return the accumulator after retracting an input."""
         raise RetractNotSupported(
             f"column {self.field.name}: {type(self).__name__} of {acc!r} cannot retract {value!r}; "
             f"set `fields.{self.field.name}.ignore-retract` to skip retracts"
@@ -62,7 +62,7 @@ class NullsChangeNothing(Function):
     """Function that skips null inputs; subclasses define :meth:`combine`."""
 
     def agg(self, acc: Any, value: Any) -> Any:
-        """Return the value that is not null, or the result of :meth:`combine`."""
+        """Return accumulator or input if the other is null, else the result of :meth:`combine`."""
         if acc is None or value is None:
             return value if acc is None else acc
         return self.combine(acc, value)

@@ -20,7 +20,7 @@ class Collect(Function):
         return value if acc is None else acc if value is None else [*acc, *value]
 
     def agg_reversed(self, acc: Any, value: Any) -> Any:
-        """Append late elements too."""
+        """Return the accumulator's elements followed by those of a late input."""
         return self.agg(acc, value)
 
     def retract(self, acc: Any, value: Any) -> Any:
@@ -38,7 +38,7 @@ class Collect(Function):
 
 
 class MergeMap(NullsChangeNothing):
-    """Union of maps; the input's entries win."""
+    """Union of maps; for equal keys, the entry of the newer input wins."""
 
     def combine(self, acc: Entries, value: Entries) -> Entries:
         """Return the entries of the accumulator, overwritten by those of the input."""

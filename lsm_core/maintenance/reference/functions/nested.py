@@ -13,7 +13,7 @@ _NO_LIMIT: Final = 2**31 - 1
 
 
 class _Keyed(Function):
-    """Key handling that both functions share."""
+    """Key handling that `nested_update` and `nested_partial_update` share."""
 
     def __init__(self, field: Field) -> None:
         super().__init__(field)
@@ -33,7 +33,7 @@ class _Keyed(Function):
         return same(tuple(row[i] for i in self.key))
 
     def select_rows(self, rows: list[Nested | None]) -> list[Nested]:
-        """Return the rows that take part: no null rows; rows with a null in the key by the strategy."""
+        """Return the rows to merge: without null rows; rows with a null in the key depend on the option's strategy."""
         kept = []
         for row in rows:
             if row is None:
@@ -75,7 +75,7 @@ class NestedUpdate(_Keyed):
         return list(rows.values())
 
     def _is_newer(self, row: Nested, current: Nested) -> bool:
-        """Return whether a row is not below the current one; nulls are smallest."""
+        """Return whether the ordering fields of ``row`` are not below those of ``current``; nulls are smallest."""
         for i in self.sequence:
             mine, other = row[i], current[i]
             if mine is None or other is None:

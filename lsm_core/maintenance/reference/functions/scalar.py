@@ -63,7 +63,7 @@ class FirstValue(Function):
 
 
 class FirstNonNullValue(Function):
-    """First input that is not null; the only state is whether there was one."""
+    """First input that is not null; the only state is whether there was such an input."""
 
     def __init__(self, field: Field) -> None:
         super().__init__(field)
@@ -121,7 +121,7 @@ class ListAgg(NullsChangeNothing):
         return value if acc is None else self.combine(acc, value)
 
     def _adds_text(self, text: str) -> bool:
-        """Return whether a text adds something."""
+        """Return whether a text is appended: not empty and, since 2.0, not blank."""
         if not self.field.since("2.0"):
             return bool(text)
         # Java's Character.isWhitespace: all of Python's spaces except the non-breaking ones and U+0085.
