@@ -177,8 +177,8 @@ def _require_planned(store: TableStore, plan: MaintenancePlan) -> None:
     """Raise an error if a plan deletes files that its action could not have planned in this table.
 
     The paths of every plan are checked against the names of Paimon's and Dredge's files (`file_allowlist`). Anyone can
-    compute the hash of a plan that was read from text. For such a plan the action also plans again, and every existing
-    file to delete must be in both plans.
+    compute the hash of a plan that was read from text. For such a plan the action also plans again. Every existing file
+    to delete must then be an item or declined subject of the new plan, or be in a deletion record.
 
     Raises:
         PlanStale: the plan deletes a file that it may not delete; nothing is changed.

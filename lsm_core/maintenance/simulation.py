@@ -399,7 +399,7 @@ class _Bucket:
         self.now = max(self.now, moment)
 
     def _tick(self, moment: int) -> int | None:
-        """Return the time of the first check at or after ``moment``, or None if no window opens after it."""
+        """Return the time of the first check at or after ``moment``, None if there is none before the replay ends."""
         every, start, next_open = self.policy.look_every_ms, self.history.start_ms, self.policy.next_open
         while True:
             tick = moment if every is None else start + -(-(moment - start) // every) * every
@@ -413,8 +413,8 @@ class _Bucket:
     def _next_look(self, after: int, *, committed: bool) -> int | None:
         """Return the time of the next check that may find a due compaction.
 
-        After a commit or a compaction this is the next possible time. Otherwise it is the time at which the bucket
-        becomes idle or its last full compaction too old.
+        After a commit or a compaction this is the next possible time. Otherwise it is the first possible time after the
+        bucket becomes idle or its last full compaction is too old.
         """
         if committed:
             return self._tick(after)
