@@ -64,8 +64,8 @@ def resolve_annotations(function: F) -> F:
 def copy_op(template: dg.OpDefinition, name: str, pool: str | None = None) -> dg.OpDefinition:
     """Return a copy of an op with a new name and, if given, a new pool; all other attributes are shared.
 
-    For each new op definition, Dagster inspects the function and its defaults. That takes milliseconds: too long for
-    thousands of tables.
+    For each new op definition, Dagster inspects the function and its defaults. This inspection takes milliseconds: too
+    long for thousands of tables.
     """
     copied_op = copy.copy(template)
     copied_op._name = name
@@ -77,7 +77,7 @@ def copy_op(template: dg.OpDefinition, name: str, pool: str | None = None) -> dg
 def copy_graph(template: dg.GraphDefinition, name: str, ops: Mapping[str, dg.OpDefinition]) -> dg.GraphDefinition:
     """Return a copy of a graph with a new name and new ops; all other attributes are shared.
 
-    For each new graph definition, Dagster sorts and checks the nodes. That takes half of the time to define an asset.
+    For each new graph definition, Dagster sorts and checks the nodes: half of the time to define an asset.
 
     Args:
         template: graph to copy.
@@ -122,7 +122,7 @@ class _SharedRequirements:
         return copied_definition
 
     def get_resource_requirements(self) -> Iterator[Any]:
-        """Return the cached result of Dagster's own `get_resource_requirements`."""
+        """Return the result of Dagster's own `get_resource_requirements`, from the cache if the template has one."""
         known = vars(self).get(_REQUIRED)
         return super().get_resource_requirements() if known is None else iter(known)  # type: ignore[misc]
 

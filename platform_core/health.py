@@ -176,7 +176,7 @@ def table_health(store: TableStore, snapshot: Snapshot | int | None = None) -> T
 
     Args:
         store: the table.
-        snapshot: the snapshot or its id, or None for the newest.
+        snapshot: the snapshot or a snapshot id, or None for the newest snapshot.
 
     Raises:
         SnapshotNotFound: the snapshot does not exist.
@@ -273,6 +273,6 @@ def changes_data(store: TableStore, snapshot: Snapshot) -> bool:
 
 
 def version_text(snapshot: Snapshot) -> str:
-    """Return ``12-3fa9c1``: the snapshot's id and a hash of its commit, because ids are reused after a rollback."""
+    """Return ``12-3fa9c1``: a snapshot's id and a hash of the commit, because ids are reused after a rollback."""
     commit = f"{snapshot.delta_manifest_list} {snapshot.time_millis}"
     return f"{snapshot.id}-{hashlib.sha256(commit.encode()).hexdigest()[:6]}"

@@ -206,7 +206,7 @@ def cost_metadata(
 
 
 def score_table(buckets: Sequence[BucketHealth]) -> str:
-    """Return one Markdown row per component of the health score, with the bucket in which it has the most points."""
+    """Return one Markdown row per component of the health score, with the bucket in which the component is highest."""
     worst: dict[str, tuple[float, Part, BucketHealth]] = {}
     for bucket in buckets:
         for part in bucket.parts:
@@ -301,7 +301,7 @@ def declined_table(declined: Sequence[Declined]) -> str:
 
 
 def number_metadata(numbers: Mapping[str, Any], prefix: str = "") -> dict[str, dg.MetadataValue]:
-    """Return a report's numbers (`Report.numbers`) as metadata. Dagster plots numbers; other values become text.
+    """Return a report's numbers (`Report.numbers`) as metadata. Values that are no numbers become text.
 
     ``rows_dropped`` of ``{"superseded": 3}`` becomes "rows dropped": "3 superseded"; nested mappings become tables.
     """
@@ -350,7 +350,7 @@ def _hours(spans_ms: Sequence[int]) -> float:
 
 
 def launch_link(run: dg.DagsterRun, job: str, config: Mapping[str, Any]) -> str:
-    """Return a link to the launchpad of a job, with its configuration filled in.
+    """Return a link to the launchpad of a job, with a configuration filled in.
 
     If the configuration names a table, the link sets the table's run tag. The tag makes the new run wait for other
     runs on the same table.

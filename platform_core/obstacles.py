@@ -133,7 +133,7 @@ def find_blocking_failure(
 def read_newest_comparison(
     instance: dg.DagsterInstance, layout: dg.AssetKey, partition: str | None
 ) -> dg.AssetCheckEvaluation | None:
-    """Return the newest evaluation of merged_view_unchanged for a partition, or for the whole table if it is None."""
+    """Return the newest evaluation of merged_view_unchanged for a partition, or the table if it is None."""
     return _newest_evaluation(instance, _blocking_checks(layout, names.MERGED_VIEW_CHECK), partition)
 
 
@@ -261,7 +261,7 @@ class Suspension:
     since_ms: int
 
     def text(self) -> str:
-        """Return the reason of the suspension, and how to end it."""
+        """Return the reason of the suspension, and how to end the suspension."""
         return (
             f"suspended: its last {self.failures} runs failed, the newest is {self.run_id[:8]}: see its error, then "
             f"launch the job {names.RESUME_JOB} for {self.table}, or materialise its layout: "
@@ -386,7 +386,7 @@ def find_other_warehouse(instance: dg.DagsterInstance, warehouse_path: str) -> s
         warehouse_path: path or address of this warehouse.
 
     Returns:
-        The problem and its solution, or None if no other warehouse uses the name or an operator set the name.
+        The problem with a solution. None if no second warehouse uses the name, or an operator set the name.
     """
     if names.configured_name():
         return None
@@ -421,7 +421,7 @@ class NameCheck:
 
     Attributes:
         clock: monotonic clock, in seconds.
-        answer: newest result; None if no other warehouse uses the name, or before the first query.
+        answer: newest result; None if no second warehouse uses the name, or before the first query.
         answered_s: time of the newest result, or None before the first query.
     """
 
@@ -441,7 +441,7 @@ class NameCheck:
         return self.store_answer(find_other_warehouse(instance, warehouse_path))
 
     def refresh_if_unknown(self, instance: dg.DagsterInstance, warehouse_path: str) -> str | None:
-        """Return the cached result, or query it if there is none yet. Call this before a tick requests runs."""
+        """Return the cached result, or the result of the first query. Call this before a tick requests runs."""
         return (
             self.answer
             if self.answered_s is not None

@@ -88,7 +88,7 @@ def _adopt_table(context: dg.OpExecutionContext, warehouse: WarehouseResource, c
 
 
 def _add_partitions(context: dg.OpExecutionContext, card: TableCard, health: TableHealth) -> list[str | None]:
-    """Add the table's partitions to Dagster and return them; [None] for a table without partitions."""
+    """Add the table's partitions to Dagster and return their keys; [None] for a table without partitions."""
     if not card.partitioned:
         return [None]
     keys = usable_keys(sorted({*health.waiting, *(state.text for state in health.partitions)}))[0]

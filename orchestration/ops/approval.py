@@ -1,4 +1,4 @@
-"""Plans that need approval: the policy that requires it, the stored plan, and the link to approve it."""
+"""Plans that need approval: the policy's rule, the stored plan, and the link to approve the plan."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def approval_link(run: dg.DagsterRun, table: str, plan_hash: str) -> str:
 
 
 def waiting_metadata(run: dg.DagsterRun, table: str, plan_hash: str, why: str) -> dict[str, dg.MetadataValue]:
-    """Return the link to approve a plan, and the reason why it waits."""
+    """Return metadata with the link to approve a plan, and the rule `why` that requires approval."""
     link = approval_link(run, table, plan_hash)
     return {
         "waits for approval": dg.MetadataValue.md(f"plan `{plan_hash}`: [approve and apply it]({link})"),

@@ -47,7 +47,7 @@ def job_op(
 
 
 class TableFailed(DredgeError):
-    """Failure of one table whose message needs no further context."""
+    """Failure of one table; the message is complete without the name of the exception."""
 
 
 def process_tables(context: dg.OpExecutionContext, tables: Mapping[str, T], process: Callable[[T], None]) -> None:

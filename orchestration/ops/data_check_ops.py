@@ -26,7 +26,8 @@ from platform_core.table_card import TableCard
 def data_checks_op(context: dg.OpExecutionContext, warehouse: WarehouseResource, spark: SparkResource) -> None:
     """Check the data of all maintained tables; if a table's checks cannot run, the op continues with the next table.
 
-    At its end the op fails and names the tables whose checks could not run. A failed check does not fail the run.
+    At its end the op fails and names the tables whose checks could not run. A check that ran and failed does not fail
+    the run.
     """
     policies = policy_source(warehouse.policy_file).current()
 

@@ -97,7 +97,7 @@ TRANSIENT_ERRORS: Final = (
     SparkFailed,
     StorageFull,
 )
-"""Errors that a retry may resolve; all other errors are permanent."""
+"""Errors after which a retry may succeed; all errors of other classes are permanent."""
 RETRIES: Final = 2
 UNDOABLE: Final = frozenset({"compact", "recover"})
 """Names of the actions whose runs the action `undo` can undo."""
@@ -172,7 +172,7 @@ VERDICT: Final = TypeAdapter(VerifyVerdict)
 
 
 def open_with_policy(warehouse: WarehouseResource, table: str) -> TableStore:
-    """Open a table with the options that its policy overrides.
+    """Open a table; the table options that the policy sets override the table's own.
 
     Raises:
         DredgeError: as `WarehouseResource.store`.
@@ -244,7 +244,7 @@ def plan_op(context: dg.OpExecutionContext, warehouse: WarehouseResource) -> str
 
 
 def explain_empty_plan(plan: MaintenancePlan) -> str:
-    """Return ``nothing to do: 1 sorted run < 5; ...`` for a plan without items, else ""."""
+    """Return ``nothing to do: 1 sorted run < 5; ...`` for a plan without items, or "" for a plan with items."""
     if plan.items:
         return ""
     reasons = list(dict.fromkeys(item.text for item in plan.declined))
@@ -276,7 +276,8 @@ def _plan_of_run(context: dg.OpExecutionContext, store: TableStore) -> tuple[Mai
     """Return the saved plan that the run was started with, or a new plan.
 
     Returns:
-        The plan, and why the saved plan could not be used ("" if it was used or the run names none).
+        The plan, and why the saved plan could not be used. The reason is "" if the saved plan was used or the run names
+        no saved plan.
     """
     partitions, plan_hash = partitions_of(context), str(_config(context)["plan"])
     if not plan_hash:
@@ -499,12 +500,12 @@ def apply_exactly(
 def _apply_with_pipes(
     context: dg.OpExecutionContext, store: TableStore, plan: MaintenancePlan, spark: SparkResource, approved_by: str
 ) -> Mapping[str, Any]:
-    """Apply the plan with the program of `SparkResource.submit`, and return its report (`report_object`).
+    """Apply a plan by the program that `SparkResource.submit` starts, and return the program's `report_object`.
 
     Raises:
         PlanStale: the plan does not fit the table any more.
         CommitUnknown: the program ended without a report.
-        dg.Failure: any other error; the message names it.
+        dg.Failure: the program failed with an error of a different kind; the message names the error.
     """
     save_plan(store, plan)
     warehouse = context.resources.warehouse
@@ -602,7 +603,7 @@ def _config(context: dg.OpExecutionContext) -> Mapping[str, Any]:
     out=dg.Out(str),
 )
 def verify_op(context: dg.OpExecutionContext, report: str, warehouse: WarehouseResource, spark: SparkResource) -> str:
-    """Compare the published snapshot with the previous one; a difference blocks the table."""
+    """Compare the published snapshot with the previous snapshot; a difference blocks the table."""
     card = card_of(context, warehouse)
     verdict = compare_published(
         context, warehouse, spark, card.name, APPLIED.validate_json(report).published, partitions_of(context) or [None]
@@ -621,7 +622,7 @@ def compare_published(
     *,
     check_follows: bool = True,
 ) -> VerifyVerdict:
-    """Compare the published snapshot with the previous one, and report the result.
+    """Compare the published snapshot with the previous snapshot, and report the result.
 
     Args:
         context: context of the op.
@@ -794,7 +795,7 @@ def measurement_metadata(applied: AppliedPlan) -> dict[str, dg.MetadataValue]:
 def undo_metadata(context: dg.OpExecutionContext, table: str, applied: AppliedPlan) -> dict[str, dg.MetadataValue]:
     """Return a link to the job `undo` with a filled-in configuration; {} if the run did nothing that can be undone.
 
-    The run's log and its tag `dredge/undo` have the same information.
+    The run's log and the run tag `dredge/undo` get the same information.
     """
     if applied.published is None or not applied.ledger_run or applied.action not in UNDOABLE:
         return {}

@@ -45,7 +45,7 @@ def retention_op(context: dg.OpExecutionContext, warehouse: WarehouseResource, s
     table fails, the op continues with the next table.
 
     Raises:
-        dg.Failure: at the end, if tables failed; the message names them.
+        dg.Failure: at the end, if tables failed; the message names the failed tables.
     """
     tables, left_out = list_tables(warehouse.catalog())
     policies = policy_source(warehouse.policy_file).current()
@@ -66,7 +66,7 @@ def _expire(
     """Plan and apply all retention actions of one table; `runner` executes the tasks of large plans.
 
     Raises:
-        TableFailed: an action failed; the message names it.
+        TableFailed: an action failed; the message names the action.
     """
     layout, policy = names.layout_key(warehouse.path, table), policies.of(table)
     try:

@@ -79,7 +79,7 @@ _SHAPES: Final[Mapping[ArgumentKind, str]] = {
 _PASSES: Final = "passes"
 _MANY: Final = 10_000
 _MOST_PARTITIONS: Final = 200
-"""Most partitions that a run reports one by one; with more, it reports one observation of the table."""
+"""Most partitions that a run materialises one by one; with more partitions, the run reports one observation."""
 
 
 class TableActionConfig(dg.Config):
@@ -168,7 +168,7 @@ def table_op(context: dg.OpExecutionContext, warehouse: WarehouseResource, spark
 def apply_plan_op(
     context: dg.OpExecutionContext, warehouse: WarehouseResource, spark: SparkResource
 ) -> dg.Output[None]:
-    """Apply a stored plan unchanged, or refuse it with one line."""
+    """Apply a stored plan unchanged, or fail with one line if the plan cannot be applied."""
     config = ApplyPlanConfig(**context.op_config)
     with fail_in_one_line(config.table):
         approver = " ".join(config.approved_by.split())
@@ -208,7 +208,7 @@ def arguments_of(action: Action, store: TableStore, config: Mapping[str, Any]) -
     """Convert the configuration of a job to arguments of the action's plan.
 
     Raises:
-        InvalidOption: an argument is unknown or invalid; the message names it.
+        InvalidOption: an argument is unknown or invalid; the message names the argument.
     """
     declared = {argument.name: argument for argument in action.arguments if argument.kind in _TYPES}
     arguments: dict[str, Any] = {}

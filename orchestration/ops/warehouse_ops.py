@@ -153,7 +153,7 @@ def _order_table(plan: CombinedPlan) -> str:
 def _maintain_item(
     context: dg.OpExecutionContext, warehouse: WarehouseResource, spark: SparkResource, item: CombinedItem, rules: Round
 ) -> None:
-    """Apply the plan of one table, or log why it is skipped.
+    """Apply the plan of one table, or log why the plan is skipped.
 
     Raises:
         TableFailed: the plan failed.

@@ -1,4 +1,4 @@
-"""Sensor `failures`: it records a failed run in the ledger of its table, which outlives Dagster's storage."""
+"""Sensor `failures`: it records a failed run in the table's ledger, which outlives Dagster's storage."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ _KEPT_TABLES: Final = 20_000
 
 @dataclass(frozen=True)
 class OpenTable:
-    """Table with its policy and health during a tick.
+    """Opened table with policy and health, for one tick.
 
     Attributes:
         card: card of the table in the loaded definitions.

@@ -185,7 +185,7 @@ class Watch:
     # -- looking -------------------------------------------------------------------------------------------------------
 
     def _visit(self, warehouse: WarehouseResource, card: TableCard, policy: Policy) -> list[Finding]:
-        """Return the findings of one table from its metadata."""
+        """Return the findings about one table from the table's metadata."""
         table = open_table(warehouse, card, policy)
         if isinstance(table, Decision):
             if table.reason is not Reason.UNREADABLE:
@@ -238,7 +238,7 @@ class Watch:
     # -- telling -------------------------------------------------------------------------------------------------------
 
     def _events(self, warehouse: WarehouseResource, findings: Sequence[Finding]) -> Iterator[dg.AssetObservation]:
-        """Yield an observation of every layout whose findings changed since this process last reported them."""
+        """Yield an observation of every layout whose findings changed since the previous report of this process."""
         by_table: dict[str, list[Finding]] = {}
         for finding in findings:
             by_table.setdefault(finding.subject, []).append(finding)
@@ -269,7 +269,7 @@ class Watch:
         state: Mapping[str, ChannelState],
         lines: list[str],
     ) -> dict[str, ChannelState]:
-        """Send to each channel the findings that it was not sent yet or that ended; add the results to `lines`.
+        """Send new and ended findings to each channel that does not know about them; add the results to `lines`.
 
         Returns:
             The new states of the channels.

@@ -1,4 +1,4 @@
-"""Policies: one YAML file with the maintenance rules of each table, and the pure functions that decide by these rules.
+"""Policies: one YAML file with the maintenance rules of each table, and the pure functions that decide from them.
 
 The functions receive health, history and time as arguments. They read no table, start no run and import no Dagster
 sensor. Begin with `decisions` (the decision for a partition) and `policy` (the rules of a table).

@@ -163,7 +163,7 @@ class TableFacts:
 
     Attributes:
         name: full name of the table.
-        health: health of its partitions and buckets.
+        health: health of the table's partitions and buckets.
         options: options of the table.
         append_only: whether the table has no primary key.
         partitioned: whether the table has partition keys.
@@ -219,7 +219,7 @@ class RunResult(StrEnum):
 
 @dataclass(frozen=True)
 class FinishedRun:
-    """Finished run of a plan; `ended_ms` is its end (epoch ms of Dagster's wall clock)."""
+    """Finished run of a plan; `ended_ms` is the end of the run (epoch ms of Dagster's wall clock)."""
 
     run_id: str
     ending: RunResult
@@ -371,7 +371,7 @@ def decide_in_order(
     Args:
         due: decisions to run.
         budget: remaining budget.
-        settle: returns the final decision about due work, given the budget that remains at its turn.
+        settle: returns the final decision about due work, given the budget that then remains.
     """
     settled = []
     for decision in sort_by_usefulness(due):
@@ -577,7 +577,7 @@ def waited_ms(state: PartitionHealth, now_ms: int) -> int:
 
 @dataclass(frozen=True)
 class DueWork:
-    """Work that a partition needs, whether or not it may run now.
+    """Work that a partition needs, whether or not the work may run now.
 
     Attributes:
         text: description with numbers.
@@ -592,7 +592,7 @@ def due_work(table: TableFacts, policy_of: Callable[[PartitionHealth | None], Po
     """Return the due work of a table by partition.
 
     Work that only a pause or the off-peak hours prevent counts as due. Partitions that are about to expire are omitted.
-    Work that is declined because of order sensitivity counts, too, because a person has to start it.
+    Work that is declined because of order sensitivity counts, too, because a person has to start this work.
 
     Args:
         table: facts of the table.
@@ -691,7 +691,7 @@ def find_hold(policy: Policy, now_ms: int) -> tuple[Reason, str] | None:
         now_ms: epoch ms.
 
     Returns:
-        The reason (a pause or the off-peak hours) and its text, or None if compactions may start.
+        The reason (a pause or the off-peak hours) and a text, or None if compactions may start.
     """
     if policy.paused is not None:
         return Reason.PAUSED, f"paused by policy: {policy.paused}"

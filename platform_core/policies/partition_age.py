@@ -1,4 +1,4 @@
-"""Age and expiry time of a partition, computed from its partition values or from its newest file."""
+"""Age and expiry time of a partition, computed from the partition values or from the newest file."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def expires_ms(values: Mapping[str, Any], options: TableOptions, newest_file_ms:
         kept_ms: time that a partition is kept, in ms.
 
     Returns:
-        Epoch ms in UTC, or None if the partition never expires or its time is unknown.
+        Epoch ms in UTC, or None if the partition never expires or the time of the partition is unknown.
     """
     strategy = options.get("partition.expiration-strategy")
     time_ms = _parse_time_ms(values, options) if strategy == "values-time" else None

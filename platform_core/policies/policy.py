@@ -1,7 +1,7 @@
 """Policies: the schema of the policy file, and the rules that apply to one table.
 
-The rules of a table combine built-in values, defaults, its database, globs, its own entry, and the age of a
-partition.
+The rules of a table combine built-in values, the defaults, the entries of the database, of globs and of the table, and
+rules for partitions of an age.
 """
 
 from __future__ import annotations
@@ -535,7 +535,7 @@ class Policy:
         page_sample_bytes: bytes that the check `pages_readable` reads each night.
         watch: alert limits.
         paused: reason of the pause, or None.
-        paused_since_ms: start of the pause (epoch ms), or None if the file does not give it.
+        paused_since_ms: start of the pause (epoch ms), or None if the file gives no start.
         rests: whether the pause covers not only compactions, but also retention.
         off_peak: windows in which compactions may start, or None for any time.
         sort: sort rule of append tables; None to follow `clustering.columns`, False to never sort.
@@ -680,8 +680,8 @@ class Policies:
     def of(self, table: str) -> Policy:
         """Return the policy of a table.
 
-        The entries apply in this order: built-in values, defaults, its database, globs in the order of the file, the
-        exact name.
+        Later entries override earlier ones, in this order: built-in values, defaults, the database, globs in the order
+        of the file, the exact table name.
 
         Args:
             table: full name, ``db.table``.
@@ -796,7 +796,7 @@ def iterate_values(entry: CompactionRules) -> Iterator[tuple[tuple[str, ...], An
     """Yield the values of an entry, except `partitions`.
 
     Yields:
-        The keys that lead to the value in the file, and the value as it was written.
+        The keys that lead to the value in the file, and the value as written in the file.
     """
     for name in type(entry).model_fields:
         value = getattr(entry, name)

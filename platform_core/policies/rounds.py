@@ -108,7 +108,7 @@ def policy_for(policy: Policy, store: TableStore, state: PartitionHealth | None)
 def due_action(level0_files: int, level0_pass: int, trigger: int, *, full: bool) -> tuple[str, dict[str, Any]]:
     """Return the action that compacts due work, with its arguments.
 
-    A bucket with more than `level0_pass` level-0 files gets one pass over its oldest files.
+    A bucket with more than `level0_pass` level-0 files gets one pass over the oldest of these files.
 
     Args:
         level0_files: level-0 files of the bucket.
@@ -242,7 +242,7 @@ class Round:
         return None
 
     def upkeep(self, store: TableStore, action: str) -> Decision | None:
-        """Return why an action that compacts no data may not run on a table now, or None if it may."""
+        """Return the decision that declines an action that compacts no data, or None if the action may run now."""
         policy = self._with_hours(self.policies.of(store.name))
         unapproved = self._decline_unapproved(store.name, policy, action)
         if unapproved is not None:
@@ -286,7 +286,7 @@ def _make_requests(chosen: Sequence[tuple[Decision, _DuePartition]], declined: l
     """Return the requests for plans of the chosen compactions, in the order of `chosen`.
 
     A table gets at most one request for partial compactions and one for full compactions, each over several partitions.
-    Each pass over the level 0 of a partition is a request of its own. Errors are added to `declined`.
+    Each pass over the level 0 of a partition is a separate request. Errors are added to `declined`.
     """
     groups: dict[tuple[str, str, bool, str], list[tuple[int, Decision, _DuePartition]]] = {}
     for turn, (decision, case) in enumerate(chosen):

@@ -16,11 +16,14 @@ from platform_core.dagster_internals import is_valid_cron_schedule
 
 URL_VARIABLE: Final = "DREDGE_DAGSTER_URL"
 RUN_ASSETS_VARIABLE: Final = "DREDGE_RUN_ASSETS"
-"""Assets that a run's process materialises or checks, as JSON keys. Only the launcher sets it."""
+"""Environment variable for the assets that a run materialises or checks, as JSON keys; set only by the launcher."""
 RUN_JOB_VARIABLE: Final = "DREDGE_RUN_JOB"
-"""Job of a run that selected no assets. Only the launcher sets it."""
+"""Environment variable for the job of a run that selected no assets; set only by the launcher."""
 RUN_PARTITIONED_VARIABLE: Final = "DREDGE_RUN_PARTITIONED"
-"""Marks a run with a partition, because a dropped table no longer shows partition keys. Only the launcher sets it."""
+"""Environment variable that marks a run with a partition, set only by the launcher.
+
+The mark is necessary, because a dropped table no longer shows partition keys.
+"""
 _ON: Final = frozenset({"on", "true", "1", "yes"})
 _OFF: Final = frozenset({"off", "false", "0", "no"})
 
@@ -42,7 +45,7 @@ class Settings:
         orphans_cron: cron of the orphan plans, in UTC.
         audit_cron: cron of the audit, in UTC.
         dagster_url: http(s) address of Dagster's web server, which reloads the code location, without a final slash. ""
-            if no web server is to reload it.
+            for no reload.
     """
 
     sensor_seconds: int = 30

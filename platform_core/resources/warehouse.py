@@ -86,7 +86,7 @@ class WarehouseResource(dg.ConfigurableResource):  # type: ignore[type-arg]
         return Catalog(self.path, self.catalog_options, clock=self.time())
 
     def table(self, name: str) -> Table:
-        """Open a table by its full name.
+        """Open a table by the full table name.
 
         Raises:
             TableNotFound: the table does not exist.
@@ -96,7 +96,7 @@ class WarehouseResource(dg.ConfigurableResource):  # type: ignore[type-arg]
         return self.catalog().table(name)
 
     def store(self, name: str) -> TableStore:
-        """Open the current state of a table by its full name."""
+        """Return the current state of a table as a `TableStore`, by the full table name."""
         return self.table(name).store
 
     def card(self, name: str) -> TableCard:
