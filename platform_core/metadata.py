@@ -151,9 +151,9 @@ _ALWAYS_PLOTTED = frozenset(
 
 
 def plotted_metadata(health: TableHealth) -> dict[str, dg.MetadataValue]:
-    """Return those numbers of `health_metadata` that Dagster plots, for the report of each commit.
+    """Return the few entries of `health_metadata` that the report of each commit has, for Dagster's plots.
 
-    The selection is small, because Dagster stores 150 bytes per number.
+    The report has only these entries, because Dagster stores 150 bytes per number.
     """
     plotted = _ALWAYS_PLOTTED | {"upkeep"} if health.writers_compact else _ALWAYS_PLOTTED
     return {name: value for name, value in health_metadata(health).items() if name in plotted}

@@ -133,7 +133,7 @@ def find_blocking_failure(
 def read_newest_comparison(
     instance: dg.DagsterInstance, layout: dg.AssetKey, partition: str | None
 ) -> dg.AssetCheckEvaluation | None:
-    """Return the newest evaluation of merged_view_unchanged for a partition, or the table if it is None."""
+    """Return the newest evaluation of merged_view_unchanged, for a partition or (None) for the whole table."""
     return _newest_evaluation(instance, _blocking_checks(layout, names.MERGED_VIEW_CHECK), partition)
 
 
@@ -435,7 +435,7 @@ class NameCheck:
         return answer
 
     def refresh_if_old(self, instance: dg.DagsterInstance, warehouse_path: str) -> str | None:
-        """Return the cached result, queried again if it is old. Before the first query return None without a query."""
+        """Return the cached result, queried again if it is old; before the first query, return None."""
         if self.answered_s is None or (self.answer is None and self.clock() - self.answered_s < _NAME_HOLDS_SECONDS):
             return None
         return self.store_answer(find_other_warehouse(instance, warehouse_path))

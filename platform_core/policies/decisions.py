@@ -545,7 +545,7 @@ def expiry_of(subject: Subject, policy: Policy) -> tuple[int, int] | None:
 
 
 def _add_numbers(decision: Decision, subject: Subject, policy: Policy, history: History, now_ms: int) -> Decision:
-    """Return a due decision with its cost, benefit and waiting time."""
+    """Return a due decision with cost, benefit and waiting time, and whether the work is overdue or urgent."""
     state = subject.state
     if state is None:
         cost, benefit, waited = 0, 100.0, 0

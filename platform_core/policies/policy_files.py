@@ -143,7 +143,11 @@ def _describe_error(error: ErrorDetails, source: str, lines: Mapping[Place, int]
 
 
 def _known_at(place: Place) -> set[str]:
-    """Return the keys that the policy file may have at a place, given by the keys that lead there."""
+    """Return the keys that a mapping of the policy file may have.
+
+    Args:
+        place: keys that lead to the mapping.
+    """
     kinds: list[Any] = [PolicyFile]
     for step in place:
         following: list[Any] = []
