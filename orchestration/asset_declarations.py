@@ -23,8 +23,9 @@ def add_declarations(
 ) -> dg.Definitions:
     """Add the declarations of the policies to the assets of the tables.
 
-    Assets under ``downstream`` become external assets that depend on the data, except tables of the warehouse, which
-    exist. In Dagster's lineage, a definition of the same key in another code location replaces the external asset.
+    Assets under ``downstream`` become external assets that depend on the data asset. Tables of the warehouse are
+    assets already, so they only get the dependency. If a second code location defines an asset with the same key, that
+    definition replaces the external asset in Dagster's lineage.
 
     Args:
         defs: definitions without declarations.
@@ -86,5 +87,5 @@ def add_declarations(
 
 
 def asset_key(text: str) -> dg.AssetKey:
-    """Return the key for the text of a policy, like ``raw/orders_csv``."""
+    """Return the asset key that a policy file writes as ``raw/orders_csv``."""
     return dg.AssetKey(text.split("/"))

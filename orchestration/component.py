@@ -31,11 +31,11 @@ class WarehouseScaffolder(Scaffolder[WarehouseParameters]):
 
     @classmethod
     def get_scaffold_params(cls) -> type[WarehouseParameters]:
-        """Return the class of the command line's parameters."""
+        """Return the class of the parameters that the command line accepts."""
         return WarehouseParameters
 
     def scaffold(self, request: ScaffoldRequest[WarehouseParameters]) -> None:
-        """Write the file."""
+        """Write the file ``defs.yaml``."""
         scaffold_component(request, {"warehouse": request.params.warehouse})
 
 
@@ -101,5 +101,5 @@ class PaimonWarehouse(dg.Component, dg.Model, dg.Resolvable):
 
 
 def _as_texts(values: Mapping[str, str | int | float | bool]) -> dict[str, str]:
-    """Convert numbers and truth values of YAML back to the texts of environment variables."""
+    """Convert YAML values (numbers, true and false) to texts for environment variables."""
     return {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in values.items()}

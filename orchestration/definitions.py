@@ -40,7 +40,7 @@ from platform_core.table_card import TableCard
 
 _LOG = logging.getLogger(__name__)
 DEMO_VARIABLE: Final = "DREDGE_DEMO"
-"""Set by `dredge demo`: the code location then also has the replay and the stream job."""
+"""Environment variable that `dredge demo` sets, so that the code location also has the replay and the stream job."""
 
 
 def build_definitions(
@@ -48,16 +48,18 @@ def build_definitions(
     only: Collection[dg.AssetKey] | None = None,
     executor: dg.ExecutorDefinition | None = dg.in_process_executor,
 ) -> dg.Definitions:
-    """Return the definitions over the warehouse that the environment names; without tables, only sensors.
+    """Return the definitions for the warehouse that the environment names.
 
     Args:
         environment: variables, or None for those of this process.
-        only: asset keys to define. If all belong to tables, only these tables are described. With no key, or only
-            that of the ranking, no table becomes an asset. Jobs are defined in any case. None for all assets.
+        only: keys of the assets to define, or None for all assets. If all keys belong to tables, only these tables are
+            read. If there is no key, or only the key of the ranking, no table becomes an asset. Jobs are always
+            defined.
         executor: executor of the runs, or None for the code location's own.
 
     Raises:
-        InvalidOption: a variable is invalid; names it. Errors of the policy file are reported on ticks instead.
+        InvalidOption: a variable is invalid; the message names it. Errors of the policy file are reported on ticks
+            instead.
     """
     values = os.environ if environment is None else environment
     warehouse = WarehouseResource.from_environment(values)
@@ -110,10 +112,11 @@ def build_definitions(
 def _cards_of(
     warehouse: WarehouseResource, asset_keys: frozenset[dg.AssetKey], *, partitioned: bool = False
 ) -> list[TableCard] | None:
-    """Return the cards of the tables of some assets, or None if an asset belongs to no table.
+    """Return the cards of the tables of the given assets, or None if an asset belongs to no table.
 
-    A table may have been dropped since the web server and the daemon loaded. It gets the card of an unreadable table,
-    with partitions if the run has some. So the run reports the dropped table instead of failing to start.
+    A table may have been dropped since the web server and the daemon loaded. A dropped table gets the card of an
+    unreadable table, with a partition key if the run has partitions. So the run reports the dropped table instead of
+    failing to start.
     """
     if not asset_keys:
         return []
@@ -139,7 +142,7 @@ def _keys_of(warehouse: WarehouseResource, tables: Iterable[str]) -> dict[dg.Ass
 
 
 def table_checks(card: TableCard, warehouse_path: str, policy: Policy) -> Sequence[dg.AssetChecksDefinition]:
-    """Return the checks of one table: those of its layout, and those of its data."""
+    """Return the checks of one table's layout asset and data asset."""
     return (
         layout_checks(card, names.layout_key(warehouse_path, card.name), policy),
         data_checks(card, names.data_key(warehouse_path, card.name), policy),
@@ -194,10 +197,9 @@ def _automation(
 
 @contextmanager
 def pause_garbage_collector() -> Iterator[None]:
-    """Disable the garbage collector while definitions are built, and freeze their objects afterwards.
+    """Disable the garbage collector while definitions are built, and freeze the objects of the definitions afterwards.
 
-    Definitions live as long as the process; with a thousand tables, collecting them repeatedly takes a third of the
-    time.
+    Definitions live as long as the process. With a thousand tables, repeated collections take a third of the time.
     """
     gc.disable()
     try:
@@ -209,19 +211,21 @@ def pause_garbage_collector() -> Iterator[None]:
 
 @dg.definitions
 def defs() -> dg.Definitions:
-    """Return the definitions over the warehouse of this process's environment. Raises as `build_definitions`.
+    """Return the definitions for the warehouse of this process's environment. Raises as `build_definitions`.
 
-    A run of `WarmRunLauncher` gets only the definitions of its own tables; a job without assets gets none.
+    A run of `WarmRunLauncher` gets only the asset definitions of its own tables; a job without assets gets no asset
+    definitions.
     """
     with pause_garbage_collector():
         return build_definitions(only=None if os.environ.get(DEMO_VARIABLE) else find_required_assets(os.environ))
 
 
 def find_required_assets(environment: Mapping[str, str]) -> frozenset[dg.AssetKey] | None:
-    """Return the assets that this process needs: those of its run or job; none for a job that opens its tables itself.
+    """Return the assets that this process needs to define.
 
     Returns:
-        The asset keys, or None for all: the assets are unknown, or the process executes no run.
+        The asset keys of the process's run or job; empty for a job that opens its tables itself. None for all assets,
+        if the assets of the run are unknown or the process executes no run.
     """
     selected, job = run_assets(environment), environment.get(RUN_JOB_VARIABLE)
     if selected is None and job in jobs_without_assets():

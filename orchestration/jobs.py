@@ -1,4 +1,4 @@
-"""Jobs: one per maintenance action, one per operation over all tables, and their schedules. Layouts need no own job."""
+"""Jobs: one per maintenance action, one per operation over all tables, and their schedules."""
 
 from __future__ import annotations
 
@@ -92,11 +92,11 @@ def _job(
 
     Args:
         name: name of the job.
-        description: its description.
-        op: its op.
-        config: class of its configuration.
-        op_config: converts the configuration of the job to that of the op.
-        action: its action, or "" for its name.
+        description: description of the job.
+        op: op of the job.
+        config: class of the job's configuration.
+        op_config: converts the job's configuration to the op's configuration.
+        action: maintenance action of the job, or "" if the action has the name of the job.
     """
     return dg.GraphDefinition(name=names.part(name), description=description, node_defs=[op]).to_job(
         config=dg.ConfigMapping(
@@ -188,14 +188,14 @@ def warehouse_health_job(warehouse_path: str) -> UnresolvedAssetJobDefinition:
 def job_schedule(
     job: Any, cron: str, settings: Settings, description: str, config: Mapping[str, Any] | None = None
 ) -> dg.ScheduleDefinition:
-    """Return the schedule of a job, named after it. While a replay is in progress, its ticks are skipped with a reason.
+    """Return the schedule of a job, named after the job; ticks are skipped while a replay is in progress.
 
     Args:
         job: the job.
         cron: cron expression, in UTC.
         settings: settings of the platform.
-        description: its description.
-        config: configuration of its runs.
+        description: description of the schedule.
+        config: configuration of the schedule's runs.
     """
 
     @dg.schedule(

@@ -1,4 +1,4 @@
-"""Launcher of runs: each run is a process forked from one with all imports done, which saves seconds per run.
+"""Launcher that forks each run from a process with all imports done, which saves seconds per run.
 
 Dagster's own launcher imports Dagster, Arrow and the engine in a new Python for every run, which takes longer than a
 compaction of small files.
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from multiprocessing.context import ForkServerContext, ForkServerProcess
 
 PROCESS_TAG: Final = "dredge/process"
-"""Run tag with the id of the run's process and its start in kernel ticks, because process ids are reused."""
+"""Run tag for the run's process: its id and, because ids are reused, its start in kernel clock ticks."""
 PRELOADED: Final = (
     "dagster._cli.api",
     "dagster._daemon",
@@ -45,14 +45,14 @@ PRELOADED: Final = (
     "dagster_pyspark",
     "pyspark.sql.connect.session",
 )
-"""Modules that runs import. The code location is not among them: each run loads it for the current warehouse."""
+"""Modules to import before the first fork. The code location is not included: each run loads it for the warehouse."""
 
 
 class WarmRunLauncher(DefaultRunLauncher):
-    """Launcher that forks runs from one process with the modules of ``preload`` imported; missing modules are skipped.
+    """Launcher that forks runs from a process that has imported the modules ``preload``; missing modules are skipped.
 
-    Runs of a code location with another Python use Dagster's own launcher. After an upgrade of preloaded modules,
-    restart the daemon, like every long-lived process.
+    Runs of a code location with a different Python executable use Dagster's own launcher. After an upgrade of
+    preloaded modules, restart the daemon, like every long-lived process.
     """
 
     def __init__(self, inst_data: ConfigurableClassData | None = None, preload: Sequence[str] = PRELOADED) -> None:
@@ -72,7 +72,7 @@ class WarmRunLauncher(DefaultRunLauncher):
         return cls(inst_data, config_value.get("preload", PRELOADED))
 
     def launch_run(self, context: LaunchRunContext) -> None:
-        """Fork a process that executes the run; if it ends before the run does, the run is reported as failed."""
+        """Fork a process that executes the run; if the process ends before the run, the run is reported as failed."""
         run, origin = context.dagster_run, context.job_code_origin
         executable = None if origin is None else origin.repository_origin.executable_path
         other_python = executable is not None and os.path.realpath(executable) != os.path.realpath(sys.executable)
@@ -90,7 +90,7 @@ class WarmRunLauncher(DefaultRunLauncher):
         threading.Thread(target=self._watch, args=(process, run.run_id), daemon=True).start()
 
     def terminate(self, run_id: str) -> bool:
-        """Interrupt the run's process, from any process of Dagster; return False if the run is over."""
+        """Interrupt the run's process, from any Dagster process; return False if the run has ended."""
         run = self._instance.get_run_by_id(run_id) if self.has_instance else None
         if run is None or PROCESS_TAG not in run.tags:
             return bool(super().terminate(run_id))  # type: ignore[no-untyped-call]  # Dagster leaves it untyped
@@ -111,7 +111,7 @@ class WarmRunLauncher(DefaultRunLauncher):
         return True
 
     def check_run_worker_health(self, run: DagsterRun) -> CheckRunHealthResult:
-        """Return whether the run's process is alive; runs of Dagster's own launcher count as running."""
+        """Return whether the run's process is alive; runs that Dagster's own launcher started count as running."""
         if PROCESS_TAG not in run.tags or _live_pid(run) is not None:
             return CheckRunHealthResult(WorkerStatus.RUNNING)
         return CheckRunHealthResult(WorkerStatus.FAILED, f"its process {run.tags[PROCESS_TAG]} has ended")
@@ -129,7 +129,7 @@ class WarmRunLauncher(DefaultRunLauncher):
 
 
 def _run_variables(run: DagsterRun) -> dict[str, str]:
-    """Return environment variables for the run's code location: its assets, or else its job (`definitions.defs`)."""
+    """Return environment variables that name the run's assets, or else the run's job, for `definitions.defs`."""
     keys = {*(run.asset_selection or ()), *(check.asset_key for check in run.asset_check_selection or ())}
     if keys:
         partitioned = (
@@ -140,7 +140,7 @@ def _run_variables(run: DagsterRun) -> dict[str, str]:
 
 
 def _execute(arguments: str, variables: Mapping[str, str]) -> None:
-    """Run the command that container launchers run, in the forked process."""
+    """Execute the run in the forked process, by the command that Dagster's container launchers use."""
     from dagster._cli.api import api_cli
 
     os.environ.update(variables)

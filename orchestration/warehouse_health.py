@@ -30,11 +30,14 @@ from platform_core.table_card import TableCard, count_text
 
 _SHOWN: Final = 50
 _UNHEALTHY: Final = 10.0
-"""Score from which a table is not called healthy, although no rule requires an action yet."""
+"""Lowest score at which a table is not reported as healthy, although no rule requires an action yet."""
 _HOLDERS_OF: Final = 10
-"""Largest tables for which the holders of old data are listed; that reads all their manifests."""
+"""Number of largest tables for which the holders of old data are listed, because the list reads all manifests.
+
+A holder is a snapshot, tag, branch, consumer or plan that prevents the deletion of data files.
+"""
 _RUNS: Final = 50
-"""Newest runs of a table whose seconds count as its compute costs."""
+"""Number of newest runs of a table whose seconds count as compute costs."""
 _PERSISTENT: Final = frozenset(
     {
         Reason.PAUSED,
@@ -46,7 +49,7 @@ _PERSISTENT: Final = frozenset(
         Reason.ORDER,
     }
 )
-"""Reasons that last until a person acts."""
+"""Reasons of declines that last until a person acts."""
 _COLUMNS: Final = (
     "table",
     "score",
@@ -68,15 +71,15 @@ _DESCRIPTION: Final = (
 
 @dataclass(frozen=True)
 class TableLine:
-    """One table of the ranking.
+    """Row of one table in the ranking.
 
     Attributes:
         need: need of maintenance of the table.
         action: next action.
         when: time of the next action.
         declined: declined decisions.
-        seconds: seconds that its newest runs took.
-        overdue_since_ms: time since which overdue work could have run (epoch ms), or None.
+        seconds: seconds that the newest runs of the table took.
+        overdue_since_ms: time since which overdue work could have run (epoch ms), or None without overdue work.
     """
 
     need: TableNeed
@@ -123,7 +126,7 @@ def warehouse_health_asset(
 def report_conditions(
     context: dg.AssetExecutionContext, warehouse: WarehouseResource, cards: Sequence[TableCard], policies: Policies
 ) -> None:
-    """Report checks whose result changed without a commit: stalled work, or a read-optimized view that lags."""
+    """Report checks whose results changed without a commit: stalled work, or a read-optimized view that lags."""
     opened = [open_table(warehouse, card, policies.of(card.name)) for card in cards]
     tables = [
         (table.card, table.policy, table.store, table.health)
@@ -147,7 +150,7 @@ def rank_warehouse(
         policies: policies in force.
 
     Returns:
-        A line for every table, the neediest first; unreadable tables come before all others.
+        A line for every table: unreadable tables first, then the tables by descending need.
     """
     lines: dict[str, TableLine] = {}
     broken: list[TableLine] = []
@@ -172,8 +175,8 @@ def make_line(table: OpenTable, obstacle: str | None = None, reason: Reason = Re
 
     Args:
         table: the table.
-        obstacle: why nothing runs on the table, or None.
-        reason: code for the obstacle: a failed check, or failed runs.
+        obstacle: why maintenance of the table is stopped, or None.
+        reason: code of the obstacle: BLOCKED by a failed check, or SUSPENDED after failed runs.
     """
     overdue_work = find_overdue_work(
         due_work(table.facts, table.policy_of, table.now), table.policy, table.now.table_ms
@@ -186,7 +189,7 @@ def make_line(table: OpenTable, obstacle: str | None = None, reason: Reason = Re
 
 
 def _plan_line(table: OpenTable, obstacle: str | None, reason: Reason) -> TableLine:
-    """Return the line of one table without overdue work."""
+    """Return the line of one table, without looking for overdue work."""
     history = history_parts_of(table.store, grace_ms=table.policy.watch.overdue_after_ms)
     need = need_of(table.name, table.health.buckets, history)
     decisions = [*table.decisions(DecisionScope.SORTED_RUNS), *table.decisions(DecisionScope.IDLE)]
@@ -231,10 +234,11 @@ def _plan_line(table: OpenTable, obstacle: str | None, reason: Reason) -> TableL
 
 
 def find_holders(warehouse: WarehouseResource, lines: Sequence[TableLine]) -> list[tuple[str, str, str, int]]:
-    """Return the holders of old data in the largest tables, most bytes first, without the newest snapshots.
+    """Return the holders that keep old data in the largest tables, most bytes first; the newest snapshot is no holder.
 
     Returns:
-        Table, holder, kind, and bytes that only this holder keeps.
+        Tuples of table, name of the holder (such as "snapshot 7"), kind of holder (snapshot, tag, branch, ...), and
+        bytes that only this holder keeps.
     """
     holdings = []
     largest = sorted(lines, key=lambda line: -line.need.total_bytes)
@@ -253,7 +257,7 @@ def find_holders(warehouse: WarehouseResource, lines: Sequence[TableLine]) -> li
 
 
 def waiting_table(warehouse: WarehouseResource, run: dg.DagsterRun, tables: Sequence[str]) -> str:
-    """Return a Markdown row for every plan that waits for approval, the oldest first, with a link to approve it."""
+    """Return a Markdown row with an approval link for every plan that waits for approval, oldest plan first."""
     plans, troubles = [], []
     for table in tables:
         try:
@@ -303,7 +307,7 @@ def ranking_metadata(
 
 
 def ranking_table(lines: Sequence[TableLine], warehouse_path: str) -> str:
-    """Return one Markdown row per table, the neediest 50, with links to their layouts."""
+    """Return one Markdown row with a link to the layout for each of the 50 tables with the greatest need."""
     if not lines:
         return "the warehouse has no tables yet"
     rows = [f"| {' | '.join(_COLUMNS)} |", "|---|--:|---|---|---|---|---|---|--:|--:|--:|"]

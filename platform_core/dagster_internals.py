@@ -1,6 +1,6 @@
-"""Workarounds for Dagster, and all imports of its private modules except those of the launcher.
+"""Workarounds for Dagster, and all imports of Dagster's private modules except those of the launcher.
 
-Covers postponed annotations, and warnings about beta and preview features.
+The workarounds cover postponed annotations, and warnings about beta and preview features.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ __all__ = [  # private names of Dagster that other modules import from here
 ASSET_JOB: Final = IMPLICIT_ASSET_JOB_NAME
 """Dagster's implicit job over all assets, started by "Materialize" and by run requests without a job."""
 WHOLE_LOCATION: Final = SINGLETON_REPOSITORY_NAME
-"""Repository of a code location made of definitions; page URLs leave it out."""
+"""Name of the repository that Dagster creates for a `Definitions` object; URLs of Dagster's pages omit the name."""
 PipesFailed: Final = DagsterPipesExecutionError
 """Error of the Pipes client for a program that failed."""
 F = TypeVar("F", bound=Callable[..., Any])
@@ -53,7 +53,7 @@ _REQUIRED: Final = "_dredge_required"
 
 
 def resolve_annotations(function: F) -> F:
-    """Replace a function's annotations by the objects they name; apply it below Dagster's own decorator.
+    """Replace a function's text annotations by the objects that they name; apply below Dagster's own decorator.
 
     Dagster needs the annotation of ``context`` as an object, while postponed annotations are text.
     """
@@ -62,10 +62,10 @@ def resolve_annotations(function: F) -> F:
 
 
 def copy_op(template: dg.OpDefinition, name: str, pool: str | None = None) -> dg.OpDefinition:
-    """Return a copy of an op with another name and, if given, another pool; everything else is shared.
+    """Return a copy of an op with a new name and, if given, a new pool; all other attributes are shared.
 
-    Dagster inspects an op's function and defaults again for each definition, which takes milliseconds: too long for
-    thousands of tables.
+    For each new op definition, Dagster inspects the function and its defaults. This inspection takes milliseconds: too
+    long for thousands of tables.
     """
     copied_op = copy.copy(template)
     copied_op._name = name
@@ -75,14 +75,14 @@ def copy_op(template: dg.OpDefinition, name: str, pool: str | None = None) -> dg
 
 
 def copy_graph(template: dg.GraphDefinition, name: str, ops: Mapping[str, dg.OpDefinition]) -> dg.GraphDefinition:
-    """Return a copy of a graph with another name and other ops; everything else is shared.
+    """Return a copy of a graph with a new name and new ops; all other attributes are shared.
 
-    Dagster sorts and checks the nodes of each graph again, which takes as long as the rest of an asset.
+    For each new graph definition, Dagster sorts and checks the nodes: half of the time to define an asset.
 
     Args:
         template: graph to copy.
         name: name of the copy.
-        ops: ops by node name, each a `copy_op` of the template's own.
+        ops: new ops by node name, each made by `copy_op` from the template's op of this node.
     """
     nodes, dependencies = dict(template.node_dict), dict(template.dependencies)
     for node, definition in ops.items():
@@ -100,13 +100,13 @@ def copy_graph(template: dg.GraphDefinition, name: str, ops: Mapping[str, dg.OpD
 
 
 class _SharedRequirements:
-    """Mixin for definitions over `copy_op` and `copy_graph`: resource requirements are computed once per template.
+    """Mixin for definitions of copied ops and graphs (`copy_op`): resource requirements are computed once per template.
 
     Dagster's error about a missing resource then names the first definition of the template.
     """
 
     def with_resources(self, resource_defs: Mapping[str, dg.ResourceDefinition]) -> Any:
-        """Return these assets or checks with their resources. Raises like Dagster's own method."""
+        """Return this definition with its resources bound; raise the same errors as Dagster's own method."""
         definition = typing.cast("dg.AssetsDefinition", self)
         template = vars(definition.node_def).get(_TEMPLATE)
         if template is None or definition.resource_defs:
@@ -122,17 +122,17 @@ class _SharedRequirements:
         return copied_definition
 
     def get_resource_requirements(self) -> Iterator[Any]:
-        """Return the result of Dagster's own method, cached."""
+        """Return the result of Dagster's own `get_resource_requirements`, from the cache if the template has one."""
         known = vars(self).get(_REQUIRED)
         return super().get_resource_requirements() if known is None else iter(known)  # type: ignore[misc]
 
 
 class TableAssets(_SharedRequirements, dg.AssetsDefinition):
-    """Assets of a table, which share resource requirements with those of all other tables."""
+    """Assets of one table; the assets of all tables share their resource requirements."""
 
 
 class TableChecks(_SharedRequirements, dg.AssetChecksDefinition):
-    """Checks of a table's asset, which share resource requirements with those of all other tables."""
+    """Checks of one table's asset; the checks of all tables share their resource requirements."""
 
 
 @contextmanager
@@ -147,9 +147,9 @@ def allow_early_features() -> Iterator[None]:
 def find_failed_partitions(
     instance: dg.DagsterInstance, checks: Collection[dg.AssetCheckKey]
 ) -> list[tuple[dg.AssetCheckKey, str]]:
-    """Return each check with every partition for which it ever failed, by one query.
+    """Return each pair of a check and a partition for which the check ever failed, by one query.
 
-    Dagster's API reads one check at a time. The list is empty if the storage is no SQL database.
+    Dagster's API reads one check at a time. The list is empty if Dagster's storage is no SQL database.
     """
     storage, table = instance.event_log_storage, AssetCheckExecutionsTable
     if not isinstance(storage, SqlEventLogStorage):

@@ -19,12 +19,17 @@ from lsm_core.metadata.store import BucketMode, TableStore
 from lsm_core.metadata.support import require_compactable
 
 _KEPT_BUCKETS: Final = 100_000
-"""Most buckets whose health a process keeps (about 2 KB each); when it is exceeded, all are dropped."""
+"""Most buckets whose health a process caches (about 2 KB each); beyond this number, the cache is emptied."""
 
 
 @dataclass(frozen=True)
 class PartitionHealth:
-    """Buckets of one partition, at least one; ``text`` is its partition path, or "" in a table without partitions."""
+    """Health of one partition.
+
+    Attributes:
+        text: path of the partition, or "" in a table without partitions.
+        buckets: health of the buckets, at least one.
+    """
 
     text: str
     buckets: tuple[BucketHealth, ...]
@@ -38,42 +43,45 @@ class PartitionHealth:
 
     @property
     def sorted_runs(self) -> int:
-        """Sorted runs of the worst bucket."""
+        """Number of sorted runs in the worst bucket."""
         return self.worst.sorted_runs
 
     @property
     def level0_files(self) -> int:
-        """Level-0 files of the bucket with the most."""
+        """Largest number of level-0 files in one bucket."""
         return max(bucket.level0_files for bucket in self.buckets)
 
     @property
     def small_files(self) -> int:
-        """Small files of all buckets."""
+        """Number of small files in all buckets."""
         return sum(bucket.small_files for bucket in self.buckets)
 
     @property
     def score(self) -> float:
-        """Need of maintenance, 0 (healthy) to 100 (urgent); many tiny buckets count like one of their total size."""
+        """Need of maintenance, 0 (healthy) to 100 (urgent).
+
+        Many tiny buckets count like one bucket of their total size.
+        """
         return score_of(self.buckets)[0]
 
     @property
     def total_bytes(self) -> int:
-        """Bytes of all files."""
+        """Total bytes of the data files."""
         return sum(bucket.total_bytes for bucket in self.buckets)
 
     @property
     def rows(self) -> int:
-        """Stored rows before merging."""
+        """Number of stored rows before merging."""
         return sum(bucket.rows for bucket in self.buckets)
 
     @property
     def deletes(self) -> int:
-        """Stored delete rows."""
+        """Number of stored delete rows."""
         return sum(bucket.deletes for bucket in self.buckets)
 
     @property
     def deleted_rows(self) -> int:
-        """Stored rows that deletion vectors mark as deleted."""
+        """Number of stored rows that deletion vectors mark as deleted."""
         return sum(bucket.deleted_rows for bucket in self.buckets)
 
     @property
@@ -88,17 +96,17 @@ class PartitionHealth:
 
     @property
     def cost_minor(self) -> int:
-        """Bytes that the table's own rules would compact now."""
+        """Bytes of the files that the table's own compaction rules would pick now."""
         return sum(bucket.cost_minor for bucket in self.buckets)
 
     @cached_property
     def shape(self) -> Hashable:
-        """Value that changes with commits, but not with time."""
+        """Value that changes if a commit changes the partition's files, but not as time passes."""
         return tuple((item.bucket, shape_of(item), item.newest_file_ms) for item in self.buckets)
 
 
 def shape_of(bucket: BucketHealth) -> Hashable:
-    """Return files, bytes, rows and deleted rows of a bucket, which stay equal until a commit changes the bucket."""
+    """Return a bucket's files and bytes per level, rows and deleted rows, which only a commit can change."""
     return (
         tuple(bucket.files_per_level.items()),
         tuple(bucket.bytes_per_level.items()),
@@ -109,19 +117,19 @@ def shape_of(bucket: BucketHealth) -> Hashable:
 
 @dataclass(frozen=True)
 class TableHealth:
-    """Health of all buckets of one snapshot, ordered by partition and bucket, or of some partitions.
+    """Health of the buckets of all or some partitions in one snapshot, ordered by partition and bucket.
 
     Attributes:
         table: full name of the table.
         snapshot: id of the snapshot, or None before the first commit.
-        data_version: newest snapshot up to this one that changed the rows.
-        measured_ms: time (epoch ms) that lags in `buckets` refer to.
+        data_version: id of the newest snapshot, up to `snapshot`, that changed the rows.
+        measured_ms: time of the measurement (epoch ms), to which the lags in `buckets` refer.
         buckets: health of the buckets.
-        waiting: postponed rows by partition path.
-        commit: distinguishes snapshots with the same id, which a rollback or fast-forward can cause.
-        data_commit: `version_text` of the snapshot `data_version`, or "" if it has expired.
-        writers_compact: whether its writers compacted it lately.
-        upkeep: who compacts it, in one line for people.
+        waiting: number of postponed rows by partition path.
+        commit: text that identifies the commit, because ids of snapshots are reused after a rollback or fast-forward.
+        data_commit: `version_text` of the snapshot that last changed the rows, or "" if this snapshot has expired.
+        writers_compact: whether the table's writers compacted the table lately.
+        upkeep: one line for people about who compacts the table.
     """
 
     table: str
@@ -136,11 +144,11 @@ class TableHealth:
     upkeep: str = ""
 
     def of_partition(self, partition: str | None) -> TableHealth:
-        """Return the health of one partition, or of all for None."""
+        """Return the health of one partition, or of all partitions if `partition` is None."""
         return self.of_partitions(() if partition is None else (partition,))
 
     def of_partitions(self, partitions: Collection[str]) -> TableHealth:
-        """Return the health of some partitions, or of all if none is given."""
+        """Return the health of the given partitions, or of all partitions if `partitions` is empty."""
         if not partitions:
             return self
         selected = tuple(bucket for bucket in self.buckets if bucket.partition_text in partitions)
@@ -163,11 +171,12 @@ _lock: Final = Lock()
 def table_health(store: TableStore, snapshot: Snapshot | int | None = None) -> TableHealth:
     """Return the health of a snapshot from metadata; no data file is opened.
 
-    A process reads it once per snapshot, schema and options, for all sensors; if rules depend on time, once a minute.
+    The process caches the health of each table until snapshot, schema or options change. If the table's compaction
+    rules depend on time, the cached health is valid for one minute.
 
     Args:
         store: the table.
-        snapshot: the snapshot or its id, or None for the newest.
+        snapshot: the snapshot or a snapshot id, or None for the newest snapshot.
 
     Raises:
         SnapshotNotFound: the snapshot does not exist.
@@ -208,7 +217,7 @@ def table_health(store: TableStore, snapshot: Snapshot | int | None = None) -> T
 
 
 def refusal_of(store: TableStore) -> str | None:
-    """Return why compacting the table could lose data, or None if it is safe."""
+    """Return why compacting the table could lose data, or None if compaction is safe."""
     try:
         require_compactable(store)
     except UnsupportedFeature as error:
@@ -224,10 +233,10 @@ def depends_on_time(store: TableStore) -> bool:
 
 
 def data_version(store: TableStore, latest: int) -> int | None:
-    """Return the newest snapshot up to `latest` that changed the rows, see `changes_data`.
+    """Return the id of the newest snapshot up to `latest` that changed the rows, see `changes_data`.
 
     Returns:
-        Its id, or the earliest snapshot if all existing ones changed no rows.
+        The id; the id of the earliest snapshot if no existing snapshot changed rows; None without snapshots.
     """
     snapshot = data_snapshot(store, latest)
     return snapshots.earliest_id(store) if snapshot is None else snapshot.id
@@ -238,10 +247,10 @@ def data_snapshot(store: TableStore, latest: int) -> Snapshot | None:
 
     Args:
         store: the table.
-        latest: newest snapshot to consider.
+        latest: id of the newest snapshot to consider.
 
     Returns:
-        The snapshot, or None if it has expired.
+        The snapshot, or None if no existing snapshot changed rows.
     """
     earliest = snapshots.earliest_id(store)
     for number in range(latest, min(earliest or latest, latest) - 1, -1):
@@ -255,12 +264,15 @@ def data_snapshot(store: TableStore, latest: int) -> Snapshot | None:
 
 
 def changes_data(store: TableStore, snapshot: Snapshot) -> bool:
-    """Return whether a snapshot changed the rows that readers see: APPEND, OVERWRITE, or buckets for postponed rows."""
+    """Return whether a snapshot changed the rows that readers see.
+
+    Commits of kind APPEND or OVERWRITE do, and commits that assign buckets to postponed rows.
+    """
     written = snapshot.commit_kind in {CommitKind.APPEND, CommitKind.OVERWRITE}
     return written or bool(count_assigned_rows(store, snapshot.id))
 
 
 def version_text(snapshot: Snapshot) -> str:
-    """Return ``12-3fa9c1``: the snapshot's id and a hash of its commit, because ids are reused after a rollback."""
+    """Return ``12-3fa9c1``: a snapshot's id and a hash of the commit, because ids are reused after a rollback."""
     commit = f"{snapshot.delta_manifest_list} {snapshot.time_millis}"
     return f"{snapshot.id}-{hashlib.sha256(commit.encode()).hexdigest()[:6]}"

@@ -35,7 +35,7 @@ def table_metadata(card: TableCard) -> dict[str, dg.MetadataValue]:
     """Return metadata of a table from its schema alone.
 
     Returns:
-        Columns, keys, options, location and why it is not maintained, by label.
+        Columns, keys, options, location and, if the table is not maintained, the reason; by label.
     """
     columns = [
         dg.TableColumn(
@@ -151,16 +151,16 @@ _ALWAYS_PLOTTED = frozenset(
 
 
 def plotted_metadata(health: TableHealth) -> dict[str, dg.MetadataValue]:
-    """Return the plotted numbers of `health_metadata`, for the report of each commit.
+    """Return the few entries of `health_metadata` that the report of each commit has, for Dagster's plots.
 
-    Dagster stores 150 bytes per number.
+    The report has only these entries, because Dagster stores 150 bytes per number.
     """
     plotted = _ALWAYS_PLOTTED | {"upkeep"} if health.writers_compact else _ALWAYS_PLOTTED
     return {name: value for name, value in health_metadata(health).items() if name in plotted}
 
 
 def data_metadata(health: TableHealth) -> dict[str, dg.MetadataValue]:
-    """Return metadata of a commit for the data asset: stored rows, size and files; the layout asset has the details."""
+    """Return a commit's metadata for the data asset: stored rows, size and files. The layout asset has the details."""
     rows, files = sum(bucket.rows for bucket in health.buckets), sum(bucket.files for bucket in health.buckets)
     metadata: dict[str, dg.MetadataValue] = {
         "stored rows": dg.MetadataValue.int(rows),
@@ -175,12 +175,12 @@ def data_metadata(health: TableHealth) -> dict[str, dg.MetadataValue]:
 def cost_metadata(
     predicted: PlanEstimate, numbers: Mapping[str, Any], calibration: Calibration | None = None
 ) -> dict[str, dg.MetadataValue]:
-    """Return the plan's estimate and the measured costs, as a sentence and as numbers to plot together.
+    """Return the estimated and the measured costs of a plan, as a sentence and as numbers to plot together.
 
     Args:
         predicted: estimate of the plan.
         numbers: measured numbers of the report.
-        calibration: ratio of measured to estimated costs in the table's earlier runs, or None.
+        calibration: ratio of measured to estimated costs in the table's earlier runs, or None without such runs.
     """
     measured = {name: numbers[name] for name in ("bytes_in", "bytes_out", "seconds") if name in numbers}
     units = {
@@ -206,7 +206,7 @@ def cost_metadata(
 
 
 def score_table(buckets: Sequence[BucketHealth]) -> str:
-    """Return one Markdown row per part of the score, with the bucket in which it has the most points."""
+    """Return one Markdown row per component of the health score, with the bucket in which the component is highest."""
     worst: dict[str, tuple[float, Part, BucketHealth]] = {}
     for bucket in buckets:
         for part in bucket.parts:
@@ -243,7 +243,7 @@ def bucket_table(buckets: Sequence[BucketHealth]) -> str:
 
 
 def level_diagram(before: TableHealth, after: TableHealth) -> str:
-    """Return the levels of every bucket that changed between two snapshots, as bars on one scale."""
+    """Return the levels of every bucket that changed between two snapshots, as text bars on a common scale."""
     changed = changed_buckets(before, after)
     if not changed:
         return "the levels did not change"
@@ -263,7 +263,7 @@ def level_diagram(before: TableHealth, after: TableHealth) -> str:
 
 
 def plan_metadata(plan: MaintenancePlan) -> dict[str, dg.MetadataValue]:
-    """Return a plan for display: its items with reasons, and its declined subjects."""
+    """Return metadata of a plan: its items with reasons, and the declined subjects (tables, partitions, ...)."""
     metadata: dict[str, dg.MetadataValue] = {
         "action": dg.MetadataValue.text(plan.action),
         "plan": dg.MetadataValue.text(plan.hash),
@@ -301,7 +301,7 @@ def declined_table(declined: Sequence[Declined]) -> str:
 
 
 def number_metadata(numbers: Mapping[str, Any], prefix: str = "") -> dict[str, dg.MetadataValue]:
-    """Return a report's numbers (`Report.numbers`) as metadata. Dagster plots numbers; other values become text.
+    """Return a report's numbers (`Report.numbers`) as metadata. Values that are no numbers become text.
 
     ``rows_dropped`` of ``{"superseded": 3}`` becomes "rows dropped": "3 superseded"; nested mappings become tables.
     """
@@ -333,7 +333,7 @@ def number_metadata(numbers: Mapping[str, Any], prefix: str = "") -> dict[str, d
 
 
 def _count_of(value: object, name: str) -> str:
-    """Return ``250 keys checked``; a text that is a sentence needs no name."""
+    """Return a value with its name, like ``250 keys checked``, or the value alone if it is a sentence."""
     if isinstance(value, str) and " " in value:
         return value
     return (
@@ -350,10 +350,10 @@ def _hours(spans_ms: Sequence[int]) -> float:
 
 
 def launch_link(run: dg.DagsterRun, job: str, config: Mapping[str, Any]) -> str:
-    """Return a link to the launchpad of a job, with its configuration filled in.
+    """Return a link to the launchpad of a job, with a configuration filled in.
 
-    If the configuration names a table, the link has the table's tag, so that the new run waits for other runs of the
-    table.
+    If the configuration names a table, the link sets the table's run tag. The tag makes the new run wait for other
+    runs on the same table.
 
     Args:
         run: run whose code location has the job.

@@ -1,4 +1,4 @@
-"""Names that Dagster sees: asset keys, jobs, ops, pools, tags and run keys, defined once for all rooms."""
+"""Names that Dagster sees: asset keys, jobs, ops, pools, tags and run keys, defined once for all packages."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ import dagster as dg
 
 TAG_TABLE: Final = "dredge/table"
 TABLE_NAME: Final = "dagster/table_name"
-"""Metadata key of an asset with the full table name, which tags cannot hold."""
+"""Metadata key of an asset for the full table name, which may have characters that tags do not allow."""
 TAG_PARTITION: Final = "dredge/partition"
 TAG_PLAN: Final = "dredge/plan"
 TAG_ACTION: Final = "dredge/action"
 TAG_REASON: Final = "dredge/reason"
 TAG_BYTES: Final = "dredge/bytes"
-"""Prefix of the run tag with the bytes that a sensor's run was expected to read: `bytes_tag`."""
+"""Prefix of the run tag for the bytes that a run started by a sensor is expected to read, see `bytes_tag`."""
 TAG_UNDO: Final = "dredge/undo"
-"""Run tag with the run's entry in the table's ledger, which the job `undo` can undo."""
+"""Run tag for the ledger entry of the run, which the job `undo` takes as its argument."""
 TAG_WAITS: Final = "dredge/waits"
-"""Run tag with the plan of the run that waits for approval."""
+"""Run tag for the hash of a plan that the run made and that waits for approval."""
 COMPARED: Final = "snapshot compared"
-"""Metadata key of merged_view_unchanged: the snapshot that was compared with the previous one."""
+"""Metadata key of merged_view_unchanged for the snapshot that was compared with its predecessor."""
 KEPT_TAG: Final = "kept by tag"
-"""Metadata key of a failed comparison: the tag that keeps the files of the previous snapshot."""
+"""Metadata key of a failed comparison for the Paimon tag that keeps the files of the previous snapshot."""
 PARTITION_TAG: Final = "dagster/partition"
 RANGE_TAG: Final = "dagster/asset_partition_range_start"
-"""Dagster's tag of a run over several partitions, as backfills start them."""
+"""Dagster's tag of a run over a range of partitions, such as a run of a backfill."""
 
 SPARK_POOL: Final = "spark"
 OWNER: Final = "team:dredge"
@@ -53,19 +53,22 @@ WATCH_SENSOR: Final = "watch"
 MERGED_VIEW_CHECK: Final = "merged_view_unchanged"
 TREE_CHECK: Final = "tree_is_valid"
 FORMER_TREE_CHECK: Final = "tree_invariants"
-"""Former name of `TREE_CHECK`: its failures apply until the check is evaluated under its current name."""
+"""Former name of `TREE_CHECK`: failures under this name apply until the check is evaluated as `TREE_CHECK`."""
 BACKLOG_CHECK: Final = "level0_backlog"
 SMALL_FILES_CHECK: Final = "small_files_backlog"
-"""Counterpart of `BACKLOG_CHECK` for append tables, whose files have no levels."""
+"""Check that replaces `BACKLOG_CHECK` for append tables, whose files have no levels."""
 SUITE_CHECK: Final = "expectations"
 
 NAME_VARIABLE: Final = "DREDGE_WAREHOUSE_NAME"
-"""Name of the warehouse if several share one Dagster instance: first part of all asset keys, pools and tags."""
+"""Environment variable for the warehouse's name, if several warehouses share one Dagster instance.
+
+The name becomes the first part of all asset keys, pools and tags.
+"""
 WAREHOUSE_PATH: Final = "warehouse"
 """Metadata key of `warehouse_health`: path or address of the ranked warehouse."""
 WAREHOUSE_HEALTH: Final = "warehouse_health"
 LAYOUT: Final = "_layout"
-"""Suffix of the last part of every layout's key, and of no other key."""
+"""Suffix of the last part of every layout's asset key; no other asset key has this suffix."""
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9_]")
 _RESERVED: Final = frozenset(
@@ -76,13 +79,13 @@ _TAG_VALUE: Final = 63
 
 
 def part(text: str) -> str:
-    """Return one safe part of a Dagster name: letters, digits and ``_``.
+    """Convert text to one part of a Dagster name: letters, digits and ``_``.
 
-    Changed and long names get a short hash, so that different names stay different. Names that begin or end with
-    ``_`` also get one, because parts are joined by ``__``: ``a_`` and ``b`` would equal ``a`` and ``_b``.
+    Changed and long names get a short hash, so that different names stay different. Names that begin or end with ``_``
+    also get a hash, because parts are joined by ``__``: ``a_`` and ``b`` would equal ``a`` and ``_b``.
 
     Args:
-        text: any name, such as that of a table.
+        text: any name, such as the name of a table.
     """
     safe = _UNSAFE.sub("_", text)[:80]
     if safe == text and safe not in _RESERVED and "__" not in safe and safe == safe.strip("_"):
@@ -95,13 +98,13 @@ def _short_hash(text: str) -> str:
 
 
 def split(table: str) -> tuple[str, str]:
-    """Return database and table of ``db.table``."""
+    """Split ``db.table`` into the names of the database and the table."""
     database, _, name = table.partition(".")
     return database, name
 
 
 def warehouse_name(path: str) -> str:
-    """Return the first part of every asset key: `DREDGE_WAREHOUSE_NAME`, else the name of the warehouse's folder.
+    """Return the first part of all asset keys: `DREDGE_WAREHOUSE_NAME`, or else the name of the warehouse's folder.
 
     Args:
         path: path or address of the warehouse.
@@ -119,15 +122,15 @@ def configured_name() -> str:
 
 
 def _of_warehouse(text: str, separator: str) -> str:
-    """Return a text that is unique among the warehouses of a Dagster instance, if this one has a name of its own."""
+    """Prefix a text with the name of this warehouse, if `DREDGE_WAREHOUSE_NAME` sets one."""
     name = configured_name()
     return f"{name}{separator}{text}" if name else text
 
 
 def table_part(name: str) -> str:
-    """Return the part that names a table.
+    """Return the part of an asset key that names a table.
 
-    A table called ``orders_layout`` gets a hash, because the layout of ``orders`` has that name.
+    A table called ``orders_layout`` gets a hash, because ``orders_layout`` names the layout of ``orders``.
     """
     safe = part(name)
     return f"{safe}_{_short_hash(name)}" if safe == name and name.endswith(LAYOUT) else safe
@@ -140,20 +143,20 @@ def data_key(warehouse: str, table: str) -> dg.AssetKey:
 
 
 def layout_key(warehouse: str, table: str) -> dg.AssetKey:
-    """Return the key of the table's file layout, which maintenance materialises: ``[warehouse, db, orders_layout]``."""
+    """Return the key of the layout asset that maintenance materialises: ``[warehouse, db, orders_layout]``."""
     *parents, name = data_key(warehouse, table).path
     return dg.AssetKey([*parents, f"{name}{LAYOUT}"])
 
 
 def warehouse_health_key(warehouse: str) -> dg.AssetKey:
-    """Return the key of the ranking of all tables: ``[warehouse, warehouse_health]``; keys of tables are longer."""
+    """Return the key of the ranking of tables: ``[warehouse, warehouse_health]``; keys of tables are longer."""
     return dg.AssetKey([warehouse_name(warehouse), WAREHOUSE_HEALTH])
 
 
 def former_layout_key(layout: dg.AssetKey) -> dg.AssetKey:
-    """Return the former key of a layout: ``[warehouse, db, orders, layout]``.
+    """Return the key that a layout had in earlier versions: ``[warehouse, db, orders, layout]``.
 
-    Its runs and failed blocking checks in Dagster apply until the layout is evaluated under its current key.
+    Runs and failed blocking checks under the former key apply until the layout is evaluated under the current key.
     """
     *parents, name = layout.path
     table = re.sub(rf"({LAYOUT})_[0-9a-f]{{6}}$", r"\1", name.removesuffix(LAYOUT))
@@ -161,7 +164,7 @@ def former_layout_key(layout: dg.AssetKey) -> dg.AssetKey:
 
 
 def node_name(warehouse: str, table: str) -> str:
-    """Return the name of the graph of a layout asset, which is also its key in the configuration of a run."""
+    """Return the name of a layout asset's graph, which is also the graph's key in a run configuration."""
     return "__".join(layout_key(warehouse, table).path)
 
 
@@ -183,33 +186,33 @@ def table_pool(table: str) -> str:
 
 
 def published_tag(table: str) -> str:
-    """Return the run tag with the id of the snapshot that the run published in a table."""
+    """Return the key of the run tag for the id of the snapshot that the run published in a table."""
     database, name = split(table)
     return f"dredge/published.{part(database)}.{part(name)}"
 
 
 def resumed_tag(table: str) -> str:
-    """Return the run tag of a run of `resume` that ended the suspension of a table."""
+    """Return the key of the run tag of `resume` runs that ended the suspension of a table."""
     database, name = split(table)
     return f"dredge/resumed.{_of_warehouse(f'{part(database)}.{part(name)}', '.')}"
 
 
 def bytes_tag() -> str:
-    """Return the run tag with the bytes that a run of this warehouse was expected to read."""
+    """Return the key of the run tag for the bytes that a run of this warehouse is expected to read."""
     return TAG_BYTES if not configured_name() else f"{TAG_BYTES}.{configured_name()}"
 
 
 def table_value(table: str) -> str:
     """Return the value of the run tag `TAG_TABLE` for runs on a table of this warehouse.
 
-    Dagster's queue starts one run per value at a time, so the value differs from that of an equally named table in
-    another warehouse.
+    Dagster's queue runs one run per value at a time. Equally named tables of different warehouses have different
+    values.
 
     Args:
         table: name of the table, ``db.table``.
 
     Returns:
-        The table's name, after the warehouse's own name and ``/`` if an operator set one.
+        The table's name. If an operator set a name for the warehouse, that name and ``/`` come first.
     """
     return _of_warehouse(table, "/")
 
@@ -221,27 +224,27 @@ def table_of(tags: Mapping[str, str]) -> str | None:
         tags: tags of the run.
 
     Returns:
-        The table's name, ``db.table``, or None for a run of no single table or of another warehouse.
+        The table's name, ``db.table``. None if the run has no single table or belongs to another warehouse.
     """
     warehouse, _, table = tags.get(TAG_TABLE, "").rpartition("/")
     return table if table and warehouse == configured_name() else None
 
 
 def tag_value(text: str) -> str:
-    """Return text that is valid as the value of a definition's tag (63 letters, digits, ``_``, ``-`` and ``.``)."""
+    """Convert text to a valid value of a definition's tag: at most 63 letters, digits, ``_``, ``-`` and ``.``."""
     safe = re.sub(r"[^A-Za-z0-9_.-]", "_", text)
     return safe if safe == text and len(safe) <= _TAG_VALUE else f"{safe[: _TAG_VALUE - 7]}-{_short_hash(text)}"
 
 
 def run_key(table: str, partition: str | None, snapshot: int, plan_hash: str, number: int = 1) -> str:
-    """Return the run key ``table/partition@snapshot:planhash``, under which Dagster starts a plan once.
+    """Return the run key ``table/partition@snapshot:planhash``, by which Dagster starts only one run per attempt.
 
     Args:
         table: full name of the table.
         partition: path of the partition, or None.
         snapshot: snapshot that the plan is based on.
         plan_hash: hash of the plan.
-        number: number of the try, from 1; a retry after a failure adds ``#2``.
+        number: number of the attempt, from 1; the second attempt, after a failure, adds ``#2``.
     """
     subject = f"{table}/{partition}" if partition else table
     return f"{subject}@{snapshot}:{plan_hash}{f'#{number}' if number > 1 else ''}"

@@ -1,4 +1,4 @@
-"""Reasons to stop maintenance of a table: a failed blocking check, a run at work, repeated failures, a shared name."""
+"""Reasons to stop maintenance of a table: a failed blocking check, a running run, repeated failures, an equal name."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ _LOOK_BACK = 50
 _AT_WORK: Final = 500
 _NAME_HOLDS_SECONDS: Final = 300.0
 FAILURES_TO_SUSPEND: Final = 3
-"""Consecutive failed runs of a table, of any plans, that suspend it."""
+"""Number of consecutive failed runs, whatever their plans, that suspends a table."""
 _MAINTAINING: Final = ("compact", "compact full", "compact sort", "recover")
-"""Actions of runs that sensors start. Only failures of these runs suspend a table."""
+"""Action tags of the runs that sensors start. Only failures of these runs suspend a table."""
 _FAILED_RUNS: Final = 500
 _FAILED_EVALUATIONS: Final = 1_000
-"""Newest failed evaluations of a check that are searched for partitions that may still be blocked."""
+"""Number of newest failed evaluations of a check in which blocked partitions are searched."""
 _COMPLETED: Final = set(COMPLETED_ASSET_CHECK_EXECUTION_RECORD_STATUSES)
 _FAILED: Final = {status for status in _COMPLETED if status.value == "FAILED"}
 _CHECKS_AT_ONCE: Final = 500
-"""Checks per query: the storage limits the length of a list."""
+"""Most checks per query, because Dagster's storage limits the length of a list."""
 _WORKING: Final = [
     dg.DagsterRunStatus.QUEUED,
     dg.DagsterRunStatus.NOT_STARTED,
@@ -46,9 +46,9 @@ _WORKING: Final = [
 def read_newest_evaluations(
     instance: dg.DagsterInstance, checks: Collection[dg.AssetCheckKey]
 ) -> dict[dg.AssetCheckKey, dg.AssetCheckEvaluation]:
-    """Return the newest evaluation of each check, of any partition.
+    """Return the newest evaluation of each check, for any partition.
 
-    Dagster's own newest record may have no result: its run is still running, or ended before the check.
+    The newest record in Dagster may have no result, because the run is still running or ended before the check.
 
     Args:
         instance: Dagster instance.
@@ -73,13 +73,13 @@ def read_newest_evaluations(
 def read_layout_evaluation(
     instance: dg.DagsterInstance, layout: dg.AssetKey, check: str
 ) -> dg.AssetCheckEvaluation | None:
-    """Return the newest evaluation of a check of a layout without partitions, or None."""
+    """Return the newest evaluation of a check of an unpartitioned layout, or None without an evaluation."""
     key = dg.AssetCheckKey(layout, check)
     return read_newest_evaluations(instance, [key]).get(key)
 
 
 def find_evaluated_checks(instance: dg.DagsterInstance, layouts: Iterable[dg.AssetKey]) -> frozenset[dg.AssetCheckKey]:
-    """Return the blocking checks of layouts, including their former keys, that have any evaluation, by one query."""
+    """Return those blocking checks of layouts that were ever evaluated, also under former keys, by one query."""
     keys = [check for layout in layouts for check in _blocking_checks(layout)]
     return frozenset(instance.event_log_storage.get_latest_asset_check_execution_by_key(keys))
 
@@ -88,11 +88,11 @@ _NAMES: Final = {
     names.MERGED_VIEW_CHECK: (names.MERGED_VIEW_CHECK,),
     names.TREE_CHECK: (names.TREE_CHECK, names.FORMER_TREE_CHECK),
 }
-"""Blocking checks with all their names, the current one first."""
+"""Names of the blocking checks by current name: the current name first, then the former names."""
 
 
 def _blocking_checks(layout: dg.AssetKey, name: str | None = None) -> list[dg.AssetCheckKey]:
-    """Return all blocking checks, or one, under all their keys and names, the current ones first."""
+    """Return all keys of all blocking checks or of the check `name`, current names and asset keys first."""
     keys = (layout, names.former_layout_key(layout))
     selected = _NAMES.items() if name is None else [(name, _NAMES[name])]
     return [dg.AssetCheckKey(key, spelling) for _, spellings in selected for spelling in spellings for key in keys]
@@ -104,19 +104,20 @@ def find_blocking_failure(
     partition: str | None = None,
     evaluated: Collection[dg.AssetCheckKey] | None = None,
 ) -> str | None:
-    """Return why a partition must not be changed.
+    """Return why a failed blocking check forbids to change a partition.
 
-    Only the newest evaluation counts, also one under a former name. To end the block, repair the table and execute
-    the check again.
+    Only the newest evaluation of a check counts, also under the check's former name. To end the block, repair the
+    table and execute the check again.
 
     Args:
         instance: Dagster instance.
         layout: key of the layout.
-        partition: the partition, or None for any part of the table.
-        evaluated: result of `find_evaluated_checks` for this layout and others; other checks are not queried.
+        partition: path of the partition, or None for any partition of the table.
+        evaluated: result of `find_evaluated_checks` for layouts that include this one, to query only these checks.
+            None to query all blocking checks.
 
     Returns:
-        The reason with the failed check, or None.
+        The reason with the failed check, or None if no blocking check fails.
     """
     for name in _NAMES:
         checks = [check for check in _blocking_checks(layout, name) if evaluated is None or check in evaluated]
@@ -132,12 +133,12 @@ def find_blocking_failure(
 def read_newest_comparison(
     instance: dg.DagsterInstance, layout: dg.AssetKey, partition: str | None
 ) -> dg.AssetCheckEvaluation | None:
-    """Return the newest evaluation of merged_view_unchanged for a partition (None: an unpartitioned table)."""
+    """Return the newest evaluation of merged_view_unchanged, for a partition or (None) for the whole table."""
     return _newest_evaluation(instance, _blocking_checks(layout, names.MERGED_VIEW_CHECK), partition)
 
 
 def _failed_partitions(instance: dg.DagsterInstance, checks: Sequence[dg.AssetCheckKey]) -> list[str | None]:
-    """Return the partitions for which a check ever failed, newest first, even if newer evaluations passed."""
+    """Return the partitions for which a check ever failed, newest failure first, even if newer evaluations passed."""
     failed = [
         record
         for check in checks
@@ -153,11 +154,11 @@ def _failed_partitions(instance: dg.DagsterInstance, checks: Sequence[dg.AssetCh
 def _newest_evaluation(
     instance: dg.DagsterInstance, checks: Sequence[dg.AssetCheckKey], partition: str | None
 ) -> dg.AssetCheckEvaluation | None:
-    """Return the evaluation that applies to a partition (None: the whole table).
+    """Return the evaluation that applies to a partition, or to the whole table if `partition` is None.
 
-    A run over several partitions is evaluated once, for no single partition. Its failure applies to each partition
-    until that has a newer evaluation. Its success does not clear a partition that failed on its own, which may not
-    have been part of the run.
+    A run over several partitions stores one evaluation without a partition. If this evaluation failed, it applies to
+    each partition until the partition has a newer evaluation. If it passed, it does not replace the failed evaluation
+    of a partition, because the partition may not have been part of the run.
     """
     candidates: list[AssetCheckExecutionRecord] = []
     for key in (None, partition) if partition is not None else (None,):
@@ -176,24 +177,24 @@ def _newest_evaluation(
 
 
 def _fails(evaluation: dg.AssetCheckEvaluation | None) -> bool:
-    """Return whether an evaluation blocks its asset or partition."""
+    """Return whether an evaluation blocks its asset or partition: it failed with severity ERROR."""
     return evaluation is not None and not evaluation.passed and evaluation.severity == dg.AssetCheckSeverity.ERROR
 
 
 def find_earlier_run(instance: dg.DagsterInstance, run_id: str, table: str, layout: dg.AssetKey) -> str | None:
-    """Find another run that has worked on the table for longer than this run.
+    """Find a run that began to work on the table before the run `run_id`.
 
-    Of two runs that start at the same time, only one finds the other. Call it after the run has the table's tag, so
-    that the other run sees it.
+    Of two runs that start at the same time, only one finds the other. Call this function after the run got the table's
+    tag, so that each run can find the other.
 
     Args:
         instance: Dagster instance.
-        run_id: id of this run.
+        run_id: id of the calling run.
         table: full name of the table.
-        layout: key of its layout.
+        layout: asset key of the table's layout.
 
     Returns:
-        The id of the other run, or None.
+        The id of the earlier run, or None.
     """
     statuses = [dg.DagsterRunStatus.STARTED, dg.DagsterRunStatus.CANCELING]
     records = {
@@ -215,9 +216,9 @@ def find_earlier_run(instance: dg.DagsterInstance, run_id: str, table: str, layo
 
 
 def find_failed_checks(instance: dg.DagsterInstance, layouts: Mapping[str, dg.AssetKey]) -> dict[str, str]:
-    """Return the failed blocking check of each blocked table; if several partitions are blocked, that of one of them.
+    """Return the reason why each blocked table is blocked; of several blocked partitions, only one is named.
 
-    It takes one query for every 250 layouts, and one or two for each partition that ever failed.
+    The search takes one query for every 250 layouts, and one or two for each partition that ever failed.
 
     Args:
         instance: Dagster instance.
@@ -245,13 +246,13 @@ def find_failed_checks(instance: dg.DagsterInstance, layouts: Mapping[str, dg.As
 
 @dataclass(frozen=True)
 class Suspension:
-    """Suspended table: its newest runs all failed.
+    """Suspension of a table whose newest runs all failed.
 
     Attributes:
         table: full name of the table.
         failures: number of consecutive failures.
-        run_id: newest failed run.
-        since_ms: end of that run (epoch ms, wall clock).
+        run_id: id of the newest failed run.
+        since_ms: end of the newest failed run (epoch ms, wall clock).
     """
 
     table: str
@@ -260,7 +261,7 @@ class Suspension:
     since_ms: int
 
     def text(self) -> str:
-        """Return the reason, and how to end the suspension."""
+        """Return the reason of the suspension, and how to end the suspension."""
         return (
             f"suspended: its last {self.failures} runs failed, the newest is {self.run_id[:8]}: see its error, then "
             f"launch the job {names.RESUME_JOB} for {self.table}, or materialise its layout: "
@@ -276,8 +277,9 @@ def read_resume_ms(instance: dg.DagsterInstance, table: str) -> int:
 
 
 def find_suspension(instance: dg.DagsterInstance, table: str) -> Suspension | None:
-    """Return the suspension of a table: if its newest `FAILURES_TO_SUSPEND` or more runs failed, sensors start none.
+    """Return the suspension of a table.
 
+    A table is suspended, so that sensors start no run, if its newest `FAILURES_TO_SUSPEND` or more runs failed.
     Canceled runs and runs before the last `resume` do not count.
 
     Returns:
@@ -312,7 +314,7 @@ def list_suspensions(instance: dg.DagsterInstance) -> dict[str, Suspension]:
 
 
 class RunningRuns:
-    """Running runs at the time of the first call, read by one query for all tables."""
+    """Runs that were queued or running at the first use of this object, read by one query for all tables."""
 
     def __init__(self, instance: dg.DagsterInstance) -> None:
         self._instance = instance
@@ -339,7 +341,7 @@ class RunningRuns:
         return runs_by_layout
 
     def tables(self) -> set[str]:
-        """Return the tables that runs work on, of the newest 500 runs."""
+        """Return the tables that queued or running runs work on; only the newest 500 of these runs are read."""
         return set(self._of_table)
 
     def of(
@@ -347,14 +349,14 @@ class RunningRuns:
     ) -> str | None:
         """Return the id of the newest run that works on a partition, or None.
 
-        Runs by hand without the platform's tags count, too. A run over several partitions works on all partitions of
-        the table.
+        Runs that a person started without the platform's tags count, too. A run over several partitions counts as a run
+        over all partitions of the table.
 
         Args:
             table: full name of the table.
-            layout: key of its layout.
-            partition: the partition, or None for runs over the whole table.
-            anywhere: whether runs on any part of the table count.
+            layout: asset key of the table's layout.
+            partition: path of the partition, or None for the whole table.
+            anywhere: whether runs on any partition of the table count.
         """
         for run in self._of_table.get(table, ()):
             if partition is None or run.tags.get(names.PARTITION_TAG) == partition or names.RANGE_TAG in run.tags:
@@ -374,16 +376,17 @@ class RunningRuns:
 
 
 def find_other_warehouse(instance: dg.DagsterInstance, warehouse_path: str) -> str | None:
-    """Find another warehouse with the same asset keys: its folder has the same name, and both use one Dagster instance.
+    """Find another warehouse that uses the same asset keys in the same Dagster instance.
 
-    Their events, partitions, pools and blocks would mix. The ranking of each warehouse names its path.
+    The asset keys are equal if the folders of two warehouses have the same name. Then Dagster would mix the events,
+    partitions, pools and failed checks of both. The path comes from the metadata of the asset `warehouse_health`.
 
     Args:
-        instance: Dagster instance that both report to.
+        instance: Dagster instance that both warehouses report to.
         warehouse_path: path or address of this warehouse.
 
     Returns:
-        The problem and its solution, or None if no other warehouse uses the name or an operator set the name.
+        The problem with a solution. None if no second warehouse uses the name, or an operator set the name.
     """
     if names.configured_name():
         return None
@@ -413,13 +416,13 @@ def find_other_in_event(ranking: dg.EventLogEntry | None, warehouse_path: str) -
 class NameCheck:
     """Cached result of `find_other_warehouse`, so that ticks need no extra query.
 
-    Queries about other assets include the ranking's key and update the result (`store_answer`). Otherwise it is queried
-    again after five minutes, or while it names another warehouse.
+    If a tick queries assets anyway, it includes the asset `warehouse_health` and updates the result (`store_answer`).
+    Otherwise the result is queried again after five minutes, or while it names another warehouse.
 
     Attributes:
         clock: monotonic clock, in seconds.
-        answer: newest result; None if no other warehouse uses the name, or before the first query.
-        answered_s: time of the newest result, or None before the first.
+        answer: newest result; None if no second warehouse uses the name, or before the first query.
+        answered_s: time of the newest result, or None before the first query.
     """
 
     clock: Callable[[], float] = time.monotonic
@@ -427,18 +430,18 @@ class NameCheck:
     answered_s: float | None = None
 
     def store_answer(self, answer: str | None) -> str | None:
-        """Store a current result and return it."""
+        """Store a new result of `find_other_warehouse` and return it."""
         self.answer, self.answered_s = answer, self.clock()
         return answer
 
     def refresh_if_old(self, instance: dg.DagsterInstance, warehouse_path: str) -> str | None:
-        """Return the result, after a new query if it is old. Without an earlier result return None, without a query."""
+        """Return the cached result, queried again if it is old; before the first query, return None."""
         if self.answered_s is None or (self.answer is None and self.clock() - self.answered_s < _NAME_HOLDS_SECONDS):
             return None
         return self.store_answer(find_other_warehouse(instance, warehouse_path))
 
     def refresh_if_unknown(self, instance: dg.DagsterInstance, warehouse_path: str) -> str | None:
-        """Return the result, queried if it is not known yet, before a tick requests runs."""
+        """Return the cached result, or the result of the first query. Call this before a tick requests runs."""
         return (
             self.answer
             if self.answered_s is not None

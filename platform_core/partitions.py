@@ -14,12 +14,12 @@ _FORBIDDEN: Final = ("...", "\a", "\b", "\f", "\n", "\r", "\t", "\v", "\0")
 
 
 def partitions_definition(card: TableCard) -> dg.DynamicPartitionsDefinition | None:
-    """Return the table's dynamic partitions, or None if it has no partition keys."""
+    """Return the table's dynamic partitions, or None if the table has no partition keys."""
     return dg.DynamicPartitionsDefinition(name=names.partitions_name(card.name)) if card.partitioned else None
 
 
 def usable_keys(keys: Iterable[str]) -> tuple[list[str], list[str]]:
-    """Split partition paths into those that Dagster accepts as keys and those that it refuses."""
+    """Split partition paths into paths that Dagster accepts as partition keys, and paths that Dagster refuses."""
     usable: list[str] = []
     refused: list[str] = []
     for key in keys:
@@ -30,12 +30,12 @@ def usable_keys(keys: Iterable[str]) -> tuple[list[str], list[str]]:
 def partition_of(
     context: dg.OpExecutionContext | dg.AssetCheckExecutionContext | dg.AssetExecutionContext,
 ) -> str | None:
-    """Return the run's partition, or None for tables without partitions."""
+    """Return the partition key of the run, or None for tables without partitions."""
     return context.partition_key if context.has_partition_key else None
 
 
 def partitions_of(context: dg.OpExecutionContext | dg.AssetCheckExecutionContext) -> tuple[str, ...]:
-    """Return the run's partitions. A backfill has several; a run without partitions has none."""
+    """Return the partition keys of the run: several for a backfill, none for a run without partitions."""
     if context.has_partition_key:
         return (context.partition_key,)
     return tuple(context.partition_keys) if names.RANGE_TAG in context.run.tags else ()

@@ -1,7 +1,7 @@
-"""Program that a cluster's driver runs for a maintenance run: it applies one saved plan and reports through Pipes.
+"""Program for the driver of a cluster: it applies the saved plan of a run and reports through Dagster Pipes.
 
-Started with ``spark-submit`` it runs the tasks of the plan on that Spark; started as a plain Python script it runs
-them itself. It needs Dredge and `dagster-pipes`, but not Dagster.
+Under ``spark-submit``, the program runs the tasks of the plan on Spark. As a plain Python script, it runs the tasks in
+its own process. The program needs Dredge and `dagster-pipes`, but not Dagster.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from lsm_core.maintenance import apply_plan, load_plan
 from lsm_core.maintenance.action import Report, find_action
 
 _GATEWAY: Final = "PYSPARK_GATEWAY_PORT"
-"""Environment variable that spark-submit sets for the scripts it starts."""
+"""Environment variable that spark-submit sets for a script."""
 
 
 def report_object(report: Report, table: str) -> dict[str, Any]:
-    """Return a report as plain values for JSON, except the lists `left_alone` and `failed`."""
+    """Return a report as values for JSON. The lists `left_alone` and `failed` keep their objects."""
     before = report.applied_before
     declined = [item for items in report.declined_lists().values() for item in items]
     return {

@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class ColumnCard:
-    """Column for display.
+    """Description of a column for display.
 
     Attributes:
         name: name of the column.
         type: SQL type, with NOT NULL.
-        nullable: whether it can be null.
-        description: its comment, or "".
+        nullable: whether the column can be null.
+        description: comment of the column, or "".
     """
 
     name: str
@@ -25,18 +25,18 @@ class ColumnCard:
 
 @dataclass(frozen=True)
 class TableCard:
-    """Description of a table when definitions load.
+    """Description of a table at the time when definitions load.
 
     Attributes:
         name: full name, ``db.table``.
         primary_keys: primary key columns.
         partition_keys: partition key columns.
-        columns: its columns.
-        options: its options, secrets masked.
-        comment: its comment, or "".
-        root: its location.
-        refusal: why maintenance does not touch it, or None.
-        unreadable: whether it could not be opened; `refusal` is the error then.
+        columns: columns of the table.
+        options: options of the table, with masked secrets.
+        comment: comment of the table, or "".
+        root: location of the table.
+        refusal: why maintenance does not touch the table, or None.
+        unreadable: whether the table could not be opened; then `refusal` is the error.
     """
 
     name: str
@@ -56,7 +56,7 @@ class TableCard:
 
     @property
     def writers_may_compact(self) -> bool:
-        """Whether the options let writers compact the table after commits; invalid values count as the default."""
+        """Whether the options let writers compact the table after commits; invalid options count as not set."""
         write_only = self.options.get("write-only", "").strip().lower() == "true"
         return not write_only and self.options.get("dredge.compaction.inline", "").strip().lower() != "never"
 

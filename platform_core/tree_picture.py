@@ -1,7 +1,7 @@
 """Picture of an LSM tree before and after a change: the levels of every changed bucket, as an SVG image.
 
-The image is embedded as a data URL, so the page neither executes nor loads anything of it. All text in it is escaped,
-because partition names are untrusted.
+The image is embedded as a data URL, so the page neither executes nor loads anything from the image. All text in the
+image is escaped, because partition names are untrusted.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _ROW: Final = 18
 _TITLE: Final = 22
 _BAR: Final = 200
 _FILES: Final = 40
-"""Level-0 files that are drawn one by one; more would be thinner than two pixels."""
+"""Most level-0 files that are drawn one by one; more files would be thinner than two pixels."""
 _LONGEST: Final = 60
 _LEVEL0: Final = "#d9822b"
 _OTHERS: Final = "#2f7ed8"
@@ -31,7 +31,7 @@ def changed_buckets(before: TableHealth, after: TableHealth) -> list[tuple[Bucke
     """Return the buckets that changed, most sorted runs first.
 
     Returns:
-        Each bucket before, and after or None if it has no files any more.
+        Pairs of the bucket's health before and after the change. The second is None if no files remain.
     """
     after_by_bucket = {(bucket.partition_text, bucket.bucket): bucket for bucket in after.buckets}
     pairs = [(bucket, after_by_bucket.get((bucket.partition_text, bucket.bucket))) for bucket in before.buckets]
@@ -47,7 +47,7 @@ def tree_picture(before: TableHealth, after: TableHealth) -> str:
     """Draw the levels of the changed buckets before and after a change.
 
     Returns:
-        Markdown with the picture, or "" if no bucket changed. With more than 8 buckets, it counts the others.
+        Markdown with the picture, or "" if no bucket changed. Beyond 8 buckets, further buckets are only counted.
     """
     changed = changed_buckets(before, after)
     if not changed:
@@ -79,7 +79,7 @@ def tree_picture(before: TableHealth, after: TableHealth) -> str:
 
 
 def _draw_levels(state: BucketHealth, left: int, top: int, largest: int) -> list[list[str]]:
-    """Return the rows of one bucket: one per level, with a bar for its share of the largest level."""
+    """Return the SVG rows of one bucket: one per level, with a bar that is proportional to the largest level."""
     rows = []
     for number, (level, size) in enumerate(sorted(state.bytes_per_level.items())):
         y = top + number * _ROW

@@ -1,6 +1,6 @@
-"""Op of the job `adopt_warehouse`: it opens every table of a new warehouse, checks its tree and lists its needs.
+"""Op of the job `adopt_warehouse`: it opens every table of a new warehouse, checks the LSM tree and lists due work.
 
-Read-only.
+The op changes no table.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _SHOWN: Final = 500
     "Nothing is changed.",
 )
 def adopt_op(context: dg.OpExecutionContext, warehouse: WarehouseResource) -> None:
-    """Read every table once, add its partitions to Dagster and evaluate its first check."""
+    """Read every table once, add the table's partitions to Dagster and evaluate a check for the first time."""
     troubles: list[str] = []
     cards = describe_warehouse(warehouse, troubles)
     for line in troubles:
@@ -54,7 +54,7 @@ def adopt_op(context: dg.OpExecutionContext, warehouse: WarehouseResource) -> No
 
 
 def _adopt_table(context: dg.OpExecutionContext, warehouse: WarehouseResource, card: TableCard) -> str:
-    """Check one table, report to Dagster, and return its line. Raises TableFailed if its tree is not valid."""
+    """Check one table, report to Dagster, and return a Markdown row. Raises TableFailed for an invalid LSM tree."""
     store = warehouse.store(card.name)
     health = table_health(store)
     buckets, files, broken = inspect_tree(store, None)
@@ -88,7 +88,7 @@ def _adopt_table(context: dg.OpExecutionContext, warehouse: WarehouseResource, c
 
 
 def _add_partitions(context: dg.OpExecutionContext, card: TableCard, health: TableHealth) -> list[str | None]:
-    """Add the table's partitions to Dagster and return them; [None] for a table without partitions."""
+    """Add the table's partitions to Dagster and return their keys; [None] for a table without partitions."""
     if not card.partitioned:
         return [None]
     keys = usable_keys(sorted({*health.waiting, *(state.text for state in health.partitions)}))[0]

@@ -1,4 +1,4 @@
-"""Plans that need approval: the policy that requires it, the stored plan, and the link to approve it."""
+"""Plans that need approval: the policy's rule, the stored plan, and the link to approve the plan."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ APPLY_PLAN: Final = "apply_plan"
 
 
 def approval_reason(warehouse: WarehouseResource, table: str, action: str) -> str:
-    """Return the rule by which a person must approve the action's plans, or "" if none does."""
+    """Return the policy rule that requires approval of an action's plans, or "" if no approval is required."""
     policy = policy_source(warehouse.policy_file).current().of(table)
     return (
         f"approval of {action} is required ({policy.origin(f'approval.{policy.approved_as(action)}')})"
@@ -58,12 +58,12 @@ def wait_for_approval(
 
 
 def approval_link(run: dg.DagsterRun, table: str, plan_hash: str) -> str:
-    """Return the link that opens `apply_plan` with its configuration filled in."""
+    """Return the link to the launchpad of the job `apply_plan`, with the configuration of a plan filled in."""
     return launch_link(run, APPLY_PLAN, {"table": table, "hash": plan_hash, "approved_by": ""})
 
 
 def waiting_metadata(run: dg.DagsterRun, table: str, plan_hash: str, why: str) -> dict[str, dg.MetadataValue]:
-    """Return the link to approve a plan, and the reason why it waits."""
+    """Return metadata with the link to approve a plan, and the rule `why` that requires approval."""
     link = approval_link(run, table, plan_hash)
     return {
         "waits for approval": dg.MetadataValue.md(f"plan `{plan_hash}`: [approve and apply it]({link})"),

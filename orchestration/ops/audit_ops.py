@@ -1,4 +1,4 @@
-"""Audit: the independent reader verifies compactions again, every night for a sample, or for two given snapshots."""
+"""Audit: an independent reader verifies compactions again, for a nightly sample of tables or two given snapshots."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def sort_by_last_audit(instance: dg.DagsterInstance, warehouse: WarehouseResourc
     """Sort tables by the time of their newest evaluation of merged_view_unchanged.
 
     Returns:
-        The tables, those never compared first.
+        The tables; never compared tables come first, then the least recently compared.
     """
     keys = {
         table: dg.AssetCheckKey(names.layout_key(warehouse.path, table), names.MERGED_VIEW_CHECK) for table in tables
@@ -105,7 +105,7 @@ def _audit_table(
     table: str,
     published: int,
 ) -> None:
-    """Verify one table's compaction and report the result as its check.
+    """Verify the compaction that published a snapshot, and report the result as the check merged_view_unchanged.
 
     Raises:
         TableFailed: the snapshots differ.

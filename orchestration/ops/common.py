@@ -1,4 +1,4 @@
-"""Parts that the ops of jobs share: their declaration, the loop over many tables, and failures in one line."""
+"""Functions for the ops of jobs: declaration of ops, the loop over many tables, and failures in one line."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def job_op(
 
 
 class TableFailed(DredgeError):
-    """Failure of one table whose message needs no further context."""
+    """Failure of one table; the message is complete without the name of the exception."""
 
 
 def process_tables(context: dg.OpExecutionContext, tables: Mapping[str, T], process: Callable[[T], None]) -> None:
@@ -55,11 +55,11 @@ def process_tables(context: dg.OpExecutionContext, tables: Mapping[str, T], proc
 
     Args:
         context: context of the op, for its log.
-        tables: argument of the function for each table, by name.
+        tables: argument of `process` for each table, by table name.
         process: function to call.
 
     Raises:
-        dg.Failure: at the end, if tables failed; it names the first ones with their errors.
+        dg.Failure: at the end, if tables failed; the message names the first failed tables with their errors.
     """
     failed: list[str] = []
     for name, table in tables.items():

@@ -24,9 +24,10 @@ from platform_core.table_card import TableCard
     "and report the results to the data assets.",
 )
 def data_checks_op(context: dg.OpExecutionContext, warehouse: WarehouseResource, spark: SparkResource) -> None:
-    """Check the data of all maintained tables; a table whose checks fail to run stops no other.
+    """Check the data of all maintained tables; if a table's checks cannot run, the op continues with the next table.
 
-    At its end the op fails and names the tables whose checks could not run. A failed check does not fail the run.
+    At its end the op fails and names the tables whose checks could not run. A check that ran and failed does not fail
+    the run.
     """
     policies = policy_source(warehouse.policy_file).current()
 
@@ -72,7 +73,7 @@ def deep_check_op(context: dg.OpExecutionContext, warehouse: WarehouseResource, 
 
 
 def _deep_read(spark: SparkResource, limit: int | None) -> DeepRead:
-    """Return how a deep check reads files: with Spark tasks if the platform uses Spark, else in the run's process."""
+    """Return the reader of a deep check: Spark tasks if the platform uses Spark, else the run's own process."""
     if not spark.uses_spark:
         return DeepRead(bytes=limit)
     from lsm_core.spark import deep_read

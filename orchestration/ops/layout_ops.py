@@ -1,4 +1,4 @@
-"""The five ops of a table's layout asset: observe health, plan, apply the plan, verify the commit, record it."""
+"""The five ops of a table's layout asset: observe health, plan, apply the plan, verify and record the commit."""
 
 from __future__ import annotations
 
@@ -97,10 +97,10 @@ TRANSIENT_ERRORS: Final = (
     SparkFailed,
     StorageFull,
 )
-"""Errors that a retry may resolve; all other errors are permanent."""
+"""Errors after which a retry may succeed; all errors of other classes are permanent."""
 RETRIES: Final = 2
 UNDOABLE: Final = frozenset({"compact", "recover"})
-"""Actions whose runs the action `undo` can undo."""
+"""Names of the actions whose runs the action `undo` can undo."""
 _MOST_NAMED: Final = 3
 COMPARE_LIMIT: Final = 256 * 1024 * 1024
 """Rewritten bytes above which the verify op leaves the comparison to the check merged_view_unchanged.
@@ -110,7 +110,10 @@ Comparing large rewrites twice would take too long.
 
 
 COMPARE_FILES: Final = 1_000
-"""Files to read above which the verify op does the same: opening small files dominates the time."""
+"""Number of files to read above which the verify op also leaves the comparison to the check.
+
+Opening many small files takes most of the time.
+"""
 
 
 @dataclass(frozen=True)
@@ -118,8 +121,8 @@ class RunPlan:
     """Output of the plan op.
 
     Attributes:
-        plan: JSON of the plan.
-        replaced: why it is not the plan that the run was started with, or "".
+        plan: the plan in JSON form.
+        replaced: why the plan is not the plan that the run was started with, or "".
         waits: why the plan needs approval first, or "".
     """
 
@@ -135,16 +138,16 @@ class AppliedPlan:
     Attributes:
         action: name of the action.
         plan_hash: hash of the applied plan.
-        published: snapshot that the action committed, or None.
-        lines: the report in words.
+        published: id of the snapshot that the action committed, or None.
+        lines: the report as text lines.
         numbers: numbers of the report.
         left_alone: declined items with their reasons.
-        replaced: why another plan was applied than the run was started with, with both hashes, or "".
+        replaced: why the applied plan is not the plan that the run was started with, with both hashes, or "".
         changed: whether the table changed.
         predicted: estimate of the plan.
         ledger_run: id of the run in the table's ledger, or "".
-        failed: items that failed although no rule forbade them.
-        undone: noun for the items of `failed`, such as "buckets failed".
+        failed: items of the plan that failed with an error.
+        undone: label for the items of `failed`, such as "buckets failed".
         waits: why the plan needs approval first, or "".
     """
 
@@ -169,7 +172,7 @@ VERDICT: Final = TypeAdapter(VerifyVerdict)
 
 
 def open_with_policy(warehouse: WarehouseResource, table: str) -> TableStore:
-    """Open a table with the options that its policy overrides.
+    """Open a table; the table options that the policy sets override the table's own.
 
     Raises:
         DredgeError: as `WarehouseResource.store`.
@@ -179,7 +182,7 @@ def open_with_policy(warehouse: WarehouseResource, table: str) -> TableStore:
 
 
 def card_of(context: dg.OpExecutionContext, warehouse: WarehouseResource) -> TableCard:
-    """Return the card of the table whose layout the run materialises; the ops are shared by all tables."""
+    """Return the card of the table whose layout the run materialises, because all tables share the ops."""
     (key,) = context.assets_def.keys
     return warehouse.card(str(context.assets_def.get_asset_spec(key).metadata[names.TABLE_NAME]))
 
@@ -241,7 +244,7 @@ def plan_op(context: dg.OpExecutionContext, warehouse: WarehouseResource) -> str
 
 
 def explain_empty_plan(plan: MaintenancePlan) -> str:
-    """Return ``nothing to do: 1 sorted run < 5; ...`` for a plan without items, else ""."""
+    """Return ``nothing to do: 1 sorted run < 5; ...`` for a plan without items, or "" for a plan with items."""
     if plan.items:
         return ""
     reasons = list(dict.fromkeys(item.text for item in plan.declined))
@@ -257,7 +260,7 @@ def plan_log_line(plan: MaintenancePlan, partitions: Sequence[str] = ()) -> str:
         partitions: partitions of the run, if any.
 
     Returns:
-        The action, its size and its plan, or why no work is due.
+        The action, the number of items and bytes, and the plan's hash, or why no work is due.
     """
     where = f"/{partitions[0]}" if partitions else ""
     more = f" and {count_text(len(partitions) - 1, 'more partition')}" if len(partitions) > 1 else ""
@@ -273,7 +276,8 @@ def _plan_of_run(context: dg.OpExecutionContext, store: TableStore) -> tuple[Mai
     """Return the saved plan that the run was started with, or a new plan.
 
     Returns:
-        The plan, and why the saved plan could not be used ("" if it was used or the run names none).
+        The plan, and why the saved plan could not be used. The reason is "" if the saved plan was used or the run names
+        no saved plan.
     """
     partitions, plan_hash = partitions_of(context), str(_config(context)["plan"])
     if not plan_hash:
@@ -305,7 +309,7 @@ def _make_plan(context: dg.OpExecutionContext, store: TableStore) -> Maintenance
 
 
 def _replan(context: dg.OpExecutionContext, store: TableStore, why: str) -> tuple[MaintenancePlan, str]:
-    """Return a plan over the newest snapshot, and the sentence with its reason and hash."""
+    """Return a new plan over the newest snapshot, and a sentence with the reason `why` and the new plan's hash."""
     new_plan = _make_plan(context, store)
     text = f"{why}; replanned over snapshot {new_plan.base_snapshot} as {new_plan.hash}"
     context.log.warning(text)
@@ -315,7 +319,7 @@ def _replan(context: dg.OpExecutionContext, store: TableStore, why: str) -> tupl
 def plan_partition(
     store: TableStore, partition: str | None, action: str = COMPACT, **arguments: Any
 ) -> MaintenancePlan:
-    """Plan an action for one partition path, or for the whole table if it is None; see `plan_partitions`."""
+    """Plan an action for one partition path, or for the whole table if `partition` is None; see `plan_partitions`."""
     return plan_partitions(store, () if partition is None else (partition,), action, **arguments)
 
 
@@ -324,14 +328,14 @@ def plan_due(
 ) -> MaintenancePlan:
     """Plan the due compaction of a partition.
 
-    If a bucket has more than `files` level-0 files, the plan is one pass of a recovery over its oldest files. Each
-    pass is a commit of its own, and the next run continues. Raises as `plan_maintenance`.
+    If a bucket has more than `files` level-0 files, the plan is one pass of a recovery over the oldest of these files.
+    Each pass is a separate commit, and the next run continues. Raises as `plan_maintenance`.
 
     Args:
         store: the table.
         partition: path of the partition, or None for the whole table.
         files: most level-0 files of one pass.
-        full: whether to merge everything instead of the files that the table's own rules pick.
+        full: whether to compact all files instead of the files that the table's own rules pick.
         sort: sort rule of a due sort compaction, or None.
     """
     if sort is not None:
@@ -348,7 +352,7 @@ def plan_partitions(
 ) -> MaintenancePlan:
     """Plan an action over the newest snapshot.
 
-    The plan of an unsupported table is declined. Raises as `plan_maintenance`.
+    For an unsupported table, the plan is empty and declines the table. Raises as `plan_maintenance`.
 
     Args:
         store: the table.
@@ -384,7 +388,7 @@ def make_declined_plan(table: str, text: str, action: str = COMPACT, *, reason: 
 
 
 def apply_op(table: str) -> dg.OpDefinition:
-    """Return the op that applies a plan, one at a time per table (its pool); all tables share the rest."""
+    """Return a table's op that applies a plan. The table's pool lets one such op run at a time."""
     return copy_op(_apply_op, names.op_name("apply", table), names.table_pool(table))
 
 
@@ -399,7 +403,7 @@ def apply_op(table: str) -> dg.OpDefinition:
 def _apply_op(
     context: dg.OpExecutionContext, plan: str, warehouse: WarehouseResource, spark: SparkResource
 ) -> dg.Output[str]:  # Dagster refuses a plain value if a Pipes process did the work
-    """Apply the plan."""
+    """Apply the plan of the plan op, and return an `AppliedPlan` as JSON."""
     card = card_of(context, warehouse)
     chosen = CHOSEN.validate_json(plan)
     requested = MaintenancePlan.from_json(chosen.plan)
@@ -429,9 +433,10 @@ def _apply_op(
 def _apply_or_replan(
     context: dg.OpExecutionContext, store: TableStore, requested: MaintenancePlan, replaced: str, spark: SparkResource
 ) -> AppliedPlan:
-    """Apply the requested plan, or a new one over the newest snapshot if the table changed or the first try failed.
+    """Apply the requested plan, or a new plan over the newest snapshot if the table changed or the first try failed.
 
-    A plan of another action than the run's configuration is not replaced: the new plan would do something else.
+    If the action of the plan is not the action of the run's configuration, the plan is not replaced. A new plan would
+    do something else.
     """
     plan, replaceable = requested, requested.action == _config(context)["action"]
     if context.retry_number:
@@ -467,11 +472,11 @@ def apply_exactly(
 ) -> tuple[AppliedPlan, str]:
     """Apply one plan unchanged.
 
-    If the outcome of its commit is unknown, the table is searched for the commit. Raises as `apply_plan`.
+    If the outcome of the plan's commit is unknown, the table is searched for the commit. Raises as `apply_plan`.
 
     Returns:
-        The applied plan, and why nothing of it fits the table any more. The reason is "" if something was done or the
-        plan had been applied before.
+        The applied plan, and why no item of the plan fits the table any more. The reason is "" if an item was applied
+        or the plan had been applied before.
     """
     try:
         if spark.uses_pipes and find_action(plan.action, store.name).runs_tasks:
@@ -495,12 +500,12 @@ def apply_exactly(
 def _apply_with_pipes(
     context: dg.OpExecutionContext, store: TableStore, plan: MaintenancePlan, spark: SparkResource, approved_by: str
 ) -> Mapping[str, Any]:
-    """Apply the plan with the program of `SparkResource.submit`, and return its report (`report_object`).
+    """Apply a plan by the program that `SparkResource.submit` starts, and return the program's `report_object`.
 
     Raises:
         PlanStale: the plan does not fit the table any more.
         CommitUnknown: the program ended without a report.
-        dg.Failure: any other error; the message names it.
+        dg.Failure: the program failed with an error of a different kind; the message names the error.
     """
     save_plan(store, plan)
     warehouse = context.resources.warehouse
@@ -537,10 +542,10 @@ def _apply_with_pipes(
 
 
 def _find_published(store: TableStore, plan: MaintenancePlan, replaced: str) -> AppliedPlan | None:
-    """Find the snapshot of a plan whose commit had an unknown outcome, and return the applied plan; None without one.
+    """Find the snapshot of a plan whose commit had an unknown outcome; return the applied plan or None.
 
-    Files, rows and bytes come from the manifest entries of the snapshot. Numbers that no metadata has, such as dropped
-    rows, compared keys and durations, are missing.
+    Files, rows and bytes come from the manifest entries of the snapshot. Numbers that are not in the metadata, such as
+    dropped rows, compared keys and durations, are missing.
     """
     applied = applied_before(store, plan)
     if applied is None or applied.snapshot_id is None:
@@ -572,7 +577,7 @@ def _find_published(store: TableStore, plan: MaintenancePlan, replaced: str) -> 
 def _rewritten_files(store: TableStore, snapshot_id: int) -> tuple[pa.Table, pa.Table]:
     """Return the manifest entries of the files that a snapshot replaced, and of the files that it wrote instead.
 
-    A file that only changes its level is removed and added under the same name: it was not rewritten.
+    A file that only changes its level is deleted and added under the same name. It does not count as rewritten.
     """
     entries = manifests.delta_entries(store, snapshots.read(store, snapshot_id))
     is_added = pc.equal(entries.column("kind"), 0)
@@ -598,7 +603,7 @@ def _config(context: dg.OpExecutionContext) -> Mapping[str, Any]:
     out=dg.Out(str),
 )
 def verify_op(context: dg.OpExecutionContext, report: str, warehouse: WarehouseResource, spark: SparkResource) -> str:
-    """Compare the published snapshot with the previous one; a difference blocks the table."""
+    """Compare the published snapshot with the previous snapshot; a difference blocks the table."""
     card = card_of(context, warehouse)
     verdict = compare_published(
         context, warehouse, spark, card.name, APPLIED.validate_json(report).published, partitions_of(context) or [None]
@@ -617,17 +622,17 @@ def compare_published(
     *,
     check_follows: bool = True,
 ) -> VerifyVerdict:
-    """Compare the published snapshot with the previous one, and report the result.
+    """Compare the published snapshot with the previous snapshot, and report the result.
 
     Args:
         context: context of the op.
         warehouse: the warehouse.
-        spark: how Spark is used.
+        spark: Spark resource of the platform.
         table: full name of the table.
         published: published snapshot, or None if the run published none.
-        partitions: partitions of the run, or [None].
-        check_follows: whether the check merged_view_unchanged runs later in the same run; then large comparisons are
-            left to it.
+        partitions: partitions of the run, or [None] for a table without partitions.
+        check_follows: whether the check merged_view_unchanged runs later in the same run. Then large comparisons are
+            left to this check.
 
     Raises:
         dg.Failure: the rows differ. The check merged_view_unchanged of the partitions has failed by then, so further
@@ -748,7 +753,7 @@ def record_op(
 def outcome_metadata(
     context: dg.OpExecutionContext, table: str, applied: AppliedPlan, verdict: VerifyVerdict
 ) -> dict[str, dg.MetadataValue]:
-    """Return metadata about the work of a run and its reasons.
+    """Return metadata about the work of a run and the reasons for the work.
 
     Args:
         context: context of the op.
@@ -779,7 +784,7 @@ def outcome_metadata(
 
 
 def measurement_metadata(applied: AppliedPlan) -> dict[str, dg.MetadataValue]:
-    """Return the predicted and measured costs and the numbers of the report; {} if nothing was done."""
+    """Return the predicted and measured costs and the numbers of the report; {} if the run changed nothing."""
     return (
         {**cost_metadata(applied.predicted, applied.numbers), **number_metadata(applied.numbers)}
         if applied.changed
@@ -788,9 +793,9 @@ def measurement_metadata(applied: AppliedPlan) -> dict[str, dg.MetadataValue]:
 
 
 def undo_metadata(context: dg.OpExecutionContext, table: str, applied: AppliedPlan) -> dict[str, dg.MetadataValue]:
-    """Return a link to the job `undo` with its configuration filled in; {} if the run did nothing that can be undone.
+    """Return a link to the job `undo` with a filled-in configuration; {} if the run did nothing that can be undone.
 
-    The run's log and its tag `dredge/undo` have the same information.
+    The run's log and the run tag `dredge/undo` get the same information.
     """
     if applied.published is None or not applied.ledger_run or applied.action not in UNDOABLE:
         return {}
@@ -806,7 +811,7 @@ def undo_metadata(context: dg.OpExecutionContext, table: str, applied: AppliedPl
 
 
 def _level_metadata(store: TableStore, published: int, partitions: Sequence[str]) -> dict[str, dg.MetadataValue]:
-    """Return the picture and diagram of the tree before and after a snapshot, or a text if a snapshot has expired."""
+    """Return picture and diagram of the LSM tree before and after a snapshot, or a text if a snapshot has expired."""
     try:
         before, after = (table_health(store, number).of_partitions(partitions) for number in (published - 1, published))
     except SnapshotNotFound as error:

@@ -1,4 +1,4 @@
-"""Op that ends the suspension of tables after repeated failures; their earlier failures no longer count."""
+"""Op that ends the suspension of tables after repeated failures; earlier failures of these tables no longer count."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ class ResumeConfig(dg.Config):
     config=ResumeConfig,
 )
 def resume_op(context: dg.OpExecutionContext, warehouse: WarehouseResource) -> None:
-    """Mark this run as the one that resumed the tables.
+    """Tag this run as the run that resumed the tables, which ends their suspension.
 
     Raises:
-        dg.Failure: a table does not exist; no table is resumed then.
+        dg.Failure: a table does not exist. Then no table is resumed.
     """
     tables, reason = list(context.op_config["tables"]), " ".join(str(context.op_config["reason"]).split())
     known, _ = list_tables(warehouse.catalog())

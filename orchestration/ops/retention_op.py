@@ -22,11 +22,11 @@ from platform_core.resources.spark_resource import SparkResource
 from platform_core.resources.warehouse import WarehouseResource, list_tables
 
 RETENTION: Final = ("expire_partitions", "expire_tags", "expire_snapshots", "expire_changelogs", "trash")
-"""Actions of retention, in the order they run."""
+"""Names of the actions of retention, in the order in which they run."""
 
 
 def _applies_to(store: TableStore, action: str, arguments: Mapping[str, int]) -> bool:
-    """Return whether retention covers the action: expiring partitions needs an age in the table's options or policy."""
+    """Return whether retention runs the action; expiring partitions needs an age in the table's options or policy."""
     if action != "expire_partitions":
         return True
     has_age = "older_than_ms" in arguments or store.options.get("partition.expiration-time") is not None
@@ -39,13 +39,13 @@ def _applies_to(store: TableStore, action: str, arguments: Mapping[str, int]) ->
     "Their files move to the trash. Then delete trash files whose grace period is over.",
 )
 def retention_op(context: dg.OpExecutionContext, warehouse: WarehouseResource, spark: SparkResource) -> None:
-    """Apply the retention of each table, as its policy or its options define it.
+    """Apply the retention of each table, as the table's policy or options define it.
 
-    A table with a failed blocking check, with a pause that covers retention, or with a running run expires nothing
-    this time. A table that fails stops no other.
+    A table with a failed blocking check, with a pause that covers retention, or with a running run is skipped. If a
+    table fails, the op continues with the next table.
 
     Raises:
-        dg.Failure: at the end, if tables failed; the message names them.
+        dg.Failure: at the end, if tables failed; the message names the failed tables.
     """
     tables, left_out = list_tables(warehouse.catalog())
     policies = policy_source(warehouse.policy_file).current()
@@ -66,7 +66,7 @@ def _expire(
     """Plan and apply all retention actions of one table; `runner` executes the tasks of large plans.
 
     Raises:
-        TableFailed: an action failed; the message names it.
+        TableFailed: an action failed; the message names the action.
     """
     layout, policy = names.layout_key(warehouse.path, table), policies.of(table)
     try:

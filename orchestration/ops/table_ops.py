@@ -1,8 +1,8 @@
 """Op for the jobs of all maintenance actions: it plans, applies, verifies and records one action over one table.
 
 The configuration of a job has the arguments of its action, typed by pydantic, so a new action gets its job
-automatically. A plan that is only made, or that needs approval, is stored with the table under its hash; `apply_plan`
-takes that hash and no other argument.
+automatically. A plan that is only made, or that needs approval, is stored with the table under its hash. The job
+`apply_plan` applies a stored plan by its hash.
 """
 
 from __future__ import annotations
@@ -68,9 +68,9 @@ _TYPES: Final[Mapping[ArgumentKind, tuple[Any, Any]]] = {
     ArgumentKind.PARTITIONS: (list[str], []),
     ArgumentKind.AGE: (str | None, None),
 }
-"""Type and default of an argument in the launchpad.
+"""Type and default in the launchpad, by kind of argument.
 
-Arguments of other kinds are not offered, as on the command line.
+Arguments of kinds that are missing here are not offered, as on the command line.
 """
 _SHAPES: Final[Mapping[ArgumentKind, str]] = {
     ArgumentKind.PARTITIONS: " Paths of partitions, as the asset lists them.",
@@ -79,7 +79,7 @@ _SHAPES: Final[Mapping[ArgumentKind, str]] = {
 _PASSES: Final = "passes"
 _MANY: Final = 10_000
 _MOST_PARTITIONS: Final = 200
-"""Most partitions that a run reports one by one; with more, it reports one observation of the table."""
+"""Most partitions that a run materialises one by one; with more partitions, the run reports one observation."""
 
 
 class TableActionConfig(dg.Config):
@@ -168,7 +168,7 @@ def table_op(context: dg.OpExecutionContext, warehouse: WarehouseResource, spark
 def apply_plan_op(
     context: dg.OpExecutionContext, warehouse: WarehouseResource, spark: SparkResource
 ) -> dg.Output[None]:
-    """Apply a stored plan unchanged, or refuse it with one line."""
+    """Apply a stored plan unchanged, or fail with one line if the plan cannot be applied."""
     config = ApplyPlanConfig(**context.op_config)
     with fail_in_one_line(config.table):
         approver = " ".join(config.approved_by.split())
@@ -192,7 +192,7 @@ def open_for_run(context: dg.OpExecutionContext, warehouse: WarehouseResource, t
     """Open the table for this run.
 
     Raises:
-        dg.Failure: another run is working on the table.
+        dg.Failure: a different run is working on the table.
         TableNotFound: the table does not exist.
     """
     store = open_with_policy(warehouse, table)
@@ -208,7 +208,7 @@ def arguments_of(action: Action, store: TableStore, config: Mapping[str, Any]) -
     """Convert the configuration of a job to arguments of the action's plan.
 
     Raises:
-        InvalidOption: an argument is unknown or invalid; the message names it.
+        InvalidOption: an argument is unknown or invalid; the message names the argument.
     """
     declared = {argument.name: argument for argument in action.arguments if argument.kind in _TYPES}
     arguments: dict[str, Any] = {}
@@ -247,14 +247,14 @@ def apply_and_report(
     plan: MaintenancePlan,
     approved_by: str,
 ) -> dict[str, dg.MetadataValue]:
-    """Apply one plan unchanged, compare the published rows, and report both to the layout asset.
+    """Apply one plan unchanged, compare the rows with the previous snapshot, and report to the layout asset.
 
     Returns:
         Metadata of the run.
 
     Raises:
-        dg.Failure: a blocking check fails, a part of the plan could not be done, or the comparison fails.
-        PlanStale: nothing of the plan fits the table any more.
+        dg.Failure: a blocking check fails, an item of the plan failed, or the compared rows differ.
+        PlanStale: no item of the plan fits the table any more.
     """
     table, layout = store.name, names.layout_key(warehouse.path, store.name)
     touched: Sequence[str | None] = [None]
@@ -307,7 +307,7 @@ def _record(
     description: str,
     rewritten: Sequence[str | None] | None,
 ) -> Sequence[str | None]:
-    """Report to the layout asset.
+    """Report a run to the layout asset, by materialisations of the rewritten partitions or by one observation.
 
     Returns:
         The rewritten partitions that were materialised. Empty if one observation of the table was stored instead.

@@ -153,7 +153,7 @@ def _order_table(plan: CombinedPlan) -> str:
 def _maintain_item(
     context: dg.OpExecutionContext, warehouse: WarehouseResource, spark: SparkResource, item: CombinedItem, rules: Round
 ) -> None:
-    """Apply the plan of one table, or log why it is skipped.
+    """Apply the plan of one table, or log why the plan is skipped.
 
     Raises:
         TableFailed: the plan failed.
@@ -177,12 +177,12 @@ def _maintain_item(
 
 
 def build_round(instance: dg.DagsterInstance, warehouse: WarehouseResource, *, unattended: bool) -> Round:
-    """Return the current rules of a round over many tables, without a budget.
+    """Return the rules of a round over many tables from the current policies and runs, without a budget.
 
     Args:
         instance: Dagster instance, for failed checks, running runs and suspensions.
         warehouse: the warehouse.
-        unattended: whether no person started the round; only then suspensions apply.
+        unattended: whether no person started the round. Suspensions apply only to unattended rounds.
     """
     policies, at_work = policy_source(warehouse.policy_file).current(), RunningRuns(instance)
 
@@ -199,9 +199,10 @@ def build_round(instance: dg.DagsterInstance, warehouse: WarehouseResource, *, u
 
 
 def compute_budget(instance: dg.DagsterInstance, policies: Policies, at_work: RunningRuns, now_ms: int) -> Budget:
-    """Return the budget that remains at a time.
+    """Return the budget of the policies that remains at a time.
 
-    Tables with running runs count, and the bytes that unattended runs of the last hour were expected to read.
+    The tables of running runs use up the limit of tables. The bytes that unattended runs of the last hour were expected
+    to read use up the limit of bytes.
 
     Args:
         instance: Dagster instance.
@@ -251,7 +252,7 @@ def orphan_plans_op(context: dg.OpExecutionContext, warehouse: WarehouseResource
 
 
 def _open(context: dg.OpExecutionContext, warehouse: WarehouseResource, table: str) -> TableStore | None:
-    """Open a table that maintenance may change; for other tables, log the reason and return None."""
+    """Open a table, or log the reason and return None if maintenance may not change the table."""
     try:
         store = warehouse.store(table)
         refusal = refusal_of(store)

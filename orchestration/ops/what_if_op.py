@@ -1,4 +1,4 @@
-"""Op of the job `what_if`: it replays a table's commits under other policies and shows a table and a chart."""
+"""Op of the job `what_if`: it replays a table's commits under given policies and shows a comparison and a chart."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class WhatIfConfig(dg.Config):
     "Replay the table's commits under each policy with the code that picks compactions. The table is not changed.",
 )
 def what_if_op(context: dg.OpExecutionContext, config: WhatIfConfig, warehouse: WarehouseResource) -> None:
-    """Simulate other policies and show the result on the op's output.
+    """Simulate the given policies and show the comparison as metadata of the op's output.
 
     Raises:
         dg.Failure: a policy or the table is invalid; one line, no retry.

@@ -1,7 +1,7 @@
 """Sensors: they turn changes of the warehouse into runs, observations and checks, with a reason per table and tick.
 
-A sensor reads metadata and requests runs; it never changes a table. The decision is made by
-`platform_core.policies.decisions`. Begin with `table_sensors` and `table_sweep`.
+A sensor reads metadata and requests runs; it never changes a table. `platform_core.policies.decisions` decides which
+runs to request. Begin with `table_sensors` and `table_sweep`.
 """
 
 from __future__ import annotations

@@ -24,20 +24,20 @@ SMTP_VARIABLE: Final = "DREDGE_ALERT_SMTP"
 FROM_VARIABLE: Final = "DREDGE_ALERT_FROM"
 _SECONDS_A_TRY: Final = 3.0
 _SECONDS: Final = 8.0
-"""Most time for a channel with all its tries; later sensors wait no longer than this."""
+"""Most time for a channel with all tries, because Dagster's daemon evaluates the next sensor only afterwards."""
 _TRIES: Final = 2
 _MOST_NAMED: Final = 50
 
 
 @dataclass(frozen=True)
 class Alert:
-    """Content of one message.
+    """Content of one alert message.
 
     Attributes:
         warehouse: name of the warehouse.
-        new: lines of findings that are new or worse.
-        over: lines of findings that are over.
-        standing: number of current findings.
+        new: lines of findings that are new or have a new severity.
+        over: keys of findings that have ended.
+        standing: number of all current findings, new and earlier.
     """
 
     warehouse: str
@@ -52,7 +52,7 @@ class Alert:
 
     @property
     def text(self) -> str:
-        """Subject and lines, at most 50 of each kind."""
+        """Text of the message: the subject and the lines, at most 50 new and 50 ended findings."""
         return "\n".join([self.subject, *_list_lines("", self.new), *_list_lines("over: ", self.over)])
 
 
@@ -65,7 +65,7 @@ def _list_lines(before: str, lines: Sequence[str]) -> list[str]:
 
 
 class Channel(Protocol):
-    """Way to send alerts; its `name` is shown and contains no secret."""
+    """Channel to send alerts; the `name` is shown and contains no secret."""
 
     @property
     def name(self) -> str:
@@ -73,25 +73,25 @@ class Channel(Protocol):
         ...
 
     def send(self, alert: Alert) -> None:
-        """Send an alert. Raises OSError or another exception if it was not accepted."""
+        """Send an alert. Raises an exception, such as OSError, if the receiver did not accept the alert."""
         ...
 
 
 @dataclass(frozen=True)
 class Webhook:
-    """POST of JSON with the members ``text`` (for chat services), ``warehouse``, ``new``, ``over`` and ``standing``."""
+    """POST of a JSON object with ``text`` (for chat services), ``warehouse``, ``new``, ``over`` and ``standing``."""
 
     address: str = field(repr=False)
 
     @property
     def name(self) -> str:
-        """Name with the host only: the path is the secret of many chat services."""
+        """Name of the channel, with the address's host only: for many chat services, the path is a secret."""
         return f"webhook at {urlsplit(self.address).hostname}"
 
     def send(self, alert: Alert) -> None:
         """Send an alert, see `Channel`.
 
-        Redirects are not followed: they could lead to a host that is not configured.
+        Redirects are not followed, because a redirect could lead to a host that is not configured.
         """
         import requests
         from requests.adapters import HTTPAdapter
@@ -136,11 +136,11 @@ class Mail:
 
     @property
     def name(self) -> str:
-        """Name with the addresses of the recipients."""
+        """Name of the channel with the addresses of the recipients."""
         return f"e-mail to {', '.join(self.recipients)}"
 
     def send(self, alert: Alert) -> None:
-        """Send an alert, see `Channel`. The password is sent over TLS only."""
+        """Send an alert, see `Channel`. The password is sent only over TLS."""
         message = EmailMessage()
         message["Subject"], message["From"], message["To"] = alert.subject, self.sender, ", ".join(self.recipients)
         message.set_content(alert.text)
@@ -175,7 +175,7 @@ def channels_from(environment: Mapping[str, str] | None = None) -> list[Channel]
         environment: variables, or None for those of this process.
 
     Raises:
-        InvalidOption: a value is invalid; names the variable without its secret.
+        InvalidOption: a value is invalid; the message names the variable, without secrets.
     """
     values = os.environ if environment is None else environment
     webhook, mail = (values.get(name, "").strip() for name in (WEBHOOK_VARIABLE, EMAIL_VARIABLE))
@@ -222,7 +222,7 @@ def deliver(channel: Channel, alert: Alert) -> str | None:
     """Send an alert within 8 s.
 
     Returns:
-        None, or why the alert was not sent. A channel that hangs is abandoned after 8 s.
+        None if the alert was sent, else why it was not sent. After 8 s without a result, the alert counts as not sent.
     """
     answers: SimpleQueue[str | None] = SimpleQueue()
     thread = threading.Thread(target=_send, args=(channel.send, alert, answers.put), daemon=True, name="dredge-alert")

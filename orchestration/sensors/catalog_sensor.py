@@ -79,7 +79,7 @@ def catalog_sensor(
 
 
 def _read_card(warehouse: WarehouseResource, catalog: Catalog, name: str) -> TableCard:
-    """Return the card of a table as `describe_table`, from memory if the table did not change."""
+    """Return the card of a table like `describe_table`, but from the cache if the table did not change."""
     try:
         return load_table(warehouse, name, catalog).card
     except (DredgeError, OSError, ValueError) as error:
@@ -87,7 +87,7 @@ def _read_card(warehouse: WarehouseResource, catalog: Catalog, name: str) -> Tab
 
 
 def find_differences(known: Sequence[TableCard], present: Sequence[TableCard]) -> dict[str, str]:
-    """Return the changes that a reload would show, by table."""
+    """Return the differences between the loaded and the present tables, by table name."""
     before, after = {card.name: card for card in known}, {card.name: card for card in present}
     changes = {name: "new" for name in after if name not in before}
     changes |= {name: "dropped" for name in before if name not in after}

@@ -1,4 +1,4 @@
-"""Sensor `failures`: it records a failed run in the ledger of its table, which outlives Dagster's storage."""
+"""Sensor `failures`: it records a failed run in the table's ledger, which outlives Dagster's storage."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ DESCRIPTION = "Records every failed maintenance run in the ledger of its table, 
 
 
 def failure_sensor(settings: Settings) -> dg.SensorDefinition:
-    """Return the sensor over all runs of this code location; runs without a single table are only listed."""
+    """Return the sensor for failed runs of this code location; runs that have no single table are only listed."""
 
     @dg.run_failure_sensor(
         name=names.FAILURE_SENSOR,
@@ -39,7 +39,7 @@ def failure_sensor(settings: Settings) -> dg.SensorDefinition:
 
 
 def _cause(context: dg.RunFailureSensorContext) -> str:
-    """Return the error of the first failed step, if any: the event of the run only counts failed steps."""
+    """Return the error of the first failed step, or else the message of the run's failure event."""
     for event in context.get_step_failure_events():
         error = event.step_failure_data.error
         if error is not None:

@@ -1,8 +1,8 @@
 """Events that sensors report without a run when a table changed: new data, health numbers, healthy layouts, alerts.
 
-A data asset is materialised here once per commit of a writer, with the snapshot as its data version, and never for a
-compaction. So automation conditions and freshness policies of downstream assets work, and maintenance triggers
-nothing.
+A data asset is materialised once per commit of a writer, with the snapshot as its data version, and never for a
+compaction. So automation conditions and freshness policies of downstream assets react to new data, but not to
+maintenance.
 """
 
 from __future__ import annotations
@@ -43,19 +43,19 @@ AssetEvent: TypeAlias = dg.AssetMaterialization | dg.AssetObservation | dg.Asset
 HEALTHY: Final = "healthy, nothing to do"
 _EVENTS_A_TABLE: Final = 100
 _PASSES_AGAIN_SECONDS: Final = 86_400.0
-"""Time after which a passing alert is reported again.
+"""Time after which a passing backlog check is reported again.
 
-Reporting it at each commit would be a fifth of all that Dagster stores.
+A report at each commit would be a fifth of all data that Dagster stores.
 """
 _FOLLOWED: Final = 200
-"""Most snapshots that are read one by one to find the changed partitions; beyond that, all partitions count."""
+"""Most snapshots that are read to find changed partitions; beyond this number, all partitions count as changed."""
 
 
 class HealthReporter:
-    """Reporter of the changes since the previous tick of this process.
+    """Reporter of the changes of tables since the previous tick of this process.
 
-    In memory it keeps only a hash of each partition's shape. Earlier reports are read from Dagster, so a restart
-    repeats no data version.
+    The reporter keeps only a hash of each partition's shape in memory. Earlier reports are read from Dagster, so that a
+    restart reports no data version twice.
     """
 
     def __init__(self, warehouse_path: str) -> None:
@@ -70,16 +70,16 @@ class HealthReporter:
         return known is None or known[0] != version or bool(self._unfilled.get(table.name))
 
     def last_reports(self, tables: Sequence[OpenTable], instance: dg.DagsterInstance) -> LastReports:
-        """Return Dagster's newest reports of the tables, for `events`; the storage is queried on first use."""
+        """Return the newest reports about the tables in Dagster, for `events`; the storage is queried on first use."""
         return LastReports(instance, self._path, tables)
 
     def events(self, tables: Sequence[OpenTable], reports: LastReports) -> Iterator[AssetEvent]:
-        """Yield materialisations of changed data, health of changed layouts, and alerts.
+        """Yield materialisations of changed data, health of changed layouts, and evaluations of backlog checks.
 
         A call yields at most 100 partitions per table.
 
-        A passing alert is repeated only above half of its limit, with a materialisation of the layout, or after a
-        day.
+        A passing backlog check is reported again only above half of its limit, with a materialisation of the layout, or
+        after a day.
 
         Args:
             tables: tables that changed since the previous tick of this process.
@@ -137,7 +137,7 @@ class HealthReporter:
     def _written_partitions(
         self, table: OpenTable, reports: LastReports, data: dg.AssetKey, partitions: set[str]
     ) -> set[str]:
-        """Return the partitions whose data changed since the last report ("" for a whole table), to be materialised."""
+        """Return the partitions whose data changed since the last report, "" for an unpartitioned table."""
         missing = set(self._unfilled.get(table.name, ()))
         last = reports.materialised.get(data)
         version = extract_data_version_from_entry(last) if last is not None else None
@@ -161,9 +161,10 @@ class HealthReporter:
     ) -> Iterator[AssetEvent]:
         """Yield the events of a table without partitions.
 
-        New data make Dagster show the layout as out of date, even if no work is due. Then a materialisation without a
-        run shows it as current, also when its writers began to compact it. Dagster treats earlier results of blocking
-        checks as outdated then, so the tree is checked again and the newest comparison is repeated.
+        After new data, Dagster shows the layout as out of date, even if no work is due. Then a materialisation without
+        a run marks the layout as current. The same happens after the table's writers began to compact. A
+        materialisation outdates earlier results of blocking checks in Dagster, so the LSM tree is checked again and the
+        newest result of merged_view_unchanged is reported again.
         """
         if new_data:
             yield self._materialise_data(table, data, None)
@@ -201,7 +202,7 @@ class HealthReporter:
 
 
 class LastReports:
-    """Newest reports that Dagster has of some tables and of the warehouse's ranking, read by one query on first use.
+    """Newest reports in Dagster about tables and about `warehouse_health`, read by one query on first use.
 
     Attributes:
         instance: Dagster instance to query.
@@ -216,17 +217,17 @@ class LastReports:
 
     @cached_property
     def materialised(self) -> Mapping[dg.AssetKey, dg.EventLogEntry | None]:
-        """Newest materialisations of the tables' data and layouts and of the ranking; keys without one are missing."""
+        """Newest materialisations of the data assets, the layouts and `warehouse_health`, by asset key."""
         keys = [*self._data, *self._layouts, self._ranking]
         return self.instance.event_log_storage.get_latest_materialization_events(keys)
 
     def other_warehouse(self) -> str | None:
-        """Return the warehouse that reports under this name instead, see `platform_core.obstacles.other_warehouse`."""
+        """Return the conflict with an equally named warehouse, or None, see `obstacles.find_other_warehouse`."""
         return find_other_in_event(self.materialised.get(self._ranking), self._path)
 
     @cached_property
     def evaluated(self) -> frozenset[dg.AssetCheckKey]:
-        """Checks that were ever evaluated, see `find_evaluated_checks`."""
+        """Blocking checks of the tables that were ever evaluated, see `find_evaluated_checks`."""
         return find_evaluated_checks(self.instance, self._layouts)
 
     @cached_property
@@ -236,7 +237,7 @@ class LastReports:
         return self.instance.event_log_storage.get_latest_asset_check_execution_by_key(keys)
 
     def backlog_passes(self, key: dg.AssetCheckKey) -> bool:
-        """Return whether an alert's newest evaluation passed, within a day and after its layout's materialisation."""
+        """Return whether a backlog check passed within a day and after the newest materialisation of the layout."""
         record, layout = self._backlogs.get(key), key.asset_key
         if record is None or record.event is None or record.status is not AssetCheckExecutionRecordStatus.SUCCEEDED:
             return False
@@ -250,17 +251,17 @@ class LastReports:
 
 
 def _reported_upkeep(event: dg.EventLogEntry) -> object:
-    """Return who compacts the table according to a materialisation of its layout, or None if it does not say."""
+    """Return the text about who compacts the table from a layout's materialisation, or None without this text."""
     made = event.asset_materialization
     value = None if made is None else made.metadata.get("upkeep")
     return None if value is None else value.value
 
 
 def find_changed_partitions(table: OpenTable, reported_version: str | None, partitions: set[str]) -> set[str]:
-    """Return the partitions that writers changed after a data version ("" for a whole table).
+    """Return the partitions that writers changed after a data version, "" for an unpartitioned table.
 
-    All partitions are returned if the changes are unknown: nothing was reported yet, the version has expired, or the
-    table was rolled back behind it.
+    All partitions are returned if the changes are unknown: no version was reported yet, the version has expired, or the
+    table was rolled back to an earlier version.
 
     Args:
         table: the table.
@@ -290,7 +291,7 @@ def find_changed_partitions(table: OpenTable, reported_version: str | None, part
 
 
 def has_no_due_work(table: OpenTable, state: PartitionHealth) -> bool:
-    """Return whether the table's own rules find no work in the partition."""
+    """Return whether the table's own compaction rules find no work in a partition."""
     if state.text in table.health.waiting or state.cost_minor:
         return False
     return table.card.append_only or state.sorted_runs < table.store.options.compaction_trigger
@@ -314,7 +315,7 @@ def evaluate_backlog(table: OpenTable, layout: dg.AssetKey) -> dg.AssetCheckEval
 
 
 def alert_lines(table: OpenTable) -> list[str]:
-    """Return the line of a failing backlog check for every tick, or nothing if it passes."""
+    """Return the line of a failing backlog check for a tick's log, or an empty list if the check passes."""
     check = backlog_check(table)
     if table.refusal is not None or is_switched_off(table.policy, check):
         return []

@@ -1,4 +1,4 @@
-"""From a decision to a run: the plan's hash, a run key that prevents duplicates, and the reasons not to start a run."""
+"""Run requests from decisions, with the plan's hash, a run key against duplicates, and reasons not to start a run."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _ENDINGS: Final = {
 
 @dataclass(frozen=True)
 class _PlannedPartition:
-    """Result of planning a due partition, valid while `health` is the table's current health."""
+    """Cached result of planning a due partition, valid while `health` is the current health of the table."""
 
     health: weakref.ref[TableHealth]
     planned: PlanSummary
@@ -47,7 +47,7 @@ _KEPT_PLANS: Final = 100_000
 
 
 class RunRequestBuilder:
-    """Conversion of due partitions to run requests, for one tick."""
+    """Builder of run requests for due partitions, for one tick."""
 
     def __init__(self, instance: dg.DagsterInstance, warehouse: WarehouseResource) -> None:
         self.instance, self.warehouse = instance, warehouse
@@ -57,7 +57,8 @@ class RunRequestBuilder:
     def budget(self, policies: Policies) -> Budget:
         """Return the remaining budget of the tick.
 
-        Running tables count, and the expected bytes of runs that sensors started within the last hour.
+        Tables of running runs use up the limit of tables. The expected bytes of runs that sensors started within the
+        last hour use up the limit of bytes.
         """
         return compute_budget(self.instance, policies, self._at_work, wall_ms())
 
@@ -66,10 +67,10 @@ class RunRequestBuilder:
     ) -> tuple[Decision, dg.RunRequest | None]:
         """Return the final decision with its text, and the run to start.
 
-        The decision is made from known facts first, and again with facts from Dagster and a plan while nothing
-        prevents a run. The plan is saved with the table; the run gets only its hash. A partition whose plan got no
-        run is not planned again until the table changes. Failed checks, runs at work and earlier runs of the plan are
-        evaluated every time.
+        The decision is made first from the known facts. If it allows a run, the decision is made again with facts from
+        Dagster, and then with a plan. The plan is saved with the table, and the run gets only the plan's hash. If no
+        run starts, the plan of the partition is reused until the table changes. Failed checks, running runs and
+        earlier runs of the plan are read every time.
 
         Args:
             table: the table.
@@ -141,7 +142,7 @@ class RunRequestBuilder:
         return decision, request
 
     def _add_runs(self, history: History, name: str, layout: dg.AssetKey, partition: str | None) -> History:
-        """Add the checks and runs of the partition, and the failures of the table, from Dagster."""
+        """Return the history with the partition's checks and runs and the table's suspension from Dagster."""
         if name not in self._suspended:
             self._suspended[name] = find_suspension(self.instance, name)
         suspended = self._suspended[name]
@@ -153,7 +154,7 @@ class RunRequestBuilder:
         )
 
     def _add_plan(self, history: History, table: OpenTable, subject: Subject, planned: PlanSummary) -> History:
-        """Add the plan and its earlier runs from Dagster."""
+        """Return the history with the plan, and with the plan's earlier runs, read from Dagster."""
         if not planned.hash:
             return replace(history, plan=planned)
         tries = _finished_runs(self.instance, table.name, subject.partition or None, planned.hash)
@@ -162,7 +163,7 @@ class RunRequestBuilder:
 
 
 def _summarise_plan(plan: MaintenancePlan, *, full: bool) -> PlanSummary:
-    """Return the summary of a plan for decisions. The text of a `full` plan is omitted: the decision already has it."""
+    """Return the summary of a plan for decisions; it has no text for a `full` plan, whose decision has the text."""
     if plan.items and plan.base_snapshot is not None:
         text = "" if full and plan.action != RECOVER else plan_text(plan)
         return PlanSummary(plan.hash, text=text, cost=plan.estimate.bytes_in, one_pass=plan.action == RECOVER)
@@ -170,14 +171,14 @@ def _summarise_plan(plan: MaintenancePlan, *, full: bool) -> PlanSummary:
 
 
 def _plan_changes_with_time(store: TableStore) -> bool:
-    """Return whether the same files may give another plan later, by time-based rules or the age of rows."""
+    """Return whether the plan for unchanged files may change later, by time-based rules or the age of rows."""
     options = store.options
     deletes = bool(options.sequence_field) and options.tombstone_retention > 0
     return depends_on_time(store) or deletes or options.get("partition.expiration-time") is not None
 
 
 def plan_text(plan: MaintenancePlan) -> str:
-    """Return a plan in a few words: the rule that picked the worst bucket's files, and the number of other buckets."""
+    """Return a short text: the rule that picked the worst bucket's files, and the number of further buckets."""
     items = sorted(plan.items_of(CompactItem), key=lambda item: (-item.runs_before, -len(item.inputs)))
     waiting = plan.items_of(AssignItem)
     if waiting:

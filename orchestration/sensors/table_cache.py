@@ -1,7 +1,8 @@
 """Cache of opened tables that all sensors of a process share; a changed table is opened again.
 
-A table has changed if its newest snapshot or its schema files differ: three small reads and no manifest. The cache
-holds no decisions. Those are made on every tick, so changes of ages, policies, failed checks and runs apply at once.
+A table has changed if its newest snapshot or its schema files differ from the cached ones: three small reads and no
+manifest. The cache has no decisions. Decisions are made on every tick, so changes of ages, policies, failed checks and
+runs apply at once.
 """
 
 from __future__ import annotations
@@ -27,19 +28,19 @@ from platform_core.resources.warehouse import WarehouseResource, card_of
 from platform_core.table_card import TableCard
 
 _KEPT_TABLES: Final = 20_000
-"""Most opened tables that a process keeps (about 10 KB each); when it is exceeded, all are dropped and opened again."""
+"""Most opened tables that a process caches (about 10 KB each); beyond this number, the cache is emptied."""
 
 
 @dataclass(frozen=True)
 class OpenTable:
-    """Table with its policy and health during a tick.
+    """Opened table with policy and health, for one tick.
 
     Attributes:
-        card: the table as the definitions know it.
+        card: card of the table in the loaded definitions.
         policy: policy of the table.
         store: the opened table.
-        health: health of its partitions.
-        refusal: why maintenance does not touch its files, or None.
+        health: health of the table's partitions.
+        refusal: why maintenance does not touch the table's files, or None.
     """
 
     card: TableCard
@@ -55,7 +56,7 @@ class OpenTable:
 
     @cached_property
     def facts(self) -> TableFacts:
-        """Facts that decisions are based on."""
+        """Facts about the table that decisions are based on."""
         facts = facts_of(self.store, self.health, self.refusal)
         if sort_rule(facts, self.policy) is None and not any("sort" in rule.values for rule in self.policy.ages):
             return facts
@@ -82,9 +83,9 @@ _sorted: Final[dict[str, tuple[Hashable, dict[str, int]]]] = {}
 
 
 def _sorted_times(store: TableStore, health: TableHealth) -> dict[str, int]:
-    """Return when each partition was last sorted.
+    """Return the time (epoch ms) of the last sort compaction by partition path.
 
-    Every sort commits, so the ledger is read again only after a commit.
+    Every sort compaction commits, so the ledger is read again only after a commit.
     """
     version = (health.snapshot, health.commit)
     cached = _sorted.get(store.root)
@@ -104,14 +105,14 @@ def wall_ms() -> int:
 
 @dataclass(frozen=True)
 class CachedTable:
-    """Opened table with the state by which a later change is detected.
+    """Opened table with its newest snapshot and schema files, by which later changes of the table are detected.
 
     Attributes:
         name: full name of the table.
         store: the opened table.
-        refusal: why maintenance does not touch its files, or None.
-        newest: its newest snapshot, or None before the first commit.
-        schemas: its schema files.
+        refusal: why maintenance does not touch the table's files, or None.
+        newest: newest snapshot of the table, or None before the first commit.
+        schemas: schema files of the table.
     """
 
     name: str
@@ -122,12 +123,15 @@ class CachedTable:
 
     @cached_property
     def card(self) -> TableCard:
-        """The table as the definitions know it."""
+        """Current card of the table, to compare with the card in the loaded definitions."""
         return card_of(self.name, self.store, self.refusal)
 
     @property
     def is_stale(self) -> bool:
-        """Whether the table was committed to, rolled back, altered, dropped or replaced since. Raises CorruptFile."""
+        """Whether the table was committed to, rolled back, altered, dropped or replaced after it was cached.
+
+        Raises CorruptFile.
+        """
         return _schema_files(self.store) != self.schemas or snapshots.latest(self.store) != self.newest
 
 
@@ -136,10 +140,10 @@ _lock: Final = Lock()
 
 
 def load_table(warehouse: WarehouseResource, name: str, catalog: Catalog | None = None) -> CachedTable:
-    """Return the current state of a table, from memory if it did not change.
+    """Return the current state of a table, from the cache if the table did not change.
 
-    A table without snapshots is always opened. So is a table of a catalog in a database, because only the database
-    knows the names of its tables.
+    A table without snapshots is always opened. A table of a catalog with a metastore (such as JDBC) is always opened,
+    too, because only the metastore knows the names of the tables.
 
     Raises:
         TableNotFound: the table does not exist.
@@ -173,16 +177,16 @@ def _schema_files(store: TableStore) -> tuple[FileStatus, ...]:
 def open_table(
     warehouse: WarehouseResource, card: TableCard, policy: Policy, catalog: Catalog | None = None
 ) -> OpenTable | Decision:
-    """Open a table and read its health, from memory if nothing changed.
+    """Open a table and read its health, from the cache if the table did not change.
 
     Args:
         warehouse: the warehouse.
-        card: the table as the definitions know it.
+        card: card of the table in the loaded definitions.
         policy: policy of the table.
-        catalog: catalog of the warehouse, to share it between many tables; None to open it.
+        catalog: catalog of the warehouse, if it is already open; None to open the catalog.
 
     Returns:
-        The table, or the declining decision if it cannot be evaluated.
+        The table, or a declining decision if the table cannot be evaluated.
     """
     refusal: str | None = None
     try:

@@ -1,4 +1,4 @@
-"""The two sensors that start compactions: sorted_run at the trigger, idle_partition for partitions without writers."""
+"""The two sensors that start compactions: sorted_run at the trigger, idle_partition for partitions without writes."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ IDLE_DESCRIPTION: Final = (
 def sorted_run_sensor(
     cards: Sequence[TableCard], warehouse_path: str, policies: PolicySource, settings: Settings
 ) -> dg.SensorDefinition:
-    """Return the sensor that compacts at the trigger; it also reports health and the level-0 alert of all tables."""
+    """Return the sensor that compacts at the trigger and reports health and backlog checks of all tables."""
     reporter = HealthReporter(warehouse_path)
     sweep = TableSweep(cards, policies, settings, DecisionScope.SORTED_RUNS, reporter, alert_lines)
     return _table_sensor(names.SORTED_RUN_SENSOR, SORTED_RUN_DESCRIPTION, sweep)

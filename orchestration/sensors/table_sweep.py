@@ -1,4 +1,4 @@
-"""Sweep of the table sensors: all tables in turn within a time budget, a line for each, and a cursor."""
+"""Sweep of the table sensors: each tick visits tables in turn within a time budget, and a cursor keeps the position."""
 
 from __future__ import annotations
 
@@ -39,29 +39,29 @@ from platform_core.table_card import TableCard
 
 _LINES_A_TABLE: Final = 60
 _EVENTS_A_TICK: Final = 1_000
-"""Events after which a tick ends: Dagster's daemon stores them one by one before it evaluates the next sensor."""
+"""Events after which a tick ends, because Dagster's daemon stores the events one by one before the next sensor."""
 _TOGETHER: Final = 50
 _TOGETHER_SECONDS: Final = 2.0
-"""Dagster's earlier reports are queried at once for this many tables, or for the tables of this time."""
+"""Limits of a batch of tables whose earlier reports Dagster returns in one query: number of tables, and seconds."""
 _SKIP_TEXT: Final = 12_000
 _MOST_FULL_TEXT: Final = 6_000
-"""Characters up to which every tick logs all lines.
+"""Most characters of lines that a tick logs completely.
 
-Beyond that Dagster would store gigabytes a day: each line of a tick's log takes 600 bytes permanently.
+With more, Dagster would store gigabytes a day, because each line of a tick's log takes 600 bytes permanently.
 """
 _REPEAT_SECONDS: Final = 3_600.0
 
 
 @dataclass(frozen=True)
 class Cursor:
-    """Position of the next tick: its number, and the first table that the last tick had no time for."""
+    """Position of a sweep: number of the tick, and the first table that the last tick had no time for."""
 
     tick: int = 0
     next_table: str | None = None
 
     @staticmethod
     def read(text: str | None) -> Cursor:
-        """Read a cursor; an unreadable one starts from the beginning."""
+        """Read a cursor from Dagster's text; an unreadable cursor becomes the first position."""
         try:
             value: Any = parse_json(text or "{}")
             return Cursor(int(value.get("tick", 0)), value.get("next"))
@@ -69,7 +69,7 @@ class Cursor:
             return Cursor()
 
     def write(self) -> str:
-        """Return the cursor in Dagster's form."""
+        """Return the cursor as text for Dagster."""
         return json.dumps({"tick": self.tick, "next": self.next_table})
 
 
@@ -81,8 +81,9 @@ class TickResult:
         lines: lines of the log.
         requests: runs to start.
         events: events to store.
-        partitions: partitions to add.
-        due: compactions that wait until all tables were visited, if a budget lets only some of them start.
+        partitions: dynamic partitions to add.
+        due: due compactions (table, partition, decision), which start after all tables were visited if a budget
+            limits them.
     """
 
     lines: list[str] = field(default_factory=list)
@@ -94,7 +95,7 @@ class TickResult:
 
 @dataclass
 class TickLog:
-    """Log lines of ticks: for many tables only the changed ones, and each line at least once an hour and per process.
+    """Selection of the log lines of ticks: with many tables, only changed lines, but each line at least once an hour.
 
     Attributes:
         clock: monotonic clock, in seconds.
@@ -112,8 +113,8 @@ class TickLog:
             lines: all lines of the tick, each beginning with its subject and ``: ``.
 
         Returns:
-            All lines if they are short; else the lines of subjects whose lines changed, and the number of omitted
-            lines.
+            All lines if their total length is short. Else the lines of subjects whose lines changed, and the number of
+            omitted lines.
         """
         if sum(map(len, lines)) <= _MOST_FULL_TEXT:
             return list(lines)
@@ -150,11 +151,11 @@ class TableSweep:
         policies: source of the current policies.
         settings: intervals and budgets.
         scope: kind of compaction that the sensor starts.
-        reporter: reporter of further events, or None.
-        further_lines: returns lines about a table that follow its decisions.
-        tick_log: log lines of the ticks.
-        known_partitions: by table, the commit whose partitions Dagster all has, to avoid a query per tick.
-        name_check: detection of another warehouse with the same name.
+        reporter: reporter of data, health and backlog events, or None to report none.
+        further_lines: returns lines about a table to log after the table's decisions.
+        tick_log: selection of the log lines of the ticks.
+        known_partitions: by table, the commit whose partitions Dagster already has, to avoid a query per tick.
+        name_check: detection of another warehouse with the same name in the Dagster instance.
     """
 
     cards: Sequence[TableCard]
@@ -265,10 +266,10 @@ class TableSweep:
     def _events(
         self, reporter: HealthReporter, tables: Sequence[OpenTable], instance: dg.DagsterInstance
     ) -> Iterator[AssetEvent]:
-        """Yield the new events of tables.
+        """Yield the events of tables that are not reported yet.
 
         Raises:
-            _NameConflict: another warehouse has the name; raised before any event counts as reported.
+            _NameConflict: another warehouse has the same name. Then no event counts as reported.
         """
         reports = reporter.last_reports(tables, instance)
         other = self.name_check.store_answer(reports.other_warehouse())
@@ -277,7 +278,7 @@ class TableSweep:
         yield from reporter.events(tables, reports)
 
     def _request_within(self, builder: RunRequestBuilder, policies: Policies, result: TickResult, until: float) -> None:
-        """Request runs for due work within the budgets, the most useful first; decline the rest with its numbers."""
+        """Request runs for due work within the budgets, most useful work first; decline work beyond the budgets."""
         if not result.due:
             return
         cases = {decision.subject: (table, subject) for table, subject, decision in result.due}
@@ -306,7 +307,7 @@ class TableSweep:
         """Decide about every partition of one table and add the results to `result`.
 
         Returns:
-            The table, or None if it cannot be evaluated.
+            The opened table, or None if the table cannot be evaluated.
         """
         table = open_table(builder.warehouse, card, policies.of(card.name), catalog)
         if isinstance(table, Decision):
@@ -347,7 +348,7 @@ class TableSweep:
 
 
 def _skip_tick(context: dg.SensorEvaluationContext, why: str, cursor: Cursor) -> dg.SensorResult:
-    """Return the result of a tick that does nothing, with its reason."""
+    """Return the result of a tick that starts and reports nothing, with the reason `why`."""
     context.log.info(why)
     return dg.SensorResult(skip_reason=why, cursor=cursor.write())
 
@@ -356,7 +357,7 @@ def decision_lines(decisions: Sequence[Decision]) -> list[str]:
     """Return one line per decision, runs first.
 
     Returns:
-        The lines; beyond 60 declines per table, declines are counted by reason.
+        The lines. Beyond 60 declined partitions per table, declines are only counted by reason.
     """
     runs = [decision.line() for decision in decisions if decision.outcome is DecisionOutcome.RUN]
     others = [decision for decision in decisions if decision.outcome is not DecisionOutcome.RUN]

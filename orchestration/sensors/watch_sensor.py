@@ -1,4 +1,7 @@
-"""Sensor `watch`: it starts nothing and alerts people, once per change, about conditions beyond single compactions."""
+"""Sensor `watch`: it alerts people, once per change, about conditions that no single compaction resolves.
+
+The sensor starts no run.
+"""
 
 from __future__ import annotations
 
@@ -47,22 +50,22 @@ DESCRIPTION: Final = (
     "one message per tick, once per finding until it changes."
 )
 _DEBT_LASTS_MS: Final = 60 * 60 * 1000
-"""Time for which the overdue history of an unchanged table is not computed again."""
+"""Time for which the computed overdue history of an unchanged table is reused."""
 _EVENTS_A_TICK: Final = 200
 _SKIP_TEXT: Final = 12_000
 _MOST_KEYS: Final = 2_000
-"""Most findings whose whole keys are kept per channel."""
+"""Most findings per channel whose whole keys are stored in the cursor."""
 _MOST_DIGESTS: Final = 20_000
-"""Further findings that are kept by a digest of 8 characters."""
+"""Most further findings per channel that are stored as a digest of 8 characters."""
 _WAITS_MS: Final = (15 * 60_000, 60 * 60_000, 4 * 60 * 60_000)
-"""Waiting times of a failing channel: after its first failure, its second, and all later ones."""
+"""Waiting times (ms) of a failing channel: after the first, the second, and each later failure."""
 _SILENT_INTERVALS: Final = 10
 _SILENT_SECONDS: Final = 15 * 60
 _OURS: Final = frozenset({names.SORTED_RUN_SENSOR, names.IDLE_SENSOR, names.CATALOG_SENSOR, names.FAILURE_SENSOR})
 
 
 def _find_small_files(table: OpenTable, policy: Policy, now_ms: int) -> list[Finding]:
-    """Return the alerts about an append table's files."""
+    """Return the alerts about small files of an append table."""
     options, watch = table.store.options, policy.watch
     target = options.target_file_size(has_primary_key=False)
     condition = Condition(
@@ -74,14 +77,14 @@ def _find_small_files(table: OpenTable, policy: Policy, now_ms: int) -> list[Fin
 
 @dataclass(frozen=True)
 class ChannelState:
-    """State of a channel.
+    """State of an alert channel: what was sent, and when to try again.
 
     Attributes:
         keys: keys of the findings that were sent.
         failures: consecutive failures since the last success.
         again_ms: time of the next try (epoch ms).
-        digests: concatenated digests of findings beyond the first 2,000. They are not sent twice, but their end is
-            not reported.
+        digests: concatenated digests of findings beyond the first 2,000. These findings are not sent twice, but their
+            end is not reported.
     """
 
     keys: tuple[str, ...] = ()
@@ -96,7 +99,7 @@ class ChannelState:
         return ChannelState(tuple(keys[:_MOST_KEYS]), digests="".join(map(_digest, overflow)))
 
     def unknown(self, keys: Iterable[str]) -> list[str]:
-        """Return the keys that were not sent yet."""
+        """Return those of `keys` that were not sent to the channel yet."""
         sent, size = set(self.keys), len(_digest(""))
         digests = {self.digests[start : start + size] for start in range(0, len(self.digests), size)}
         return [key for key in keys if key not in sent and not (digests and _digest(key) in digests)]
@@ -104,16 +107,17 @@ class ChannelState:
 
 @dataclass
 class Watch:
-    """State of the sensor in this process: the findings of each table's last visit, and its overdue history then.
+    """State of the sensor in this process: findings and overdue history from the last visit of each table.
 
-    No alert is sent before all tables were visited once: findings of unvisited tables would seem to be over.
+    No alert is sent before all tables were visited once. Otherwise, earlier findings of unvisited tables would be
+    reported as ended.
 
     Attributes:
         cards: tables of the loaded definitions.
         policies: source of the current policies.
         settings: intervals and budgets.
         channels: alert channels.
-        found: findings by table.
+        findings_by_table: findings by table.
     """
 
     cards: Sequence[TableCard]
@@ -181,7 +185,7 @@ class Watch:
     # -- looking -------------------------------------------------------------------------------------------------------
 
     def _visit(self, warehouse: WarehouseResource, card: TableCard, policy: Policy) -> list[Finding]:
-        """Return the findings of one table from its metadata."""
+        """Return the findings about one table from the table's metadata."""
         table = open_table(warehouse, card, policy)
         if isinstance(table, Decision):
             if table.reason is not Reason.UNREADABLE:
@@ -210,7 +214,7 @@ class Watch:
         return debt
 
     def _find_in_dagster(self, instance: dg.DagsterInstance, warehouse: WarehouseResource) -> Iterator[Finding]:
-        """Yield the findings that Dagster knows: suspended tables, failed blocking checks and silent sensors."""
+        """Yield findings from Dagster's storage: suspended tables, failed blocking checks, sensors without ticks."""
         for table, suspended in sorted(list_suspensions(instance).items()):
             yield Finding(table, AlertCondition.SUSPENDED, Severity.ERROR, suspended.text())
         layouts = {card.name: names.layout_key(warehouse.path, card.name) for card in self.cards}
@@ -234,7 +238,7 @@ class Watch:
     # -- telling -------------------------------------------------------------------------------------------------------
 
     def _events(self, warehouse: WarehouseResource, findings: Sequence[Finding]) -> Iterator[dg.AssetObservation]:
-        """Yield an observation of every layout whose findings changed since this process last reported them."""
+        """Yield an observation of every layout whose findings changed since the previous report of this process."""
         by_table: dict[str, list[Finding]] = {}
         for finding in findings:
             by_table.setdefault(finding.subject, []).append(finding)
@@ -265,7 +269,7 @@ class Watch:
         state: Mapping[str, ChannelState],
         lines: list[str],
     ) -> dict[str, ChannelState]:
-        """Send each channel the findings that are new to it, and add the results to `lines`.
+        """Send new and ended findings to each channel that does not know about them; add the results to `lines`.
 
         Returns:
             The new states of the channels.
@@ -305,7 +309,7 @@ def _digest(key: str) -> str:
 def _read_channels(text: str | None) -> dict[str, ChannelState]:
     """Return the states of the channels by name.
 
-    An unreadable cursor gives none, so that all findings are sent once more.
+    If the cursor is unreadable, the result is empty, so that all findings are sent once more.
     """
     try:
         channels = parse_json(text or "{}").get("channels", {})
@@ -339,7 +343,7 @@ def _write_cursor(cursor: Cursor, state: Mapping[str, ChannelState]) -> str:
 def watch_sensor(
     cards: Sequence[TableCard], policies: PolicySource, settings: Settings, environment: Mapping[str, str] | None = None
 ) -> dg.SensorDefinition:
-    """Return the sensor over all tables.
+    """Return the sensor `watch` for all tables.
 
     Raises:
         InvalidOption: the address of an alert channel is invalid.

@@ -1,4 +1,4 @@
-"""Small GraphQL client for Dagster's web server, used by the demo to wait, compare and show."""
+"""Small GraphQL client for Dagster's web server, used by the demo to read ticks, runs and checks and to launch runs."""
 
 from __future__ import annotations
 
@@ -63,8 +63,8 @@ class PlatformFailed(DredgeError):
     """Error: Dagster did not start, or gave no valid answer.
 
     Attributes:
-        operation: the request or the start that failed.
-        reason: the error.
+        operation: text that names the failed operation.
+        reason: text of the error.
     """
 
     def __init__(self, operation: str, reason: str) -> None:
@@ -81,11 +81,11 @@ class Tick:
         status: status in Dagster.
         started: start in epoch seconds.
         ended: end in epoch seconds, or None.
-        skip_reason: reason why it started no run.
-        lines: its log, one line per table or partition.
-        run_ids: runs that it started.
-        run_keys: keys of these runs.
-        error: its error, or "".
+        skip_reason: reason why the tick started no run.
+        lines: log of the tick, one line per table or partition.
+        run_ids: ids of the runs that the tick started.
+        run_keys: run keys of the started runs.
+        error: error of the tick, or "".
     """
 
     number: int
@@ -110,12 +110,12 @@ class Run:
 
     Attributes:
         run_id: id of the run.
-        job: name of its job.
+        job: name of the run's job.
         status: status in Dagster.
         created: creation in epoch seconds.
         started: start in epoch seconds, or None.
         ended: end in epoch seconds, or None.
-        tags: its tags.
+        tags: tags of the run.
     """
 
     run_id: str
@@ -158,7 +158,7 @@ class DagsterClient:
     url: str
 
     def query(self, text: str, variables: Mapping[str, Any] | None = None, timeout_s: float = 30) -> dict[str, Any]:
-        """Return ``data`` of the answer.
+        """Send a GraphQL query and return ``data`` of the answer.
 
         Raises:
             PlatformFailed: the server does not answer, or refuses the query.
@@ -196,7 +196,7 @@ class DagsterClient:
         Args:
             sensor: name of the sensor.
             limit: most ticks to return.
-            with_logs: whether to read their logs, one file each.
+            with_logs: whether to read the logs of the ticks, one file per tick.
         """
         selector = {"sensorName": sensor, "repositoryName": REPOSITORY, "repositoryLocationName": LOCATION}
         sensor_state = self.query(_TICKS, {"sensor": selector, "limit": limit, "withLogs": with_logs})["sensorOrError"]
@@ -205,7 +205,7 @@ class DagsterClient:
         return [_tick(index, item) for index, item in enumerate(sensor_state["sensorState"]["ticks"])]
 
     def runs(self, tags: Mapping[str, str] | None = None, limit: int = 200) -> list[Run]:
-        """Return the newest runs that have all tags, newest first."""
+        """Return the newest runs that have all given tags, newest first."""
         run_filter = {"tags": [{"key": key, "value": value} for key, value in (tags or {}).items()]}
         answer = self.query(_RUNS, {"limit": limit, "filter": run_filter})["runsOrError"]
         if answer["__typename"] != "Runs":
@@ -213,7 +213,7 @@ class DagsterClient:
         return [_run(item) for item in answer["results"]]
 
     def check_results(self, asset: Sequence[str], check: str, limit: int = 20) -> list[CheckResult]:
-        """Return the newest evaluations of an asset check, newest first, without planned ones.
+        """Return the newest finished evaluations of an asset check, newest first.
 
         Args:
             asset: key of the asset.
@@ -234,7 +234,7 @@ class DagsterClient:
         ]
 
     def json_metadata(self, asset: Sequence[str], label: str) -> Any:
-        """Return the JSON metadata with a label of an asset's newest materialisation, or None."""
+        """Return the JSON value of a metadata label in an asset's newest materialisation, or None."""
         answer = self.query(_MADE, {"asset": {"path": list(asset)}})["assetOrError"]
         newest = answer.get("assetMaterializations") or [{"metadataEntries": []}]
         values = {entry["label"]: entry.get("jsonString") for entry in newest[0]["metadataEntries"]}

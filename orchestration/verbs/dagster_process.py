@@ -1,4 +1,4 @@
-"""Start and stop of a whole Dagster (web server, daemon, code server) for a demo or a test, in a process group."""
+"""Start and stop of a complete Dagster (web server, daemon, code server) in a process group, for a demo or a test."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ INSTANCE: Final = Path(__file__).resolve().parents[1] / "dagster.yaml"
 
 @dataclass(frozen=True)
 class Platform:
-    """Running ``dagster dev``.
+    """Running ``dagster dev`` process with its process group.
 
     Attributes:
-        process: leader of its process group.
-        folder: its DAGSTER_HOME.
+        process: leader of the process group.
+        folder: DAGSTER_HOME of the process.
         port: port of the UI.
     """
 
@@ -63,15 +63,15 @@ def start_platform(
     """Start ``dagster dev`` with its daemon.
 
     Args:
-        folder: folder of its instance (DAGSTER_HOME).
+        folder: folder of the Dagster instance (DAGSTER_HOME).
         environment: variables in addition to those of this process.
         port: port of the UI, or None for a free one.
-        timeout_s: most time until it answers, in seconds.
+        timeout_s: most time until the UI answers, in seconds.
 
     Raises:
         PortInUse: the port is in use.
-        PlatformFailed: it ended, did not answer in time, or its code location does not load. The console output is in
-            ``folder/dagster.log``.
+        PlatformFailed: ``dagster dev`` ended or did not answer in time, or the code location does not load. The console
+            output is in ``folder/dagster.log``.
     """
     home = Path(folder).absolute()
     home.mkdir(parents=True, exist_ok=True)

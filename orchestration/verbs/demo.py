@@ -75,7 +75,7 @@ def demo(
 
 
 def _start(home: Path, port: int | None, stack: ExitStack, say: Callable[[str], None]) -> DemoPlayer:
-    """Create the tables and start Spark and Dagster, which end with the stack."""
+    """Create the tables and start Spark and Dagster, which stop when `stack` closes."""
     from lsm_core.spark import await_server, start_server, stop_server  # pyspark only when the demo runs
 
     clock = FileClock(str(home / "clock"))
@@ -114,7 +114,7 @@ def _start(home: Path, port: int | None, stack: ExitStack, say: Callable[[str], 
 def _prepare_folder(folder: Path) -> Path:
     """Return an empty folder for the demo.
 
-    Only a folder of an earlier demo is emptied, after its processes were stopped.
+    Only a folder of an earlier demo is emptied, after the processes of that demo were stopped.
     """
     marker = folder / _MARK
     if folder.exists() and any(folder.iterdir()):
@@ -130,7 +130,7 @@ def _prepare_folder(folder: Path) -> Path:
 
 
 def _show_links(story: DemoPlayer, say: Callable[[str], None]) -> None:
-    """Print the pages to open."""
+    """Print links to the pages of the Dagster UI that show the result."""
     url, warehouse_path = story.client.url, story.warehouse.path
     ranking = names.warehouse_health_key(warehouse_path).path
     story.client.launch(ASSET_JOB, assets=[ranking])  # the schedule that makes it is off here

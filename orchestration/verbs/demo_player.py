@@ -1,4 +1,4 @@
-"""Run of the demo on a platform: replay events to each tick, await sensors and runs, and compare with the reference."""
+"""Run of the demo: replay events up to each tick, wait for sensors and runs, and compare with the reference results."""
 
 from __future__ import annotations
 
@@ -48,31 +48,31 @@ SENSORS: Final = (names.SORTED_RUN_SENSOR, names.IDLE_SENSOR)
 _PATIENCE_S: Final = 240
 _KEPT_SNAPSHOTS: Final = 20
 _TICKS_BACK: Final = 200
-"""Newest ticks that are searched: sensors tick every few seconds, and a busy machine may look minutes later."""
+"""Number of newest sensor ticks to search; sensors tick every few seconds, and a busy machine may be minutes late."""
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """One comparison with the reference."""
+    """Comparison of one statement with the reference results."""
 
     statement: str
     ok: bool
     detail: str = ""
     in_reference: bool = True
-    """Whether the reference knows it; what the demo shows beyond its scenario is counted by itself."""
+    """Whether the reference has this statement. Further statements of the demo are counted separately."""
 
 
 @dataclass
 class DemoPlayer:
-    """Player of the demo, tick by tick.
+    """Player of the demo's scenario, tick by tick.
 
     Attributes:
         client: client of the web server.
         warehouse: warehouse of the demo.
         clock: clock of the demo.
         say: prints a line.
-        findings: comparisons so far.
-        shown: tables whose readers see no level 0, after their first compaction.
+        findings: comparisons that were made so far.
+        shown: tables whose readers see no level-0 files and that were compacted at least once.
     """
 
     client: DagsterClient
@@ -152,16 +152,16 @@ class DemoPlayer:
         return run
 
     def _find_tick_with_data(self, sensor: str, replayed: float) -> SensorTick:
-        """Return the first tick of a sensor that saw the replayed data.
+        """Return the first tick of a sensor that read the replayed data.
 
-        It ended after the replay, and the replay did not pause it.
+        Such a tick ended after the replay, and was not skipped because of the replay.
         """
         return self._first_tick(
             sensor, lambda tick: (tick.ended or 0.0) > replayed and not tick.skip_reason.startswith("replay of ")
         )
 
     def _first_tick(self, sensor: str, wanted: Callable[[SensorTick], bool]) -> SensorTick:
-        """Return the first ended tick that matches, with its log. Raises PlatformFailed if it failed."""
+        """Return the first ended tick that `wanted` accepts, with its log. Raises PlatformFailed if the tick failed."""
         for _ in _poll(f"a tick of {sensor}"):
             ticks = self.client.ticks(sensor, _TICKS_BACK, with_logs=False)
             done = [tick for tick in ticks if tick.ended is not None and wanted(tick)]
@@ -238,7 +238,7 @@ class DemoPlayer:
         return {table.name: snapshots.latest_id(self.warehouse.store(table.identifier)) or 0 for table in TABLES}
 
     def _compare_outcomes(self, tick: str, before: Mapping[str, int], newest: Mapping[str, int]) -> None:
-        """Compare the changes of the tables since the tick began with those of the scenario."""
+        """Compare the changes of the tables since the tick began with the changes that the scenario expects."""
         for table in TABLES:
             store = self.warehouse.store(table.identifier)
             table_changes = measure_changes(table.name, store, before[table.name], newest[table.name])
@@ -255,7 +255,7 @@ class DemoPlayer:
             self._record(f"{tick}: nothing else of {table.name} was touched", not unexpected, extra)
 
     def _compare_alerts(self, tick: str, since: float) -> None:
-        """Compare the level-0 alert that the sensor reported without a run."""
+        """Compare the level-0 alert that the sensor reported without a run with the expected alert."""
         for alert in expected_alerts(tick):
             results = [item for item in self._read_alerts(alert.table) if item.time >= int(since)]
             first = results[-1] if results else None
@@ -266,7 +266,7 @@ class DemoPlayer:
             )
 
     def _check_recovery(self, tick: str) -> None:
-        """Check that a critical alert overrode the pause and is over afterwards."""
+        """Check that a critical backlog overrode the pause, and that the alert ended after the compaction."""
         for alert in expected_alerts(tick):
             if alert.level != "CRITICAL":
                 continue
@@ -283,7 +283,7 @@ class DemoPlayer:
         return self.client.check_results(layout.path, names.BACKLOG_CHECK)
 
     def _find_due_work(self, versions: Mapping[str, int]) -> set[tuple[str, str]]:
-        """Return the tables and partitions that their own rules would compact in these snapshots, from metadata."""
+        """Return table and partition of the work that the tables' own rules find due in the given snapshots."""
         # The rules of tables that a policy holds back do not count.
         paused = {alert.table for alert in expected_alerts(TICKS[0].name)}
         tables = [table for table in TABLES if table.primary_keys and table.name not in paused]
@@ -359,7 +359,7 @@ class DemoPlayer:
         )
 
     def _check_deleted_files(self, freed: set[str], held: Sequence[str]) -> None:
-        """Check which data files were deleted with the expired snapshots, and that the tag still reads its rows."""
+        """Check which data files expired with the snapshots, and that the rows of the tag are still readable."""
         for table in TABLES:
             root = self.warehouse.store(table.identifier).root
             deleted = sum(path.startswith(f"{root}/") and "/data-" in path for path in freed)
@@ -383,7 +383,7 @@ class DemoPlayer:
         )
 
     def _compare_marts(self) -> None:
-        """Check that the marts answer from the maintained tables as the source does."""
+        """Check that the marts give the same results from the maintained tables as from the source."""
         self._run(marts.JOB)
         answers: dict[str, marts.Rows] = {}
         for mart in marts.MARTS:
@@ -398,14 +398,14 @@ class DemoPlayer:
         )
 
     def _compare_source_errors(self, tick: str) -> None:
-        """Check that maintenance neither adds nor removes dirt of the source, except with expired months."""
+        """Check that maintenance neither adds nor removes invalid rows of the source, except rows of expired months."""
         dirt, reference = count_source_errors(self.warehouse.table(WEATHER.identifier)), SOURCE_ERRORS[tick]
         winds, hours = reference.impossible_winds, reference.repeated_hours
         text = f"{winds} impossible winds and {hours} repeated hours, as in its source"
         self._record(f"{tick}: weather has {text}", dirt == reference, f"found {dirt}")
 
     def _compact_totals(self) -> None:
-        """Compact the rest of the aggregates' level 0 as a person would, so that the stream reads it."""
+        """Compact the aggregates' remaining level-0 files, as a person would, so that the stream reads their rows."""
         name = carrier_totals.TABLE
         config = {"ops": {names.node_name(self.warehouse.path, name): {"config": {"full": True}}}}
         self._wait_until_finished(
@@ -414,7 +414,7 @@ class DemoPlayer:
         self._check_totals("T4")
 
     def _check_totals(self, tick: str) -> None:
-        """Check the stream's running totals against the compacted table, or the whole table if level 0 is empty."""
+        """Check the stream's running totals against the compacted rows, or against all rows if level 0 is empty."""
         table = self.warehouse.table(carrier_totals.TABLE)
         path = carrier_totals.progress_path(self.warehouse)
         for _ in _poll(f"the stream of {carrier_totals.TABLE}"):
@@ -447,7 +447,7 @@ class DemoPlayer:
         self.say(f"     stream of carrier_daily: {flights} in its running totals; {waiting} level-0 files wait")
 
     def _check_self_compaction(self) -> None:
-        """Check the table that looks after itself: at a fifth commit its writer compacts, the platform watches."""
+        """Check the table whose writer compacts it, at the fifth commit, while the platform starts no run."""
         table = self.warehouse.table(PLANES.identifier)
         before, first = health(table.store), snapshots.latest_id(table.store) or 0
         self._run(REFILE_JOB)
@@ -486,7 +486,7 @@ class DemoPlayer:
         self._record(f"T4: {statement}", ok, detail, in_reference=False)
 
     def _list_files(self) -> set[str]:
-        """Return the data and manifest files in the demo's tables, live or not."""
+        """Return all data and manifest files of the demo's tables, also files that no snapshot references."""
         paths = set()
         for table in TABLES:
             store = self.warehouse.store(table.identifier)

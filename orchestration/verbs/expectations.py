@@ -76,7 +76,7 @@ def expectations(
 
 
 def _create_folder(docs: Path) -> str:
-    """Create the folder for pages and return its absolute path. Raises InvalidOption if it cannot be created."""
+    """Create the folder for pages and return its absolute path. Raises InvalidOption if the creation fails."""
     folder = docs.expanduser().absolute()
     try:
         folder.mkdir(parents=True, exist_ok=True)

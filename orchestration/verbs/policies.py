@@ -25,9 +25,9 @@ from platform_core.policies.rounds import Round
 from platform_core.policies.windows import OffPeak
 
 _NO_VALUES: Final = frozenset({"rests", "paused_since_ms", "ages", "origins"})
-"""Fields of a `Policy` that are not values of the file."""
+"""Names of the fields of `Policy` that are not values of the policy file."""
 _COMMITS: Final = 200
-"""Newest commits of a table that advice is based on."""
+"""Number of newest commits of a table that advice is based on."""
 PolicyFileOption = Annotated[
     Path | None, typer.Option("--policies", envvar=POLICIES_VARIABLE, help="The policy file.", show_default=False)
 ]
@@ -156,7 +156,7 @@ def _text(name: str, value: Any) -> str:
 
 
 def _values(applied: Policy) -> dict[str, Any]:
-    """Return the values by their paths in the file, with ``_ms`` for times; empty lists and tables are left out."""
+    """Return a policy's non-empty values by their paths in the file; names of times end in ``_ms``."""
     values: dict[str, Any] = {}
     pending = [
         (dataclass_field.name, getattr(applied, dataclass_field.name))
@@ -208,14 +208,14 @@ def notices() -> list[str]:
 def retention(*, unattended: bool, approved: bool) -> Round:
     """Return the rules of `dredge maintain` from the file in ``DREDGE_POLICIES``, else from built-in values.
 
-    Of the budgets, only that of bytes applies, because only Dagster knows the tables that are being compacted.
+    Only the budget of bytes applies, not that of tables, because only Dagster knows which tables are being compacted.
 
     Args:
         unattended: whether no person started the round.
         approved: whether a person approves the plans.
 
     Raises:
-        InvalidOption: the policy file is invalid; names file and line. Its restrictions would be unknown.
+        InvalidOption: the policy file is invalid, so its restrictions are unknown; the message names file and line.
     """
     path = policies_path()
     policies = read_policies(Path(path)) if path else Policies()

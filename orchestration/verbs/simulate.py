@@ -82,7 +82,7 @@ def simulate(
 
 
 def sparkline(values: list[float], highest: float) -> str:
-    """Return a bar for each value, one character high by its share of `highest`."""
+    """Return one character per value: a bar whose height is the value's share of `highest`."""
     top = len(_BARS) - 1
     return "".join(_BARS[min(top, max(0, round(value / highest * top)))] if highest else _BARS[0] for value in values)
 

@@ -1,4 +1,4 @@
-"""Advice on the preset that fits a table, derived from its options, health and newest commits. Pure."""
+"""Advice on the preset that fits a table, computed from the table's options, health and newest commits. Pure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from platform_core.policies.presets import PRESETS, PresetName
 
 _HOUR_MS: Final = 3_600_000
 _OFTEN: Final = 30
-"""Commits per hour from which writers should not wait for compactions."""
+"""Commits per hour at or above which writers should not wait for compactions."""
 _SELDOM: Final = 2
 _SMALL_BYTES: Final = 1 << 30
 _LARGE_BYTES: Final = 1 << 40
@@ -31,8 +31,8 @@ class AdviceFacts:
         name: full name of the table.
         primary_keys: primary key columns; empty for an append table.
         options: options that are set on the table.
-        buckets: health of its buckets.
-        commits: its newest snapshots, in any order.
+        buckets: health of the table's buckets.
+        commits: newest snapshots of the table, in any order.
     """
 
     name: str
@@ -43,12 +43,12 @@ class AdviceFacts:
 
     @property
     def total_bytes(self) -> int:
-        """Bytes of all files."""
+        """Total bytes of the data files."""
         return sum(bucket.total_bytes for bucket in self.buckets)
 
     @property
     def appends(self) -> list[Snapshot]:
-        """Append commits, that is, commits of writers."""
+        """Snapshots of kind APPEND, that is, commits of writers."""
         return [commit for commit in self.commits if commit.commit_kind is CommitKind.APPEND]
 
     @property
@@ -67,9 +67,9 @@ class OptionChange:
     Attributes:
         key: key of the option.
         now: current value, or None if the option is not set.
-        wanted: value of the preset.
-        why: reason for the value.
-        refused: why the table cannot take the change, or "".
+        wanted: value that the preset recommends.
+        why: reason for the recommended value.
+        refused: why the table cannot accept the change, or "".
     """
 
     key: str
@@ -87,7 +87,7 @@ class Advice:
         table: full name of the table.
         preset: name of the preset.
         reasons: facts for which the preset was chosen.
-        changes: options to change.
+        changes: changes of table options that the preset recommends.
     """
 
     table: str
@@ -97,7 +97,7 @@ class Advice:
 
     @property
     def entry(self) -> str:
-        """Entry to write into the policy file."""
+        """YAML entry for the table in the policy file."""
         return f'tables:\n  "{self.table}": {{preset: {self.preset}}}'
 
     @property
@@ -180,7 +180,7 @@ def _preset_of(facts: AdviceFacts) -> tuple[PresetName, list[str]]:
 
 
 def _writers_alternate(commits: Sequence[Snapshot]) -> bool:
-    """Return whether a writer commits again after another writer did.
+    """Return whether a writer commits again after a commit of another writer.
 
     Jobs that run in sequence, each with its own user, do not alternate.
     """
@@ -190,7 +190,7 @@ def _writers_alternate(commits: Sequence[Snapshot]) -> bool:
 
 
 def _refusal(facts: AdviceFacts, key: str, value: str) -> str:
-    """Return why the table cannot take the option, or "" if it can. A table without commits accepts every option."""
+    """Return why the table cannot accept an option, or "". A table without commits accepts every option."""
     if not facts.commits:
         return ""
     options = {**facts.options, _MODIFIABLE: "true"} if key == _DV else facts.options

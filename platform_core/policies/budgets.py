@@ -15,9 +15,9 @@ class Budget:
         bytes_an_hour: bytes that compactions may read within an hour, or None for no limit.
         concurrent_tables: tables that may be compacted at the same time, or None for no limit.
         spent: bytes read by the compactions that sensors started within the last hour.
-        at_work: tables that are being compacted.
-        kept_for: overdue subject that reserves the remaining bytes until they suffice, or "".
-        in_turn: whether compactions run one after the other, so that all of them together count as one table.
+        at_work: names of the tables that are being compacted.
+        kept_for: overdue table or partition for which the remaining bytes are reserved, or "".
+        in_turn: whether compactions run one after the other, so that all together count as one table.
     """
 
     bytes_an_hour: int | None = None
@@ -61,5 +61,5 @@ class Budget:
         return replace(self, spent=self.spent + cost, at_work=at_work)
 
     def reserve_for(self, subject: str) -> Budget:
-        """Return a budget that reserves its bytes for a subject; an earlier reservation stays."""
+        """Return a budget that reserves the remaining bytes for a table or partition; an earlier reservation stays."""
         return self if self.kept_for else replace(self, kept_for=subject)

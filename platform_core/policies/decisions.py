@@ -1,8 +1,8 @@
 """Decisions of sensors: a pure function from health, policy, history and time to an outcome with reason and numbers.
 
-`decide` is the function, `subjects` lists its inputs for a table, and `decide_in_order` shares a budget between due
-subjects. Nothing here reads a table or calls Dagster. Callers pass the facts they have, and look up more only if
-those facts allow a run.
+`decide` is this function, `subjects` lists the partitions of a table to decide about, and `decide_in_order` shares a
+budget between due partitions. This module reads no table and does not call Dagster. Callers first pass the facts that
+they have, and look up further facts only if the first facts allow a run.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from platform_core.table_card import count_text
 
 MINUTE_MS: Final = 60_000
 _UNSEEN_WAIT_MS: Final = 10 * MINUTE_MS
-"""Rows that no reader sees before a compaction wait so long for their writers, then the platform compacts them."""
+"""Time (ms) that rows invisible before a compaction wait for their writers; then the platform compacts the rows."""
 _LAST_PART: Final = 10
-"""A partition is about to expire in the last tenth of the time it is kept, but at most for its last day."""
+"""Divisor: a partition is about to expire in the last tenth of its retention time, at most in its last day."""
 
 
 class DecisionOutcome(StrEnum):
@@ -37,7 +37,7 @@ class DecisionOutcome(StrEnum):
 
 
 class Reason(StrEnum):
-    """Reason of a decision, as a code that programs can count; the text of the decision adds the numbers."""
+    """Reason of a decision, as a code for statistics; the text of the decision has the numbers."""
 
     TRIGGER_REACHED = "trigger reached"
     IDLE = "idle"
@@ -96,8 +96,8 @@ class Decision:
         threshold: limit that `number` was compared with.
         full: whether a full compaction is due.
         cost: bytes that the compaction reads.
-        benefit: health score (0 to 100) that the compaction improves.
-        waited_ms: time since the work became due.
+        benefit: current health score (0 to 100), which the compaction improves.
+        waited_ms: time since the work became due, in ms.
         overdue: whether `waited_ms` exceeds the limit of the policy.
         urgent: whether the backlog is critical.
         plan: hash of the plan to start, or "".
@@ -124,20 +124,20 @@ class Decision:
 
     @property
     def subject(self) -> str:
-        """Table with its partition."""
+        """Name of the table, with the path of the partition if there is one."""
         return f"{self.table}/{self.partition}" if self.partition else self.table
 
     def line(self) -> str:
-        """Return the line of the tick, like ``db.orders/dt=1: decline (too few runs): 3 sorted runs < 5``."""
+        """Return the line for a tick's log, like ``db.orders/dt=1: decline (too few runs): 3 sorted runs < 5``."""
         return f"{self.subject}: {self.outcome.value} ({self.reason.value}): {self.text}"
 
     def decline(self, reason: Reason, text: str) -> Decision:
-        """Return a copy that declines for another reason."""
+        """Return a copy of this decision that declines for the given reason."""
         return replace(self, outcome=DecisionOutcome.DECLINE, reason=reason, text=text)
 
 
 class DecisionScope(StrEnum):
-    """Kind of compaction that a sensor or a round over many tables decides about; it starts no other kind."""
+    """Kind of compaction that a sensor, or a round over many tables, decides about and may start."""
 
     SORTED_RUNS = "sorted runs"
     IDLE = "idle partitions"
@@ -163,15 +163,15 @@ class TableFacts:
 
     Attributes:
         name: full name of the table.
-        health: health of its partitions and buckets.
-        options: its options.
-        append_only: whether it has no primary key.
-        partitioned: whether it has partition keys.
-        refusal: why maintenance does not touch its files, or None.
-        order: why compacting only some of its runs would change query results, or "".
+        health: health of the table's partitions and buckets.
+        options: options of the table.
+        append_only: whether the table has no primary key.
+        partitioned: whether the table has partition keys.
+        refusal: why maintenance does not touch the table's files, or None.
+        order: why compacting only some of the sorted runs would change query results, or "".
         sorted_ms: epoch ms at which each partition was last sorted, by partition text. None if nothing sorts the
             table.
-        writers_compact: whether its writers compacted lately, so that their next commits will compact again.
+        writers_compact: whether the table's writers compacted lately, so that their next commits will compact again.
     """
 
     name: str
@@ -186,7 +186,7 @@ class TableFacts:
 
     @property
     def sortable(self) -> bool:
-        """Whether a sort compaction supports the table: it has no primary key and no buckets."""
+        """Whether the table supports sort compaction, because it has neither a primary key nor buckets."""
         return self.append_only and self.options.bucket == -1
 
 
@@ -199,7 +199,7 @@ class Subject:
         scope: kind of compaction to decide about.
         partition: path of the partition, or "" for the whole table.
         state: health of the partition. None for the whole table and for rows without a bucket.
-        waiting_rows: rows of the partition that have no bucket yet.
+        waiting_rows: number of rows of the partition that have no bucket yet.
     """
 
     table: TableFacts
@@ -219,7 +219,7 @@ class RunResult(StrEnum):
 
 @dataclass(frozen=True)
 class FinishedRun:
-    """Finished run of a plan; `ended_ms` is its end (epoch ms of Dagster's wall clock)."""
+    """Finished run of a plan; `ended_ms` is the end of the run (epoch ms of Dagster's wall clock)."""
 
     run_id: str
     ending: RunResult
@@ -231,12 +231,12 @@ class PlanSummary:
     """Result of planning.
 
     Attributes:
-        hash: hash of the plan, or "" if it picks nothing.
-        why: why nothing is picked.
+        hash: hash of the plan, or "" if the plan picks no files.
+        why: why the plan picks no files, or "".
         text: description of the plan.
         cost: bytes that the plan reads.
         waits: whether the plan already waits for approval.
-        one_pass: whether the plan merges only the oldest runs, although more was due.
+        one_pass: whether the plan merges only the oldest sorted runs, although more sorted runs were due.
     """
 
     hash: str
@@ -249,16 +249,16 @@ class PlanSummary:
 
 @dataclass(frozen=True)
 class History:
-    """Facts about runs and the warehouse. A default means that the condition is absent or was not evaluated yet.
+    """Facts about runs and the warehouse. A default means that the fact is absent or was not evaluated yet.
 
     Attributes:
         budget: remaining budget.
         out_of_time: whether the tick has no time left to plan.
         unusable_name: whether Dagster cannot store the partition's name.
-        blocked: blocking check that failed.
-        at_work: id of a run that works on the subject.
-        suspended: why the subject is suspended after failures.
-        plan: result of planning.
+        blocked: text about the blocking check that failed, or None.
+        at_work: id of a run that works on the table or partition, or None.
+        suspended: why the table is suspended after failures, or None.
+        plan: result of planning, or None before planning.
         tries: finished runs of `plan`, newest first.
         resumed_ms: runs that ended before this time (epoch ms, wall clock) do not count.
     """
@@ -278,10 +278,10 @@ NOTHING_KNOWN: Final = History()
 
 
 def subjects(table: TableFacts, scope: DecisionScope) -> list[Subject]:
-    """Return the subjects to decide about in a table, partitions with rows that wait for a bucket first.
+    """Return the subjects to decide about in a table; partitions with rows that wait for a bucket come first.
 
     Returns:
-        The partitions, or only the whole table if one reason holds for all of them.
+        One subject per partition, or only the whole table if one reason declines all partitions.
     """
     if _decide_whole_table(table, scope) is not None:
         return [Subject(table, scope)]
@@ -298,8 +298,8 @@ def decide(subject: Subject, policy: Policy, history: History, now: Now) -> Deci
 
     The rules apply in this order, and the first one that prevents a run is the reason: due work; pause and hours,
     which a critical backlog overrides; expiring partitions; order-sensitive tables; budgets; failed checks, running
-    runs and suspension; approval and earlier runs of the plan. Callers that get a decline need not look up the later
-    facts.
+    runs and suspension; approval and earlier runs of the plan. If the result is a decline,
+    callers need not look up the facts for later rules.
 
     Args:
         subject: partition or table to decide about.
@@ -327,7 +327,7 @@ def decide(subject: Subject, policy: Policy, history: History, now: Now) -> Deci
 def decide_all(
     table: TableFacts, scope: DecisionScope, policy_of: Callable[[PartitionHealth | None], Policy], now: Now
 ) -> list[Decision]:
-    """Return a decision for each subject of a table, from metadata alone.
+    """Return a decision for each partition of a table, or for the whole table, from metadata alone.
 
     Args:
         table: facts of the table.
@@ -341,11 +341,11 @@ def decide_all(
 def sort_by_usefulness(due: Iterable[Decision]) -> list[Decision]:
     """Sort due decisions by usefulness.
 
-    Critical backlogs come first, then overdue work by waiting time, then work by benefit per byte read, the cheaper
-    first.
+    Critical backlogs come first, then overdue work by waiting time, then work by benefit per byte read. Among equals,
+    the cheaper work comes first.
 
     Returns:
-        The decisions; names decide the rest, so the order does not depend on the order of `due`.
+        The sorted decisions. Names break ties, so the result does not depend on the order of `due`.
     """
     return sorted(
         due,
@@ -365,13 +365,13 @@ def decide_in_order(
 ) -> list[Decision]:
     """Return the final decisions about due work, the most useful first.
 
-    Overdue work that does not fit reserves the remaining bytes of the hour. Otherwise smaller work would always
-    overtake it.
+    Overdue work that exceeds the budget reserves the remaining bytes of the hour. Otherwise smaller work would always
+    start before the overdue work.
 
     Args:
         due: decisions to run.
         budget: remaining budget.
-        settle: returns the final decision about due work, given the budget that remains at its turn.
+        settle: returns the final decision about due work, given the budget that then remains.
     """
     settled = []
     for decision in sort_by_usefulness(due):
@@ -385,7 +385,7 @@ def decide_in_order(
 
 
 def _decide_whole_table(table: TableFacts, scope: DecisionScope) -> Decision | None:
-    """Return the decision that holds for all partitions of a table, or None if each has its own."""
+    """Return the decision that holds for all partitions of a table, or None if each partition needs a decision."""
     declined = Decision(table.name, "", DecisionOutcome.DECLINE, Reason.UNSUPPORTED, table.refusal or "")
     if table.refusal is not None:
         return declined
@@ -400,7 +400,7 @@ def _decide_whole_table(table: TableFacts, scope: DecisionScope) -> Decision | N
 
 
 def _decide_due(subject: Subject, policy: Policy, now_ms: int) -> Decision:
-    """Decide about due work by the rules of the table and the policy, including its pause and hours."""
+    """Decide whether work is due by the table's rules, and allowed by the policy's pause and off-peak hours."""
     table, state, trigger = subject.table, subject.state, subject.table.options.compaction_trigger
     hold = find_hold(policy, now_ms)
     if state is None:
@@ -428,7 +428,7 @@ def _decide_due(subject: Subject, policy: Policy, now_ms: int) -> Decision:
 def _defer_to_writers(
     decision: Decision, table: TableFacts, state: PartitionHealth, policy: Policy, now_ms: int
 ) -> Decision:
-    """Return the decision about a partition whose writers compact it: a run starts only if they fall behind."""
+    """Return the decision about a partition that its writers compact: a run starts only if the writers fall behind."""
     if decision.outcome is not DecisionOutcome.RUN:
         return replace(decision, text=f"{decision.text}; {WATCHING}")
     limit, options = runs_behind(table.options), table.options
@@ -462,9 +462,9 @@ def _apply_hold(
     *,
     append_only: bool,
 ) -> Decision:
-    """Apply a pause or the hours of the policy to a decision.
+    """Apply a pause or the off-peak hours of the policy to a decision.
 
-    A critical backlog overrides both, and its text names the override.
+    A critical backlog overrides both; then the text of the decision says so.
     """
     (reason, why), limit = hold, policy.watch.small_files_critical if append_only else policy.level0_critical
     level, files, _ = backlog_of([state], policy, append_only=append_only)
@@ -488,7 +488,7 @@ def _apply_hold(
 
 
 def _check_use(decision: Decision, subject: Subject, policy: Policy, now_ms: int) -> Decision:
-    """Decline due work if its partition is about to expire, or if merging some runs would change query results."""
+    """Decline due work if the partition is about to expire, or if merging only some runs would change query results."""
     state = subject.state
     if state is None:  # rows without a bucket are invisible to readers: they get one in any case
         return decision
@@ -509,10 +509,11 @@ def _check_use(decision: Decision, subject: Subject, policy: Policy, now_ms: int
 
 
 def find_expiring(subject: Subject, policy: Policy, now_ms: int) -> tuple[int, int] | None:
-    """Return when a partition expires, if it is about to.
+    """Return when a partition expires, if the partition is about to expire.
 
     Returns:
-        The time of expiry (epoch ms) and the length (ms) of the period before it, or None outside that period.
+        The time of expiry (epoch ms), and how long before it a partition counts as about to expire (ms). None if the
+        partition is not about to expire, or should have been dropped long ago.
     """
     expiry = expiry_of(subject, policy)
     if expiry is None:
@@ -527,7 +528,7 @@ def expiry_of(subject: Subject, policy: Policy) -> tuple[int, int] | None:
     """Return the expiry of a partition.
 
     Returns:
-        The time that partitions are kept (ms) and the time of expiry (epoch ms). None if the partition does not expire
+        The retention time of partitions (ms) and the time of expiry (epoch ms). None if the partition does not expire
         automatically: without an expiration time, during a pause that covers retention, if expiry needs approval, or
         if the partition values contain no time.
     """
@@ -544,7 +545,7 @@ def expiry_of(subject: Subject, policy: Policy) -> tuple[int, int] | None:
 
 
 def _add_numbers(decision: Decision, subject: Subject, policy: Policy, history: History, now_ms: int) -> Decision:
-    """Return a due decision with its cost, benefit and waiting time."""
+    """Return a due decision with cost, benefit and waiting time, and whether the work is overdue or urgent."""
     state = subject.state
     if state is None:
         cost, benefit, waited = 0, 100.0, 0
@@ -564,7 +565,11 @@ def _add_numbers(decision: Decision, subject: Subject, policy: Policy, history: 
 
 
 def waited_ms(state: PartitionHealth, now_ms: int) -> int:
-    """Return the time (ms) that level 0 has waited since it was written or last compacted; 0 if it is empty."""
+    """Return the time (ms) that the level-0 files of a partition have waited for a compaction.
+
+    Returns:
+        Time since the oldest level-0 file or the last compaction, whichever is later. 0 without level-0 files.
+    """
     since = [bucket.oldest_level0_ms for bucket in state.buckets if bucket.oldest_level0_ms is not None]
     compacted_ms = max((bucket.last_compaction_ms or 0 for bucket in state.buckets), default=0)
     return max(now_ms - max(min(since), compacted_ms), 0) if since else 0
@@ -572,7 +577,7 @@ def waited_ms(state: PartitionHealth, now_ms: int) -> int:
 
 @dataclass(frozen=True)
 class DueWork:
-    """Work that a partition needs, whether or not it may run now.
+    """Work that a partition needs, whether or not the work may run now.
 
     Attributes:
         text: description with numbers.
@@ -586,8 +591,8 @@ class DueWork:
 def due_work(table: TableFacts, policy_of: Callable[[PartitionHealth | None], Policy], now: Now) -> dict[str, DueWork]:
     """Return the due work of a table by partition.
 
-    Work counts as due if only a pause or the hours prevent it. Partitions that are about to expire are left out. Work
-    that is declined because of order sensitivity counts, too: a person has to start it.
+    Work that only a pause or the off-peak hours prevent counts as due. Partitions that are about to expire are omitted.
+    Work that is declined because of order sensitivity counts, too, because a person has to start this work.
 
     Args:
         table: facts of the table.
@@ -612,12 +617,12 @@ def due_work(table: TableFacts, policy_of: Callable[[PartitionHealth | None], Po
 
 
 def due_since_ms(reason: Reason, state: PartitionHealth, policy: Policy, now_ms: int) -> int:
-    """Return the time since which due work could have started, within the hours of the policy.
+    """Return the time since which due work could have started within the off-peak hours of the policy.
 
     Pauses are ignored, so that forgotten pauses are found.
 
     Returns:
-        Epoch ms; later than `now_ms` if the hours have not opened yet.
+        Epoch ms; later than `now_ms` if no off-peak window has opened since the work became due.
     """
     if reason in {Reason.IDLE, Reason.UNSORTED}:
         compacted_ms = max((bucket.last_compaction_ms or 0 for bucket in state.buckets), default=0)
@@ -641,7 +646,7 @@ def _check_budget(decision: Decision, history: History) -> Decision:
 
 
 def _check_obstacles(decision: Decision, history: History) -> Decision:
-    """Decline a due decision if its name, a failed check, a running run or earlier failures prevent any run."""
+    """Decline a due decision if the partition's name, a failed check, a running run or a suspension prevents a run."""
     if history.unusable_name:
         return decision.decline(Reason.NAME, f"{decision.text}; compact it with `dredge compact {decision.table}`")
     if history.blocked is not None:
@@ -654,7 +659,7 @@ def _check_obstacles(decision: Decision, history: History) -> Decision:
 
 
 def _check_plan(decision: Decision, policy: Policy, history: History, plan: PlanSummary, wall_ms: int) -> Decision:
-    """Decline a due decision if its plan is empty, waits for approval, or was already run."""
+    """Decline a due decision if its plan is empty, waits for approval, or may not be run again."""
     if not plan.hash:
         text = plan.why if plan.why.startswith(decision.text) else f"{decision.text}, but {plan.why}"
         return decision.decline(Reason.NOTHING_PICKED, text)
@@ -679,14 +684,14 @@ def _check_plan(decision: Decision, policy: Policy, history: History, plan: Plan
 
 
 def find_hold(policy: Policy, now_ms: int) -> tuple[Reason, str] | None:
-    """Return why the policy lets nothing start at a time.
+    """Return why the policy forbids to start compactions at a time.
 
     Args:
         policy: policy of the table or partition.
         now_ms: epoch ms.
 
     Returns:
-        The reason (a pause or the off-peak hours) and its text, or None if compactions may start.
+        The reason (a pause or the off-peak hours) and a text, or None if compactions may start.
     """
     if policy.paused is not None:
         return Reason.PAUSED, f"paused by policy: {policy.paused}"
@@ -699,7 +704,7 @@ def find_hold(policy: Policy, now_ms: int) -> tuple[Reason, str] | None:
 
 
 def decide_sorted_runs(table: str, state: PartitionHealth, trigger: int) -> Decision:
-    """Compare the sorted runs of the partition's worst bucket with the compaction trigger of the table."""
+    """Decide whether the partition's worst bucket has reached the table's compaction trigger (sorted runs)."""
     runs = state.sorted_runs
     if runs < trigger and not state.cost_minor:
         if runs <= 1:
@@ -724,7 +729,7 @@ def decide_sorted_runs(table: str, state: PartitionHealth, trigger: int) -> Deci
 
 
 def decide_small_files(table: str, state: PartitionHealth) -> Decision:
-    """Decide whether an append table's own rules pick small files, or files with deleted rows, of the partition."""
+    """Decide whether an append table's own rules pick small files, or files with deleted rows, in a partition."""
     files = count_text(state.small_files, "small file")
     if not state.cost_minor:
         text = f"{files}, {size_text(state.total_bytes)}: the table's own rules pick nothing to merge"
@@ -738,7 +743,8 @@ def decide_upkeep(
 ) -> Decision | None:
     """Decide whether an action that compacts no data, such as an expiry, may run on a table now.
 
-    Actions of retention ignore the hours, and a pause unless it covers retention. All other actions respect both.
+    Actions of retention ignore the off-peak hours, and also a pause that does not cover retention. All other actions
+    respect the hours and every pause.
 
     Args:
         table: full name of the table.
@@ -767,17 +773,17 @@ def decide_upkeep(
 EXPIRING_ACTIONS: Final = frozenset(
     {"expire_partitions", "expire_tags", "expire_snapshots", "expire_changelogs", "orphans", "trash"}
 )
-"""Actions of retention."""
+"""Names of the actions of retention."""
 
 
 def decide_waiting(table: str, partition: str, rows: int) -> Decision:
-    """Return the decision to assign buckets to postponed rows, which no reader sees."""
+    """Return the decision to assign buckets to postponed rows, which are invisible to readers until then."""
     text = f"{count_text(rows, 'postponed row')} without a bucket: no reader sees them"
     return Decision(table, partition, DecisionOutcome.RUN, Reason.ROWS_WAIT, text, rows, 1)
 
 
 def _amplification(state: PartitionHealth) -> str:
-    """Return the size ratio that universal compaction compares besides the number of runs, or "" if it is unknown."""
+    """Return a text with the size amplification and its limit, which can also trigger a compaction; "" if unknown."""
     facts = state.worst.facts
     percent, limit = facts.get("amplification_percent"), facts.get("max_amplification_percent")
     if percent is None or limit is None:
@@ -818,7 +824,7 @@ def decide_idle(table: str, state: PartitionHealth, policy: Policy, *, append: b
 
 
 def sort_rule(table: TableFacts, policy: Policy) -> SortRule | None:
-    """Return the sort rule of a table: that of the policy, else `clustering.columns`; None if it is not sorted."""
+    """Return the sort rule of a table from the policy, or else from `clustering.columns`; None without a rule."""
     if not table.sortable or policy.sort is False:
         return None
     has_columns = bool((table.options.text("clustering.columns") or "").strip())
@@ -837,7 +843,8 @@ def decide_sort(
         state: health of the partition.
         policy: policy of the partition.
         rule: sort rule of the table.
-        sorted_ms: epoch ms of the last sort, or None if it was never sorted. Newer files were written since.
+        sorted_ms: epoch ms of the last sort compaction of the partition, or None if there was none. Newer files are
+            unsorted.
         now_ms: epoch ms.
 
     Returns:
@@ -869,11 +876,11 @@ def backlog_of(
     Args:
         states: health of the partitions.
         policy: limits to compare with.
-        append_only: whether to count small files by the limits of `watch` instead of level-0 files. Large files of a
-            table without a key are no backlog.
+        append_only: whether the table has no primary key. Then small files are counted instead of level-0 files, and
+            compared with the limits of `watch`.
 
     Returns:
-        The severity, the number of files, and the text of the partition.
+        The severity, the number of files, and the path of the partition.
     """
     if append_only:
         largest = max(states, key=lambda state: state.small_files, default=None)
@@ -894,7 +901,7 @@ def backlog_of(
 
 
 WAITS_MS: Final = (10 * MINUTE_MS, 60 * MINUTE_MS)
-"""Waiting times after the first and second failure of a plan; a plan gets no fourth run."""
+"""Waiting times (ms) after the first and the second failed run of a plan; a plan gets no fourth run."""
 TRIES: Final = len(WAITS_MS) + 1
 
 
@@ -914,7 +921,7 @@ class RetryDecision:
 
 
 def decide_retry(tries: Sequence[FinishedRun], plan: str, now_ms: int) -> RetryDecision:
-    """Decide whether a plan is run again. Only failed runs are repeated; a run that a person canceled is not.
+    """Decide whether a plan is run again. Only failed runs are repeated, not runs that a person canceled.
 
     Args:
         tries: all finished runs of the plan, newest first.

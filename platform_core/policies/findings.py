@@ -37,7 +37,7 @@ class AlertCondition(StrEnum):
 
 
 class Severity(StrEnum):
-    """Severity of a finding; info is shown without an alert."""
+    """Severity of a finding; findings of severity info are shown, but raise no alert."""
 
     INFO = "info"
     WARN = "warn"
@@ -52,8 +52,8 @@ class Finding:
     Attributes:
         subject: table, sensor or file that the finding is about.
         trouble: code of the condition.
-        severity: its severity.
-        text: explanation with numbers, which may change while the `key` stays.
+        severity: severity of the condition.
+        text: explanation with numbers, which may change while the `key` stays the same.
     """
 
     subject: str
@@ -65,12 +65,12 @@ class Finding:
     def key(self) -> str:
         """Identity of the alert: subject, condition and severity.
 
-        While the key stays the same, the alert is not sent again, even if its text changes.
+        While the key stays the same, the alert is not sent again, even if the text changes.
         """
         return f"{self.subject}: {self.trouble} ({self.severity})"
 
     def line(self) -> str:
-        """Return the line for ticks and alerts."""
+        """Return the finding as one line for ticks and alerts."""
         return f"{self.subject}: {self.severity.value} ({self.trouble.value}): {self.text}"
 
 
@@ -115,7 +115,7 @@ def find_backlog(table: str, states: Sequence[PartitionHealth], policy: Policy) 
 
 
 def find_stall(table: str, due: Mapping[str, DueWork], policy: Policy, now_ms: int) -> list[Finding]:
-    """Return the alert about due work that could have run for too long while nothing was compacted.
+    """Return the alert about due work that has waited for too long although it was allowed to run.
 
     Args:
         table: full name of the table.
@@ -136,13 +136,13 @@ def find_stall(table: str, due: Mapping[str, DueWork], policy: Policy, now_ms: i
 
 
 def find_overdue_work(due: Mapping[str, DueWork], policy: Policy, now_ms: int) -> dict[str, DueWork]:
-    """Return the due work that could have run for the policy's ``watch.stalled_after`` or longer."""
+    """Return the due work that has been allowed to run for the policy's ``watch.stalled_after`` or longer."""
     limit = max(policy.watch.stalled_after_ms, 1)
     return {text: work for text, work in due.items() if now_ms - work.since_ms >= limit}
 
 
 def find_pause(table: str, policy: Policy, now_ms: int) -> list[Finding]:
-    """Return the alert about a pause with a start date that may have been forgotten."""
+    """Return the alert about a pause that began so long ago that it may have been forgotten."""
     if policy.paused is None or policy.paused_since_ms is None:
         return []
     days, limit = (now_ms - policy.paused_since_ms) // DAY_MS, policy.watch.paused_at_most_ms // DAY_MS
@@ -157,7 +157,7 @@ def find_history(table: str, debt: HistoryHealth, policy: Policy, now_ms: int) -
 
     Args:
         table: full name of the table.
-        debt: overdue history, measured with the grace period of the policy.
+        debt: snapshots, tags and manifests that are overdue for expiry, measured with the grace period of the policy.
         policy: policy of the table.
         now_ms: epoch ms.
     """
@@ -206,7 +206,7 @@ def find_history(table: str, debt: HistoryHealth, policy: Policy, now_ms: int) -
 
 
 def find_late_data(table: str, states: Sequence[PartitionHealth], policy: Policy) -> list[Finding]:
-    """Return the alert about idle partitions that received new data after the policy's idle time."""
+    """Return the alert about partitions that were written again after the policy's idle time without writes."""
     reopened: dict[str, int] = {}
     for state in states:
         gaps = [

@@ -1,4 +1,4 @@
-"""Age and expiry time of a partition, computed from its partition values or from its newest file."""
+"""Age and expiry time of a partition, computed from the partition values or from the newest file."""
 
 from __future__ import annotations
 
@@ -12,14 +12,15 @@ from lsm_core.options import TableOptions
 
 _NANOS_PER_MS: Final = 1_000_000
 _TIME_TYPES: Final = (str, int, datetime.date)
-"""Types of partition values whose text can be a time; `datetime.datetime` is a subclass of `date`."""
+"""Types of partition values that can express a time; `datetime.datetime` is included as a subclass of `date`."""
 
 
 def partition_age_ms(values: Mapping[str, Any], options: TableOptions, newest_file_ms: int, now_ms: int) -> int | None:
     """Return the age of a partition in ms.
 
     The time comes from the partition values: `partition.timestamp-pattern` and `partition.timestamp-formatter` turn
-    them into a time in UTC; dates need neither. If the values give no time, the newest file decides.
+    them into a time in UTC. Values of type DATE need no such option. If the values give no time, the time
+    of the newest file is used.
 
     Args:
         values: partition values by column.
@@ -46,7 +47,7 @@ def expires_ms(values: Mapping[str, Any], options: TableOptions, newest_file_ms:
         kept_ms: time that a partition is kept, in ms.
 
     Returns:
-        Epoch ms in UTC, or None if the partition never expires or its time is unknown.
+        Epoch ms in UTC, or None if the partition never expires or the time of the partition is unknown.
     """
     strategy = options.get("partition.expiration-strategy")
     time_ms = _parse_time_ms(values, options) if strategy == "values-time" else None

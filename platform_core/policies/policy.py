@@ -1,7 +1,7 @@
 """Policies: the schema of the policy file, and the rules that apply to one table.
 
-The rules of a table combine built-in values, defaults, its database, globs, its own entry, and the age of a
-partition.
+The rules of a table combine built-in values, the defaults, the entries of the database, of globs and of the table, and
+rules for partitions of an age.
 """
 
 from __future__ import annotations
@@ -27,23 +27,21 @@ from platform_core.policies.windows import OffPeak
 
 BUILT_IN: Final = "built-in default"
 CHECKS: Final = ("merged_view_unchanged", *TABLE_CHECKS, "expectations")
-"""Checks of a table, by their names in Dagster."""
+"""Dagster names of the checks of a table."""
 _FORMER_CHECKS: Final = {"tree_invariants": "tree_is_valid"}
-"""Former names of checks that policy files may still use, with their current names."""
+"""Current names of checks by former name; policy files may still use the former names."""
 HOUR_MS: Final = 3_600_000
 DAY_MS: Final = 24 * HOUR_MS
 EXPIRY_FLOOR_MS: Final = HOUR_MS
-"""Age below which snapshots and changelogs may still be read by a query that began with them.
-
-It is the default of Paimon's `snapshot.time-retained`.
+"""Age below which running queries may still read a snapshot or changelog; Paimon's default `snapshot.time-retained`.
 """
 DELETION_FLOOR_MS: Final = DAY_MS
-"""Least age (ms) of files, tags and partitions that maintenance deletes without a person naming it.
+"""Least age (ms) of files, tags and partitions that maintenance deletes without a request by a person.
 
-Younger files may belong to a commit that is not finished.
+Younger files may belong to an unfinished commit.
 """
 MOST_PERCENT: Final = 20
-"""Largest share (%) of a table's files or bytes that can be orphans; a larger share indicates an error."""
+"""Largest percentage of a table's files or bytes that one run removes as orphans; more indicates an error."""
 _RETENTION: Final = {
     "expire_snapshots": "snapshots",
     "expire_changelogs": "changelogs",
@@ -51,11 +49,11 @@ _RETENTION: Final = {
     "expire_partitions": "partitions",
     "orphans": "orphans",
 }
-"""Part of `Retention` that each action belongs to."""
+"""Field of `Retention` that has the rules of each action, by action name."""
 _COUNTS: Final = frozenset({"tags", "small_manifests", "small_files", "small_files_critical"})
-"""Limits of `WatchRules` that are counts, not times."""
+"""Names of the limits of `WatchRules` that are counts, not times."""
 _MOST_SUGGESTIONS: Final = 20
-"""Unknown names that get a suggestion of a similar name; each suggestion takes about a millisecond."""
+"""Most unknown names for which a similar name is suggested; each suggestion takes about a millisecond."""
 _LEVEL0_LIMITS: Final = ("level0_warn", "level0_critical", "level0_emergency")
 """Level-0 limits in ascending order."""
 _GLOB: Final = re.compile(r"[*?\[]")
@@ -274,7 +272,7 @@ class SortRule:
     Attributes:
         by: columns to sort by; empty for the columns of the option `clustering.columns`.
         order: strategy of `lsm_core.merge.curves`, or "auto".
-        every_ms: interval (ms) at which new rows are sorted, or None to sort once when the partition is idle.
+        every_ms: interval (ms) at which new rows are sorted, or None to sort once, as soon as the partition is idle.
     """
 
     by: tuple[str, ...] = ()
@@ -283,7 +281,7 @@ class SortRule:
 
     @property
     def arguments(self) -> dict[str, Any]:
-        """Arguments of the action `compact`."""
+        """Arguments of the action `compact` for this sort rule."""
         return {"strategy": self.order, **({"order_by": list(self.by)} if self.by else {})}
 
 
@@ -470,15 +468,15 @@ class PolicyFile(_Part):
 
 @dataclass(frozen=True)
 class Origin:
-    """Place where a value was written.
+    """Origin of a policy value: file, line, entry and preset.
 
     Attributes:
         file: name of the policy file.
         line: line of the file, or 0 if it is unknown.
         entry: name of the entry.
-        preset: preset that supplied the value, or "" for a value of the file's own.
-        why: reason of the preset for the value.
-        over: overridden places in the file, the nearest first.
+        preset: preset that supplied the value, or "" if the entry has the value.
+        why: reason for the value, or "".
+        over: entries of the file with an overridden value, the most specific first.
     """
 
     file: str
@@ -501,7 +499,7 @@ class AgeRule:
     Attributes:
         older_than_ms: least age of the partitions, in ms.
         values: values of a `Policy` by name.
-        origins: origin of each value.
+        origins: origin of each value, by name.
     """
 
     older_than_ms: int
@@ -533,17 +531,17 @@ class Policy:
         level0_warn: level-0 files in a bucket that raise a warning.
         level0_critical: level-0 files in a bucket that raise an error.
         level0_emergency: level-0 files in a bucket that raise an emergency.
-        level0_pass: most level-0 files of one pass.
+        level0_pass: most level-0 files of a bucket that one run merges.
         page_sample_bytes: bytes that the check `pages_readable` reads each night.
         watch: alert limits.
         paused: reason of the pause, or None.
-        paused_since_ms: start of the pause (epoch ms), or None if the file does not give it.
-        rests: whether the pause covers retention, too.
+        paused_since_ms: start of the pause (epoch ms), or None if the file gives no start.
+        rests: whether the pause covers not only compactions, but also retention.
         off_peak: windows in which compactions may start, or None for any time.
         sort: sort rule of append tables; None to follow `clustering.columns`, False to never sort.
-        preset: nearest preset, or "".
-        verification: verification mode, or "" for that of the table.
-        approval: approval by action; missing actions need none.
+        preset: preset of the most specific entry, or "".
+        verification: verification mode, or "" for the mode of the table's options.
+        approval: whether approval is required, by action; missing actions need no approval.
         retention: by kind (snapshots, changelogs, tags, partitions, orphans), then by argument; ages in ms.
         checks: severity by check; missing checks keep their default.
         expectations: expectations of great-expectations.
@@ -590,12 +588,12 @@ class Policy:
 
     @property
     def has_asset_values(self) -> bool:
-        """Whether the policy sets anything about the table's assets."""
+        """Whether the policy sets owners, group, tags, freshness or lineage of the table's assets."""
         return any(self.asset_values)
 
     @property
     def asset_values(self) -> tuple[Any, ...]:
-        """Values about the table's assets, which Dagster reads when definitions load."""
+        """Owners, group, tags, freshness and lineage of the assets, which Dagster reads when definitions load."""
         return (self.owners, self.group, self.tags, self.fresh_within_ms, self.upstream, self.downstream)
 
     def origin(self, name: str) -> str:
@@ -617,14 +615,14 @@ class Policy:
         return self.approval.get(self.approved_as(action)) == "required"
 
     def approved_as(self, action: str) -> str:
-        """Return the action whose approval applies.
+        """Return the action whose approval rule applies to `action`.
 
-        A recovery compacts, so it follows `compact` unless the file names it.
+        The rule of `compact` also applies to `recover`, unless the file has a rule for `recover`.
         """
         return "compact" if action == "recover" and action not in self.approval else action
 
     def retention_arguments(self, action: str, now_ms: int) -> dict[str, int]:
-        """Return the arguments of an action of retention that the policy sets; table options set all others.
+        """Return the arguments that the policy sets for an action of retention; table options set all other arguments.
 
         Args:
             action: name of the action.
@@ -638,10 +636,10 @@ class Policy:
         return arguments
 
     def at_age(self, age_ms: int | None) -> Policy:
-        """Return the policy of a partition of an age.
+        """Return the policy of partitions of the given age.
 
         Args:
-            age_ms: age of the partition in ms, or None if it is unknown: then no rule for old partitions applies.
+            age_ms: age of the partition in ms. None if the age is unknown; then no rule for old partitions applies.
         """
         matching = [rule for rule in self.ages if age_ms is not None and age_ms >= rule.older_than_ms]
         if not matching:
@@ -656,13 +654,13 @@ class Policy:
 
 @dataclass(frozen=True)
 class Policies:
-    """Policies in force.
+    """Policies of all tables that currently apply.
 
     Attributes:
         content: content of the policy file.
         source: name of the file, for messages.
-        lines: line of each value in the file.
-        trouble: why a newer state of the file does not apply, or "".
+        lines: line of each value in the file, by the keys that lead to the value.
+        trouble: error of the current file if an earlier, valid content applies instead, or "".
     """
 
     content: PolicyFile = field(default_factory=PolicyFile)
@@ -676,14 +674,14 @@ class Policies:
 
     @cached_property
     def _globs(self) -> dict[str, re.Pattern[str]]:
-        """Compiled patterns by name; most entries of a long file name one table and are no glob."""
+        """Compiled patterns of the entries that are globs, by entry name."""
         return {name: re.compile(fnmatch.translate(name)) for name in self.content.tables if _GLOB.search(name)}
 
     def of(self, table: str) -> Policy:
         """Return the policy of a table.
 
-        The entries apply in this order: built-in values, defaults, its database, globs in the order of the file, the
-        exact name.
+        Later entries override earlier ones, in this order: built-in values, defaults, the database, globs in the order
+        of the file, the exact table name.
 
         Args:
             table: full name, ``db.table``.
@@ -694,7 +692,7 @@ class Policies:
 
     @property
     def bytes_an_hour(self) -> int | None:
-        """Most bytes that the compactions which sensors start within an hour may read, or None for no limit."""
+        """Most bytes to read by compactions that sensors start within an hour, or None for no limit."""
         limit = self.content.budget.bytes_an_hour
         return None if limit is None else memory_size(limit)
 
@@ -705,11 +703,11 @@ class Policies:
 
     @property
     def limited(self) -> bool:
-        """Whether a budget limits the due work that may start."""
+        """Whether a budget limits the compactions that sensors start."""
         return self.bytes_an_hour is not None or self.concurrent_tables is not None
 
     def entries(self, table: str) -> Iterator[tuple[Place, str, PolicyEntry]]:
-        """Yield the entries that apply to a table, general ones first: place in the file, name and entry."""
+        """Yield keys in the file, name and content of each entry that applies to a table, general entries first."""
         content, database = self.content, table.partition(".")[0]
         yield ("defaults",), "defaults", content.defaults
         if database in content.databases:
@@ -765,7 +763,7 @@ class Policies:
     def unmatched(self, tables: Collection[str]) -> list[str]:
         """Return a line for each name or glob of the file that matches none of the tables.
 
-        The name may be misspelt, or its table does not exist yet.
+        A name without a match may be misspelt, or the table does not exist yet.
 
         Args:
             tables: full names of the tables of the warehouse.
@@ -788,9 +786,9 @@ class Policies:
 
 _RESOLVED: Final = {"idle_after": "idle_after_ms", "fresh_within": "fresh_within_ms"}
 _BY_KEY: Final = frozenset({"approval", "checks", "tags"})
-"""Values that are inherited key by key, like retention.
+"""Values whose keys are inherited one by one, like retention.
 
-For all other values, including lists, the nearest entry wins.
+All other values, including lists, are taken whole from the most specific entry.
 """
 
 
@@ -798,7 +796,7 @@ def iterate_values(entry: CompactionRules) -> Iterator[tuple[tuple[str, ...], An
     """Yield the values of an entry, except `partitions`.
 
     Yields:
-        The keys that lead to the value in the file, and the value as it was written.
+        The keys that lead to the value in the file, and the value as written in the file.
     """
     for name in type(entry).model_fields:
         value = getattr(entry, name)
@@ -818,7 +816,7 @@ def iterate_values(entry: CompactionRules) -> Iterator[tuple[tuple[str, ...], An
 
 
 def _set_value(values: dict[str, Any], path: tuple[str, ...], value: Any) -> None:
-    """Set one value in the form of `Policy`: ages in ms, a pause as text, None for a rule that was ended."""
+    """Set one value in the form of `Policy`: ages in ms, a pause as text, None for a rule that `false` ended."""
     name = _RESOLVED.get(path[0], path[0])
     if path[0] == "paused":
         values["rests"] = isinstance(value, Pause) and value.retention
@@ -852,9 +850,9 @@ def _sort_rule(value: SortRules | Literal[False]) -> SortRule | Literal[False]:
 
 
 def _align_level0_limits(values: dict[str, Any], origins: dict[str, Origin]) -> None:
-    """Align the level-0 limits so that a warning never comes after the alarm.
+    """Change level-0 limits so that they ascend: warning, critical, emergency.
 
-    Limits of farther entries, or of none, give way to those of the nearest entry.
+    The limits of the most specific entry stay; limits of general entries and built-in limits are changed.
     """
     nearest = [name for name in reversed(origins) if name in _LEVEL0_LIMITS]
     done: list[str] = []

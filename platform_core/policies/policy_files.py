@@ -24,7 +24,7 @@ POLICIES_VARIABLE: Final = "DREDGE_POLICIES"
 _LOG: Final = logging.getLogger(__name__)
 _MOST_BYTES: Final = 4 * 1024 * 1024
 _MOST_VALUES: Final = 200_000
-"""Most values of a file, aliases counted each time: a few lines of YAML can expand to more than fits in memory."""
+"""Most values of a file, with each use of an alias counted, because few lines of YAML can expand beyond the memory."""
 _DEEPEST: Final = 64
 _MERGE: Final = "tag:yaml.org,2002:merge"
 
@@ -32,7 +32,7 @@ _MERGE: Final = "tag:yaml.org,2002:merge"
 class _UniqueKeyLoader(yaml.SafeLoader):
     """YAML loader that refuses repeated keys.
 
-    Other loaders keep the last value of a repeated key, which could silently end a pause.
+    PyYAML's own loaders keep the last value of a repeated key, which could silently end a pause.
     """
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
@@ -50,8 +50,8 @@ def read_policies(path: Path) -> Policies:
     """Read one policy file.
 
     Raises:
-        InvalidOption: the file is missing, is no YAML, or has an unknown or invalid value; names file, line and
-            place.
+        InvalidOption: the file is missing, is no YAML, or has an unknown or invalid value; the message names file,
+            line and keys.
     """
     try:
         size = path.stat().st_size
@@ -77,7 +77,7 @@ def parse_policies(text: str, source: str) -> Policies:
         source: name of the file, for messages.
 
     Raises:
-        InvalidOption: the text is no YAML, or has an unknown or invalid value; names file, line and place.
+        InvalidOption: the text is no YAML, or has an unknown or invalid value; the message names file, line and keys.
     """
     try:
         loader = _UniqueKeyLoader(text)
@@ -101,7 +101,7 @@ def parse_policies(text: str, source: str) -> Policies:
 
 
 def _number_lines(node: yaml.Node | None) -> dict[Place, int]:
-    """Return the line (from 1) of every value, by the keys and numbers that lead to it."""
+    """Return the line (from 1) of every value, by the keys and list indexes that lead to the value."""
     lines: dict[Place, int] = {}
     pending: list[tuple[Place, yaml.Node]] = [] if node is None else [((), node)]
     visited = 0
@@ -125,7 +125,7 @@ def _number_lines(node: yaml.Node | None) -> dict[Place, int]:
 
 
 def _describe_error(error: ErrorDetails, source: str, lines: Mapping[Place, int]) -> InvalidOption:
-    """Return the error in one line: file, line, place, value and accepted values."""
+    """Return the error with a message of one line: file, line, keys, value and accepted values."""
     location = tuple(error["loc"])
     place: Place = ()
     for step in location:
@@ -143,7 +143,11 @@ def _describe_error(error: ErrorDetails, source: str, lines: Mapping[Place, int]
 
 
 def _known_at(place: Place) -> set[str]:
-    """Return the keys that the model at a place of the file accepts."""
+    """Return the keys that a mapping of the policy file may have.
+
+    Args:
+        place: keys that lead to the mapping.
+    """
     kinds: list[Any] = [PolicyFile]
     for step in place:
         following: list[Any] = []
@@ -180,8 +184,8 @@ _BUILT_IN: Final = Policies()
 class PolicySource:
     """Policies of a file, read again whenever the file changes.
 
-    While the file is broken, its last valid state applies and ``trouble`` holds the error. A process that never read
-    a valid state pauses all maintenance, because the restrictions of the file are unknown.
+    While the file is invalid, its last valid content applies and `Policies.trouble` has the error. A process that never
+    read a valid content pauses all maintenance, because the restrictions of the file are unknown.
     """
 
     def __init__(self, path: str) -> None:
@@ -192,7 +196,7 @@ class PolicySource:
         self._good: Policies | None = None
 
     def current(self) -> Policies:
-        """Return the policies that apply now; without a file every table has the built-in values. Never raises."""
+        """Return the policies that apply now, or the built-in values without a file; never raise an error."""
         if not self._path:
             return _BUILT_IN
         with self._lock:
@@ -221,7 +225,7 @@ class PolicySource:
 
 
 def _pause_everything(source: str, error: str) -> Policies:
-    """Return the policies for a file that this process never read: all maintenance is paused."""
+    """Return policies that pause all maintenance, for a file whose valid content this process never read."""
     pause = Pause(reason=f"the policy file cannot be read: {error}", retention=True)
     trouble = f"{error}; all maintenance is paused until the file is repaired"
     return Policies(PolicyFile(defaults=PolicyEntry(paused=pause)), source, trouble=trouble)
@@ -231,7 +235,7 @@ _sources: Final[dict[str, PolicySource]] = {}
 
 
 def policy_source(path: str) -> PolicySource:
-    """Return the policies of a file, one object per process, so that its last valid state is shared.
+    """Return the policies of a file: one object per process, which keeps the last valid content of the file.
 
     Args:
         path: path of the file, or "" for the built-in values.
@@ -240,9 +244,9 @@ def policy_source(path: str) -> PolicySource:
 
 
 def load_policies(environment: Mapping[str, str] | None = None) -> Policies:
-    """Return the policies of the file that ``DREDGE_POLICIES`` names; without it every table has the built-in values.
+    """Return the policies of the file that ``DREDGE_POLICIES`` names, or the built-in values if it is not set.
 
-    Never raises, see `PolicySource`.
+    Never raises an error, see `PolicySource`.
     """
     return policy_source(policies_path(environment)).current()
 

@@ -20,7 +20,7 @@ PresetName = Literal[
 
 @dataclass(frozen=True)
 class PresetValue:
-    """Value of a preset with the reason for it."""
+    """Value that a preset recommends, with the reason ``why``."""
 
     value: Any
     why: str

@@ -1,7 +1,7 @@
 """Round over many tables: the plans that `maintain` makes, by the same decisions as the sensors.
 
-The module does not import Dagster, so the command line makes the same decisions. `Round.known` supplies the facts that
-only Dagster has, such as failed checks and running runs.
+The module does not import Dagster, so that the command line can use it, too. `Round.known` supplies the facts that only
+Dagster has, such as failed checks and running runs.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _NOTHING_DUE: Final = frozenset(
     }
 )
 _MOST_LINES: Final = 60
-"""Declined partitions that are listed per table; further ones are counted."""
+"""Most declined partitions that are listed per table; further declined partitions are only counted."""
 
 
 def facts_of(
@@ -62,8 +62,8 @@ def facts_of(
     Args:
         store: the table.
         health: health of the table.
-        refusal: why maintenance does not touch its files, or None.
-        sorted_ms: epoch ms of the last sort by partition, or None if nothing sorts the table.
+        refusal: why maintenance does not touch the table's files, or None.
+        sorted_ms: epoch ms of the last sort compaction by partition, or None if nothing sorts the table.
     """
     return TableFacts(
         store.name,
@@ -79,9 +79,9 @@ def facts_of(
 
 
 def _explain_order(store: TableStore, *, has_deletes: bool) -> str:
-    """Return why compacting only some of the runs would change query results, or "" if it would not.
+    """Return why compacting only some of the sorted runs would change query results, or "" if results stay the same.
 
-    Only tables whose option asks for the units of Java Paimon are affected; closed units never are.
+    Only tables with ``dredge.compaction.order-sensitive = as-paimon``, which picks runs as Java Paimon, are affected.
     """
     if not store.has_primary_key or store.options.order_sensitive != "as-paimon":
         return ""
@@ -108,7 +108,7 @@ def policy_for(policy: Policy, store: TableStore, state: PartitionHealth | None)
 def due_action(level0_files: int, level0_pass: int, trigger: int, *, full: bool) -> tuple[str, dict[str, Any]]:
     """Return the action that compacts due work, with its arguments.
 
-    A bucket with more than `level0_pass` level-0 files gets one pass over its oldest files.
+    A bucket with more than `level0_pass` level-0 files gets one pass over the oldest of these files.
 
     Args:
         level0_files: level-0 files of the bucket.
@@ -122,7 +122,7 @@ def due_action(level0_files: int, level0_pass: int, trigger: int, *, full: bool)
 
 
 def values_of(store: TableStore, health: TableHealth, paths: Iterable[str]) -> list[Mapping[str, Any]]:
-    """Return the partition values of paths, including partitions whose rows all wait for a bucket.
+    """Return the partition values of partition paths, also of partitions whose rows all wait for a bucket.
 
     Args:
         store: the table.
@@ -130,7 +130,7 @@ def values_of(store: TableStore, health: TableHealth, paths: Iterable[str]) -> l
         paths: paths of partitions.
 
     Returns:
-        Values by column for each path; paths of partitions without files are left out.
+        Partition values by column, one mapping per path; paths of partitions without files are left out.
     """
     selected = list(paths)
     values: dict[str, Mapping[str, Any]] = {bucket.partition_text: bucket.partition for bucket in health.buckets}
@@ -156,13 +156,14 @@ class Round:
 
     Attributes:
         policies: policies in force.
-        unattended: whether no person started the round. Then hours, suspensions and `budget` apply as for sensors. A
-            round by hand ignores these three, but not pauses, failed checks, runs at work, order sensitivity and
-            expiring partitions.
-        approved: whether a person approves the plans, or they are stored for approval. Otherwise actions that need
-            approval are declined.
+        unattended: whether no person started the round. Then off-peak hours, suspensions and `budget` apply as for
+            sensors. A round that a person started ignores these three. Pauses, failed checks, running runs, order
+            sensitivity and expiring partitions apply to every round.
+        approved: whether a person approves the plans, or the plans are stored for approval. Otherwise actions that
+            need approval are declined.
         budget: remaining budget.
-        known: returns the history of a table's partition, or of any of its partitions for "".
+        known: returns the history of a table (first argument) and partition path (second argument; "" for any
+            partition).
     """
 
     policies: Policies = field(default_factory=Policies)
@@ -174,7 +175,7 @@ class Round:
     def requests(
         self, names: Iterable[str], open_table: Opening, actions: Sequence[str]
     ) -> tuple[list[Request], list[Declined]]:
-        """Return the plans to make, and a line for everything that is declined.
+        """Return the requests for plans, and a line for each declined table, partition or action.
 
         Compactions come in order of usefulness, for the partitions that the tables' own rules pick. A table that
         cannot be opened is declined as "failed".
@@ -227,7 +228,7 @@ class Round:
     def why_not(self, store: TableStore, plan: MaintenancePlan) -> Declined | None:
         """Return why a plan of this round must not be applied now, or None.
 
-        The decision is made again from current state.
+        The decision is made again from the current state of the table.
         """
         if plan.action not in {COMPACT, RECOVER}:
             why = self.upkeep(store, plan.action)
@@ -241,7 +242,7 @@ class Round:
         return None
 
     def upkeep(self, store: TableStore, action: str) -> Decision | None:
-        """Return why an action that compacts no data may not run on a table now, or None if it may."""
+        """Return the decision that declines an action that compacts no data, or None if the action may run now."""
         policy = self._with_hours(self.policies.of(store.name))
         unapproved = self._decline_unapproved(store.name, policy, action)
         if unapproved is not None:
@@ -282,10 +283,10 @@ class Round:
 
 
 def _make_requests(chosen: Sequence[tuple[Decision, _DuePartition]], declined: list[Declined]) -> list[Request]:
-    """Return the plans for compactions that may run, in their order.
+    """Return the requests for plans of the chosen compactions, in the order of `chosen`.
 
-    Partitions of a table that its rules pick from share a plan, and so do partitions that are merged whole. Each pass
-    over level 0 is a plan of its own.
+    A table gets at most one request for partial compactions and one for full compactions, each over several partitions.
+    Each pass over the level 0 of a partition is a separate request. Errors are added to `declined`.
     """
     groups: dict[tuple[str, str, bool, str], list[tuple[int, Decision, _DuePartition]]] = {}
     for turn, (decision, case) in enumerate(chosen):
@@ -314,7 +315,7 @@ def _make_requests(chosen: Sequence[tuple[Decision, _DuePartition]], declined: l
 
 
 def _list_declined(table: str, declined: Sequence[Decision]) -> list[Declined]:
-    """Return lines for declined partitions: one per obstacle, or one for the table if nothing is due in it."""
+    """Return a line per partition with declined due work, or one line for the table if no work is due."""
     blocked = [decision for decision in declined if decision.reason not in _NOTHING_DUE]
     lines = [_as_declined(decision, COMPACT) for decision in blocked[:_MOST_LINES]]
     if len(blocked) > _MOST_LINES:

@@ -1,4 +1,4 @@
-"""Policies for simulations, read from a whole policy file or from a mapping of options and times."""
+"""Policies for simulations, read from a policy file or from a mapping of options and times."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def simulated_policy(text: str, name: str, table: str) -> SimulatedPolicy:
 
 
 def as_simulated(policy: Policy, name: str) -> SimulatedPolicy:
-    """Convert a policy for a replay: it keeps the idle rules and the off-peak windows."""
+    """Convert a policy to a simulated policy, which has only the idle rules and the off-peak windows."""
     off_peak = policy.off_peak
     return SimulatedPolicy(
         name,

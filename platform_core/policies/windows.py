@@ -36,7 +36,7 @@ class Window(BaseModel):
     @field_validator("start", "end", mode="before")
     @classmethod
     def _as_text(cls, value: Any) -> Any:
-        """Convert a YAML integer to a time: YAML 1.1 reads 22:00 without quotes as 22 * 60."""
+        """Convert an integer to a time, because YAML 1.1 reads 22:00 without quotes as the integer 22 * 60."""
         if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _DAY_MINUTES:
             return f"{value // 60:02d}:{value % 60:02d}"
         return value
@@ -72,7 +72,7 @@ class Window(BaseModel):
         return self.days is None or DAYS[day] in self.days
 
     def text(self) -> str:
-        """Return the text for ticks, like ``22:00-06:00 on sat, sun``."""
+        """Return the window as text for ticks, like ``22:00-06:00 on sat, sun``."""
         days = f" on {', '.join(self.days)}" if self.days else ""
         return f"{self.start}-{self.end}{days}"
 
@@ -116,7 +116,7 @@ class OffPeak(BaseModel):
 
         Returns:
             `now_ms` if a window is open, else the start (epoch ms) of the next window. None if no window opens within
-            eight days because the clock change skips it.
+            eight days because a clock change skips the window.
         """
         if self.is_open(now_ms):
             return now_ms
@@ -135,14 +135,14 @@ class OffPeak(BaseModel):
         return min(openings, default=None)
 
     def text(self) -> str:
-        """Return the text for ticks, like ``22:00-06:00 (Europe/Berlin)``."""
+        """Return the windows as text for ticks, like ``22:00-06:00 (Europe/Berlin)``."""
         return f"{', '.join(window.text() for window in self.windows)} ({self.time_zone})"
 
 
 def _clock_changes(zone: ZoneInfo, now_ms: int) -> list[int]:
-    """Return the minutes (epoch ms) of the next nine days at which the clocks jump.
+    """Return the times (epoch ms) of the next nine days at which the clocks change.
 
-    A jump can open a window: forward over its start, or back into it.
+    A clock change can open a window: it may jump forward over the window's start, or back into the window.
     """
 
     def offset(minute: int) -> datetime.timedelta | None:

@@ -1,6 +1,6 @@
 """Resources of ops, sensors and checks: the warehouse (tables and clock), Spark, and the ledger.
 
-Settings come from the environment, secrets too; no resource decides about maintenance. Begin with `warehouse`.
+Settings and secrets come from the environment. No resource decides about maintenance. Begin with `warehouse`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Stored listing of the warehouse, so that loading definitions again opens only the tables that changed.
 
-The listing is a file per warehouse in DAGSTER_HOME. A table is taken from it while its schema files are unchanged:
-one request per table instead of opening it. The file is only a cache: if it is lost, truncated or of another version,
-all tables are opened once and it is rewritten.
+The listing is a file per warehouse in DAGSTER_HOME. While the schema files of a table are unchanged, the table's card
+comes from the listing: one request per table instead of opening the table. The listing is only a cache. If the file is
+lost, truncated or written by a different version, all tables are opened once and the file is written again.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from platform_core.table_card import ColumnCard, TableCard
 _LOG = logging.getLogger(__name__)
 _HOME: Final = "DAGSTER_HOME"
 _FORM: Final = [__version__, *(item.name for kind in (TableCard, ColumnCard) for item in dataclasses.fields(kind))]
-"""Version and fields of the file; a file of another form is not read."""
+"""Version and fields of the listing file; a file with a different version or other fields is not read."""
 SchemaFiles = list[list[Any]]
 """Name, size and time (epoch ms) of each schema file of a table, in JSON form."""
 
@@ -49,10 +49,11 @@ def listing_file(environment: Mapping[str, str], warehouse: WarehouseResource) -
 
 
 def describe_with_listing(warehouse: WarehouseResource, file: Path | None) -> list[TableCard]:
-    """Describe every table like `describe_warehouse`, from the listing where it is valid, and update the listing.
+    """Describe every table like `describe_warehouse`, from valid entries of the listing, and update the listing.
 
     Tables that cannot be opened or maintained are opened every time, because the reason may end without a new schema.
-    Tables of a catalog in a database are opened every time too, because only the database knows their names.
+    Tables of catalogs with a metastore (such as JDBC) are opened every time, too, because only the metastore knows
+    their names.
 
     Args:
         warehouse: the warehouse.
@@ -90,7 +91,7 @@ def describe_with_listing(warehouse: WarehouseResource, file: Path | None) -> li
 
 
 def remove_from_listing(file: Path | None, tables: Collection[str]) -> None:
-    """Remove tables from the listing, so that they are opened when definitions load next."""
+    """Remove tables from the listing, so that the next loading of definitions opens these tables."""
     known = {} if file is None else _read(file)
     if file is not None and not known.keys().isdisjoint(tables):
         _write(file, {name: listed for name, listed in known.items() if name not in tables})
@@ -104,7 +105,7 @@ def _schema_files(file_io: FileIO, root: str) -> SchemaFiles:
 
 
 def _is_newest(schema: TableSchema, files: SchemaFiles) -> bool:
-    """Return whether the table was not altered between reading `schema` and listing its files."""
+    """Return whether `schema` is the newest of the listed schema files, so no ALTER TABLE came between both reads."""
     names = {name for name, *_ in files}
     return f"schema-{schema.id}" in names and f"schema-{schema.id + 1}" not in names
 

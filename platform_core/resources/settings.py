@@ -16,11 +16,14 @@ from platform_core.dagster_internals import is_valid_cron_schedule
 
 URL_VARIABLE: Final = "DREDGE_DAGSTER_URL"
 RUN_ASSETS_VARIABLE: Final = "DREDGE_RUN_ASSETS"
-"""Assets that a run's process materialises or checks, as JSON keys. Only the launcher sets it."""
+"""Environment variable for the assets that a run materialises or checks, as JSON keys; set only by the launcher."""
 RUN_JOB_VARIABLE: Final = "DREDGE_RUN_JOB"
-"""Job of a run that selected no assets. Only the launcher sets it."""
+"""Environment variable for the job of a run that selected no assets; set only by the launcher."""
 RUN_PARTITIONED_VARIABLE: Final = "DREDGE_RUN_PARTITIONED"
-"""Marks a run of partitions, because a dropped table no longer shows that it had any. Only the launcher sets it."""
+"""Environment variable that marks a run with a partition, set only by the launcher.
+
+The mark is necessary, because a dropped table no longer shows partition keys.
+"""
 _ON: Final = frozenset({"on", "true", "1", "yes"})
 _OFF: Final = frozenset({"off", "false", "0", "no"})
 
@@ -41,7 +44,8 @@ class Settings:
         maintenance_cron: cron of `maintain`, in UTC.
         orphans_cron: cron of the orphan plans, in UTC.
         audit_cron: cron of the audit, in UTC.
-        dagster_url: http(s) address of the web server that reloads the code location, without a final slash, or "".
+        dagster_url: http(s) address of Dagster's web server, which reloads the code location, without a final slash. ""
+            for no reload.
     """
 
     sensor_seconds: int = 30
@@ -66,7 +70,7 @@ class Settings:
         and so on).
 
         Raises:
-            InvalidOption: a value is invalid; names the variable.
+            InvalidOption: a value is invalid; the message names the variable.
         """
         values = os.environ if environment is None else environment
         base = Settings()
@@ -119,7 +123,7 @@ def _cron(values: Mapping[str, str], key: str, default: str) -> str:
 
 
 def _address(values: Mapping[str, str]) -> str:
-    """Return the web server's address. An address with a password is refused, because failing ticks would show it."""
+    """Return the web server's address; refuse a password in it, because failing ticks would show the password."""
     text = values.get(URL_VARIABLE, "").strip()
     accepted = "an http:// or https:// address with a host and no user or query, like http://localhost:3000"
     try:

@@ -32,20 +32,19 @@ _REMOTE: Final = "spark.remote"
 
 
 class SparkResource(dg.ConfigurableResource):  # type: ignore[type-arg]
-    """Runner of the work of plans.
+    """Resource that runs the tasks of plans.
 
-    ``runner="spark"`` runs bucket tasks on Spark and ``"local"`` in this process, for machines without Java.
-    ``"pipes"`` has a program apply whole plans, started by the words of ``submit``, a spark-submit command line
-    without its script.
+    ``runner="spark"`` runs bucket tasks on Spark. ``"local"`` runs them in this process, for machines without Java.
+    ``"pipes"`` starts a program that applies whole plans, by ``submit``: a spark-submit command line without a script.
 
-    The session is that of dagster-pyspark's `LazyPySparkResource`, whose ``spark_config`` has the engine's settings,
-    overridden by those of this resource. pyspark and dagster-pyspark are imported on first use.
+    The session comes from dagster-pyspark's `LazyPySparkResource`. Its ``spark_config`` has the engine's settings,
+    overridden by the ``spark_config`` of this resource. pyspark and dagster-pyspark are imported on first use.
 
     Attributes:
         runner: ``spark``, ``local`` or ``pipes``.
-        remote: address of a shared Spark Connect server (``sc://localhost:15002``), empty for a Spark of this
+        remote: address of a shared Spark Connect server (``sc://localhost:15002``), or "" to start Spark in this
             process.
-        submit: words of the command line that starts a program on a cluster.
+        submit: command line, word by word, that starts a program on a cluster.
         spark_config: settings of Spark as dagster-pyspark takes them, flat (``{"spark.driver.memory": "4g"}``) or
             nested; ``spark.master`` names a cluster, ``spark.remote`` a Connect server. The web page of the code
             location shows them: no secrets.
@@ -65,7 +64,7 @@ class SparkResource(dg.ConfigurableResource):  # type: ignore[type-arg]
         ``DREDGE_SPARK_CONFIG``.
 
         Raises:
-            InvalidOption: a value is invalid; names the variable.
+            InvalidOption: a value is invalid; the message names the variable.
         """
         values = os.environ if environment is None else environment
         runner = values.get(RUNNER_VARIABLE, "").strip().lower() or "spark"
@@ -90,10 +89,10 @@ class SparkResource(dg.ConfigurableResource):  # type: ignore[type-arg]
         return [*self.submit, str(pipes_worker.__file__)]
 
     def driver_environment(self) -> dict[str, str]:
-        """Return environment variables by which spark-submit runs the driver with this Python.
+        """Return environment variables that make spark-submit run the driver with this process's Python.
 
-        The driver runs on this machine. Spark's default, ``python3`` of the PATH, may not have Dredge. A Python that is
-        already configured has priority.
+        The driver runs on this machine. Spark's default, ``python3`` of the PATH, may not have Dredge. If a Python is
+        already configured, that Python is used.
         """
         has_python = {"PYSPARK_DRIVER_PYTHON", "PYSPARK_PYTHON"}.intersection(os.environ)
         return {} if has_python else {"PYSPARK_DRIVER_PYTHON": sys.executable}
@@ -107,8 +106,7 @@ class SparkResource(dg.ConfigurableResource):  # type: ignore[type-arg]
         """Return dagster-pyspark's resource, with a session prepared for the engine.
 
         Raises:
-            InvalidOption: a setting in ``spark_config`` is not one of Spark's, or cannot be set in this kind of
-                session.
+            InvalidOption: a setting in ``spark_config`` is unknown to Spark, or cannot be set in this kind of session.
             JavaNotFound: no Java was found to start Spark.
             SparkFailed: Spark does not start, or the Connect server does not answer.
         """
@@ -152,7 +150,7 @@ class SparkResource(dg.ConfigurableResource):  # type: ignore[type-arg]
 
 @dataclass(frozen=True)
 class _LazySparkRunner:
-    """Runner on Spark that is created with its first task, so that a table with little work starts no Spark."""
+    """Spark runner that starts the Spark session with the first task, so that a run without tasks starts no Spark."""
 
     session: Callable[[], Any]
 
@@ -175,7 +173,7 @@ class _LazySparkRunner:
 
 
 def _submit_words(values: Mapping[str, str], runner: str) -> list[str]:
-    """Return the words of the command that starts a script on a cluster."""
+    """Return the command line, word by word, that starts a script on a cluster."""
     text = values.get(SUBMIT_VARIABLE, "").strip()
     try:
         words = shlex.split(text)
@@ -196,7 +194,7 @@ def flat_spark_config(config: Mapping[str, Any]) -> dict[str, str]:
         config: settings as dagster-pyspark takes them: flat or nested, in any mixture.
 
     Raises:
-        InvalidOption: a name is not one of Spark's, or a value is neither text, nor a number, nor true or false.
+        InvalidOption: a setting is unknown to Spark, or a value is neither text, nor a number, nor true or false.
     """
     settings: dict[str, str] = {}
     pending = list(config.items())

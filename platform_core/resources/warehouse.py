@@ -1,4 +1,4 @@
-"""Warehouse resource: its location, its clock, and its tables, readable or not."""
+"""Resources of the warehouse: location, clock, tables (also unreadable ones) and ledgers."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ CLOCK_VARIABLE: Final = "DREDGE_CLOCK"
 REPLAY_VARIABLE: Final = "DREDGE_REPLAY_STATE"
 POLICIES_VARIABLE: Final = "DREDGE_POLICIES"
 DEMO_WAREHOUSE: Final = ".dredge/demo/warehouse"
-"""Location of the demo's tables, relative to the folder that Dagster runs in."""
+"""Default location of the warehouse: the demo's tables, relative to the folder that Dagster runs in."""
 
 
 class WarehouseResource(dg.ConfigurableResource):  # type: ignore[type-arg]
-    """Catalog with the clock that measures all ages, and the state of a replay.
+    """Catalog of the warehouse, with the clock that measures all ages and the state of a replay.
 
     Attributes:
         path: location of the warehouse.
         clock: ``system`` or ``file:<path>`` (`lsm_core.clock`).
-        replay_state: file whose text names the running replay, or "".
-        policy_file: YAML file of policies, or "".
+        replay_state: path of a file whose text names the running replay, or "" for no file.
+        policy_file: path of the YAML file of policies, or "".
         catalog_options: options of the catalog, such as JDBC settings; no secrets.
     """
 
@@ -71,7 +71,7 @@ class WarehouseResource(dg.ConfigurableResource):  # type: ignore[type-arg]
         return resource
 
     def time(self) -> Clock:
-        """Return the injected clock. Raises ``InvalidOption`` naming variable and file if it cannot be read now."""
+        """Return the clock of ages. Raises ``InvalidOption`` with variable and file if the clock cannot be read now."""
         try:
             clock = clock_from(self.clock)
         except ValueError as error:
@@ -86,7 +86,7 @@ class WarehouseResource(dg.ConfigurableResource):  # type: ignore[type-arg]
         return Catalog(self.path, self.catalog_options, clock=self.time())
 
     def table(self, name: str) -> Table:
-        """Open a table by its full name.
+        """Open a table by the full table name.
 
         Raises:
             TableNotFound: the table does not exist.
@@ -96,17 +96,17 @@ class WarehouseResource(dg.ConfigurableResource):  # type: ignore[type-arg]
         return self.catalog().table(name)
 
     def store(self, name: str) -> TableStore:
-        """Open the current state of a table by its full name."""
+        """Return the current state of a table as a `TableStore`, by the full table name."""
         return self.table(name).store
 
     def card(self, name: str) -> TableCard:
-        """Return the current card of a table; if it cannot be opened, the card has the reason."""
+        """Return the current card of a table; if the table cannot be opened, the card has the reason."""
         return describe_table(self.catalog(), name)
 
     def replay_text(self) -> str | None:
-        """Return a text like ``replay of batches 5-9 in progress`` while the state file is not empty, else None.
+        """Return a text like ``replay of batches 5-9 in progress`` while `replay_state` has text, else None.
 
-        An unreadable state file counts as a running replay, so that nothing starts.
+        An unreadable state file counts as a running replay, so that no maintenance starts.
         """
         if not self.replay_state:
             return None
@@ -136,7 +136,7 @@ class LedgerResource(dg.ConfigurableResource):  # type: ignore[type-arg]
     def of(cls, warehouse: WarehouseResource) -> LedgerResource:
         """Return the ledger resource of a warehouse.
 
-        It copies plain values: nested resources do not support postponed annotations.
+        The values are copied, because nested resources of Dagster do not support postponed annotations.
         """
         return cls(path=warehouse.path, clock=warehouse.clock, catalog_options=warehouse.catalog_options)
 
@@ -162,7 +162,7 @@ class LedgerResource(dg.ConfigurableResource):  # type: ignore[type-arg]
         Args:
             table: full name of the table.
             run_id: id of the run.
-            plan_hash: hash of its plan, or "".
+            plan_hash: hash of the run's plan, or "".
             error: error of the run.
             action_text: action tag of the run, like "compact full". An unknown action is recorded as a compaction.
 
@@ -189,7 +189,7 @@ class LedgerResource(dg.ConfigurableResource):  # type: ignore[type-arg]
 
 
 def warehouse_path(environment: Mapping[str, str] | None = None) -> str:
-    """Return the location of the warehouse: ``DREDGE_WAREHOUSE``, else the demo's.
+    """Return the location of the warehouse: ``DREDGE_WAREHOUSE``, or else the location of the demo's tables.
 
     File system paths become absolute.
     """
@@ -235,8 +235,8 @@ def describe_warehouse(
 
     Args:
         warehouse: the warehouse.
-        troubles: collects a line for each table or database that cannot be listed; None to log them.
-        describe: describes one table; None for `describe_table`.
+        troubles: list to which a line is added for each table or database that cannot be listed; None to log the lines.
+        describe: function that returns the card of one table; None for `describe_table`.
 
     Raises:
         InvalidOption: the warehouse is not a readable folder.
@@ -266,7 +266,7 @@ def card_of(name: str, store: TableStore, refusal: str | None) -> TableCard:
     Args:
         name: full name of the table.
         store: the open table.
-        refusal: why maintenance does not touch its files, or None.
+        refusal: why maintenance does not touch the table's files, or None.
 
     Raises:
         UnsupportedFeature: SQL has no name for a column's type.
