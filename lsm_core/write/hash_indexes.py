@@ -166,7 +166,7 @@ class HashIndexes:
         )
 
     def follow(self, snapshot: Snapshot | None) -> None:
-        """Forget each partition whose index another writer has changed, unless pending rows of this writer depend on it.
+        """Forget partitions whose index another writer has changed, unless pending rows of this writer depend on it.
 
         The commit of these pending rows then fails with a conflict.
         """
