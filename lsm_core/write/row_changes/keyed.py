@@ -47,7 +47,7 @@ class KeyedChange:
 
     @property
     def kind(self) -> RowKind:
-        """Row kind of the written rows: -D for DELETE, +U for UPDATE."""
+        """Row kind of the changed rows: -D for DELETE, +U for UPDATE."""
         return RowKind.DELETE if self.values is None else RowKind.UPDATE_AFTER
 
     def writer(self, **options: Any) -> TableWrite:

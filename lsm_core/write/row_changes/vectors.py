@@ -107,7 +107,7 @@ def change(
 def _retried(
     store: TableStore, plan: Callable[[], Scan], marking: Marking, run: AppendRun, additions: Additions | None
 ) -> int | None:
-    """Apply a change to the scan that ``plan`` returns, and retry after a conflict; each attempt calls ``plan`` again."""
+    """Apply a change to the scan that ``plan`` returns; after a conflict, retry with a new scan."""
     for attempt in range(1, _ATTEMPTS + 1):
         try:
             return _change(store, plan(), marking, run, additions)
