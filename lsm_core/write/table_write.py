@@ -329,7 +329,7 @@ class TableWrite:
     def _prepared(self, wait: bool, full: bool = False) -> list[CommitMessage]:
         """Return one message per open bucket, including empty messages.
 
-        All buckets are flushed before any bucket returns its files. With ``full``, each bucket is compacted fully first.
+        All buckets are flushed before any bucket returns its files. With ``full``, each is first compacted fully.
         """
         self._require_complete()
         self.store.require_folder()
@@ -499,7 +499,7 @@ class TableWrite:
         self._make_room()
 
     def _look_up(self, places: Sequence[tuple[bytes, int]]) -> None:
-        """Read sequence numbers and live files of all ``places`` that are not open yet, in one read of the manifests."""
+        """Read sequence numbers and live files of the buckets ``places`` that are not open, in one manifest read."""
         new = [place for place in places if place not in self._buckets]
         if self.store.bucket_mode in (BucketMode.UNAWARE, BucketMode.POSTPONE) or not new:
             return
