@@ -1,4 +1,4 @@
-"""Choice of files to concatenate in append tables: bins by size if rows have no order, else windows of adjacent files."""
+"""Choice of files to concatenate in append tables: bins by size, or windows of adjacent files if rows have an order."""
 
 from __future__ import annotations
 

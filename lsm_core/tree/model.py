@@ -436,8 +436,8 @@ class State:
         """Derive the state from a table's levels.
 
         The creation time of the last level's newest file is taken as the end of the last full compaction. Every commit
-        adds a level-0 file and makes one decision. So the number of level-0 files is the number of decisions since the
-        last forced compaction.
+        adds a level-0 file and makes one decision. So the number of level-0 files gives the number of decisions since
+        the last forced compaction.
         """
         created = [f.creation_ms for f in levels.level(levels.max_level).files]
         return State(max(created, default=None), max(len(levels.level0) - 1, 0))

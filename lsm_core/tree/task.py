@@ -211,7 +211,7 @@ def upgrade_of(options: TableOptions, file: DataFile, output_level: int, max_lev
     """Return the work besides the metadata change when a file moves to ``output_level``.
 
     If the merge engine builds rows from several versions, a level-0 file is merged with the higher levels, so that
-    later lookups need only the lowest level. The file can stay unchanged only on the top level, or if the newest
+    later merges need only the lowest level. The file can stay unchanged only on the top level, or if the newest
     version is the complete row.
 
     Args:

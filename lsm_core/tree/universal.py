@@ -146,9 +146,9 @@ class UniversalCompaction:
     def extend(self, max_level: int, runs: Runs, count: int, now_ms: int, *, force: bool = False) -> CompactUnit | None:
         """Take the ``count`` newest runs, then older runs while they are not larger than all runs taken so far.
 
-        With ``through_level1`` (Java since 2.1), a unit that is not empty includes all runs up to level 1, even too
-        large ones, because its output could not be placed below them. Without it, the first run that is too large ends
-        the unit.
+        With ``through_level1`` (Java since 2.1), a unit of several runs (or with ``force``) includes all runs up to
+        level 1, even too large ones, because its output could not be placed below them. Without ``through_level1``, the
+        first run that is too large ends the unit.
 
         Args:
             max_level: number of the last level.
