@@ -325,11 +325,11 @@ class _Versions:
 
 
 def _concat_pieces(pieces: Sequence[Piece]) -> Rows:
-    """Join pieces to one `Rows` object for taking rows by number; normalised keys are not set."""
+    """Join pieces to one `Rows` object for taking rows by number; its normalised keys are invalid."""
     sizes = np.array([0, *(len(piece) for piece in pieces)], dtype=np.int64)
     return Rows(tuple(pieces), pieces[0].keys, np.cumsum(sizes))
 
 
 def _merged_piece(batch: pa.RecordBatch) -> Piece:
-    """Return merged rows as a piece; its normalised keys are not set."""
+    """Return merged rows as a piece; its normalised keys are invalid."""
     return Piece(batch, IntKeys(np.broadcast_to(np.int64(0), batch.num_rows)), 0, 0)

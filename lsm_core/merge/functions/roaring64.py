@@ -33,7 +33,7 @@ _WHERE: Final = "Roaring64Bitmap"
 
 
 Bitmap64 = dict[bytes, BitMap]
-"""Upper 48 bits, big-endian -> lower 16 bits."""
+"""Bitmaps of the lower 16 bits of the integers, by their upper 48 bits (big-endian)."""
 
 
 def union(left: Bitmap64, right: Bitmap64) -> Bitmap64:
