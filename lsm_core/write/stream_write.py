@@ -51,7 +51,7 @@ class TableChanges:
     Attributes:
         own: commit kinds of this writer's snapshots, by commit identifier.
         touches: changes by other writers.
-        lost: whether some of these snapshots have expired, so that any bucket may have changed.
+        lost: whether some of these snapshots are missing (for example expired), so that any bucket may have changed.
     """
 
     own: dict[int, set[CommitKind]] = field(default_factory=dict)

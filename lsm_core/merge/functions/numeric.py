@@ -41,7 +41,7 @@ _FLOATS: Final[dict[TypeRoot, type[Any]]] = {TypeRoot.FLOAT: np.float32, TypeRoo
 _LOW_HALF: Final = np.int64(0xFFFFFFFF)
 _SHIFT: Final = np.int64(32)
 _LONG_GROUP: Final = 64
-"""Groups with at least this many inputs are folded alone; shorter groups are folded together, one step at a time."""
+"""Groups with more inputs than this are folded alone; all other groups are folded together, one step at a time."""
 _EXACT: Final = Context(prec=200)
 
 
