@@ -1,11 +1,11 @@
-"""Division of one large bucket into tasks by key: number of pieces, cut keys, and the join of their results.
+"""Division of a large bucket's task into tasks over disjoint key ranges ("pieces"), and the join of their results.
 
-Cut keys are quantiles of keys sampled from the row groups of the files to rewrite (only key columns are decoded), so
-that pieces cost about the same. A piece that begins inside a row group must decode that group from its start, and every
-piece opens its files; both are part of the cost.
+The cut keys between pieces are quantiles of keys sampled from the row groups of the files to rewrite, so that pieces
+cost about the same. For the sample only key columns are decoded. A piece that begins inside a row group must decode the
+group from its start, and every piece opens its files; both are part of the cost.
 
-`run_tasks_locally` runs tasks and pieces on threads of this process, which work at once because Arrow releases Python's
-lock.
+`run_tasks_locally` runs tasks and pieces on threads of this process, which run in parallel because Arrow releases
+Python's global interpreter lock.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ from lsm_core.read.scan import usable_cores
 
 Task = TypeVar("Task", bound=BucketTask)
 _UNEVEN: Final = 1.5
-"""Number of fair shares of all work from which a task is cut."""
+"""A task is cut from this multiple of the fair share (all bytes / workers) on."""
 _SAMPLED_FILES: Final = 64
 _SAMPLED_GROUPS: Final = 48
 _KEYS_OF_A_GROUP: Final = 16
 _DECODING: Final = 0.4
-"""Share of decoding in the time of decoding, merging, encoding and verifying a row."""
+"""Fraction of a row's compaction time (decode, merge, encode, verify) that decoding takes."""
 _OPENING: Final = 8_000.0
-"""Rows that are compacted in the time of opening a file."""
+"""Cost of opening a file, in rows that are compacted in the same time."""
 _LEAST_GAIN: Final = 1.2
 """Smallest speed-up for which a task is cut into pieces."""
 
@@ -55,8 +55,8 @@ _LEAST_GAIN: Final = 1.2
 def count_pieces(sizes: Sequence[int], workers: int, least: int) -> list[int]:
     """Return the number of pieces of each task.
 
-    A task of at least one and a half fair shares (all bytes / workers) becomes about as many pieces as it has shares.
-    So no task is cut among enough buckets, and one huge bucket uses every worker.
+    A fair share is all bytes / workers. A task of at least 1.5 fair shares is cut into about (its bytes / fair share)
+    pieces. So no task is cut if there are many buckets of similar size, and a single huge bucket uses every worker.
 
     Args:
         sizes: input bytes of each task.
@@ -91,7 +91,7 @@ def cut_task(store: TableStore, task: Task, pieces: int, *, whole: bool = False)
         store: the table.
         task: the task.
         pieces: largest number of pieces.
-        whole: the task works on all its files, not only on those that a compaction rewrites.
+        whole: True if the task reads all its files, False if it reads only files that a compaction rewrites.
 
     Returns:
         The pieces, or the task itself if cutting gains no time.
@@ -126,12 +126,12 @@ def _files_to_rewrite(store: TableStore, task: BucketTask, shapes: Shapes) -> li
 
 @dataclass(frozen=True, eq=False)
 class _Sample:
-    """Keys of some rows.
+    """Keys of sampled rows.
 
     Attributes:
         encoded: distinct keys as BinaryRows, ascending.
-        comparable: the same keys as bytes that compare.
-        ranks: index of each sampled row's key.
+        comparable: the same keys as bytes in key order.
+        ranks: index of each sampled row's key in ``encoded``.
         groups: row group of each sampled row.
         weights: number of rows that each sampled row represents.
     """
@@ -185,21 +185,21 @@ class _Sample:
         return [self.encoded[place] for place in np.unique(places.astype(np.int64)) if 0 < place < len(self.encoded)]
 
     def cost(self, key_range: KeyRange) -> float:
-        """Return the cost of compacting the range, in rows merged; rows that two ranges decode count partly."""
+        """Return the cost of compacting a key range, in rows; rows that are only decoded count as a fraction."""
         low = 0 if key_range.low is None else self.encoded.index(key_range.low)
         high = len(self.encoded) if key_range.high is None else self.encoded.index(key_range.high)
         inside = (self.ranks >= low) & (self.ranks < high)
         return float(self.weights[inside].sum()) + _DECODING * self._decoded_twice(low)
 
     def _decoded_twice(self, rank: int) -> float:
-        """Return the rows below a cut in row groups that continue beyond it, which the piece above decodes too."""
+        """Return the number of rows below a cut that the piece above the cut decodes too, in row groups across it."""
         inside = np.bincount(self.groups, self.weights)
         below = np.bincount(self.groups, self.weights * (self.ranks < rank))
         return float(below[(below > 0) & (below < inside)].sum())
 
 
 class _SampledKeys:
-    """Some keys of one file, evenly spread over some of its row groups."""
+    """Sampled keys of one file: evenly spaced rows of evenly spaced row groups."""
 
     def __init__(self, most_groups: int) -> None:
         self._most = most_groups
@@ -232,7 +232,7 @@ class _SampledKeys:
         return pa.Table.from_batches(key_batches).select(list(key_names(store.schema)))
 
     def _choose(self, source: FileSource) -> list[int]:
-        """Select row groups to read, and record their sampled rows."""
+        """Return the row groups to read, and record the positions and weights of their sampled rows."""
         counts = np.asarray(source.group_rows, np.int64)
         self.total = len(counts)
         chosen = np.unique(np.linspace(0, len(counts) - 1, min(self._most, len(counts))).astype(np.int64))
@@ -259,10 +259,11 @@ _DIGEST_MODULUS = 1 << 128
 
 
 def join(store: TableStore, task: BucketTask, results: Sequence[BucketResult]) -> BucketResult:
-    """Return one result of ``task`` from the results of its pieces, in key order.
+    """Join the results of a task's pieces to one result of ``task``.
 
-    V0 is checked over all pieces: every row of the rewritten files was read by exactly one piece (a piece reads only
-    rows of its range, so their sum proves it), and the bucket is a valid tree afterwards.
+    Verification V0 is checked over all pieces. Every row of the rewritten files must have been read by exactly one
+    piece; the sum of rows read proves this, because a piece reads only rows of its range. The bucket must be a valid
+    tree afterwards.
 
     Args:
         store: the table.
@@ -270,7 +271,7 @@ def join(store: TableStore, task: BucketTask, results: Sequence[BucketResult]) -
         results: results of the pieces, in key order.
 
     Raises:
-        VerificationFailed: V0 failed; the pieces' outputs are deleted.
+        VerificationFailed: V0 failed; the output files of all pieces are deleted.
     """
     if len(results) == 1:
         return results[0]
@@ -355,19 +356,20 @@ def run_tasks_locally(
     threads: int | None = None,
     keep_going: bool = False,
 ) -> Iterator[BucketResult]:
-    """Yield results in the order of ``tasks``; the largest task starts first.
+    """Run tasks on threads and yield their results in the order of ``tasks``; the largest task starts first.
 
-    A task that is much larger than its share is cut into pieces by key (`compact.pieces`), which share its memory. A
-    lone task of two threads, or one that cannot be cut, gets a thread that merges beside one that encodes. When a task
-    fails, its error is raised, running tasks are awaited, and the outputs of results that were not returned yet are
-    deleted. Results already returned must be aborted by the caller.
+    A task that is much larger than a fair share is cut into pieces by key, which share its memory budget. A single task
+    that is not cut uses two threads: to merge and to encode.
+
+    If a task fails, its error is raised after the running tasks have finished. The output files of results that were
+    not yielded yet are deleted. The caller must abort the results that it has received.
 
     Args:
         store: the table.
         tasks: the tasks.
-        judge: verification V2; None for none.
-        threads: number of threads; None for one for each core of this process.
-        keep_going: return a DredgeError of a task as its result (`BucketResult.error`).
+        judge: performs verification V2; None to skip V2.
+        threads: number of threads; None for one thread per core of this process.
+        keep_going: if a task raises a DredgeError, yield it as the task's result (`BucketResult.error`) and continue.
     """
     workers = usable_cores() if threads is None else threads
     # Two pieces take two fifths more work than the whole: both decode the row groups at the cut, and hold Python's lock

@@ -26,9 +26,10 @@ class _End:
 
 
 def ahead(source: Generator[T, None, None], depth: int = DEPTH) -> Iterator[T]:
-    """Yield the items of ``source``, produced by another thread at most ``depth`` ahead; its error is raised here.
+    """Yield the items of ``source``, which a second thread produces at most ``depth`` items ahead.
 
-    An early exit (an error of the consumer, or ``close``) stops the producer and closes ``source`` before returning.
+    An error of ``source`` is raised in the consumer. If the consumer fails or calls ``close``, the second thread is
+    stopped and ``source`` is closed.
     """
     worker = _Producer(source, depth)
     worker.start()

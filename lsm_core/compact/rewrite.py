@@ -1,7 +1,7 @@
 """Rewrite of one group of files of a bucket: merged by key, or concatenated in an append table.
 
-Rows read, written and dropped are counted, dropped rows by reason. A table with a changelog producer gets its changelog
-files beside the output; their rows come from keys that are looked up above the output.
+Rows read, written and dropped are counted, dropped rows by reason. For a table with a changelog producer, the changelog
+files are written too; keys are looked up in the levels above the output to find the old rows.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class ProducedChangelog:
 
     Attributes:
         files: the files.
-        digests: digests of the rows that their writer received.
+        digests: digests of the rows that the changelog writer received.
         superseded: see :attr:`ChangelogProducer.superseded`.
     """
 
@@ -58,14 +58,14 @@ class ProducedChangelog:
 
     @property
     def content(self) -> Content:
-        """Counts of the rows, by whether they retract."""
+        """Counts of the changelog rows: adds and retracts."""
         return self.digests.content
 
 
 class ChangelogProducer:
-    """Lookup of keys for one rewrite (or one upgrade), and writer of its changelog.
+    """Key lookup for one rewrite (or one upgrade), and writer of the changelog of this rewrite.
 
-    Use it in a ``with`` block: files of a failed rewrite are deleted.
+    Use this class in a ``with`` block: after a failure its changelog files are deleted.
 
     Source: ``ChangelogMergeTreeRewriter``.
     """
@@ -81,16 +81,16 @@ class ChangelogProducer:
         witness: Witness | None = None,
         deletions: Mapping[str, DeletionFile] | None = None,
     ) -> None:
-        """Find the files above the output that meet the keys of the rewrite.
+        """Find the files above the output level whose key ranges overlap the files to rewrite.
 
         Args:
             store: the table.
             task: the task.
             files: files to rewrite or upgrade.
             rules: rules of the table's changelog.
-            shapes: cache of the files' keys.
-            living: keeps rows that are not expired; None without expiry.
-            witness: receives the rows that were looked up and the changes; None for none.
+            shapes: cache of the key ranges of files.
+            living: filter that drops expired rows; None without record-level expiry.
+            witness: receives the looked-up rows and the changelog rows for verification V2; None to skip V2.
             deletions: deletion vectors by file name.
         """
         tree, mine = shapes.of(task.files), shapes.of(files)
@@ -143,11 +143,11 @@ class ChangelogProducer:
 
     @property
     def superseded(self) -> dict[str, DeletionVector]:
-        """Rows by file above the output that were found and are no longer valid; for tables with deletion vectors."""
+        """Rows above the output that lookups found and that are superseded, as deletion vectors by file name."""
         return {name: DeletionVector.union(parts) for name, parts in self._superseded.items()}
 
     def _keys_alone(self, keys: pa.RecordBatch) -> pa.RecordBatch:
-        """Return KV rows with only the key set."""
+        """Return KV rows with the given keys; the other value columns are null, and the system columns are 0."""
         layout, count = self._layout, keys.num_rows
         columns = {name: pa.array(np.zeros(count, np.int64)).cast(layout.field(name).type) for name in _SYSTEM}
         for name in keys.schema.names:
@@ -194,9 +194,10 @@ class ChangelogProducer:
 def changelog_rules(
     store: TableStore, task: BucketTask, files: Sequence[DataFileMeta], max_level: int
 ) -> ChangelogRules | None:
-    """Return the rules for lookups and changelog of the rewrite of ``files``, or None if it needs neither.
+    """Return the rules for lookups and changelog of a rewrite of ``files``, or None if the rewrite needs neither.
 
-    A lookup compares the rows that leave level 0; a full compaction compares the rows that reach the top level.
+    Producer `lookup` compares the rows that leave level 0; `full-compaction` compares the rows that reach the top
+    level.
 
     Args:
         store: the table.
@@ -224,16 +225,16 @@ class RewriteResult:
     Attributes:
         before: files read.
         after: files written.
-        content: counts of the rows that the writer received; with one digest of all where ``digests`` or its ``groups``
-            are None.
-        dropped: rows by reason that were left out.
+        content: counts of the rows that the writer received; if ``digests`` or its ``groups`` is None, also one digest
+            of all rows.
+        dropped: number of rows that were left out, by reason.
         keys_folded: see `MergeCounters`.
         keys_one_by_one: see `MergeCounters`.
         digests: digests of the written rows by row group; None for one digest of all.
-        rows_read: rows by input file, for a key range those in it; None if not counted.
-        changelog: changelog written beside the output; None for none.
-        above: files in which keys were looked up, whose rows may be among the output.
-        superseded: rows above the output that are no longer valid; None if no keys were looked up.
+        rows_read: number of rows read (within the key range) by input file; None if not counted.
+        changelog: changelog files of the rewrite, or None.
+        above: files above the output level in which keys were looked up; their rows may be merged into the output.
+        superseded: superseded rows above the output, as deletion vectors by file; None if no keys were looked up.
     """
 
     before: tuple[DataFileMeta, ...]
@@ -250,7 +251,7 @@ class RewriteResult:
 
     @property
     def digest(self) -> int | None:
-        """128-bit digest of the rows that the writer received; None where not all of them were digested."""
+        """128-bit digest of the rows that the writer received; None if only some of these rows were digested."""
         return self.content.live.value if self.digests is None else self.digests.digest
 
 
@@ -272,9 +273,9 @@ def rewrite(
         store: the table.
         task: the task.
         files: files to rewrite.
-        shapes: cache of the files' keys.
-        pipelined: merge on another thread than encoding.
-        witness: receives every input row; None for none.
+        shapes: cache of the key ranges of files.
+        pipelined: merge and encode on two threads.
+        witness: receives every input row for verification V2; None to skip V2.
         within: range of keys to rewrite; None for all.
         share: number of rewrites that share one merge budget.
         deletions: vectors of deleted rows by file name.
@@ -340,13 +341,13 @@ def changelog_of_upgrade(
     share: int = 1,
     deletions: Mapping[str, DeletionFile] = MappingProxyType({}),
 ) -> ProducedChangelog | None:
-    """Write the changelog of an upgrade of ``file``, which is not rewritten, to the task's output level.
+    """Write the changelog for the upgrade of ``file`` to the task's output level; the file itself is not rewritten.
 
     Args:
         store: the table.
         task: the task.
-        file: the file.
-        shapes: cache of the files' keys.
+        file: the upgraded file.
+        shapes: cache of the key ranges of files.
         share: number of tasks that share one merge budget.
         deletions: vectors of deleted rows by file name.
 

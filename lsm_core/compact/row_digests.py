@@ -1,10 +1,10 @@
-"""Digests of rows, for the proof of V1: what a writer received must be what its files contain.
+"""Digests of rows for verification V1: written files must contain exactly the rows that their writer received.
 
 Rows are digested as a set (`Content`), or column by column to the bit and in order (`Streams`). The writer's rows are
 digested by row group (`OutputDigest`): all groups, or one in eight with `dredge.verification` = sampled.
 
-`Streams` is stronger than `Content`, which ignores order, and ten times as fast. It needs types whose values Parquet
-returns unchanged; nested types and other formats are compared by `Content`.
+`Streams` is stronger than `Content`, which ignores order, and ten times as fast. `Streams` needs types whose values
+Parquet returns unchanged. Nested types, ORC and Avro are compared by `Content`.
 """
 
 from __future__ import annotations
@@ -33,9 +33,7 @@ _NOTHING = Digest(0, 0)
 
 @dataclass(frozen=True)
 class Content:
-    """Digests over all table columns, without levels and file layout.
-
-    Sequence numbers are included only where they are exact.
+    """Digests of live and deleted rows over all table columns, independent of row order and file layout.
 
     Attributes:
         live: digest of the live rows.
@@ -47,11 +45,11 @@ class Content:
 
     @property
     def rows(self) -> int:
-        """Number of rows of both kinds."""
+        """Number of live and deleted rows together."""
         return self.live.rows + self.dead.rows
 
     def plus(self, other: Content) -> Content:
-        """Return the content of both streams together."""
+        """Return the content of the rows of this object and of ``other`` together."""
         return Content(self.live.add(other.live), self.dead.add(other.dead))
 
     def text(self) -> str:
@@ -60,10 +58,7 @@ class Content:
 
 
 def counts_of(batch: pa.RecordBatch) -> Content:
-    """Return the number of rows of each kind, without digests.
-
-    A stronger proof covers such rows (`Streams`).
-    """
+    """Return the numbers of live and deleted rows without digests, for rows that `Streams` verifies."""
     if VALUE_KIND not in batch.schema.names:
         return Content(live=Digest(batch.num_rows, 0))
     delete_count = int(is_retract(batch.column(VALUE_KIND)).sum())
@@ -76,7 +71,7 @@ def content_of(batch: pa.RecordBatch, schema: TableSchema, *, exact: bool = Fals
     Args:
         batch: rows with all table columns; without `_VALUE_KIND` every row is live.
         schema: schema of the table.
-        exact: whether sequence numbers and kinds are included.
+        exact: whether the digests include sequence numbers and row kinds.
     """
     columns = [(field.id, field.name) for field in schema.fields]
     if exact:
@@ -103,13 +98,13 @@ class Streams:
         self._columns = {name: _Column() for name in (SEQUENCE_NUMBER, VALUE_KIND, *names)}
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Add rows; columns of other names are ignored."""
+        """Add rows; columns that are not in ``names`` are ignored."""
         for name, column in zip(batch.schema.names, batch.columns, strict=True):
             self.add_column(name, column, self.rows)
         self.rows += batch.num_rows
 
     def add_column(self, name: str, column: pa.Array, row: int) -> None:
-        """Add the values of one column from row number ``row`` on; a column of another name is ignored.
+        """Add the values of one column from row number ``row`` on; a column that is not in ``names`` is ignored.
 
         A caller that adds columns one by one sets :attr:`rows` at the end.
         """
@@ -118,7 +113,7 @@ class Streams:
 
     @property
     def value(self) -> int:
-        """One number of 128 bits for all columns and their order."""
+        """128-bit hash of the values of all columns and of the order of the rows."""
         whole = xxhash.xxh3_128()
         for name, column in self._columns.items():
             whole.update(b"\0".join([name.encode(), *column.value]))
@@ -130,7 +125,7 @@ class Streams:
 
 
 class _Column:
-    """Hashes of null positions, text lengths and all values of a column, which together determine it."""
+    """Hashes of one column: its null positions, its text lengths and its values."""
 
     def __init__(self) -> None:
         self._nulls, self._lengths, self._values = xxhash.xxh3_128(), xxhash.xxh3_128(), xxhash.xxh3_128()
@@ -175,7 +170,7 @@ class _Column:
 
 
 def keeps_every_bit(kind: pa.DataType) -> bool:
-    """Return whether Parquet returns values of this type unchanged: those of a fixed width, and bytes."""
+    """Return whether Parquet returns values of this type bit by bit unchanged: fixed-width types, text and binary."""
     return bool(
         pa.types.is_string(kind)
         or pa.types.is_binary(kind)
@@ -200,8 +195,9 @@ class RowGroupDigest:
 
     Attributes:
         rows: number of rows.
-        streams: hashes for a comparison of values to the bit and in order; None if V1 does not re-read the group.
-        content: digest for types or formats that do not keep every bit; None for ``streams``.
+        streams: hashes for a comparison of values to the bit and in order, or None.
+        content: digest for types or formats that do not keep every bit, or None if ``streams`` is used. Both are None
+            if V1 does not re-read the group.
     """
 
     rows: int
@@ -217,14 +213,14 @@ class RowGroupDigest:
 class OutputDigest:
     """Digests of the rows of one writer.
 
-    Call :meth:`add` before and :meth:`written` after writing, :meth:`finish` at the end. ``content`` counts all rows of
-    either kind; it has digests too where :attr:`groups` is None.
+    Call :meth:`add` before and :meth:`written` after writing, :meth:`finish` at the end. ``content`` counts live and
+    deleted rows. If :attr:`groups` is None, ``content`` also has their digests, unless `dredge.verification` = counts.
     """
 
     def __init__(self, store: TableStore, task: BucketTask, level: int) -> None:
         self.content = Content()
         self.groups: list[RowGroupDigest] | None = None
-        """Row groups in writing order; None where the format does not store them (ORC, Avro) or none is re-read."""
+        """Digests by row group in write order; None if the format has no row groups (ORC, Avro) or V1 re-reads none."""
         self._schema = store.schema
         self._setting = task.verification
         self._exact = all(keeps_every_bit(field.type) for field in store.schema.arrow_schema)
@@ -271,7 +267,7 @@ class OutputDigest:
 
     @property
     def digest(self) -> int | None:
-        """128-bit digest of all rows; None where only a part of them was digested."""
+        """128-bit digest of all rows; None if only some row groups were digested."""
         if self._setting in (COUNTS, SAMPLED):
             return None
         if self.groups is None:

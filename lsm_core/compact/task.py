@@ -34,7 +34,7 @@ _VERSION: Final = 4
 
 @dataclass(frozen=True)
 class BucketTask:
-    """Part of a compaction plan for one bucket.
+    """Compaction task of one bucket, a part of a compaction plan.
 
     Attributes:
         partition: BinaryRow bytes of the partition.
@@ -43,16 +43,16 @@ class BucketTask:
         files: all live files of the bucket at snapshot ``base_snapshot``.
         unit_names: files that the strategy picked for ``output_level``; empty for append tables.
         output_level: level of the output.
-        drop_delete: whether deletes are dropped, because no older row remains below the unit's output.
+        drop_delete: whether delete rows are dropped, because no older version of a deleted key would remain.
         base_snapshot: id of the snapshot of the plan.
         verification: option `dredge.verification`: "full" checks counters and metadata (V0), re-reads all of the output
             (V1) and calls the judge (V2). "sampled" re-reads one in eight of the output's Parquet row groups, and all
             footers. "counts" checks V0 only.
-        bins: append tables: files by bin; every bin becomes one rolling output.
+        bins: for append tables, the file names of each bin; every bin becomes one rolling output.
         by_file: whether every file of the unit is rewritten on its own (`CompactUnit.by_file`).
-        now_ms: clock of the plan (epoch ms); rows that are expired by then are left out. None for no expiry.
-        piece: range of keys to rewrite; None for all. The piece without a lower bound also does the upgrades
-            (`compact.pieces` cuts and joins).
+        now_ms: time of the plan (epoch ms); rows that are expired at this time are left out. None for no expiry.
+        piece: range of keys to rewrite, if the bucket's task was cut into pieces (`compact.pieces`); None for all keys.
+            The piece without a lower bound also does the upgrades.
         index_files: index files of the bucket with deletion vectors at ``base_snapshot``.
 
     Source: ``CompactTask``.
@@ -74,7 +74,7 @@ class BucketTask:
     index_files: tuple[IndexFileMeta, ...] = ()
 
     def deletions(self, store: TableStore) -> dict[str, DeletionFile]:
-        """Return the places of the deletion vectors of the bucket's files, by data file.
+        """Return the location of each data file's deletion vector (index file, offset, length), by file name.
 
         Raises:
             CorruptFile: a file has two vectors.
@@ -157,9 +157,9 @@ class BucketReport:
         rows_read_again: output rows that V1 re-read.
         keys_checked: keys that the judge compared.
         keys_folded: keys of which several versions became a new row.
-        keys_one_by_one: those of them that a function folded key by key.
+        keys_one_by_one: number of the ``keys_folded`` that an aggregate function folded one key at a time.
         changes_told: rows of changelog files.
-        written_by: on Spark, by name of each new file the executor that wrote it ("executor 2 on host-7").
+        written_by: on Spark, the executor that wrote each new file ("executor 2 on host-7"), by file name.
     """
 
     rows_in: int = 0
@@ -189,8 +189,8 @@ class BucketResult:
     Attributes:
         message: commit message.
         report: numbers of the task.
-        marks: of a piece, by data file above its output the rows that it supersedes (deletion vectors of the wide
-            layout). The index files of the whole bucket are written when its pieces are joined.
+        marks: for a piece, the rows above its output that the piece supersedes: 64-bit deletion vectors by data file.
+            The index files of the whole bucket are written when its pieces are joined.
         error: error of a failed task, which left no files; it is not sent between processes.
         declined: reason why the task was not started; "" if it was. It is not sent between processes.
     """
@@ -222,7 +222,7 @@ class BucketResult:
         """Decode the bytes of :meth:`to_bytes`.
 
         Raises:
-            CorruptFile: the bytes have another form.
+            CorruptFile: the bytes are not a result.
         """
         head, separator, message_bytes = data.partition(b"\n")
         try:
@@ -236,7 +236,7 @@ class BucketResult:
 
 
 class Witness(Protocol):
-    """Observer of the rows of one task's rewrites that then decides whether they are correct (verification V2)."""
+    """Verification V2 of one task: receives the rows that a rewrite reads and writes, and checks the result."""
 
     def add_input(self, file: DataFileMeta, batch: pa.RecordBatch) -> None:
         """Receive rows read from an input file: `_KEY_*`, `_SEQUENCE_NUMBER`, `_VALUE_KIND` and all value columns."""
@@ -251,25 +251,25 @@ class Witness(Protocol):
         """Receive rows of the changelog files, with the columns of :meth:`add_input` and the kinds of the changelog."""
 
     def select_output(self, file: DataFileMeta, keys: pa.RecordBatch) -> pa.Array:
-        """Select rows of an output file, while it is re-read, that :meth:`add_output` shall receive.
+        """Select the rows of an output file that :meth:`add_output` shall receive, while the file is re-read.
 
-        Each row passes once; a thin file has no `_KEY_*`.
+        Each row is passed once. A file with `data-file.thin-mode` has no `_KEY_*` columns.
 
         Args:
             file: the output file.
-            keys: key columns of some of its rows.
+            keys: key columns of the next rows of the file.
 
         Returns:
-            Positions of the selected rows.
+            Positions of the selected rows in ``keys``.
         """
 
     def add_output(self, file: DataFileMeta, rows: pa.RecordBatch) -> None:
-        """Receive the wanted rows: keys, `_SEQUENCE_NUMBER`, `_VALUE_KIND` and all value columns."""
+        """Receive rows that :meth:`select_output` chose: keys, `_SEQUENCE_NUMBER`, `_VALUE_KIND`, all value columns."""
 
     def add_written(self, batch: pa.RecordBatch) -> None:
-        """Receive the rows that a writer receives.
+        """Receive rows as they are passed to the file writer.
 
-        This replaces :meth:`select_output` and :meth:`add_output` where the output is only partly re-read.
+        If V1 re-reads only a part of the output, this replaces :meth:`select_output` and :meth:`add_output`.
         """
 
     def check_lookups(
@@ -281,15 +281,15 @@ class Witness(Protocol):
         *,
         alone: bool,
     ) -> None:
-        """Compare the rows looked up for seen keys with a plain read of a stretch of a file ``above`` the output.
+        """Compare looked-up rows with a direct read of some rows of a file above the output level.
 
-        It is called after :meth:`verify`.
+        The caller calls this method after :meth:`verify`.
 
         Args:
             above: files above the output.
             searched: names of files whose rows were added by :meth:`add_looked_up`.
-            marked: by file, the rows that the task supersedes; None if the table has no deletion vectors.
-            deleted_rows: returns a file's deleted rows.
+            marked: rows that the task supersedes, by file name; None if the table has no deletion vectors.
+            deleted_rows: returns the deletion vector of a file, or None.
             alone: whether this witness received all rows that left level 0.
 
         Raises:
@@ -299,11 +299,11 @@ class Witness(Protocol):
     def verify(
         self, outputs: Sequence[DataFileMeta], drop_delete: bool, rows_read: Mapping[str, int] | None = None
     ) -> int:
-        """Compare the observed rows, and return the number of compared keys.
+        """Compare output rows with input rows, and return the number of compared keys.
 
         Args:
             outputs: files written.
-            drop_delete: whether deletes were dropped.
+            drop_delete: whether delete rows were dropped.
             rows_read: rows of each input file within the rewritten key range; None for all rows of every file.
 
         Raises:
@@ -312,7 +312,7 @@ class Witness(Protocol):
 
 
 class Judge(Protocol):
-    """Independent check of the rewrites of a bucket before anything is published (verification V2)."""
+    """Independent check of a bucket's compaction before the commit (verification V2)."""
 
     def watch(
         self, store: TableStore, task: BucketTask, inputs: Sequence[DataFileMeta], within: KeyBounds | None, pieces: int
@@ -329,7 +329,7 @@ class Judge(Protocol):
 
 
 def files_to_bytes(files: Sequence[DataFileMeta], metadata: Mapping[bytes, bytes]) -> bytes:
-    """Return an Arrow stream of file metadata (`ENTRY_SCHEMA`) with ``metadata``."""
+    """Return an Arrow stream of the files' metadata (`ENTRY_SCHEMA`), with ``metadata`` as schema metadata."""
     table = entries_to_table([ManifestEntry(0, b"", 0, 0, file) for file in files]).replace_schema_metadata(
         dict(metadata)
     )
@@ -354,10 +354,10 @@ def files_from_bytes(data: bytes) -> tuple[tuple[DataFileMeta, ...], Mapping[byt
 
 @dataclass(frozen=True)
 class SortTask(BucketTask):
-    """Task whose only bin is rewritten in sorted order.
+    """Task that rewrites the files of a partition in sorted order; it has exactly one bin.
 
     Attributes:
-        order_by: columns of the order.
+        order_by: columns to sort by.
         strategy: one of `merge.curves.STRATEGIES`.
     """
 
@@ -370,7 +370,7 @@ class SortTask(BucketTask):
 
     @property
     def files_to_sort(self) -> tuple[DataFileMeta, ...]:
-        """The files of its bin, in the bin's order."""
+        """The files of the task's only bin, in the bin's order."""
         by_name = {file.file_name: file for file in self.files}
         return tuple(by_name[name] for names in self.bins for name in names)
 
@@ -398,9 +398,9 @@ class SortTask(BucketTask):
 
 
 def task_from_bytes(data: bytes) -> BucketTask:
-    """Return a task of either kind.
+    """Decode a `BucketTask` or a `SortTask`.
 
     Raises:
-        CorruptFile: the bytes are no task.
+        CorruptFile: the bytes are not a task.
     """
     return SortTask.from_bytes(data) if data.startswith(b"{") else BucketTask.from_bytes(data)

@@ -1,6 +1,6 @@
-"""Deletion vectors of one task's files: rows that the rewrite leaves out, rows that it supersedes, new index files.
+"""Deletion vectors of a compaction task: deleted rows of its inputs, rows that it supersedes, and new index files.
 
-A compaction supersedes the rows above its output whose keys leave level 0 (merge-on-write).
+When a key leaves level 0, the compaction marks the key's older rows above the output level as deleted (merge-on-write).
 
 Source: ``LookupChangelogMergeFunctionWrapper`` with a ``BucketedDvMaintainer``.
 """
@@ -26,10 +26,10 @@ from lsm_core.read.prune import expiry_of, living_at
 
 
 class TaskVectors:
-    """Vectors of the files of a task at its base snapshot; each is read once, on demand."""
+    """Deletion vectors of a task's files at the task's base snapshot; each vector is read once, when it is needed."""
 
     def __init__(self, store: TableStore, task: BucketTask) -> None:
-        """Find the vectors of the task's files.
+        """Find the deletion vectors of the task's files.
 
         Raises:
             CorruptFile: an index manifest has two vectors of one file.
@@ -39,7 +39,7 @@ class TaskVectors:
         self._read: dict[str, DeletionVector] = {}
 
     def vector(self, file: DataFileMeta) -> DeletionVector | None:
-        """Return the deleted rows of ``file``, or None without any.
+        """Return the deletion vector of ``file``, or None if the file has none.
 
         Raises:
             CorruptFile: the index file is damaged; the error names it.
@@ -59,13 +59,13 @@ class TaskVectors:
     def change(
         self, rewritten: Iterable[DataFileMeta], new: Mapping[str, DeletionVector] | None = None
     ) -> VectorChange:
-        """Write the index files that apply once files are rewritten, and other files have more deleted rows.
+        """Write the bucket's new index files: without rewritten files, and with additional deleted rows.
 
-        Vectors of files that do not exist at the base snapshot are removed too. Errors are those of `change_vectors`.
+        Vectors of files that do not exist at the base snapshot are removed too. Raises the errors of `change_vectors`.
 
         Args:
-            rewritten: files that are replaced.
-            new: rows to add to the vectors of other files, by file name; None for none.
+            rewritten: files that the compaction replaces.
+            new: deleted rows to add, by name of a file that is not rewritten; None for none.
         """
         task = self._task
         by_name = {file.file_name: file for file in task.files}
@@ -96,7 +96,7 @@ def superseded_rows(
         task: the task.
         raised: files that leave level 0.
         marks: deletion vectors of the task's files.
-        shapes: cache of the files' keys.
+        shapes: cache of the key ranges of files.
         within: range of keys; None for all.
         share: number of pieces that share one merge budget.
 
@@ -147,7 +147,7 @@ def superseded_rows(
 
 
 def join_vectors(*vectors_by_file: Mapping[str, DeletionVector]) -> dict[str, DeletionVector]:
-    """Return by file the rows that any of ``vectors_by_file`` marks."""
+    """Return the union of the deletion vectors of all ``vectors_by_file``, by file name."""
     names = dict.fromkeys(name for vectors_of_part in vectors_by_file for name in vectors_of_part)
     return {
         name: DeletionVector.union(

@@ -43,7 +43,7 @@ def run_bucket_task(
     Args:
         store: the table.
         task: the task.
-        judge: verification V2; None for none.
+        judge: performs verification V2; None to skip V2.
         pipelined: use a second thread: for merging, then for re-reading.
         share: number of pieces of the bucket that share one merge budget and one sample of the judge.
 
@@ -96,10 +96,10 @@ def plan_of(store: TableStore, task: BucketTask, shape_cache: Shapes) -> TaskPla
     Args:
         store: the table.
         task: the task.
-        shape_cache: cache of the files' keys.
+        shape_cache: cache of the key ranges of files.
 
     Raises:
-        PlanStale: the bucket's files are not those of the plan.
+        PlanStale: a file of the unit is no longer live, or deletes must be kept because of new files on higher levels.
     """
     options = store.options
     shapes = shape_cache.of(task.files)
@@ -281,7 +281,8 @@ class _Execution:
     def _find_superseded(self, plan: TaskPlan, upgraded: Sequence[DataFileMeta]) -> dict[str, DeletionVector]:
         """Return the rows above the output that are no longer valid, by file.
 
-        Rewrites with lookups have found these rows; for the others a pass over the keys finds them.
+        Rewrites with lookups have found these rows already. For rewrites without lookups, a pass over the keys finds
+        them.
         """
         without_lookup = [file for part in self.rewrites if part.superseded is None for file in part.before]
         compared_names = {file.name for file in plan.compared} if self.upgrade_changelogs else set()
@@ -297,7 +298,8 @@ class _Execution:
     def _rows_in(self, part: RewriteResult) -> int:
         """Return the input rows of a rewrite.
 
-        For a piece these are the rows read; else the rows in metadata that no deletion vector marks.
+        For a piece, these are the rows read within its key range. For a whole task, these are the row counts in the
+        files' metadata minus the rows that deletion vectors mark.
         """
         if self.task.piece is None or part.rows_read is None:
             return self.vectors.count_living(part.before)

@@ -122,9 +122,9 @@ def check_content(
         store: the table.
         task: the task.
         done: the rewrite.
-        witness: receives the rows of the files; None for none.
-        threads: number of threads; two share the columns of a row group.
-        repeats: whether keys may repeat.
+        witness: receives rows of the files for verification V2; None to skip V2.
+        threads: number of threads; with two, each decodes half of the columns of a row group.
+        repeats: whether a key may occur more than once.
 
     Returns:
         Number of rows that were re-read.
@@ -171,7 +171,7 @@ def check_content(
 
 
 def check_changes(store: TableStore, task: BucketTask, changelog: ProducedChangelog, *, threads: int = 1) -> None:
-    """V1 of changelog files, as :func:`check_content`: their keys ascend, and may repeat."""
+    """V1: check the content of changelog files like :func:`check_content`; keys must ascend, but may repeat."""
     written = RewriteResult((), changelog.files, changelog.content, {}, digests=changelog.digests)
     check_content(store, task, written, threads=threads, repeats=True)
 
@@ -187,8 +187,8 @@ def _require_same_content(actual: Content, written: Content, names: str) -> None
 class _SecondReading:
     """Second read of one new file, in the table's types.
 
-    The keys of key-value files are checked, in both of their copies. A ``helper`` decodes every second column of a row
-    group at the same time, from a file handle of its own.
+    The keys of key-value files are checked, both in `_KEY_<name>` and in `<name>`. The optional ``helper`` thread
+    decodes every second column of a row group in parallel, with a separate file handle.
     """
 
     def __init__(
@@ -229,7 +229,7 @@ class _SecondReading:
     def streams(self, group: int) -> Streams:
         """Return the hashes of a row group.
 
-        It is decoded column by column, so that each column is in the processor's cache when it is hashed.
+        The row group is decoded column by column, so that each column is in the CPU cache when it is hashed.
         """
         hashes = Streams(self._store.schema.field_names)
         keys = {name: self._column(self._source, name, group) for name in self._keys}
@@ -274,11 +274,11 @@ class _SecondReading:
         return content
 
     def finish(self) -> None:
-        """Check that the first and last key of the file are those of its metadata, as far as they were read."""
+        """Check that the file's first and last key, if they were read, are equal to those in its metadata."""
         self._order.finish(self._store)
 
     def _check_keys(self, keys: pa.RecordBatch, group: int | None) -> pa.Array | None:
-        """Check keys, and return their rows that the witness wants."""
+        """Check keys, and return the positions of the rows that the witness selects."""
         self._order.add(keys, group in (0, None), group in (len(self._source.group_rows) - 1, None))
         return None if self._witness is None else self._witness.select_output(self._file, keys)
 
@@ -288,7 +288,7 @@ class _SecondReading:
         return parts[0] if len(parts) == 1 else pa.concat_arrays(parts)
 
     def _convert(self, name: str, column: pa.Array) -> pa.Array:
-        """Return a column in the table's type, in which the writer received it."""
+        """Return a column cast to the table's type, because the writer digested it in this type."""
         schema, plain = self._store.schema.arrow_schema, name.removeprefix(KEY_PREFIX)
         wanted = pa.int8() if name == VALUE_KIND else column.type
         if self._store.schema.has_field(plain):
@@ -297,7 +297,7 @@ class _SecondReading:
 
 
 def _bits(column: pa.Array) -> pa.Array:
-    """Return floats as their bits: in Arrow a NaN does not equal itself, but as a key it does."""
+    """Return floats as integers of the same bits, because in Arrow NaN is not equal to NaN, but as a key it is."""
     if not pa.types.is_floating(column.type):
         return column
     return column.view(pa.int64() if column.type == pa.float64() else pa.int32())
@@ -306,7 +306,7 @@ def _bits(column: pa.Array) -> pa.Array:
 class _KeyOrder:
     """Check of ascending keys (strictly ascending unless ``repeats``).
 
-    Keys must be equal in `_KEY_k` and `k`, and match the file's metadata.
+    Each key must be equal in `_KEY_<name>` and `<name>`. The first and last key must match the file's metadata.
     """
 
     def __init__(self, file: DataFileMeta, keys: list[str], *, repeats: bool) -> None:
@@ -316,7 +316,13 @@ class _KeyOrder:
         self._from_start, self._to_end = False, False
 
     def add(self, batch: pa.RecordBatch, from_start: bool, to_end: bool) -> None:
-        """Check keys; ``from_start`` and ``to_end``: they belong to the file's first or last row group."""
+        """Check the keys of a batch.
+
+        Args:
+            batch: the keys.
+            from_start: whether the batch belongs to the file's first row group.
+            to_end: whether the batch belongs to the file's last row group.
+        """
         if not batch.num_rows:
             return
         columns = [batch.column(name) for name in self._keys]

@@ -1,7 +1,8 @@
-"""Merge of the versions of keys, on columns: one order, bounded windows, merge functions, digests.
+"""Columnar merge of the versions of keys: merge order, windows of limited memory, merge functions, digests.
 
-No I/O, clock or random: inputs and outputs are Arrow columns. The choice of files is in `lsm_core.tree`, and the
-row-at-a-time reference in `lsm_core.maintenance.reference`. Begin with `function`, the factory of merge engines.
+Inputs and outputs are Arrow columns; this package has no I/O, clock or random numbers. The choice of files is in
+`lsm_core.tree`. A reference merge that handles single rows is in `lsm_core.maintenance.reference`. Begin with
+`function`, the factory of merge engines.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""Changelog of compactions: from the versions of whole keys to the merged rows and the changes of each key.
+"""Changelog of compactions: merges all versions of each key, and writes the change of each key.
 
-Producer `lookup` compares with the row of the levels above 0: the row that takes part in the compaction, else the row
-found above its output. `full-compaction` compares with the row of the top level. First-row tables only report new keys.
+The changelog producer `lookup` compares the merged row with the key's row above level 0. This is an input row of the
+compaction, or a row that is looked up above the output level. `full-compaction` compares the merged row with the key's
+row on the top level. First-row tables only write new keys.
 
 Source: ``LookupChangelogMergeFunctionWrapper``, ``FullChangelogMergeFunctionWrapper``,
 ``FirstRowMergeFunctionWrapper``.
@@ -35,10 +36,10 @@ _IGNORED: Final = "changelog-producer.row-deduplicate-ignore-fields"
 
 
 class Against(StrEnum):
-    """Row with which a compaction compares its merged row."""
+    """Old row of a key with which the changelog compares the key's merged row."""
 
     HIGH_LEVELS = "high levels"
-    """The row above level 0, among the versions or looked up; keys without a new version have no change."""
+    """The row above level 0, an input row or looked up; keys without a level-0 version have no change."""
     TOP_LEVEL = "top level"
     """The row of the top level, to which a full compaction writes."""
 
@@ -48,9 +49,9 @@ class ChangelogRules:
     """Rules for the changelogs of a table's compactions.
 
     Attributes:
-        against: row with which merged rows are compared.
-        produces: whether a changelog is written; False where compactions only look keys up (`force-lookup`, first-row).
-        compared: columns of which one must differ for an update to be written; None to write all updates.
+        against: old row with which merged rows are compared.
+        produces: whether a changelog is written; False if compactions only look up keys (`force-lookup`, first-row).
+        compared: an update is written only if one of these columns differs; None to write all updates.
     """
 
     against: Against
@@ -80,27 +81,27 @@ class ChangelogRules:
 
 
 LookUp = Callable[[NormalisedKeys, pa.RecordBatch], tuple[Ints, pa.RecordBatch]]
-"""Ascending distinct keys and their columns -> rows of those keys that exist in the levels above, and their rows, in
-that order.
+"""Function that looks up ascending distinct keys, with their key columns, in the levels above the output.
+
+It returns the positions of the keys that exist there, and the row of each of these keys, in the same order.
 """
 WriteChanges = Callable[[pa.RecordBatch], None]
 
 
 @dataclass
 class ChangelogMerger:
-    """Merge of windows of whole keys that writes the change of each key.
+    """Merge function for windows with all versions of their keys, which also writes the change of each key.
 
-    The rows of ``pieces`` have the columns of the merge's inputs. Changes have the same columns, with +I, -U, +U or -D
-    as `_VALUE_KIND`. Each key has at most one row above level 0 (the lowest level's, which replaces all older ones),
-    unless the comparison is with the top level.
+    Changes have the same columns as the input rows, with +I, -U, +U or -D as `_VALUE_KIND`. Unless the comparison is
+    with the top level, only a key's row on the lowest level above 0 is used, because it replaces all older rows.
 
     Attributes:
         rules: rules of the table's changelog.
         function: merge function of the table.
         max_level: highest level of the bucket's tree.
-        look_up: looks keys up in the levels above the output; None if none of them meets the keys.
+        look_up: looks up keys in the levels above the output; None if these levels have no file in the key range.
         write_changes: writes the changes, in key order.
-        drop_delete: whether deleted rows are left out.
+        drop_delete: whether keys whose merged row is a delete are left out of the output.
         counters: counters of the merge.
     """
 
@@ -113,7 +114,7 @@ class ChangelogMerger:
     counters: MergeCounters = field(default_factory=MergeCounters)
 
     def merge(self, pieces: Sequence[Piece]) -> list[pa.RecordBatch]:
-        """Return the merged rows of all keys of ``pieces``, in key order, and write their changes, in key order too."""
+        """Return the merged rows of all keys of ``pieces`` in key order, and write the keys' changes in key order."""
         count = sum(len(piece) for piece in pieces)
         if not count:
             return []
@@ -185,7 +186,7 @@ class ChangelogMerger:
         return _MergeResult(versions.rows, picked)
 
     def _first_rows(self, versions: _Versions, new: Mask, known: Mask, count: int) -> list[pa.RecordBatch]:
-        """Return the first rows of keys that no level above has (``known``), and write ``new`` ones as +I."""
+        """Return the first row of each key that no level above the output has, and write new keys as +I rows."""
         merged = self._merge_versions(versions, bypass=True)
         has_row = merged.place != NO_ROW
         self.counters.drop(OLDER_VERSION, count - len(has_row))
@@ -241,14 +242,14 @@ class ChangelogMerger:
 
 @dataclass(frozen=True, eq=False)
 class _MergeResult:
-    """Result of each key: row number ``place`` of ``rows``, or NO_ROW for no result."""
+    """Merge result of each key: ``place`` is the number of a row in ``rows``, or NO_ROW for no result."""
 
     rows: Rows
     place: Ints
 
     @cached_property
     def kinds(self) -> Ints:
-        """The row kind of each of ``rows``."""
+        """Row kind of each row of ``rows``."""
         return self.rows.integers(VALUE_KIND, np.int8)
 
     def batches(self, chosen: Ints) -> list[pa.RecordBatch]:
@@ -258,7 +259,7 @@ class _MergeResult:
 
 @dataclass(frozen=True, eq=False)
 class _Versions:
-    """Rows by key, the rows of each key in merge order, with the level of each row."""
+    """Rows grouped by key, in merge order within a key, with the level of each row."""
 
     rows: Rows
     groups: Groups
@@ -292,20 +293,20 @@ class _Versions:
         return groups
 
     def any(self, wanted: Mask) -> Mask:
-        """Return for each group whether a row of it is ``wanted``."""
+        """Return a mask of the groups with at least one row in the mask ``wanted``."""
         has_wanted = np.zeros(len(self.groups), np.bool_)
         has_wanted[self.group_of[wanted]] = True
         return has_wanted
 
     def row_of(self, wanted: Mask) -> Ints:
-        """Return for each group its row that is ``wanted``, or NO_ROW."""
+        """Return the number of each group's row in the mask ``wanted``, or NO_ROW."""
         rows = np.full(len(self.groups), NO_ROW, np.int64)
         chosen = np.flatnonzero(wanted)
         rows[self.group_of[chosen]] = chosen
         return rows
 
     def with_lowest_high_only(self) -> _Versions:
-        """Return the versions without rows above level 0 whose key has a row on a lower level above 0."""
+        """Return the versions with at most one row above level 0 per key: the row on the lowest such level."""
         high = np.flatnonzero(self.levels > 0)
         group = self.group_of[high]
         if len(high) == np.count_nonzero(np.bincount(group, minlength=1)):
@@ -324,11 +325,11 @@ class _Versions:
 
 
 def _concat_pieces(pieces: Sequence[Piece]) -> Rows:
-    """Join pieces to take rows of them; their keys are not used."""
+    """Join pieces to one `Rows` object for taking rows by number; its normalised keys are invalid."""
     sizes = np.array([0, *(len(piece) for piece in pieces)], dtype=np.int64)
     return Rows(tuple(pieces), pieces[0].keys, np.cumsum(sizes))
 
 
 def _merged_piece(batch: pa.RecordBatch) -> Piece:
-    """Return merged rows as a piece; their keys are not used."""
+    """Return merged rows as a piece; its normalised keys are invalid."""
     return Piece(batch, IntKeys(np.broadcast_to(np.int64(0), batch.num_rows)), 0, 0)

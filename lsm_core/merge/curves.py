@@ -57,7 +57,7 @@ _PAD: Final = 8
 _PLACE_BITS: Final = 16
 _LAST_PLACE: Final = (1 << _PLACE_BITS) - 1
 _SAMPLED: Final = 4096
-"""Number of sampled values that are kept for each column."""
+"""Largest number of sampled values to keep for each column."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,8 +66,8 @@ class Scale:
 
     Attributes:
         nulls: number of nulls in the sample.
-        words: ascending words of the other sampled values, 4,096 at most.
-        prefix: common start of all sampled texts; the words are taken after it.
+        words: order-preserving 64-bit numbers of the sampled non-null values, ascending, 4,096 at most.
+        prefix: common prefix of all sampled texts; ``words`` are computed from the bytes after this prefix.
     """
 
     nulls: int
@@ -96,10 +96,10 @@ class Scale:
         return Scale(nulls, kept, prefix)
 
     def places(self, column: pa.Array) -> Words:
-        """Return the place of each value among the sampled ones.
+        """Return the rank of each value among the sampled values.
 
         Returns:
-            Share of sampled values below each value, from 0 (null) to 65535, as uint64.
+            Fraction of sampled values below each value, scaled to 0 (null) to 65535, as uint64.
         """
         rank = np.searchsorted(self.words, _words_after(column, self.prefix)) + (self.nulls + 1)
         valid = valid_mask(column)
@@ -110,13 +110,13 @@ class Scale:
 
 @dataclass(frozen=True)
 class Curve:
-    """Clustering order of rows; keys of different batches compare with each other, as bytes, nulls first.
+    """Clustering order of rows; keys are bytes, nulls first, and are comparable between batches.
 
     Attributes:
         columns: names of the columns, in order.
         strategy: one of `STRATEGIES`.
-        text_bytes: bytes of a text that count in z-order; order uses whole texts, Hilbert eight bytes.
-        scales: one scale for each column, or none.
+        text_bytes: number of leading bytes of a text that z-order uses; order uses whole texts, Hilbert eight bytes.
+        scales: one scale for each column, or empty to use the values themselves.
     """
 
     columns: tuple[str, ...]
@@ -125,7 +125,7 @@ class Curve:
     scales: tuple[Scale, ...] = ()
 
     def scaled(self, sample: pa.RecordBatch | pa.Table) -> Curve:
-        """Return the same curve over places among sampled rows.
+        """Return a curve that uses the ranks of values among sampled rows instead of the values.
 
         Args:
             sample: rows with the curve's columns.
@@ -180,14 +180,14 @@ def sortable(kind: pa.DataType) -> bool:
 
 
 def ordered_bytes(column: pa.Array, text_bytes: int = _WORD) -> Bytes:
-    """Return big-endian bytes in the order of the values, one row a value; a null is all zeros.
+    """Return order-preserving big-endian bytes as a matrix with one row per value; a null is all zeros.
 
     Different values may have equal bytes: texts with the same start, decimals beyond 64 bits (clamped), null and the
     smallest value.
 
     Args:
         column: the values.
-        text_bytes: bytes of a text; other types have 8.
+        text_bytes: number of bytes for a text; all other types have 8 bytes.
     """
     if not is_text(column.type):
         return _as_bytes(_words(column), _BITS)
@@ -203,10 +203,10 @@ def ordered_bytes(column: pa.Array, text_bytes: int = _WORD) -> Bytes:
 
 
 def interleaved(parts: Sequence[Bytes]) -> Bytes:
-    """Return the bits of all parts in turn, most significant first.
+    """Return the interleaved bits of all parts (z-order), most significant bits first.
 
     Args:
-        parts: one row a value; each part has its own number of bytes.
+        parts: one matrix per column, with one row per value; the number of bytes may differ between parts.
     """
     widths = [part.shape[1] for part in parts]
     result = np.empty((len(parts[0]), sum(widths)), np.uint8)
@@ -222,7 +222,7 @@ def interleaved(parts: Sequence[Bytes]) -> Bytes:
 
 
 def hilbert_transposed(axes: Sequence[Words], bits: int = _BITS) -> list[Words]:
-    """Return Skilling's transform of points; interleaving the results gives the distance along the curve.
+    """Return Skilling's transform of points; interleaving the results gives the distance along the Hilbert curve.
 
     Args:
         axes: one array for each coordinate, with values below 2**``bits``.
@@ -260,7 +260,7 @@ def _as_bytes(words: Words, bits: int) -> Bytes:
 
 
 def _words(column: pa.Array) -> Words:
-    """Return unsigned numbers in the order of the values."""
+    """Return order-preserving uint64 numbers of the values."""
     kind = column.type
     if pa.types.is_boolean(kind):
         words = np.where(numbers(column) != 0, _TRUE, _FALSE)
@@ -278,7 +278,7 @@ def _words(column: pa.Array) -> Words:
 
 
 def _words_after(column: pa.Array, prefix: bytes) -> Words:
-    """Return words in the order of the values: of a text the eight bytes after ``prefix``.
+    """Return order-preserving uint64 numbers of the values; for a text, from the eight bytes after ``prefix``.
 
     A text without the prefix gets the lowest or the highest word.
     """

@@ -1,8 +1,8 @@
 """Digest of the values of rows, independent of their order: the sum of 128-bit row hashes, computed on columns.
 
-Sequence numbers, row kinds, levels and file layout are not included; the caller leaves deleted rows out. All NaNs are
-one value, -0.0 and 0.0 are two, and null is distinct from all of them. It detects mistakes, not attacks: the hash has
-no secret.
+Sequence numbers, row kinds, levels and file layout are not included; the caller leaves out deleted rows. All NaNs are
+equal, -0.0 and 0.0 differ, and null differs from every value. The digest detects mistakes, not attacks: the hash has no
+secret key.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Digest:
         """Parse the result of :meth:`text`.
 
         Raises:
-            ValueError: the text has another form.
+            ValueError: the text is not a digest.
         """
         rows, _, value = text.partition(":")
         return Digest(int(rows), int(value, 16))
@@ -77,8 +77,8 @@ class Digest:
 def digest(batch: pa.RecordBatch | pa.Table, columns: Sequence[tuple[int, str]]) -> Digest:
     """Return the digest of the rows of ``batch``.
 
-    A value is hashed with its column's field id, not with its name or place; fields inside a ROW with their place.
-    The order of a map's entries has no effect.
+    A value is hashed with the field id of its column, so names and order of columns have no effect. Fields inside a ROW
+    are hashed with their position. The order of a map's entries has no effect.
 
     Args:
         batch: the rows.
@@ -129,7 +129,7 @@ def _block(columns: Sequence[tuple[int, pa.Array]], work: Words) -> Digest:
 
 
 def value_hashes(column: pa.Array) -> Words:
-    """Return a 64-bit hash of each value; equal values have equal hashes, and nulls have their own.
+    """Return a 64-bit hash of each value; equal values have equal hashes, and all nulls have the same hash.
 
     Raises:
         UnsupportedFeature: a type without values of its own.
@@ -178,7 +178,7 @@ def _nested_hash(column: pa.Array) -> Words:
 
 
 def _value_words(column: pa.Array) -> Words:
-    """Return one word for each value inside a nested one, nulls too."""
+    """Return one word for each element of nested values, including nulls."""
     valid = valid_mask(column)
     total = np.zeros(len(column), np.uint64)
     for raw in _raw_words(column):

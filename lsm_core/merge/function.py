@@ -74,7 +74,7 @@ class FoldFunction(Protocol):
         ...
 
     def fold(self, window: FoldInput) -> FoldOutput:
-        """Return the rows of the complete keys, and the open key."""
+        """Return one row for each complete key of the window, and the state of the key that may have further rows."""
         ...
 
 

@@ -1,4 +1,4 @@
-"""Normalised keys: the key columns of a batch as one value that compares fast and as in Java.
+"""Normalised keys: the key columns of each row as one value that compares fast, in Java's order.
 
 Columns become order-preserving numbers, exactly as Java compares them. A sort key is an int64, or a byte string that is
 compared eight bytes at a time (never through NumPy's `S` type).
@@ -56,7 +56,7 @@ class KeySpec:
         return KeySpec(schema.trimmed_primary_keys, tuple(sequence_field), descending, table)
 
     def key_fields(self, schema: pa.Schema) -> list[str]:
-        """Return the column of ``schema`` that holds each key column.
+        """Return the name of each key column in ``schema``: `_KEY_<name>` or `<name>`.
 
         Raises:
             InvalidData: a key column is missing.
@@ -345,7 +345,7 @@ class IntKeys:
         return int(self.values[row])
 
     def bisect(self, key: int | bytes, right: bool) -> int:
-        """Find the place of a key among these ascending keys.
+        """Find the position of a key among these ascending keys.
 
         Args:
             key: the key.
@@ -408,7 +408,7 @@ class IntKeys:
 
 @dataclass(frozen=True, eq=False)
 class Lead:
-    """Eight bytes of each key at ``position``; before that, all keys are equal as far as they reach."""
+    """Eight bytes of each key at ``position``; up to this position all keys are equal, or end earlier."""
 
     position: int
     words: Words
@@ -425,7 +425,7 @@ class ByteKeys:
         width: length of all keys if they are equally long and contiguous, which makes reading several times faster;
             else 0.
         contiguous: whether each key starts where the one before it ends.
-        known: a lead computed before, which is kept because computing it costs more than sorting by it.
+        known: cached value of :attr:`lead`, because computing it costs more than sorting by it.
     """
 
     data: Bytes
@@ -483,7 +483,7 @@ class ByteKeys:
 
     @cached_property
     def lead(self) -> Lead:
-        """The first words that differ between keys."""
+        """Words of all keys at the first position at which keys differ."""
         longest = int(self.lengths.max(initial=0))
         if self.known is None and 0 < longest <= _PAD and not self.width:
             return self._lead_of_short(longest)
@@ -584,9 +584,9 @@ class ByteKeys:
         return tied is not None and bool((self.lengths[tied] > self.lengths[tied - 1]).all())
 
     def _rows_tied_with_previous(self) -> Ints | None:
-        """Return the rows that equal the one before as far as the shorter of the two reaches.
+        """Return the rows that are equal to the previous row up to the end of the shorter key.
 
-        None means that a row is smaller than the one before.
+        None means that a row is smaller than the previous row.
         """
         if len(self) < 2:
             return np.zeros(0, np.int64)
@@ -696,7 +696,7 @@ def _refine(order: Ints, same: Mask, words_of: _WordsOf, position: int) -> None:
 
 
 def concat_keys(parts: Sequence[NormalisedKeys]) -> NormalisedKeys:
-    """Return the keys of all parts, which are of one kind, in order."""
+    """Return the keys of all parts in order; all parts have the same class of keys."""
     first = parts[0]
     if isinstance(first, IntKeys):
         return IntKeys.concat([part for part in parts if isinstance(part, IntKeys)])

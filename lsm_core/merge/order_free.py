@@ -1,8 +1,8 @@
-"""Test whether the results of a table are independent of the order in which runs are merged.
+"""Test whether a table's merge results are independent of the order in which sorted runs are merged.
 
-Then any unit may be compacted. A merged row represents several versions and meets older rows later. That changes no
-result only if folding is associative over neighbours in age, which Paimon's engines are not always (see
-`Verdict.reasons`).
+If they are, any unit may be compacted. A compaction merges some versions of a key first, and their result with older
+rows later. This gives the same rows only if merging is associative over adjacent versions, which Paimon's merge engines
+are not always (see `OrderVerdict.reasons`).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 _FLOATS: Final = (TypeRoot.FLOAT, TypeRoot.DOUBLE)
 _COMMUTING: Final = frozenset({"sum", "product", "max", "min", "bool_and", "bool_or", "rbm32", "rbm64", "theta_sketch"})
-"""Functions whose inputs may come in any order, except sums of floats and products that round."""
+"""Aggregate functions whose inputs may come in any order, except sums of floats and products that round."""
 _IN_ARRIVAL_ORDER: Final = frozenset(
     {
         "last_value",
@@ -41,7 +41,7 @@ _IN_ARRIVAL_ORDER: Final = frozenset(
         "nested_partial_update",
     }
 )
-"""Functions that may fold neighbours first, as long as inputs are folded in arrival order."""
+"""Aggregate functions that may fold adjacent inputs first, if all inputs are folded in arrival order."""
 
 
 _CHOOSING: Final = frozenset(
@@ -56,16 +56,16 @@ _CHOOSING: Final = frozenset(
         "primary-key",
     }
 )
-"""Functions whose result is an input, or null: a row merged of rows that are not expired is not expired."""
+"""Aggregate functions whose result is an input or null, so merging unexpired rows never gives an expired row."""
 
 
 @dataclass(frozen=True, slots=True)
 class OrderVerdict:
-    """Result of the test.
+    """Result of :func:`order_free`.
 
     Attributes:
-        ok: whether merging is independent of the order.
-        reasons: the reasons why it is not.
+        ok: whether merge results are independent of the order in which runs are merged.
+        reasons: the reasons why they are not; empty if ``ok``.
     """
 
     ok: bool

@@ -1,8 +1,8 @@
-"""Rows to be merged, and the order of the versions of a key, used by reads, compactions and write buffers alike.
+"""Rows to be merged, and their merge order, which reads, compactions and write buffers use.
 
-Rows are slices of the inputs with the values that decide ties; other columns are gathered late. They sort by (key, user
-sequence fields, sequence number, retracts before adds, higher level first, age). One stable argsort of the key does
-most of the work; only groups of several rows that are not ascending yet are sorted again.
+Rows are slices of the inputs; value columns are only copied for the result. The merge order is (key, user sequence
+fields, sequence number, retracts before adds, higher level first, age). One stable argsort of the key does most of the
+work; only keys whose versions are not in order yet are sorted again.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ class Piece:
 
     Attributes:
         batch: the rows.
-        keys: their normalised keys.
-        level: level of their file.
-        age: age rank of their file; larger is newer.
+        keys: normalised keys of the rows.
+        level: level of the rows' file.
+        age: age rank of the rows' file; larger is newer.
         row_bytes: average bytes of a row of the batch that the piece was cut from.
         climbing: whether every key is known to be larger than the one before.
     """
@@ -124,7 +124,7 @@ class Rows:
             name: name of the column.
 
         Returns:
-            One chunk a piece; plain text where only some pieces have dictionaries.
+            One chunk per piece; if only some pieces have dictionaries, these are decoded.
         """
         chunks = [piece.batch.column(name) for piece in self.pieces]
         kinds = {str(chunk.type) for chunk in chunks}
@@ -216,7 +216,7 @@ def window_parts(pieces: Sequence[Piece]) -> deque[list[Piece]]:
 
 
 _SLOTS_PER_ROW: Final = 4
-"""Largest number of slots a row for which one slot for each number between the smallest and largest key pays off."""
+"""Largest ratio of slots (one per integer from the smallest to the largest key) to rows for `newest_versions`."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -236,7 +236,7 @@ class Groups:
 
     @cached_property
     def ends(self) -> Ints:
-        """The position behind the last row of each group."""
+        """End position (exclusive) of each group in ``order``."""
         return np.append(self.starts[1:], len(self.order))
 
     @cached_property
@@ -267,16 +267,15 @@ class Newest:
 def newest_versions(rows: Rows, spec: KeySpec) -> Newest | None:
     """Return the newest version of each key without sorting, at a tenth of the cost.
 
-    It is possible where integer keys are dense and sequence numbers show that versions of a key come one after the
-    other. Each row is put into the slot of its key. The slot keeps the last row, or the row with the largest sequence
-    fields (no text).
+    This requires dense integer keys, and sequence numbers that show that later rows are newer. Each row is put into the
+    slot of its key. The slot keeps the last row, or the row with the largest sequence fields (no text).
 
     Args:
         rows: the rows.
         spec: columns that order the rows.
 
     Returns:
-        The newest versions, or None where the keys or sequence numbers do not allow it.
+        The newest versions, or None if the keys or sequence numbers do not allow this method.
     """
     if not isinstance(rows.keys, IntKeys):
         return None

@@ -1,8 +1,8 @@
-"""Merge of sorted inputs in bounded windows: keys that are complete are merged, the last key stays open.
+"""Merge of sorted inputs in windows of limited memory: complete keys are merged, the last key of a window stays open.
 
-The cut is the smallest full sort key among the last buffered rows of the unfinished inputs: no later row is smaller.
-Rows up to the cut form a window. Its last key may have later rows, so its result so far is carried into the next
-window. Memory is about inputs x batch, independent of the number of rows or of versions of a key.
+The cut is the smallest full sort key among the last buffered rows of the unfinished inputs, so no later row is smaller.
+Rows up to the cut form a window. The window's last key may have later rows, so the key's result so far is carried into
+the next window. Memory is about inputs x batch, independent of the number of rows or of versions of a key.
 
 Counters check the merge (V0): each input row is either returned or dropped for a named reason.
 """
@@ -43,8 +43,8 @@ class MergeCounters:
         rows_out: result rows.
         dropped: dropped rows by reason.
         keys_folded: keys of which several versions became one new row.
-        keys_one_by_one: those keys for which a function worked key by key (bitmaps, sketches, decimals near their
-            precision).
+        keys_one_by_one: number of keys that an aggregate function folded one at a time (bitmaps, sketches, decimals
+            near their precision).
     """
 
     rows_in: int = 0
@@ -80,7 +80,7 @@ _FEWEST_BYTES: Final = 1 << 16
 
 
 class UnsortedInput(CorruptFile):
-    """Input of a merge that is not in key order, or repeats a key out of merge order.
+    """Error of a merge input that is not in key order, or has versions of a key out of merge order.
 
     ``index``: number of the input; -1 if only its name is known.
     """
@@ -94,8 +94,8 @@ class UnsortedInput(CorruptFile):
 class RunInput:
     """Stream of KV batches ascending by key; versions of a repeated key are in merge order.
 
-    All inputs of a merge have one schema. A stream over several files with their own levels and ages is made by
-    :meth:`chain`.
+    All inputs of a merge have the same schema. Use :meth:`chain` for a stream over several files with different levels
+    and ages.
 
     Attributes:
         batches: the rows.
@@ -103,8 +103,8 @@ class RunInput:
         age: age rank of the rows, for ties; larger is newer.
         name: name of the input in errors.
         parts: inputs of a chain.
-        at_hand: rows to read before the first ones are merged, even from smaller batches: a window of a few rows costs
-            as much as one of a thousand.
+        at_hand: number of rows to buffer before a window is merged, because a window of a few rows costs as much as a
+            window of a thousand rows.
     """
 
     batches: Iterator[pa.RecordBatch]
@@ -232,7 +232,7 @@ class Buffer:
 
 
 def is_ended(buffer: Buffer) -> bool:
-    """Return whether the input has no further rows; it then sets no bound (its last row counts as +infinity)."""
+    """Return whether an input has no further rows, so that its last row does not limit the cut."""
     return buffer.exhausted
 
 
@@ -243,7 +243,7 @@ def cut_key(last_keys: Sequence[Key]) -> Key | None:
         last_keys: last buffered key of each unfinished input.
 
     Returns:
-        The smallest of them, or None (infinity) if all inputs are finished.
+        The smallest of these keys, or None (infinity) if all inputs are finished.
     """
     return min(last_keys, default=None)
 
@@ -274,9 +274,9 @@ def take_window(buffers: Sequence[Buffer], spec: KeySpec) -> tuple[list[Piece], 
 
 
 def take_whole_keys(buffers: Sequence[Buffer]) -> list[Piece]:
-    """Remove the rows below the cut from the buffers; no further row of their keys will come.
+    """Remove the rows with keys below the cut from the buffers; the inputs have no further rows with these keys.
 
-    Inputs are read further while no row is below the cut.
+    If no row is below the cut, more rows are read.
 
     Args:
         buffers: the inputs.
@@ -327,7 +327,7 @@ def _within_cut(
 
 @dataclass(frozen=True, eq=False)
 class OpenKey:
-    """Result so far of a key that may have later rows; ``folded``: it represents more than one version."""
+    """Result so far of a key that may have later rows; ``folded`` is whether it represents several versions."""
 
     piece: Piece
     folded: bool
@@ -362,7 +362,7 @@ def state_first(pieces: list[Piece], spec: KeySpec, state: OpenState | None, sor
 
 @dataclass
 class Merger:
-    """Merge of windows one after another that carries the open key between them.
+    """Merge of consecutive windows that carries the result of the open key from one window to the next.
 
     Attributes:
         function: merge function.
@@ -491,13 +491,13 @@ def merge_streams(
     Args:
         inputs: the inputs.
         function: merge function.
-        key_spec: columns that order the rows; None for those of ``function``.
+        key_spec: columns that order the rows; None for the ``key_spec`` of ``function``.
         drop_delete: leave out keys whose result is a retract.
-        batch_rows: rows that each unfinished input must have buffered before each cut; None for as many as its largest
-            batch.
-        counters: counters of the merge; None for new ones.
-        whole_keys: merges instead of ``function`` and receives all rows of its keys at once; no input may then repeat a
-            key very often.
+        batch_rows: rows that each unfinished input must have buffered before each cut; None for the rows of the input's
+            largest batch.
+        counters: counters to update; None for new counters.
+        whole_keys: merge function to use instead of ``function``, which receives all rows of its keys at once. All
+            versions of a key are then in memory together.
 
     Raises:
         UnsortedInput: an input is not in order; the error has its index.
@@ -532,7 +532,7 @@ def merge_unsorted(
     """Merge the rows of a write buffer into a sorted table with unique keys and the same schema; deletes are kept.
 
     Args:
-        table: rows in arrival order; rows that are equal otherwise keep this order.
+        table: rows in arrival order, which decides between rows that are equal in the merge order.
         function: merge function.
         key_spec: columns that order the rows; None for those of ``function``.
         counters: counters of the merge; None for new ones.

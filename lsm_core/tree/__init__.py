@@ -1,7 +1,7 @@
-"""The LSM tree as values: levels, the choice of files to compact, and the changes of each file.
+"""The LSM tree of a bucket as immutable values: levels, choice of files to compact, and rewrite or upgrade per file.
 
-No I/O, no clock, and no knowledge of merge engines: sizes, levels and key ranges decide. The execution is in
-`lsm_core.compact`. Begin with `model` and `universal`.
+This package has no I/O, no clock, and no knowledge of merge engines: only sizes, levels and key ranges are used.
+Compactions are executed in `lsm_core.compact`. Begin with `model` and `universal`.
 """
 
 from __future__ import annotations

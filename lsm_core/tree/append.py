@@ -1,4 +1,4 @@
-"""Choice of files to concatenate in append tables: bins by size without a row order, windows by age with one."""
+"""Choice of files to concatenate in append tables: bins by size, or windows of adjacent files if rows have an order."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def pick_small_files(
         marked: names of files with too many deleted rows, which are taken regardless of size, even alone.
 
     Returns:
-        The bins, or the reason for none.
+        The bins, or a `Decline` with the reason why there is no bin.
 
     Source: ``AppendCompactCoordinator``.
     """
@@ -70,9 +70,9 @@ def pick_small_files(
 def pick_windows(files: Sequence[DataFile], target: int, min_file_num: int) -> Bins | Decline:
     """Return windows of adjacent files of one ordered bucket; each window becomes one rolling output in the same order.
 
-    A window moves over ``files`` by sequence number and is complete with ``min_file_num`` files (at least two). It
-    drops its oldest file if it reaches twice ``target`` bytes before (Java up to 1.3: once). Java stops after the first
-    window and continues with the next flush; here the next window follows immediately.
+    A window moves over ``files`` by sequence number and is complete with ``min_file_num`` files (at least two). If a
+    window reaches twice ``target`` bytes before it is complete, its oldest file is dropped (Java up to 1.3: once
+    ``target``). Java stops after the first window and continues at the next flush; here the search continues at once.
 
     Args:
         files: live files of the bucket.
@@ -80,7 +80,7 @@ def pick_windows(files: Sequence[DataFile], target: int, min_file_num: int) -> B
         min_file_num: number of files in a window.
 
     Returns:
-        The windows, or the reason for none.
+        The windows, or a `Decline` with the reason why there is no window.
 
     Source: ``BucketedAppendCompactManager``.
     """
@@ -108,8 +108,8 @@ def pick_full_window(
 ) -> Bins | Decline:
     """Return one window with all files of an ordered bucket, starting at the first small one.
 
-    It needs three files, and more small files than large ones. A file that is marked by a deletion vector is treated as
-    small, and is sufficient alone.
+    The window needs three files, and more small files than large files. A file in ``marked`` is treated as small, and
+    a window may consist of this file alone.
 
     Args:
         files: live files of the bucket.
@@ -118,7 +118,7 @@ def pick_full_window(
         marked: names of files with deletion vectors to remove.
 
     Returns:
-        The window, or the reason for none.
+        The window, or a `Decline` with the reason why there is no window.
 
     Source: ``FullCompactTask`` of append tables.
     """

@@ -60,7 +60,7 @@ class EarlyFullCompaction:
         )
 
     def facts(self, num_levels: int, runs: Sequence[LevelSortedRun], now_ms: int, state: State) -> Facts:
-        """Return the numbers that the thresholds are compared with; a disabled threshold has none."""
+        """Return the thresholds that are set, and the current number that is compared with each."""
         facts: dict[str, int | float | None] = {}
         if self.interval_ms is not None:
             facts["since_full_ms"] = None if state.last_full_ms is None else now_ms - state.last_full_ms

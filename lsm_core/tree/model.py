@@ -1,8 +1,8 @@
 """The tree of one bucket as values: files, sorted runs, levels, sections, invariants, and the result of a strategy.
 
-Level 0 is newest first; every higher level is one sorted run. Sections are key-disjoint and have the fewest sorted
-runs. The invariants are checked in tests after each step and in production before and after maintenance. A strategy
-picks a unit and names its trigger, or declines with a reason; both have the decisive numbers.
+Level 0 is ordered newest first; every higher level is one sorted run. Sections have disjoint key ranges and the fewest
+possible sorted runs. The invariants are checked in tests after each step, and in production before and after
+maintenance. A strategy returns a `Pick` (unit and trigger) or a `Decline` (reason), each with the numbers that decided.
 
 Source: ``Levels``, ``IntervalPartition``.
 """
@@ -147,9 +147,9 @@ def interval_partition(files: Iterable[DataFile]) -> list[list[SortedRun]]:
 
 
 def _split_into_runs(section: list[DataFile]) -> list[SortedRun]:
-    """Assign each file (by ascending smallest key) to the run that ends first.
+    """Assign each file, by ascending smallest key, to the run with the smallest end key.
 
-    A new run is used if that one overlaps the file.
+    If this run overlaps the file, a new run is started.
     """
     ticket = count()
     heap: list[tuple[_Key, int, list[DataFile]]] = []
@@ -247,7 +247,7 @@ def check_levels(files: Iterable[DataFile]) -> None:
     """Check the invariants of one bucket's files.
 
     Raises:
-        CorruptFile: an invariant is violated; the path names the file or files.
+        CorruptFile: an invariant is violated; the error names the files.
     """
     for violation in find_violations(files):
         raise CorruptFile(" and ".join(violation.files), violation.message)
@@ -322,15 +322,15 @@ class Levels:
         return sum(f.size for f in self.files)
 
     def awaited(self, needs_lookup: bool) -> bool:
-        """Return whether readers wait for a compaction.
+        """Return whether rows are invisible to readers until a compaction.
 
-        If keys are looked up, level 0 is invisible until it is moved up.
+        If compactions look up keys, readers skip level 0, so its rows are invisible until they reach a higher level.
 
         Args:
-            needs_lookup: whether compactions look keys up.
+            needs_lookup: whether compactions look up keys.
 
         Returns:
-            Whether level 0 has files that must move up.
+            Whether level 0 has files that must move to a higher level.
 
         Source: `MergeTreeCompactManager.compactNotCompleted`, without its condition on running tasks.
         """
@@ -340,7 +340,7 @@ class Levels:
         """Check the invariants of the files.
 
         Raises:
-            CorruptFile: key ranges of one level overlap, or a file is impossible; the path names the files.
+            CorruptFile: an invariant is violated; the error names the files.
         """
         check_levels(self.files)
 
@@ -389,8 +389,8 @@ class Pick:
 
     Attributes:
         unit: the files to compact.
-        trigger: the rule that requested it.
-        facts: the decisive numbers.
+        trigger: the rule that requested the compaction.
+        facts: the numbers that decided, by name.
     """
 
     unit: CompactUnit
@@ -403,8 +403,8 @@ class Decline:
     """Decision to compact nothing.
 
     Attributes:
-        reason: the reason.
-        facts: the decisive numbers.
+        reason: why nothing is compacted.
+        facts: the numbers that decided, by name.
     """
 
     reason: DeclineReason
@@ -421,11 +421,11 @@ Decision = Pick | Decline
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """State of the time-driven rules between decisions. Derive it with :meth:`of`; never keep it in a process.
+    """State of the time-driven rules; derive it from the files with :meth:`of` before each decision.
 
     Attributes:
-        last_full_ms: time of the last full compaction (epoch ms), or None without one.
-        skipped_forces: decisions since level 0 was last forced up.
+        last_full_ms: time of the last full compaction (epoch ms), or None if there was none.
+        skipped_forces: number of decisions since the last forced compaction of level 0.
     """
 
     last_full_ms: int | None = None
@@ -435,8 +435,9 @@ class State:
     def of(levels: Levels) -> State:
         """Derive the state from a table's levels.
 
-        The newest file of the last level shows the end of the last full compaction. Every commit leaves a level-0 file
-        and decides once, so level 0 counts the decisions since the last force.
+        The creation time of the last level's newest file is taken as the end of the last full compaction. Every commit
+        adds a level-0 file and makes one decision. So the number of level-0 files gives the number of decisions since
+        the last forced compaction.
         """
         created = [f.creation_ms for f in levels.level(levels.max_level).files]
         return State(max(created, default=None), max(len(levels.level0) - 1, 0))

@@ -1,7 +1,4 @@
-"""Choice of files to compact in one bucket.
-
-Strategies around universal compaction, and the entry point of maintenance.
-"""
+"""Choice of files to compact in one bucket: strategies based on universal compaction, and `decide_bucket`."""
 
 from __future__ import annotations
 
@@ -36,62 +33,62 @@ class PickOptions(Protocol):
 
     @property
     def max_size_amplification(self) -> int:
-        """Largest percentage of newer bytes relative to the oldest run."""
+        """Largest size of all newer runs relative to the oldest run (percent)."""
         ...
 
     @property
     def size_ratio(self) -> int:
-        """Percent by which the next run may be larger."""
+        """Percent by which the next older run may be larger than the runs picked so far."""
         ...
 
     @property
     def offpeak_start(self) -> int:
-        """First off-peak hour, or -1 for none."""
+        """First hour of the off-peak window, or -1 for no window."""
         ...
 
     @property
     def offpeak_end(self) -> int:
-        """First hour after off-peak, or -1 for none."""
+        """First hour after the off-peak window, or -1 for no window."""
         ...
 
     @property
     def offpeak_ratio(self) -> int:
-        """Percent to add in off-peak hours."""
+        """Percent to add to the size ratio in off-peak hours."""
         ...
 
     @property
     def optimization_interval(self) -> int | None:
-        """Longest time between full compactions."""
+        """Longest time between full compactions (ms), or None."""
         ...
 
     @property
     def total_size_threshold(self) -> int | None:
-        """Size below which a tree is compacted completely."""
+        """Size (bytes) below which a tree is compacted completely, or None."""
         ...
 
     @property
     def incremental_size_threshold(self) -> int | None:
-        """Largest size outside the last level."""
+        """Largest size (bytes) of all levels except the last, or None."""
         ...
 
     @property
     def paimon_version(self) -> PaimonVersion:
-        """Paimon version to follow if versions pick differently."""
+        """Paimon version whose rules apply, because versions pick files differently."""
         ...
 
     @property
     def force_up_level0(self) -> bool:
-        """Whether to move level 0 up if no other rule picks anything."""
+        """Whether to compact level 0 into a higher level if no other rule picks a unit."""
         ...
 
     @property
     def needs_lookup(self) -> bool:
-        """Whether level 0 must move up, because its keys are looked up in older levels."""
+        """Whether level 0 must be compacted, because its keys are looked up in higher levels."""
         ...
 
     @property
     def lookup_compact_interval(self) -> int | None:
-        """Decisions between two forced picks of level 0 for lookups, or None to force each time."""
+        """Number of decisions between two forced compactions of level 0 for lookups, or None to force each time."""
         ...
 
     @property
@@ -101,17 +98,17 @@ class PickOptions(Protocol):
 
 
 MustRewrite = Callable[[DataFile], bool]
-"""Predicate for files that must be rewritten: they have expired records or rows that a deletion vector marks."""
+"""Predicate: whether a file must be rewritten, because it has expired rows or rows marked by a deletion vector."""
 
 
 @dataclass(frozen=True, slots=True)
 class ForceUpLevel0Compaction:
-    """Universal compaction that forces level 0 up.
+    """Universal compaction that also compacts level 0 if no rule of universal compaction picks a unit.
 
     Attributes:
         universal: the wrapped strategy.
-        max_interval: number of empty decisions between two forces (gentle), or None to force at every decision
-            (radical).
+        max_interval: number of decisions without a pick until level 0 is compacted (`lookup-compact` = gentle), or None
+            to compact level 0 at every decision (radical).
     """
 
     universal: UniversalCompaction
@@ -120,7 +117,7 @@ class ForceUpLevel0Compaction:
     def decide(
         self, num_levels: int, runs: Sequence[LevelSortedRun], now_ms: int, state: State
     ) -> tuple[Decision, State]:
-        """Return the pick of universal compaction, or else all level-0 runs, extended by the size ratio.
+        """Return the pick of universal compaction; without a pick, return all level-0 runs, extended by the size ratio.
 
         Args:
             num_levels: number of levels.
@@ -164,8 +161,7 @@ def pick_full_compaction(
 ) -> CompactUnit | None:
     """Return a unit of all runs for the last level.
 
-    A tree with files on the last level only stays unchanged, except for files that must be rewritten: those are
-    rewritten file by file.
+    If only the last level has files, only files that must be rewritten are picked, and each is rewritten separately.
 
     Args:
         num_levels: number of levels.
@@ -195,7 +191,7 @@ Strategy = UniversalCompaction | ForceUpLevel0Compaction
 def strategy_from_options(options: PickOptions, utc_offset_ms: int = 0) -> Strategy:
     """Return the strategy for a table's options.
 
-    Level 0 is forced up if keys are looked up (gently or at every decision) or if `compaction.force-up-level-0` is set.
+    The strategy is `ForceUpLevel0Compaction` if keys are looked up or `compaction.force-up-level-0` is set.
 
     Args:
         options: the table's options.

@@ -20,13 +20,13 @@ Rewrite = tuple[SortedRun, ...]
 
 
 class Upgrade(Enum):
-    """Work that raising a file to another level needs besides metadata (Java `UpgradeStrategy`)."""
+    """Work besides the metadata change when a file moves to a higher level (Java `UpgradeStrategy`)."""
 
     PLAIN = "plain"
     COMPARED = "compared"
-    """Its rows are compared with those of higher levels for the changelog; the file itself is kept."""
+    """The file's rows are compared with those of higher levels for the changelog; the file itself is kept."""
     REWRITES = "rewrites"
-    """The file is rewritten instead."""
+    """The file is rewritten, not upgraded."""
 
 
 UpgradeRule = Callable[[DataFile], Upgrade]
@@ -38,8 +38,8 @@ class TaskPlan:
 
     Attributes:
         output_level: level of the output.
-        rewrites: each one is merged into one rolling output. Its runs may mix files of several levels, so a row's level
-            and age come from its file, not its run.
+        rewrites: sections to merge, each into one rolling output. A run may have files of several levels, so the level
+            and age of a row are those of its file, not of its run.
         upgrades: files, in their current state, that move to ``output_level`` by a change of metadata.
         drop_delete: whether delete rows may be dropped.
         unchanged: files of the unit that are already on the output level.
@@ -76,11 +76,11 @@ def plan_task(
 ) -> TaskPlan:
     """Divide a unit into sections, and choose between rewriting and upgrading for each.
 
-    Overlapping files are rewritten. A file without overlap is upgraded unless it is small and has a neighbour to be
-    rewritten with. No file in between is skipped, so output files stay in key order.
+    Overlapping files are rewritten. A file without overlap is upgraded, unless it is small and is rewritten together
+    with an adjacent file. Files between rewritten files are rewritten too, so output files stay in key order.
 
-    Files that could be upgraded or kept are rewritten alone in these cases: they contain deletes (or an unknown number
-    of deletes) that the last level does not need, ``must_rewrite`` or ``upgrade_rule`` requires it, or
+    A file that could be upgraded or kept is rewritten alone in three cases. It has deletes (or an unknown number of
+    deletes) that the last level does not need; ``must_rewrite`` or ``upgrade_rule`` requires a rewrite; or
     ``force_rewrite_all`` is set.
 
     Args:
@@ -118,7 +118,7 @@ def plan_task(
 
 
 def drops_delete(levels: Levels, output_level: int) -> bool:
-    """Return whether no older file exists below ``output_level`` in the whole tree, so that deletes have no effect."""
+    """Return whether no level above ``output_level`` has files, so that delete rows have no older rows to delete."""
     return output_level != 0 and output_level >= levels.highest_nonempty
 
 
@@ -183,9 +183,9 @@ class _PlanBuilder:
 
 
 def close_unit(levels: Levels, unit: CompactUnit) -> CompactUnit:
-    """Extend a unit until no older run overlaps its key range, for tables whose answers depend on merge order.
+    """Extend a unit until no older run overlaps its key range, for tables whose results depend on the merge order.
 
-    The unit includes all runs up to the last overlapping one, so it stays a prefix of the runs, newest first.
+    The unit includes all runs up to the oldest overlapping run, so it stays a prefix of the runs, newest first.
     """
     runs = levels.runs()
     unit_names = {file.name for file in unit.files}
@@ -208,15 +208,16 @@ def close_unit(levels: Levels, unit: CompactUnit) -> CompactUnit:
 
 
 def upgrade_of(options: TableOptions, file: DataFile, output_level: int, max_level: int) -> Upgrade:
-    """Return the work that raising a file to ``output_level`` needs.
+    """Return the work besides the metadata change when a file moves to ``output_level``.
 
-    If rows are built from several versions, a level-0 file is merged with the higher levels, so that later merges need
-    only the lowest level. It can stay unchanged only on the top level, or if the newest version is the complete row.
+    If the merge engine builds rows from several versions, a level-0 file is merged with the higher levels, so that
+    later merges need only the lowest level. The file can stay unchanged only on the top level, or if the newest
+    version is the complete row.
 
     Args:
         options: the table's options.
-        file: the file to raise.
-        output_level: its new level.
+        file: the file to move.
+        output_level: new level of the file.
         max_level: number of the last level.
 
     Returns:

@@ -1,6 +1,6 @@
-"""Universal compaction: choice of the newest runs to merge, by size and count; in off-peak hours it may merge more.
+"""Universal compaction: choice of the newest runs to merge, by size and count, with a larger ratio in off-peak hours.
 
-A pass of a recovery merges a very large level 0 in parts, oldest files first.
+`pick_oldest` is for the recovery of a bucket with a very large level 0, which is merged in parts, oldest files first.
 
 Source: ``UniversalCompaction``, ``OffPeakHours``.
 """
@@ -32,7 +32,7 @@ class OffPeakHours:
     """Daily window in which the size ratio is increased.
 
     Attributes:
-        start_hour: first hour (0..23); the window passes midnight if it is larger than the end.
+        start_hour: first hour (0..23); if ``start_hour`` is larger than ``end_hour``, the window passes midnight.
         end_hour: first hour after the window (0..23).
         off_peak_ratio: percent to add to the size ratio.
         utc_offset_ms: offset of the hours' time zone from UTC (ms), which the caller passes because this package has no
@@ -144,11 +144,11 @@ class UniversalCompaction:
         return pick.unit if pick else None
 
     def extend(self, max_level: int, runs: Runs, count: int, now_ms: int, *, force: bool = False) -> CompactUnit | None:
-        """Take the newest runs, and older ones while they are not larger than the runs taken so far.
+        """Take the ``count`` newest runs, then older runs while they are not larger than all runs taken so far.
 
-        Once a compaction is certain, runs up to level 1 are taken even if they are too large, because the output could
-        not be placed below them. This is ``through_level1`` (Java since 2.1); before, a run that is too large ends the
-        unit.
+        With ``through_level1`` (Java since 2.1), a unit of several runs (or with ``force``) includes all runs up to
+        level 1, even too large ones, because its output could not be placed below them. Without ``through_level1``, the
+        first run that is too large ends the unit.
 
         Args:
             max_level: number of the last level.
@@ -173,7 +173,7 @@ class UniversalCompaction:
 
     @staticmethod
     def create_unit(runs: Runs, max_level: int, count: int) -> CompactUnit:
-        """Return the unit of the ``count`` newest runs, or of more, because level 0 is never an output level."""
+        """Return a unit of the ``count`` newest runs; it has more runs if its output level would else be level 0."""
         output = max_level if count == len(runs) else max(0, runs[count].level - 1)
         if output == 0:
             for run in runs[count:]:
@@ -222,10 +222,10 @@ class UniversalCompaction:
 
 
 def pick_oldest(levels: Levels, size_ratio: int) -> CompactUnit:
-    """Return a unit of all ``files`` of level 0, and of the runs below that are not larger than the files taken so far.
+    """Return a unit of all level-0 files of ``levels``, and of older runs not larger than the files taken so far.
 
-    The taken files are adjacent in age, so the output is between newer and older files: on the level above the next
-    run, or on the last level. Because runs of similar size are merged, a row is rewritten about log2(passes) times.
+    The files of the unit are adjacent in age. So the output is written to the level before the next older run, or to
+    the last level. Because runs of similar size are merged, a row is rewritten about log2(passes) times.
 
     Args:
         levels: the oldest level-0 files of a bucket, without the newer ones, and all its higher levels.

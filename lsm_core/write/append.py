@@ -14,7 +14,7 @@ from lsm_core.metadata.store import TableStore
 from lsm_core.write.key_value import BufferPool
 
 _SPILLED_ROWS: Final = 65_536
-"""Rows of a batch on the local disk."""
+"""Number of rows in each batch that is spilled to the local disk."""
 
 
 class AppendBucket:
@@ -23,8 +23,8 @@ class AppendBucket:
     :meth:`flush` moves the buffer into the open file. :meth:`release` also closes that file, so that a writer over many
     partitions keeps few files open.
 
-    Rows get sequence numbers from ``first_sequence`` on: 0 in tables without buckets, whose rows have no order, else
-    the number after the bucket's last row.
+    Rows get sequence numbers from ``first_sequence`` on. In tables without buckets, whose rows have no order, this is
+    0; in bucketed tables it is the bucket's largest sequence number + 1.
 
     Source: Paimon `AppendOnlyWriter`.
     """
@@ -43,7 +43,7 @@ class AppendBucket:
 
     @property
     def is_open(self) -> bool:
-        """Whether a file is open."""
+        """Whether this writer has an open data file."""
         return self._writer is not None
 
     def add(self, rows: pa.Table) -> None:
@@ -55,7 +55,7 @@ class AppendBucket:
         """Move the buffer to the local disk until :meth:`flush`, so that fewer and larger files are written.
 
         Returns:
-            Whether ``pool`` allowed it.
+            Whether rows were spilled; False if ``pool`` does not allow spilling.
 
         Raises:
             StorageFull: the local disk is full.
@@ -70,7 +70,7 @@ class AppendBucket:
         return True
 
     def flush(self) -> None:
-        """Write the spilled rows, then the buffer; on failure the open file is deleted too."""
+        """Write the spilled rows, then the buffered rows, to the open file; delete this file on failure."""
         if not self._buffer and not self._spilled:
             return
         if self._writer is None:

@@ -26,25 +26,25 @@ Mask: TypeAlias = npt.NDArray[np.bool_]
 Keep: TypeAlias = Callable[[Hashes], Mask]
 
 LARGEST_BUCKET: Final = 32_766
-"""Bucket numbers are Java shorts; the last one is not given out."""
+"""Largest bucket number: bucket numbers are Java shorts, and the largest short (32,767) is not used."""
 _BITS: Final = 16
 _BUCKET_BITS: Final = (1 << _BITS) - 1
 _ROW_BITS: Final = 32
 _ROWS: Final = (1 << _ROW_BITS) - 1
 _MERGE_SHARE: Final = 8
-"""Recent hashes are merged into the others above 1/8 of them, so that each hash is moved few times."""
+"""Recent hashes are merged into the known hashes when they are more than 1/8 of them, to copy each hash few times."""
 
 
 @dataclass(frozen=True)
 class AssignerRules:
-    """Rules of one assigner: the buckets that it may use, and the size of a full bucket.
+    """Rules of one assigner: the bucket numbers that this assigner may use, and the size of a full bucket.
 
     Attributes:
-        target_rows: hashes of a full bucket.
+        target_rows: number of distinct hashes in a full bucket (`dynamic-bucket.target-row-num`).
         limit: largest number of buckets of a partition (`dynamic-bucket.max-buckets`), or None.
         table: name of the table, for errors.
-        assigners: number of assigners that share the buckets of a partition. An assigner owns the buckets whose number
-            modulo ``assigners`` is its own number (Java `BucketAssigner.isMyBucket`).
+        assigners: number of assigners of a partition. An assigner owns the buckets whose number equals ``number``
+            modulo ``assigners`` (Java `BucketAssigner.isMyBucket`).
         number: number of this assigner.
     """
 
@@ -74,7 +74,7 @@ class AssignerRules:
         return self.number % self.assigners
 
     def full(self) -> InvalidOption:
-        """Return the error for a partition without a free bucket."""
+        """Return the error to raise when all buckets of a partition are full."""
         accepted = f"more than that: all {LARGEST_BUCKET + 1} buckets of a partition are full"
         return InvalidOption("dynamic-bucket.target-row-num", self.target_rows, accepted, self.table)
 
@@ -98,7 +98,8 @@ class PartitionIndex:
             rules: rules of the assigner.
             files: bucket and hashes of every HASH index file of the partition. A hash in two files belongs to the lower
                 bucket.
-            keep: returns a mask of the hashes that this index must find; the others are only counted.
+            keep: returns a mask of the hashes to keep in this index; the other hashes only count towards the size of
+                their bucket. None keeps all hashes.
         """
         self._rules = rules
         counts: dict[int, int] = {}
@@ -126,17 +127,18 @@ class PartitionIndex:
 
     @property
     def buckets(self) -> list[int]:
-        """Buckets that hold a hash, ascending."""
+        """Numbers of the buckets with at least one hash, ascending."""
         return sorted(self._rooms.counts)
 
     def assign(self, hashes: Hashes) -> Buckets:
         """Return the bucket of each hash, and add the new hashes to the index.
 
-        A new hash is assigned to the lowest own bucket with room, else to a new bucket with the lowest free own number.
-        Where the limit forbids more buckets, the hash selects one of the own buckets, so every run selects the same.
+        A new hash is assigned to the lowest bucket of this assigner that is not full. If all are full, it is assigned
+        to a new bucket with the assigner's lowest free number. If the limit forbids a new bucket, the hash itself
+        selects one of the assigner's buckets, so a repeated write selects the same bucket.
 
         Args:
-            hashes: one per row, in arrival order.
+            hashes: one key hash per row, in arrival order.
 
         Raises:
             InvalidOption: no bucket number is free.
@@ -144,14 +146,14 @@ class PartitionIndex:
         return self._assign(hashes, self._place)
 
     def assign_apart(self, hashes: Hashes, owner: Callable[[Hashes], Buckets]) -> Buckets:
-        """Return the bucket of each hash by a rule that lets writers without communication choose the same bucket.
+        """Return the bucket of each hash by a rule that gives the same bucket in every writer, without communication.
 
-        All new hashes of one assigner, of any number, are assigned to the bucket that was its first with room when the
-        index was read.
+        An assigner's new hashes, however many, are all assigned to the assigner's first bucket that was not full when
+        the index was read. Without such a bucket they are assigned to a new one.
 
         Args:
-            hashes: one per row, in arrival order.
-            owner: returns the assigner of each hash.
+            hashes: one key hash per row, in arrival order.
+            owner: returns the number of the assigner of each hash.
         """
 
         def place(new: Hashes, rank: I64) -> I64:
@@ -167,7 +169,7 @@ class PartitionIndex:
         return self._assign(hashes, place)
 
     def _choice_apart(self, number: int) -> list[int]:
-        """Return the bucket of an assigner for new hashes; several where all are full and the limit forbids more."""
+        """Return the bucket for an assigner's new hashes, or its full buckets if the limit forbids a new bucket."""
         if number not in self._apart:
             rules, counts = replace(self._rules, number=number), self._rooms.counts
             own = rules.owned(counts)
@@ -214,7 +216,7 @@ class PartitionIndex:
         return sorted(int(bucket) for bucket in self._changed)
 
     def settled(self, bucket: int) -> None:
-        """Note that the index of a bucket was written in its current state."""
+        """Remove a bucket from :attr:`changed`, because its index was written in its current state."""
         self._changed.discard(bucket)
 
     def hashes_of(self, bucket: int) -> Hashes:
@@ -223,7 +225,7 @@ class PartitionIndex:
         return (_merge_sorted(*mine) >> _BITS).astype(np.int32)
 
     def _look_up(self, distinct: Hashes) -> I64:
-        """Return the bucket of each hash (ascending), or -1 for an unknown one."""
+        """Return the bucket of each hash of the ascending array ``distinct``, or -1 for an unknown hash."""
         buckets = np.full(len(distinct), -1, np.int64)
         wanted = _pack(distinct, 0)
         for side in (self._known, self._recent):
@@ -236,7 +238,7 @@ class PartitionIndex:
         return buckets
 
     def _add(self, distinct: Hashes, buckets: I64) -> None:
-        """Add unknown hashes, which are ascending."""
+        """Add hashes that are not in the index yet, in ascending order, with their buckets."""
         self._changed |= set(np.flatnonzero(np.bincount(buckets)))
         more = (distinct.astype(np.int64) << _BITS) | buckets  # ascending, as the hashes are
         self._recent = _merge_sorted(self._recent, more)
@@ -244,7 +246,7 @@ class PartitionIndex:
             self._known, self._recent = _merge_sorted(self._known, self._recent), np.empty(0, np.int64)
 
     def _place(self, new: Hashes, rank: I64) -> I64:
-        """Return buckets for unknown hashes and count them; ``rank`` is their order of arrival, from 0."""
+        """Return a bucket for each new hash and count its keys; ``rank`` is each hash's order of arrival, from 0."""
         rules, rooms = self._rules, self._rooms
         placed = rooms.take(len(new))[rank]
         beyond = np.flatnonzero(placed < 0)
@@ -258,18 +260,19 @@ class PartitionIndex:
 
 
 class BucketRooms:
-    """Number of keys of each bucket of a partition, and the buckets that have room."""
+    """Number of keys of each bucket of a partition, and the choice of buckets that are not full."""
 
     def __init__(self, rules: AssignerRules, counts: Mapping[int, int]) -> None:
-        """Set the rules and the number of keys by bucket."""
+        """Start with ``counts``, the number of keys by bucket."""
         self._rules = rules
         self.counts = dict(counts)
         self._next = rules.first_own()
 
     def take(self, keys: int) -> I64:
-        """Return a bucket for each of some new keys, in arrival order; -1 without room and without a free number.
+        """Return a bucket for each of ``keys`` new keys in arrival order, or -1 if all are full and no number is free.
 
-        Own buckets are filled from the lowest on. Then new buckets are opened, the lowest free number first.
+        The assigner's existing buckets are filled first, the lowest number first. Then new buckets are opened, the
+        lowest free number first.
         """
         rules, left = self._rules, keys
         numbers, counts = [], []
@@ -290,13 +293,13 @@ class BucketRooms:
         return np.repeat(np.array([*numbers, -1], np.int64), [*counts, left])
 
     def count(self, buckets: I64) -> None:
-        """Increase the key count of a bucket by one for each time that it is in ``buckets``."""
+        """Increase the key count of each bucket by the number of times that its number occurs in ``buckets``."""
         counted = np.bincount(buckets)
         for bucket in np.flatnonzero(counted):
             self.counts[int(bucket)] = self.counts.get(int(bucket), 0) + int(counted[bucket])
 
     def free(self) -> int:
-        """Return the lowest own bucket number without keys."""
+        """Return the lowest bucket number of this assigner whose bucket has no keys."""
         while self._next in self.counts:
             self._next += self._rules.assigners
         return self._next
@@ -305,7 +308,7 @@ class BucketRooms:
 def number_of_assigners(options: TableOptions, parallelism: int) -> int:
     """Return the number of assigners of a write with ``parallelism`` tasks.
 
-    The options `dynamic-bucket.assigner-parallelism`, `.initial-buckets` and `.max-buckets` limit it.
+    The options `dynamic-bucket.assigner-parallelism`, `.initial-buckets` and `.max-buckets` limit this number.
     """
     wanted = options.get("dynamic-bucket.assigner-parallelism")
     initial = options.get("dynamic-bucket.initial-buckets")
@@ -321,7 +324,7 @@ def assigner_of(partition_hash: int, hashes: Hashes, assigners: int, channels: i
         partition_hash: Java hash of the partition row.
         hashes: key hashes.
         assigners: number of assigners.
-        channels: number of tasks; None for as many as assigners.
+        channels: number of tasks that receive rows; None for one task per assigner.
 
     Source: Paimon `BucketAssigner.computeAssigner`.
     """
@@ -336,7 +339,7 @@ def _pack(hashes: Hashes, bucket: int) -> I64:
 
 
 def _merge_sorted(left: I64, right: I64) -> I64:
-    """Return two ascending arrays as one; the stable sort detects the two runs and merges them."""
+    """Merge two ascending arrays; NumPy's stable sort detects the two sorted runs and merges them."""
     if not len(left) or not len(right):
         return right if not len(left) else left
     merged = np.concatenate((left, right))

@@ -1,7 +1,7 @@
-"""Compaction inside a writer: the tree of each bucket, and the one compaction that may run on it.
+"""Compaction inside a writer: the LSM tree of each bucket, with at most one running compaction per bucket.
 
-The writer's thread chooses units and takes results; another thread compacts. Nothing is published here: the files that
-a compaction replaced and made are returned with the next commit message.
+The writer's thread chooses units and takes results; a background thread compacts. Nothing is committed here: the files
+that a compaction replaced and wrote are part of the next commit message.
 
 Source: Paimon `MergeTreeWriter`, `MergeTreeCompactManager`.
 """
@@ -27,9 +27,10 @@ if TYPE_CHECKING:
 Chooser = Callable[
     [TableStore, bytes, int, int, Sequence[DataFileMeta], bool, Sequence[IndexFileMeta]], "BucketTask | None"
 ]
-"""Returns the unit to compact, or None.
+"""Function that returns the compaction task of a bucket, or None if nothing needs compaction.
 
-Its arguments: store, partition, bucket, total buckets, all files of the bucket, full, index files with their vectors.
+Its arguments: store, partition, bucket, total buckets, all files of the bucket, whether to compact everything, and the
+index files with the bucket's deletion vectors.
 """
 _NONE: Final = -1
 
@@ -52,13 +53,14 @@ class WriteStall:
 
 
 class Compactor:
-    """State that the buckets of a writer share: the choice and verification of units, and the thread that compacts.
+    """Compaction service of one writer, used by all its buckets: choice of tasks, verification, background thread.
 
     Args:
         store: the table.
-        choose: returns the unit to compact.
-        judge: verifies the outcome.
-        automatic: whether every flush asks for a compaction; otherwise only :meth:`BucketCompaction.trigger` does.
+        choose: returns the compaction task of a bucket, or None.
+        judge: verifies compaction results (verification V2); None for no such verification.
+        automatic: whether every flush starts a compaction; if False, only an explicit request does
+            (``requested`` of :meth:`BucketCompaction.trigger`).
     """
 
     def __init__(self, store: TableStore, choose: Chooser, judge: Judge | None, *, automatic: bool) -> None:
@@ -67,16 +69,16 @@ class Compactor:
         self._stalls: list[WriteStall] = []
 
     def add_stall(self, stall: WriteStall) -> None:
-        """Keep a wait of the writer for :meth:`take_stalls`."""
+        """Record a wait of the writer; :meth:`take_stalls` returns it."""
         self._stalls.append(stall)
 
     def take_stalls(self) -> list[WriteStall]:
-        """Return the waits of the writer since the last call."""
+        """Return the waits of the writer since the last call of this method."""
         stalls, self._stalls = self._stalls, []
         return stalls
 
     def submit(self, task: BucketTask) -> Future[BucketResult]:
-        """Compact in the background; the tasks of all buckets run one after another."""
+        """Start a compaction task on the background thread, which runs the tasks of all buckets one at a time."""
         if self._pool is None:
             self._pool = ThreadPoolExecutor(1, thread_name_prefix="dredge-writer-compact")
         from lsm_core.compact import run_bucket_task  # a late import, because most writers compact nothing
@@ -84,7 +86,7 @@ class Compactor:
         return self._pool.submit(run_bucket_task, self.store, task, self.judge, pipelined=False)
 
     def close(self) -> None:
-        """End the thread after its current task."""
+        """Stop the background thread after its current task."""
         if self._pool is not None:
             self._pool.shutdown(wait=True, cancel_futures=True)
             self._pool = None
@@ -92,7 +94,7 @@ class Compactor:
 
 @dataclass(frozen=True)
 class Bucket:
-    """Place of a bucket in the table.
+    """Partition and number of a bucket.
 
     Attributes:
         partition: BinaryRow of the partition.
@@ -106,9 +108,9 @@ class Bucket:
 
 
 class VectorFiles:
-    """Index files with a bucket's deletion vectors, as one writer knows them.
+    """Live index files with a bucket's deletion vectors, in the view of one writer.
 
-    The files that it replaced and made since its last message are kept apart.
+    Index files that compactions replaced and wrote since the last commit message are recorded separately.
     """
 
     def __init__(self) -> None:
@@ -121,10 +123,10 @@ class VectorFiles:
         self.live, self._replaced, self._made = tuple(live), [], []
 
     def take(self, message: CommitMessage) -> list[IndexFileMeta]:
-        """Add the outcome of a compaction.
+        """Apply the message of a finished compaction.
 
         Returns:
-            Files that were made and replaced between two commits, so that nothing needs them.
+            Index files that were written and replaced again between two commits; the caller can delete them.
         """
         replaced_names = {file.file_name for file in message.compact_deleted_index_files}
         unneeded = [file for file in self._made if file.file_name in replaced_names]
@@ -139,19 +141,19 @@ class VectorFiles:
         return unneeded
 
     def drain(self) -> tuple[tuple[IndexFileMeta, ...], tuple[IndexFileMeta, ...]]:
-        """Return the index files made and replaced since the last call."""
+        """Return two tuples: index files that compactions wrote since the last call, and those that they replaced."""
         drained = tuple(self._made), tuple(self._replaced)
         self._made, self._replaced = [], []
         return drained
 
 
 class BucketCompaction:
-    """Tree of one bucket and its compaction.
+    """LSM tree of one bucket and its running compaction.
 
     Attributes:
-        files: live files of the bucket at snapshot ``base``, then also this writer's, committed or not.
-        index_files: index files with their deletion vectors.
-        blocked: identifier of a commit whose outcome must be known before the tree is valid again, or None.
+        files: live files of the bucket at snapshot ``base``, with the later changes by this writer, committed or not.
+        index_files: index files with the deletion vectors of ``files``.
+        blocked: identifier of a commit whose outcome must be known before a compaction can start, or None.
     """
 
     def __init__(
@@ -169,7 +171,7 @@ class BucketCompaction:
         self._changelog: list[DataFileMeta] = []
         self._stop = compactor.store.options.stop_trigger
         self._newest_dropped = _NONE
-        """Largest sequence number of the files whose deletes a compaction, not handed out yet, dropped."""
+        """Largest sequence number of the files whose deletes were dropped by a compaction not yet in a message."""
         self.vectors = VectorFiles()
         self.reset(files, base, index_files=index_files)
 
@@ -187,12 +189,12 @@ class BucketCompaction:
 
     @property
     def files(self) -> list[DataFileMeta]:
-        """Files of the tree, as this writer knows it."""
+        """Files of the tree, including uncommitted changes by this writer."""
         return list(self._tree.values())
 
     @property
     def is_running(self) -> bool:
-        """Whether a compaction is running or its result was not taken yet."""
+        """Whether a compaction is running, or is finished but :meth:`sync` has not taken its result."""
         return self._running is not None
 
     @property
@@ -214,7 +216,7 @@ class BucketCompaction:
 
         Args:
             full: compact everything.
-            requested: whether the caller asked for it, rather than a flush.
+            requested: True for an explicit request, False for the automatic start at a flush.
 
         Raises:
             WriterStale: the table's schema changed.
@@ -236,8 +238,8 @@ class BucketCompaction:
         """Take the result of a finished compaction.
 
         Args:
-            wait: wait for a running one.
-            stalls: whether the writer waits because of too many sorted runs, which is kept as a `WriteStall`.
+            wait: wait for the running compaction, if there is one.
+            stalls: whether the wait is caused by too many sorted runs; such a wait is recorded as a `WriteStall`.
 
         Raises:
             DredgeError: the compaction failed.
@@ -254,9 +256,10 @@ class BucketCompaction:
         self._take(result.message)
 
     def drain(self) -> tuple[tuple[DataFileMeta, ...], tuple[DataFileMeta, ...], tuple[DataFileMeta, ...]]:
-        """Return the files that compactions replaced and made since the last call, and all changelog files.
+        """Return three tuples: files that compactions replaced, files that they wrote, and their changelog files.
 
-        Intermediate files are left out; their changelog is not, because its changes did happen.
+        Each covers the time since the last call. Files written and replaced again in this time are left out. Their
+        changelog files are included, because the changes did happen.
         """
         drained = tuple(self._before.values()), tuple(self._after.values()), tuple(self._changelog)
         self._before, self._after, self._changelog = {}, {}, []
@@ -265,7 +268,7 @@ class BucketCompaction:
         return drained
 
     def discard(self) -> None:
-        """Discard the running compaction and the results that were not returned yet; their files are deleted."""
+        """Discard the running compaction and results that :meth:`drain` has not returned, and delete their files."""
         running, self._running = self._running, None
         if running is not None and not running.cancel() and running.exception() is None:
             self._delete(running.result().message.own_files())
@@ -277,20 +280,21 @@ class BucketCompaction:
         self._newest_dropped = _NONE
 
     def would_bring_back(self, file: DataFileMeta) -> bool:
-        """Return whether another writer's file may hold rows older than deletes that were dropped already.
+        """Return whether another writer's ``file`` may have rows older than deletes that a compaction has dropped.
 
-        An unpublished compaction dropped these deletes, so the rows would appear again.
+        This compaction is not committed yet. Without its deletes, the older rows of ``file`` would be visible again.
         """
         return file.min_sequence_number <= self._newest_dropped
 
     def is_blocked_by(self, identifier: int) -> bool:
-        """Return whether the tree waits for the outcome of this commit or an earlier one."""
+        """Return whether compaction waits for the outcome of commit ``identifier`` or of an earlier commit."""
         return self.blocked is not None and self.blocked <= identifier
 
     def _take(self, message: CommitMessage) -> None:
-        """Add a result; an upgraded file keeps its place.
+        """Apply the message of a finished compaction to the tree.
 
-        Files that were made and replaced between two commits are deleted.
+        Files written and replaced again between two commits are deleted. An upgraded file, which is in both lists of
+        the message, is kept.
         """
         made = {file.file_name for file in message.compact_after}
         for file in message.compact_before:
@@ -318,7 +322,7 @@ class BucketCompaction:
 
 
 def sorted_runs(files: Iterable[DataFileMeta]) -> int:
-    """Return the number of sorted runs of a bucket: each file of level 0, and each higher level."""
+    """Return the number of sorted runs of a bucket: one per file of level 0, and one per non-empty higher level."""
     levels = [file.level for file in files]
     return levels.count(0) + len({level for level in levels if level > 0})
 
@@ -329,7 +333,7 @@ def waits_at_flush(runs: int, stop_trigger: int) -> bool:
 
 
 def waits_at_commit(runs: int, stop_trigger: int) -> bool:
-    """Return whether preparing a commit waits.
+    """Return whether `prepare_commit` waits for the running compaction.
 
     The limit is one run higher than at a flush, for jobs that fail repeatedly before they compact.
     """

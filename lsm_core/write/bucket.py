@@ -18,13 +18,13 @@ from lsm_core.format.schema import TableSchema
 from lsm_core.metadata.store import POSTPONE_BUCKET, TableStore
 
 Assign = Callable[[bytes, np.ndarray[Any, Any]], np.ndarray[Any, Any]]
-"""(partition, hashes of its rows' keys in arrival order) -> bucket per row."""
+"""Function from a partition (BinaryRow) and the key hashes of its rows, in arrival order, to the bucket of each row."""
 
 
 def groups(
     store: TableStore, batch: pa.Table, assign: Assign | None = None
 ) -> Iterator[tuple[bytes, int, np.ndarray[Any, Any]]]:
-    """Yield the partition, the bucket and the row positions (in arrival order) of every bucket that a batch touches.
+    """Yield (partition, bucket, row positions in arrival order) for every bucket that has rows in a batch.
 
     Args:
         store: the table.
@@ -48,7 +48,7 @@ def groups(
 
 
 def same_numbers(codes: np.ndarray[Any, Any]) -> Iterator[tuple[int, np.ndarray[Any, Any]]]:
-    """Yield every number in ``codes`` (at least one), ascending, with its positions in ascending order."""
+    """Yield (number, positions) for each distinct number of the non-empty array ``codes``, both ascending."""
     # NumPy sorts 16-bit integers by radix, in linear time; more than 65,536 groups in one piece are rare
     small = codes.astype(np.uint16) if codes.max() < 1 << 16 else codes
     order = np.argsort(small, kind="stable")
@@ -65,7 +65,7 @@ def key_hashes(store: TableStore, batch: pa.RecordBatch | pa.Table) -> np.ndarra
 
 
 def partition_codes(schema: TableSchema, batch: pa.RecordBatch | pa.Table) -> tuple[np.ndarray[Any, Any], list[bytes]]:
-    """Return the partition of each row as a code, and the serialised partition of each code."""
+    """Return (codes, partitions): each row's index into ``partitions``, the distinct partitions as BinaryRows."""
     if not schema.partition_keys:
         return np.zeros(batch.num_rows, dtype=np.int32), [EMPTY_ROW]
     codes = np.zeros(batch.num_rows, dtype=np.int64)
@@ -81,7 +81,7 @@ def partition_codes(schema: TableSchema, batch: pa.RecordBatch | pa.Table) -> tu
 
 
 def buckets_of(store: TableStore, batch: pa.RecordBatch | pa.Table) -> np.ndarray[Any, Any]:
-    """Return the bucket number (int32) per row; 0 for tables without buckets."""
+    """Return the bucket number (int32) of each row; 0 for all rows of a table without buckets."""
     schema = store.schema
     if store.options.bucket < 1:
         return np.zeros(batch.num_rows, dtype=np.int32)

@@ -1,10 +1,11 @@
-"""Rows whose keys may move between partitions: each key is located in the table.
+"""Writes to tables whose primary key does not contain the partition columns: each key is looked up in all partitions.
 
-The rows follow the key to its partition, or move the key to their own.
+If the key exists in another partition, the row is written there, or the key moves to the row's own partition. This
+depends on the merge engine.
 
-Java reads all keys of the table into RocksDB when a writer opens. Here the keys of a commit are collected, on the local
-disk where they are many, in parts by key hash. They are searched for in the table's sorted files and in files that are
-not committed yet. So memory is bounded by one part, and nothing is kept between commits.
+Java reads all keys of the table into RocksDB when a writer opens. Here the rows of a commit are collected, and spilled
+in parts by key hash to the local disk if they are many. Their keys are looked up in the table's sorted files and in
+uncommitted files. So memory is bounded by one part, and nothing is kept between commits.
 
 Source: Paimon `GlobalIndexAssigner`, `IndexBootstrap`, `ExistingProcessor`.
 """
@@ -34,7 +35,7 @@ from lsm_core.write.assigner import AssignerRules, BucketRooms
 from lsm_core.write.bucket import partition_codes, same_numbers
 
 PART_BYTES: Final = 64 << 20
-"""Rows that are worked on at once; more of them are put aside on the local disk."""
+"""Bytes of rows that are processed at once; more rows are spilled to the local disk in parts by key hash."""
 _PARTS: Final = 16
 _PART_BITS: Final = 4
 _KIND: Final = "\0kind"
@@ -44,14 +45,15 @@ _MOST_BUCKETS: Final = 1 << 15
 
 @dataclass(frozen=True)
 class Moved:
-    """Rows of one bucket in arrival order, with the row kinds that move keys.
+    """Rows to write to one bucket, in arrival order; moved keys have a -D row in the bucket that they leave.
 
     Attributes:
         partition: BinaryRow of the partition.
         bucket: number of the bucket.
         rows: rows with the table's columns.
         kinds: int8 row kinds.
-        follows: whether no row named this partition: the rows follow their keys, which are or were in it.
+        follows: True if none of the incoming rows had this partition's values; the rows are here because their keys
+            are or were in this partition.
     """
 
     partition: bytes
@@ -63,20 +65,20 @@ class Moved:
 
 @dataclass(frozen=True)
 class Known:
-    """State of the table in which keys are located.
+    """State of the table in which keys are looked up.
 
     Attributes:
         snapshot: the newest snapshot, or None for an empty table.
-        pending: entries (`ENTRY_SCHEMA`) of files of earlier commits of this writer that are not in the table yet.
+        pending: manifest entries (`ENTRY_SCHEMA`) of this writer's earlier messages that are not committed yet.
     """
 
     snapshot: Snapshot | None
     pending: pa.Table | None = None
 
     def keys_by_bucket(self, store: TableStore, partitions: Sequence[bytes]) -> dict[bytes, dict[int, int]]:
-        """Return an upper bound of the keys of each bucket.
+        """Return an upper bound of the number of keys by bucket, for each partition.
 
-        Versions of one key count separately until they are compacted.
+        Versions of one key are counted separately until they are compacted.
         """
         columns = ["partition", "bucket", "row_count", "delete_row_count"]
         tables = []
@@ -95,9 +97,9 @@ class Known:
 
 
 class _Gathered:
-    """Rows in arrival order: in memory, or in parts by key hash on disk.
+    """Collected rows in arrival order: in memory, or on the local disk in parts by key hash.
 
-    ``level`` is the number of splits by hash so far.
+    A part that is still too large is split again; ``level`` is the number of splits so far.
     """
 
     def __init__(self, store: TableStore, space: SpillSpace, level: int = 0) -> None:
@@ -113,7 +115,7 @@ class _Gathered:
             self._put_aside()
 
     def parts(self) -> Iterator[pa.Table]:
-        """Yield the rows once; all rows of a key are in one table."""
+        """Yield the rows as tables, each row once; all rows with the same key are in the same table."""
         if self._parts is None:
             held, self._held, self._bytes = self._held, [], 0
             if held:
@@ -141,16 +143,16 @@ class _Gathered:
 
 
 class KeyMoves:
-    """Rows that one writer of a cross-partition table collects for a commit; :meth:`routed` returns their buckets."""
+    """Rows that one writer of a cross-partition table collects for a commit; :meth:`routed` yields them by bucket."""
 
     def __init__(self, store: TableStore, assigners: int = 1, number: int = 0, now_ms: int | None = None) -> None:
         """Start without rows.
 
         Args:
             store: the table.
-            assigners: number of writers that share the keys and the buckets of every partition.
-            number: number of this writer among them.
-            now_ms: epoch ms to which `cross-partition-upsert.index-ttl` refers; None for now.
+            assigners: number of writers among which the keys and the buckets of every partition are divided.
+            number: number of this writer, from 0 to ``assigners`` - 1.
+            now_ms: epoch ms from which the age of keys is computed (`cross-partition-upsert.index-ttl`); None for now.
         """
         self._store = store
         self._space = SpillSpace.of(store.options)
@@ -162,7 +164,7 @@ class KeyMoves:
         self._rules = replace(AssignerRules.of(store.options, store.name, assigners, number), limit=None)
 
     def add(self, rows: pa.Table, kinds: pa.Array | None) -> None:
-        """Add checked rows (the table's columns) with their kinds (int8; None for all inserts). Raises StorageFull."""
+        """Collect validated rows with their kinds (int8; None for all inserts). Raises StorageFull."""
         if not rows.num_rows:
             return
         row_kinds = pa.repeat(pa.scalar(0, pa.int8()), rows.num_rows) if kinds is None else kinds
@@ -171,11 +173,12 @@ class KeyMoves:
     def routed(self, known: Known) -> Iterator[Moved]:
         """Yield the collected rows by bucket, and empty the collection.
 
-        With deduplicate, a moved key's old row is deleted. With partial-update and aggregation, the row is written to
-        the old partition. With first-row, it is dropped.
+        If a row's key exists in another partition, the merge engine decides. With deduplicate, the old row is deleted
+        and the key moves. With partial-update and aggregation, the new row is written to the key's old partition. With
+        first-row, the new row is dropped.
 
         Args:
-            known: state in which the keys are located.
+            known: state of the table in which the keys are looked up.
 
         Raises:
             CorruptFile: a file cannot be read.
@@ -186,7 +189,7 @@ class KeyMoves:
         self.close()
 
     def close(self) -> None:
-        """Discard the rows and free the disk."""
+        """Discard the collected rows and free their local disk space."""
         self._gathered = _Gathered(self._store, self._space)
         self._space.close()
 
@@ -250,7 +253,7 @@ class KeyMoves:
         known: Known,
         rooms: dict[bytes, BucketRooms],
     ) -> None:
-        """Choose a bucket for every row that moves its key (mask ``moves``), in arrival order."""
+        """Choose a bucket for every row of the mask ``moves`` (rows whose key is new or moves), in arrival order."""
         rows = np.flatnonzero(moves)
         if not len(rows):
             return
@@ -269,14 +272,14 @@ class KeyMoves:
 
 @dataclass(frozen=True)
 class _Emission:
-    """Rows to write.
+    """Rows to write, as arrays with one element per row.
 
     Attributes:
         rows: positions in the incoming table.
         part: partition numbers.
         bucket: bucket numbers.
-        turn: position in the order of all rows to write, kept and deleted ones.
-        named: whether the row itself named the partition.
+        turn: position in the write order of all rows, kept rows and -D rows together.
+        named: whether the partition is that of the incoming row itself.
     """
 
     rows: I64
@@ -294,7 +297,7 @@ def _emitted(
     partitions: list[bytes],
     store: TableStore,
 ) -> Iterator[Moved]:
-    """Yield kept and deleted rows by bucket, each with the columns of its target partition."""
+    """Yield kept rows and -D rows by bucket; their partition columns have the values of the target partition."""
     source, part, bucket, turn, named = (
         np.concatenate((getattr(kept, name), getattr(deleted, name)))
         for name in ("rows", "part", "bucket", "turn", "named")
@@ -315,9 +318,9 @@ def _emitted(
 
 
 def _moves(part: I64, first: npt.NDArray[np.bool_], home: I64) -> tuple[npt.NDArray[np.bool_], I64]:
-    """Return a mask of the rows that move their key, and the partition that each key leaves (or none).
+    """Return a mask of the rows whose key is new or moves, and the partition number that each row's key leaves.
 
-    Rows are ordered by key and arrival.
+    The partition number is -1 for new keys and for rows outside the mask. Rows are ordered by key, then by arrival.
     """
     before = np.empty(len(part), np.int64)
     before[0] = _NOWHERE
@@ -328,5 +331,5 @@ def _moves(part: I64, first: npt.NDArray[np.bool_], home: I64) -> tuple[npt.NDAr
 
 
 def _starts(number: I64) -> npt.NDArray[np.bool_]:
-    """Return a mask of the first row of every key."""
+    """Return a mask that is true at the first row of every key."""
     return np.concatenate((np.ones(min(1, len(number)), np.bool_), number[1:] != number[:-1]))

@@ -1,6 +1,6 @@
-"""HASH indexes of a writer: read at the first row of a partition, searched for buckets, and rewritten with new keys.
+"""HASH index files of a writer: read at a partition's first row, used to choose buckets, rewritten with new keys.
 
-A key's hash is looked up once, because the assigner and the index maintainer of Paimon are one class here.
+Paimon's bucket assigner and its index maintainer are one class here, so each key hash is looked up only once.
 
 Source: Paimon `HashBucketAssigner`, `DynamicBucketIndexMaintainer`.
 """
@@ -37,17 +37,18 @@ from lsm_core.write.assigner import (
 from lsm_core.write.restore import BucketHistory, hash_entries
 
 _WHOLE: Final = -1
-"""In place of a bucket: the index of all buckets of a partition."""
+"""Key of an index in :class:`HashIndexes`, instead of a bucket number: the index of all buckets of a partition."""
 
 
 @dataclass
 class _LoadedIndex:
-    """Index of a partition, or of one of its buckets.
+    """Hash index of a partition, or of one bucket of a partition.
 
     Attributes:
         index: hashes with their buckets.
         files: index files by bucket.
-        states: the whole partition's index when it was read (`index_state_of`), and after each commit since.
+        states: state of the whole partition's index (`index_state_of`) when the files were read, and after each commit
+            of this writer since then.
     """
 
     index: PartitionIndex
@@ -56,10 +57,10 @@ class _LoadedIndex:
 
 
 class HashIndexes:
-    """Indexes of the partitions that one writer writes; 8 bytes per known key of those partitions.
+    """Hash indexes of the partitions that one writer writes, with 8 bytes of memory per key of these partitions.
 
-    A writer either assigns rows to buckets (:meth:`assign`) or gets rows that another assigner routed (:meth:`learn`),
-    never both.
+    A writer either assigns rows to buckets itself (:meth:`assign`), or receives rows whose bucket an assigner in a
+    different task has chosen (:meth:`learn`), never both.
     """
 
     def __init__(
@@ -78,7 +79,7 @@ class HashIndexes:
             history: provides the snapshot from which the writer starts.
             rules: rules of the assigner.
             ignore: start from an empty index, for an overwrite.
-            share: number of the one assigner whose rows are written (:func:`owner_of`); None for all.
+            share: number of the only assigner whose keys this writer receives (:func:`owner_of`); None for all keys.
         """
         self._share = share
         self._store, self._history, self._rules, self._ignore = store, history, rules, ignore
@@ -91,35 +92,35 @@ class HashIndexes:
 
         Args:
             partition: BinaryRow of the partition.
-            hashes: one per row, in arrival order.
+            hashes: one key hash per row, in arrival order.
 
         Raises:
-            CorruptFile: an index file is missing, short or of an impossible bucket, or a bucket with files has no
-                index.
+            CorruptFile: an index file is missing, truncated or has an invalid bucket number, or a bucket with files
+                has no index.
             InvalidOption: all buckets are full.
         """
         return self._index_of(partition, _WHOLE).index.assign(hashes)
 
     def assign_apart(self, partition: bytes, hashes: Hashes) -> Buckets:
-        """Return the bucket of each key hash by a rule that all tasks share.
+        """Return the bucket of each key hash; every task that reads the same index returns the same buckets.
 
-        Every task that reads the same index returns the same buckets.
+        See :meth:`PartitionIndex.assign_apart`.
         """
         return self._index_of(partition, _WHOLE).index.assign_apart(
             hashes, partial(owner_of, self._rules.assigners, partition)
         )
 
     def learn(self, partition: bytes, bucket: int, hashes: Hashes) -> None:
-        """Add the key hashes of rows that another assigner has put into a bucket.
+        """Add the key hashes of rows whose bucket was chosen by an assigner in a different task.
 
         Raises the errors of :meth:`assign`.
         """
         self._index_of(partition, bucket).index.learn(hashes, bucket)
 
     def write(self) -> None:
-        """Write the index of every bucket with new hashes since its last write.
+        """Write the index file of every bucket that has new hashes since its index was last written.
 
-        After a failure :meth:`abort` deletes the files.
+        After a failure, :meth:`abort` deletes the written files.
         """
         for (partition, _), loaded in self._loaded.items():
             for bucket in loaded.index.changed:
@@ -129,7 +130,10 @@ class HashIndexes:
                 loaded.index.settled(bucket)
 
     def hand_out(self, partition: bytes, bucket: int) -> tuple[tuple[IndexFileMeta, ...], tuple[IndexFileMeta, ...]]:
-        """Return the index files that :meth:`write` made for a bucket and those that they replace."""
+        """Return two tuples: the index file that :meth:`write` wrote for a bucket, and the file that it replaces.
+
+        Both are empty if the bucket has no new index file.
+        """
         new = self._written.pop((partition, bucket), None)
         if new is None:
             return (), ()
@@ -140,7 +144,7 @@ class HashIndexes:
         return (new,), () if old is None else (old,)
 
     def state_of(self, partition: bytes, bucket: int) -> str | None:
-        """Return the state that the partition's index must have at the commit; None for an overwrite.
+        """Return the state that the partition's index must have when the commit is made; None for an overwrite.
 
         See `CommitMessage.index_state`.
         """
@@ -148,7 +152,7 @@ class HashIndexes:
         return None if self._ignore or loaded is None else loaded.states[-1]
 
     def handed_out(self) -> None:
-        """Note that all messages of a commit were made: the next commit expects the indexes after it."""
+        """Record that all messages of a commit are complete, so the next commit expects the index files in them."""
         for (_, bucket), loaded in self._loaded.items():
             if bucket == _WHOLE:
                 state = index_state_of(file.file_name for file in loaded.files.values())
@@ -156,15 +160,15 @@ class HashIndexes:
                     loaded.states.append(state)
 
     def pending(self, partition: bytes) -> bool:
-        """Return whether rows of the partition were assigned since the last message."""
+        """Return whether the partition has new key hashes that are in no commit message yet."""
         return any(loaded.index.changed for (owner, _), loaded in self._loaded.items() if owner == partition) or any(
             owner == partition for owner, _ in self._written
         )
 
     def follow(self, snapshot: Snapshot | None) -> None:
-        """Forget partitions whose index another writer changed, unless own rows depend on it.
+        """Forget partitions whose index another writer has changed, unless pending rows of this writer depend on it.
 
-        The commit of such rows then conflicts.
+        The commit of these pending rows then fails with a conflict.
         """
         for place, loaded in list(self._loaded.items()):
             now = index_state_of(entry.file_name for entry in self._entries_of(snapshot, place[0]))
@@ -174,13 +178,13 @@ class HashIndexes:
                 del self._loaded[place]
 
     def forget(self, partition: bytes) -> None:
-        """Forget a partition; its index is read again at its next row."""
+        """Forget a partition's index; it is read again when the partition's next row arrives."""
         if not self.pending(partition):
             for place in [place for place in self._loaded if place[0] == partition]:
                 del self._loaded[place]
 
     def abort(self) -> None:
-        """Delete the files without a message, and discard all state."""
+        """Delete the written index files that are in no commit message, and discard all state."""
         for (partition, bucket), file in self._written.items():
             self._delete(partition, bucket, file)
         self._written.clear()
@@ -232,7 +236,7 @@ class HashIndexes:
         return self._entries[1].get(partition, ())
 
     def _require_indexed(self, partition: bytes, entries: Sequence[IndexManifestEntry]) -> None:
-        """Refuse buckets with files but without an index: their keys would get a second bucket."""
+        """Raise CorruptFile for a bucket with data files but no index, whose keys would get a second bucket."""
         store, seen = self._store, set()
         for entry in entries:
             path = index_file_path(store, entry)
@@ -263,9 +267,9 @@ def owner_of(assigners: int, partition: bytes, hashes: Hashes) -> Buckets:
 
 
 def join_index_files(store: TableStore, messages: Sequence[CommitMessage]) -> list[CommitMessage]:
-    """Return messages with one index file per bucket, where several writers of a bucket wrote one each.
+    """Merge the index files of buckets for which several writers wrote one each, and return the changed messages.
 
-    The joined files are deleted. After a failure they still exist, and no new file. Raises :class:`CorruptFile`.
+    Each bucket then has one index file, and the merged files are deleted. Raises :class:`CorruptFile`.
     """
     parts: dict[tuple[bytes, int], list[IndexFileMeta]] = {}
     for message in messages:
@@ -292,7 +296,7 @@ def join_index_files(store: TableStore, messages: Sequence[CommitMessage]) -> li
 
 
 def write_hash_index(store: TableStore, partition: bytes, bucket: int, hashes: Hashes) -> IndexFileMeta:
-    """Write an index file of a bucket; after a failure no file is left."""
+    """Write the HASH index file of a bucket and return its metadata; after a failure no file is left."""
     data = encode_hash_index(hashes)
     file = IndexFileMeta(HASH_INDEX, store.new_file_name("index-"), len(data), len(hashes))
     write_index_file(store, partition, bucket, file, data)

@@ -26,11 +26,11 @@ _SHOWN: Final = 120
 _MISSING: Final = "the column is NOT NULL and has no default, but the rows lack it"
 _WIDE: Final = pa.decimal256(76, 0)
 CHUNK_BYTES: Final = 64 << 20
-"""Input is worked on in pieces of about this size, so that casting never doubles a large table."""
+"""Size (bytes) of the pieces in which input is converted, so that memory never holds a large table twice."""
 
 
 class ArrowStream(Protocol):
-    """Rows of a library with the Arrow C stream interface: Polars, DuckDB, pandas, a `Table` of this engine."""
+    """Object with the Arrow C stream interface: from Polars, DuckDB, pandas, or a `Table` of this engine."""
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object: ...
 
@@ -38,52 +38,52 @@ class ArrowStream(Protocol):
 Rows: TypeAlias = (
     pa.RecordBatch | pa.Table | pa.RecordBatchReader | Mapping[str, Any] | Sequence[Mapping[str, Any]] | ArrowStream
 )
-"""Rows of callers: Arrow data, columns by name, a list of rows by column name, a frame, or an Arrow stream."""
+"""Rows that a caller may pass: Arrow data, columns by name, a list of dicts, a data frame, or an Arrow stream."""
 
 
 @dataclass(frozen=True)
 class RowNumbering:
-    """Names of rows in errors.
+    """Numbering of the input's rows, for error messages; the input is converted in pieces.
 
     Attributes:
-        first: number of the first row of the current piece.
-        source: source of the rows, in which they are numbered from 0.
+        first: number of the current piece's first row in the whole input, from 0.
+        source: description of the input, for example a file name.
     """
 
     first: int = 0
     source: str = "the rows given"
 
     def row(self, place: int) -> str:
-        """Return the name of the row at ``place`` of the piece."""
+        """Return the text that identifies the row at position ``place`` of the current piece."""
         return f"row {self.first + place} (from 0) of {self.source}"
 
     def rows(self, count: int) -> str:
-        """Return the name of the first ``count`` rows of the piece."""
+        """Return the text that identifies the first ``count`` rows of the current piece."""
         return f"rows {self.first} to {self.first + count - 1} (from 0) of {self.source}"
 
     def after(self, rows: int) -> RowNumbering:
-        """Return the numbering of the piece that follows after ``rows`` rows."""
+        """Return the numbering of the next piece, if the current piece has ``rows`` rows."""
         return replace(self, first=self.first + rows)
 
 
 ALL: Final = RowNumbering()
-"""Numbered from the first row of the call."""
+"""Numbering for input that is passed as one piece: the first row is row 0."""
 
 
 def as_rows(data: Rows, table: str) -> pa.Table | pa.RecordBatchReader:
     """Convert rows to Arrow.
 
     Args:
-        data: Arrow data, columns by name, a list of rows by column name, a pandas or Polars frame, a Polars lazy frame,
-            or an object with ``__arrow_c_stream__``. Named levels of a pandas index are columns; an index without names
-            is dropped.
+        data: Arrow data, columns by name, a list of dicts by column name, a pandas or Polars frame, a Polars lazy
+            frame, or an object with ``__arrow_c_stream__``. Named levels of a pandas index become columns; an index
+            without names is dropped.
         table: name of the table, for errors.
 
     Returns:
-        A table, or a reader where ``data`` is a stream or a lazy frame, because those are never held as a whole.
+        A table, or a reader if ``data`` is a stream or a lazy frame, which are never in memory as a whole.
 
     Raises:
-        InvalidData: ``data`` has another type, or Arrow cannot hold its values.
+        InvalidData: ``data`` is of none of these types, or Arrow cannot represent its values.
     """
     if isinstance(data, (pa.Table, pa.RecordBatchReader)):
         return data
@@ -115,7 +115,7 @@ def as_rows(data: Rows, table: str) -> pa.Table | pa.RecordBatchReader:
 
 
 def _is_of(kind: type, package: str, name: str) -> bool:
-    """Return whether a type is a class of a package that need not be installed, or derived from it."""
+    """Return whether ``kind`` is class ``name`` of ``package`` or a subclass, without importing the package."""
     return any(base.__name__ == name and base.__module__.partition(".")[0] == package for base in kind.__mro__)
 
 
@@ -128,7 +128,7 @@ def _rows_of_pandas(frame: Any) -> pa.Table:
 
 
 def _require_no_objects(schema: Mapping[str, Any]) -> None:
-    """Raise TypeError for a column of Python objects, which Polars exports as addresses in memory."""
+    """Raise TypeError for a column of Python objects, because Polars would export their memory addresses."""
     for name, kind in schema.items():
         if str(kind) == "Object":
             raise TypeError(f"column {name!r} has Python objects; convert it to a type of Arrow")
@@ -145,7 +145,7 @@ def _rows_of_lazy_frame(frame: Any) -> pa.RecordBatchReader:
 
 
 def _rows_of_list(rows: Sequence[Any]) -> pa.Table:
-    """Return a list of rows, or of Arrow batches or tables, as a table; columns that a row does not have are null."""
+    """Convert a list of dicts, Arrow batches or tables to one table; columns missing in a row or batch are null."""
     if rows and all(isinstance(part, (pa.RecordBatch, pa.Table)) for part in rows):
         return pa.concat_tables([pa.table(part) for part in rows], promote_options="default")
     strangers = {type(row).__name__ for row in rows if not isinstance(row, Mapping)}
@@ -198,11 +198,11 @@ def conform(data: pa.Table, schema: TableSchema, table: str, numbering: RowNumbe
 
 
 def require_columns(incoming: pa.Schema, schema: TableSchema, table: str) -> None:
-    """Refuse incoming columns that no row could be written with, before the first row exists.
+    """Check the incoming schema before any row is read: raise an error if no row with these columns can be written.
 
     Raises:
-        ColumnNotFound: the table does not have a column.
-        InvalidData: a column is repeated, has a type that never fits, or is missing and must not be null.
+        ColumnNotFound: the table does not have an incoming column.
+        InvalidData: a column occurs twice, has a type that can never be cast, or is missing although NOT NULL.
     """
     _require_names(incoming.names, schema, table)
     for field in schema.fields:
@@ -212,7 +212,7 @@ def require_columns(incoming: pa.Schema, schema: TableSchema, table: str) -> Non
 
 
 def require_castable(incoming: pa.Schema, schema: TableSchema, table: str) -> None:
-    """Raise InvalidData for an incoming column of the table whose type never fits."""
+    """Raise InvalidData for an incoming column whose type can never be cast to the type of the table's column."""
     for column in incoming:
         if not schema.has_field(column.name):
             continue
@@ -242,10 +242,10 @@ def _require_names(names: Sequence[str], schema: TableSchema, table: str) -> Non
 
 
 def conform_stored(data: pa.Table, schema: TableSchema) -> pa.Table:
-    """Return rows of the table in its columns and types.
+    """Return rows read from the table with the columns and types of ``schema``.
 
-    Nulls stay, also those that merging left in a NOT NULL column. Raises pyarrow.ArrowException for columns of other
-    types.
+    Nulls are kept, also in NOT NULL columns, because merging can produce them. Raises pyarrow.ArrowException for a
+    column that cannot be cast.
     """
     return refit_table(data.select(schema.field_names), schema.arrow_schema)
 
@@ -256,12 +256,12 @@ def conform_kinds(
     """Return row kinds as int8; None stays None (all inserts).
 
     Args:
-        row_kinds: texts ("+I" ...) or numbers, one per row, or one for all rows.
+        row_kinds: row kinds as texts ("+I" ...) or numbers: one per row, or one for all rows.
         rows: number of rows.
         table: name of the table, for errors.
 
     Raises:
-        InvalidData: the kinds are of another type, unknown, or of another number.
+        InvalidData: the kinds are neither texts nor numbers, a kind is unknown, or their count is not ``rows``.
     """
     if row_kinds is None:
         return None
@@ -301,15 +301,15 @@ _COUNTED: Final = re.compile(r"dredge\.fields\.(.+)\.count-inputs")
 
 
 def counted_columns(schema: TableSchema) -> tuple[str, ...]:
-    """Return the columns whose function is `count`; other engines see them as sums of ones."""
+    """Return the columns with aggregate function `count`; other Paimon engines read and merge them as sums."""
     flags = ((_COUNTED.fullmatch(key), value) for key, value in schema.options.items())
     return tuple(name.group(1) for name, value in flags if name is not None and value.strip().lower() == "true")
 
 
 def counted(table: pa.Table, columns: Sequence[str]) -> pa.Table:
-    """Return a table with 1 for every value of the counted columns and 0 for null.
+    """Return a table whose ``columns`` (aggregate function `count`) have 1 for each value and 0 for each null.
 
-    A retract subtracts the same number.
+    Retract rows have the same numbers, which the merge subtracts.
     """
     for name in columns:
         place = table.schema.get_field_index(name)
@@ -335,7 +335,7 @@ def _column(
 
 
 def default_value(field: DataField, table: str) -> pa.Scalar:
-    """Return a column's default, which schemas hold as text, as a value of the column's type."""
+    """Return a column's default value in the column's type; the schema stores it as text."""
     try:
         return cast_values(pa.array([field.default], pa.string()), _TEXT, field.type)[0]
     except CastError as error:
@@ -343,7 +343,7 @@ def default_value(field: DataField, table: str) -> pa.Scalar:
 
 
 def fit_column(column: pa.ChunkedArray, field: DataField, table: str, numbering: RowNumbering) -> pa.ChunkedArray:
-    """Return the values of a column cast to the table's type without loss; nulls stay.
+    """Return the values of an incoming column cast to the table's type without loss; nulls are kept.
 
     Raises InvalidData, which names the column and the first row that does not fit.
     """
@@ -378,7 +378,7 @@ def fit_column(column: pa.ChunkedArray, field: DataField, table: str, numbering:
 
 
 def _shaped(array: pa.Array, kind: DataType) -> pa.Array:
-    """Return an array as another type; fields of rows are matched by name, missing ones are null.
+    """Return an array cast to ``kind``; fields of ROW values are matched by name, and missing fields become null.
 
     Raises ArrowException for values that do not fit.
     """
@@ -440,9 +440,9 @@ def _any(mask: pa.Array) -> bool:
 
 
 def _first_failure(array: pa.Array, kind: DataType, error: Exception) -> tuple[int, str]:
-    """Return the first row that does not cast, and the reason.
+    """Return the position of the first row that cannot be cast, and the reason.
 
-    Bisection needs log2(n) casts instead of a loop over rows.
+    The row is found by bisection: log2(n) casts instead of a loop over rows.
     """
     start, length = 0, len(array)
     while length > 1:

@@ -1,12 +1,11 @@
-"""Writer of one bucket of a primary-key table: it numbers the rows, buffers them, and merges them by key into files.
+"""Writer of one bucket of a primary-key table: numbers the rows, buffers them, and merges them by key into files.
 
-The buffer keeps rows in memory and in sorted runs on the local disk. All buckets of a writer share one pool. When its
-memory is used up, the largest bucket is sorted and spilled, so that a flush makes few large files from any number of
-rows. When its share of the disk is used up too, that bucket is flushed.
+The buffer keeps rows in memory and in sorted runs on the local disk. All buckets of a writer share one `BufferPool`.
+When the pool's memory is used up, the bucket with the most buffered bytes is sorted and spilled, so that a flush writes
+few large files from any number of rows. When the pool's disk budget is used up too, this bucket is flushed.
 
-A buffer that may not spill, or whose disk space is used up, makes many flushes. Each is a sorted run that readers must
-merge until a compaction ends. So the flushes of one bucket are merged into one sorted sequence of files before the
-commit.
+If spilling is off or the disk budget is used up, a bucket is flushed many times. Each flush is a sorted run that
+readers must merge until it is compacted. So the flushes of one bucket are merged into one sorted run before the commit.
 
 Source: ``MergeTreeWriter``, ``MemoryPoolFactory``, ``SortBufferWriteBuffer``.
 """
@@ -38,7 +37,7 @@ from lsm_core.write.background import BucketCompaction
 
 _LOG: Final = logging.getLogger(__name__)
 _DECODED_FROM_STORED: Final = 4
-"""Estimated ratio of the size of a row in memory to its size in the file."""
+"""Estimated ratio of a row's size in memory to the row's size in a data file."""
 
 Place = tuple[bytes, int, int]
 """Partition, bucket, total buckets."""
@@ -49,13 +48,13 @@ Flush = Sequence[DataFileMeta]
 def most_flushes(store: TableStore) -> int:
     """Return the maximum number of flushes that one write may commit without a merge.
 
-    It is the number of runs between the trigger of compactions and the stop trigger.
+    This is `num-sorted-run.stop-trigger` minus `num-sorted-run.compaction-trigger`, and at least 1.
     """
     return max(1, store.options.stop_trigger - store.options.compaction_trigger)
 
 
 def may_gather(store: TableStore, function: MergeFunction, files: Sequence[DataFileMeta]) -> bool:
-    """Return whether a merge of ``files`` before the bucket's older rows gives the same rows as one merge of all."""
+    """Return whether merging ``files`` first, and later with the bucket's older rows, gives the same final rows."""
     if not isinstance(function, FoldFunction):
         return True
     retracts = any(file.delete_row_count != 0 for file in files)
@@ -65,9 +64,9 @@ def may_gather(store: TableStore, function: MergeFunction, files: Sequence[DataF
 def merge_flushes(
     store: TableStore, pool: BufferPool, place: Place, function: MergeFunction, flushes: Sequence[Flush]
 ) -> list[DataFileMeta]:
-    """Merge the uncommitted flushes of a write into one.
+    """Merge the files of several uncommitted flushes into one sorted run, and delete the input files.
 
-    More flushes than `local-sort.max-num-file-handles` are merged in several passes. Merged files are deleted.
+    More flushes than `local-sort.max-num-file-handles` are merged in several passes.
 
     Args:
         store: the table.
@@ -77,7 +76,7 @@ def merge_flushes(
         flushes: the files of each flush, oldest first.
 
     Returns:
-        The files that hold the rows. After a storage error some of the flushes may be unmerged, and none is lost.
+        The files with the rows of all flushes. After a storage error some flushes may be unmerged; no row is lost.
     """
     runs = [list(flush) for flush in flushes]
     while len(runs) > 1:
@@ -160,7 +159,11 @@ class BufferPool:
         return self._spillable and self.disk_used < self._disk
 
     def spill(self, batches: Iterator[pa.RecordBatch], schema: pa.Schema) -> SpilledRun:
-        """Write a run. Raises :class:`StorageFull`, which names the file; the file is deleted."""
+        """Write ``batches`` to a run on the local disk.
+
+        Raises:
+            StorageFull: the disk is full; the error names the file, which is deleted.
+        """
         run = self._space.spill(batches, schema)
         self.disk_used += run.size
         return run
@@ -171,17 +174,17 @@ class BufferPool:
         self.disk_used -= run.size
 
     def close(self) -> None:
-        """Remove every run; the pool can still be used."""
+        """Delete all spilled runs; the pool can still be used afterwards."""
         self._space.close()
         self.disk_used = 0
 
 
 class SortBuffer:
-    """Rows of one bucket in KV layout, added in arrival order; :meth:`drain` returns them merged.
+    """Rows of one bucket in KV layout, added in arrival order; :meth:`drain` returns them merged by key.
 
-    Runs hold the versions of a key in merge order (key, user sequence, sequence number), which the merge kernels
-    require. A later run is newer. Engines that build rows must see all versions of a key at once, so their runs keep
-    every version; runs of other engines are merged when they are spilled.
+    Spilled runs are in merge order (key, user sequence, sequence number), as the merge kernels require. A later run is
+    newer. Merge engines that build a row from several versions must see all versions of a key at once, so their runs
+    keep every version. For the other merge engines, rows are merged by key before they are spilled.
     """
 
     def __init__(
@@ -208,7 +211,7 @@ class SortBuffer:
         self.bytes = 0
 
     def __len__(self) -> int:
-        """Return the number of rows since the last drain."""
+        """Return the number of rows added since the last :meth:`drain`."""
         return self._rows
 
     def add(self, rows: pa.Table, size: int) -> None:
@@ -219,7 +222,7 @@ class SortBuffer:
         self.bytes += size
 
     def spill(self) -> bool:
-        """Move the rows in memory to a sorted run; return False when the pool does not allow it."""
+        """Move the rows in memory to a sorted run on disk; return False if the pool does not allow spilling."""
         self._require_whole()
         if not self._memory:
             return True
@@ -233,8 +236,8 @@ class SortBuffer:
     def drain(self) -> Batches:
         """Yield all rows by ascending key and empty the buffer.
 
-        Each key occurs once unless all versions are kept; deletes are kept. If the caller stops early or fails, the
-        remaining rows are lost, and every further call raises.
+        Each key occurs once unless ``keeps_all`` is set; delete rows are kept. If the caller does not consume all
+        rows, the remaining rows are lost, and later calls raise DredgeError.
         """
         self._require_whole()
         self._broken = True
@@ -245,11 +248,11 @@ class SortBuffer:
         self.clear()
 
     def spoil(self) -> None:
-        """Mark drained rows as lost: from now on every call but :meth:`clear` raises."""
+        """Mark drained rows as lost: from now on every method except :meth:`clear` raises DredgeError."""
         self._broken = True
 
     def clear(self) -> None:
-        """Discard all rows, and the mark of lost rows."""
+        """Discard all rows, and reset the state that :meth:`spoil` set."""
         self._memory.clear()
         for run in self._runs:
             self._pool.free(run)
@@ -257,9 +260,9 @@ class SortBuffer:
         self._rows, self.bytes, self._broken = 0, 0, False
 
     def _merged(self) -> Batches:
-        """Yield the runs and the rows in memory as one stream.
+        """Yield the rows of all runs and of the memory as one merged stream.
 
-        More runs than may be open are merged in passes before.
+        If there are more runs than may be open at once, runs are first merged in passes.
         """
         if self._memory and len(self._runs) >= self._pool.handles:
             self._runs.append(self._pool.spill(self._sorted(self._in_runs, self._pool.batch_bytes), self._schema))
@@ -289,7 +292,7 @@ class SortBuffer:
         self._runs = [*fewer, *self._runs[done:]]
 
     def _streams(self, inputs: list[Iterator[pa.RecordBatch]], function: MergeFunction) -> Batches:
-        """Merge inputs, oldest first. They hold about half of the pool's memory together."""
+        """Merge ``inputs`` (oldest first), which together use about half of the pool's memory."""
         sources = [RunInput(batches, 0, age, f"spilled run {age}") for age, batches in enumerate(inputs)]
         row_bytes = max(1.0, self._row_bytes)
         fair = int(self._pool.memory / (2 * len(inputs) * row_bytes))
@@ -302,7 +305,7 @@ class SortBuffer:
     def _sorted(self, function: MergeFunction, cut: int | None) -> Batches:
         """Yield the rows in memory, merged by ``function``, in batches of about ``cut`` bytes.
 
-        Their memory is released batch by batch.
+        The memory of the rows is released batch by batch.
         """
         table = pa.concat_tables(self._memory).combine_chunks()
         self._row_bytes = max(self._row_bytes, table.nbytes / max(1, table.num_rows))
@@ -333,7 +336,7 @@ class SortBuffer:
 
 
 _MOST_BUFFERED: Final = 1 << 30
-"""Bytes of one bucket in memory, whatever the pool allows: Arrow's text offsets end at 2 GiB."""
+"""Largest bytes of one bucket in memory, even if the pool is larger: Arrow's text offsets end at 2 GiB."""
 
 
 def seen_at_once(
@@ -345,11 +348,11 @@ def seen_at_once(
     *,
     pipelined: bool = False,
 ) -> list[DataFileMeta]:
-    """Return files of the top level with the content of ``files``, where readers see compacted rows alone.
+    """Merge the level-0 files of an overwritten bucket to the top level, for tables whose readers skip level 0.
 
-    ``files`` are all that an overwrite leaves in a bucket. They are merged, unless the commit can move them to the top
-    level unchanged; replaced files are deleted. Java's writers compact an overwrite too. It has no changelog, as no
-    overwrite has one.
+    ``files`` must be all files of the bucket after the overwrite. If the commit can upgrade the files to the top level
+    unchanged, they are not merged. Replaced files are deleted. No changelog is written, because an overwrite has none.
+    Java's writers compact after an overwrite too.
 
     Args:
         store: the table.
@@ -357,10 +360,13 @@ def seen_at_once(
         bucket: number of the bucket.
         total_buckets: number of buckets of the partition.
         files: files of level 0.
-        pipelined: encode in another thread.
+        pipelined: merge and encode on two threads.
+
+    Returns:
+        The files that replace ``files``, or ``files`` if they were not merged.
 
     Raises:
-        DredgeError: the errors of `run_bucket_task`; ``files`` still exist then.
+        DredgeError: the errors of `run_bucket_task`; after an error ``files`` still exist.
     """
     top = store.options.num_levels - 1
     if not files or all(file.level > 0 for file in files):
@@ -389,10 +395,10 @@ def seen_at_once(
 
 
 def settle_shared_buckets(store: TableStore, messages: list[CommitMessage]) -> None:
-    """Apply `seen_at_once` to an overwrite whose writers shared their buckets.
+    """Apply `seen_at_once` to an overwrite in which several writers wrote to the same bucket.
 
-    ``messages`` are changed in place, bucket by bucket, so that they always name the existing files. Raises the errors
-    of `seen_at_once`.
+    ``messages`` are changed in place, bucket by bucket, so that after an error they still name the existing files.
+    Raises the errors of `seen_at_once`.
     """
     moves = store.bucket_mode is BucketMode.CROSS_PARTITION  # such rows come on top of what is there
     if moves or store.options.write_only or not (store.has_primary_key and store.options.batch_scan_skips_level0):
@@ -411,11 +417,11 @@ def settle_shared_buckets(store: TableStore, messages: list[CommitMessage]) -> N
 
 
 class KeyValueBucket:
-    """Buffer of one bucket of a partition.
+    """Writer of one bucket of a primary-key table.
 
     Every incoming row gets the next sequence number. :meth:`flush` sorts and merges the buffer into rolling files of
-    level 0, in which each key occurs once. With a ``compaction``, every flush also collects the result of a finished
-    compaction and requests the next one.
+    level 0, in which each key occurs once. With a ``compaction``, every flush also takes the result of a finished
+    compaction and starts the next compaction.
 
     Source: Paimon `MergeTreeWriter`.
     """
@@ -444,8 +450,8 @@ class KeyValueBucket:
             first_sequence: sequence number of the first row.
             compaction: compaction of the bucket, or None.
             input_changelog: also write all incoming rows to changelog files (`changelog-producer` = input).
-            raises_files: write files of the top level, because the bucket will hold nothing else and readers do not see
-                level 0.
+            raises_files: write the files directly to the top level, because the bucket will have no other files and
+                readers skip level 0.
         """
         self._store = store
         self.compaction = compaction
@@ -489,7 +495,7 @@ class KeyValueBucket:
     def flush(self, wait: bool = False) -> None:
         """Merge the buffer by key and write it to level 0.
 
-        After a failure no file of that flush is left; its rows are lost, so this writer refuses further calls.
+        After a failure no file of this flush is left. Its rows are lost, so further calls raise an error.
 
         Args:
             wait: wait for the running compaction.
@@ -511,11 +517,11 @@ class KeyValueBucket:
             compaction.trigger()
 
     def settle(self, wait: bool, full: bool = False) -> None:
-        """Flush, and wait for compactions while the bucket has too many sorted runs; :meth:`drain` cannot fail then.
+        """Flush, and wait for compactions while the bucket has too many sorted runs; :meth:`drain` then cannot fail.
 
         Args:
-            wait: wait for the running compaction in any case.
-            full: compact everything, and wait for it.
+            wait: wait for the running compaction even if the bucket has few sorted runs.
+            full: compact all files, and wait until this compaction is finished.
         """
         self.flush(wait or full)
         if self._raises_files:
@@ -531,7 +537,7 @@ class KeyValueBucket:
                 self.compaction.sync(wait=True)
 
     def _gather(self) -> None:
-        """Merge the flushes since the last commit if they are many, so that readers see one sorted run."""
+        """Merge the flushes since the last commit into one sorted run, if they are more than `most_flushes` allows."""
         place = self.partition, self.bucket, self.total_buckets
         many = len(self._flushed) > most_flushes(self._store)
         if many and may_gather(self._store, self._function, self.files):
@@ -540,7 +546,7 @@ class KeyValueBucket:
     def drain(self) -> CommitMessage:
         """Return a commit message of the files written and compacted since the last call.
 
-        The bucket can still be written.
+        The writer can still be used.
         """
         files, self.files = tuple(self.files), []
         self._flushed = []
@@ -561,7 +567,7 @@ class KeyValueBucket:
         )
 
     def discard_compaction(self) -> None:
-        """Discard the results of compactions that are in no message yet."""
+        """Discard compactions whose results are in no commit message yet."""
         if self.compaction is not None:
             self.compaction.discard()
 
@@ -588,7 +594,7 @@ class KeyValueBucket:
     def _merged(
         self, versions: Generator[pa.RecordBatch, None, None], changelog_writer: KeyValueFileWriter
     ) -> Iterator[pa.RecordBatch]:
-        """Write all versions, in merge order, to the changelog, and yield the merged keys."""
+        """Write all versions, in merge order, to the changelog, and yield one merged row per key."""
 
         def passing() -> Iterator[pa.RecordBatch]:
             for batch in versions:

@@ -24,21 +24,22 @@ from lsm_core.types import DataType, TypeRoot
 from lsm_core.write.append import AppendBucket
 
 _UNNUMBERED: Final = -1
-"""Sequence number of every row: the compaction gives them theirs."""
+"""Sequence number of every postponed row; the compaction assigns the real sequence numbers."""
 _WRITER: Final = re.compile(r"-s-(\d+)-w-")
 _COUNT: Final = re.compile(r"-(\d+)\.")
 _AVRO_DIGITS: Final = {TypeRoot.TIMESTAMP: 6, TypeRoot.TIMESTAMP_LTZ: 6, TypeRoot.TIME: 3}
 
 
 def postponing(store: TableStore, commit_user: str | None, number: int | None = None) -> TableStore:
-    """Return a table's state for a writer of postponed rows: Avro files without statistics, with a prefix of their own.
+    """Return a copy of ``store`` for writing postponed rows: Avro files without statistics, with their own name prefix.
 
     Columns whose type Avro cannot hold keep the table's own format and statistics.
 
     Args:
         store: the table.
         commit_user: user of the commit.
-        number: number of this writer among those of its commit, see :func:`in_order`; None for a random one.
+        number: number of this writer among the writers of one commit, used by :func:`in_order`; None for a random
+            number.
     """
     number = random.randrange((1 << 31) - 1) if number is None else number  # noqa: S311
     prefix = f"{store.options.data_file_prefix}-u-{commit_user or uuid4()}-s-{number}-w-"
@@ -72,7 +73,7 @@ class PostponeBucket(AppendBucket):
     """Postponed rows of one partition: every row is written to rolling files of level 0, in arrival order."""
 
     def __init__(self, store: TableStore, partition: bytes) -> None:
-        """Start with the state that :func:`postponing` returned."""
+        """Open a writer for a partition; ``store`` is the result of :func:`postponing`."""
         super().__init__(store, partition, POSTPONE_BUCKET, POSTPONE_BUCKET)
         self._layout = kv_arrow_schema(store.schema)
 
@@ -89,14 +90,14 @@ class PostponeBucket(AppendBucket):
         return KeyValueFileWriter(self._store, *place, level=0, file_source=SOURCE_APPEND)
 
     def drain(self) -> CommitMessage:
-        """Return the files written since the last call; only their first and last key are known."""
+        """Return a message with the files written since the last call, without key statistics."""
         unknown = key_stats({}, self._store.schema)
         self.files = [replace(file, key_stats=unknown) for file in self.files]
         return super().drain()
 
 
 def in_order(files: list[DataFileMeta]) -> list[DataFileMeta]:
-    """Return postponed files in the order of their replay: by time, then by writer, then in the writer's own order."""
+    """Return postponed files in the order in which a compaction reads them: by time, then writer, then write order."""
 
     def place(file: DataFileMeta) -> tuple[int, str, int, int]:
         writer = _WRITER.search(file.file_name)

@@ -23,14 +23,14 @@ _COLUMNS = ("partition", "bucket", "total_buckets", "max_sequence_number")
 
 @dataclass
 class BucketHistory:
-    """Sequence numbers of the table's buckets; each partition is looked up when it is first written.
+    """Largest sequence number of each bucket; a partition's manifests are read when the partition is first written.
 
     Attributes:
         store: the table.
-        ignore: start from 0, for an overwrite.
-        follow: look at the newest snapshot at each new bucket, for a long-lived writer. A batch writer looks at the
-            snapshot that was the newest at its start.
-        hash_entries: HASH index files of each partition, where they were read with the history of the whole table.
+        ignore: ignore existing files, so sequence numbers start at 0; for an overwrite.
+        follow: read the newest snapshot at each new bucket, for a long-lived writer. If False, the snapshot that was
+            the newest at the first look-up is used for all buckets (batch writer).
+        hash_entries: HASH index files by partition, set by :meth:`of_whole_table`; None if not read.
     """
 
     store: TableStore
@@ -45,9 +45,9 @@ class BucketHistory:
 
     @classmethod
     def of_whole_table(cls, store: TableStore, ignore: bool = False) -> BucketHistory:
-        """Return the newest snapshot's history of every bucket; processes that receive it read no metadata.
+        """Return the history of all buckets at the newest snapshot.
 
-        Raises :class:`CorruptFile`.
+        Processes that receive this object read no manifests. Raises :class:`CorruptFile`.
         """
         made = cls(store, ignore=ignore, _snapshot=snapshots.latest(store), _opened=True)
         if store.bucket_mode is BucketMode.DYNAMIC:
@@ -62,14 +62,14 @@ class BucketHistory:
 
     @property
     def snapshot(self) -> Snapshot | None:
-        """Snapshot of the last look-up."""
+        """Snapshot that the last :meth:`look_up` read, or None for an empty table."""
         return self._snapshot
 
     def look_up(self, partitions: Iterable[bytes]) -> None:
-        """Read the history of some partitions together, because each look-up reads the manifests.
+        """Read the history of several partitions at once, because each call reads the manifests.
 
         Raises:
-            WriterStale: a partition was written with another number of buckets.
+            WriterStale: a partition's files have a number of buckets that differs from the table's option.
         """
         if self.ignore:
             return
@@ -106,11 +106,10 @@ class BucketHistory:
             self._known[bucket["partition"]][bucket["bucket"]] = bucket["max_sequence_number_max"]
 
     def next_sequence(self, partition: bytes, bucket: int) -> int:
-        """Return the first free sequence number of a bucket: its largest one + 1, or 0.
+        """Return the first free sequence number of a bucket: the largest sequence number + 1, or 0 if it is empty.
 
-        Raises the errors of :meth:`look_up`.
-
-        With `write.sequence-number-init-mode` = snapshot it is also larger than the number in the snapshot.
+        With `write.sequence-number-init-mode` = snapshot, the result is also larger than the sequence number in the
+        snapshot's properties. Raises the errors of :meth:`look_up`.
         """
         self.look_up([partition])
         named = -1
@@ -124,12 +123,12 @@ class BucketHistory:
         return max(self._known.get(partition, {}).get(bucket, -1), named) + 1
 
     def buckets_of(self, partition: bytes) -> list[int]:
-        """Return the buckets of a partition that hold files, ascending; raises the errors of :meth:`look_up`."""
+        """Return the numbers of a partition's buckets with files, ascending; raises the errors of :meth:`look_up`."""
         self.look_up([partition])
         return sorted(self._known.get(partition, {}))
 
     def forget(self, partition: bytes) -> None:
-        """Forget a partition whose bucket was released; its next row looks it up again."""
+        """Forget a partition's history; it is read again when the partition's next row arrives."""
         self._known.pop(partition, None)
         self._seen.pop(partition, None)
 
@@ -154,11 +153,11 @@ def live_vectors(
 
     Args:
         store: the table.
-        snapshot: the snapshot, or None.
+        snapshot: the snapshot, or None for an empty table.
         files: live data files by partition and bucket.
 
     Raises:
-        CorruptFile: an index file cannot be read, or a vector belongs to another bucket than its file.
+        CorruptFile: an index file cannot be read, or a vector's bucket is not that of its data file.
     """
     wanted = set(files)
     if snapshot is None or not wanted or not store.options.deletion_vectors_enabled:
@@ -173,7 +172,7 @@ def live_vectors(
 def live_files(
     store: TableStore, snapshot: Snapshot | None, places: Iterable[tuple[bytes, int]]
 ) -> dict[tuple[bytes, int], list[DataFileMeta]]:
-    """Return the live files of some buckets at a snapshot (None: empty), in one read of the manifests."""
+    """Return the live files of some buckets at a snapshot, with one read of the manifests; None has no files."""
     files_by_place: dict[tuple[bytes, int], list[DataFileMeta]] = {place: [] for place in places}
     if snapshot is None or not files_by_place:
         return files_by_place

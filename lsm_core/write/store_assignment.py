@@ -2,10 +2,11 @@
 
 All APIs for Spark's users apply these rules: `save()`, `write_table`, streams, and INSERT, UPDATE, MERGE and
 CREATE TABLE ... AS SELECT of both SQL engines. Spark casts the rows of its own INSERT before the format receives them.
-Values that Spark would silently make null or infinite (NaN as DECIMAL, 1e300 as FLOAT) are refused.
+Values that Spark would silently make null or infinite (NaN as DECIMAL, 1e300 as FLOAT) raise an error.
 
-This module decides which types are accepted and converts the values that `Table.write` would cast in another way.
-Values inside arrays, maps and structs are cast as `Table.write` does, from the types that Spark accepts.
+This module decides which types are accepted, and casts values for which `Table.write` has a rule that differs from
+Spark's. Values inside arrays, maps and structs are cast by the rules of `Table.write`, from the types that Spark
+accepts.
 """
 
 from __future__ import annotations
@@ -37,15 +38,15 @@ _WIDEST: Final = 38
 
 
 def require_assignable(incoming: pa.Schema, schema: TableSchema, table: str) -> None:
-    """Refuse columns whose type Spark's INSERT would not cast to that of the table.
+    """Raise an error for columns whose type Spark's INSERT would not cast to the type of the table's column.
 
     Args:
-        incoming: The columns of the rows, by the names that the table has; types as Spark passes them.
+        incoming: The schema of the incoming rows, with the table's column names and the types that Spark passes.
         schema: The schema of the table.
         table: The name of the table, for errors.
 
     Raises:
-        InvalidData: A column's type does not fit; the error names both.
+        InvalidData: A column's type does not fit; the error names both types.
     """
     for field in incoming:
         if schema.has_field(field.name) and not _is_assignable(field.type, schema.field(field.name).type):
@@ -75,7 +76,7 @@ def _is_assignable(source: pa.DataType, kind: DataType) -> bool:
 
 
 def _inner_types(source: pa.DataType, kind: DataType) -> list[tuple[pa.DataType, DataType]]:
-    """Return the incoming and the own type of each part that a nested type and its column share."""
+    """Return (incoming type, table's type) of each nested field or element that both types have."""
     if pa.types.is_struct(source):
         own = {field.name: field.type for field in kind.fields}
         return [(field.type, own[field.name]) for field in source if field.name in own]
@@ -102,7 +103,7 @@ def assign_rows(rows: pa.Table, schema: TableSchema, zone: str | None, table: st
         The rows. Whole numbers and decimals may still be too large for their column, which the writer refuses by row.
 
     Raises:
-        InvalidData: A number is too large for a DECIMAL column, or none (NaN).
+        InvalidData: A number is too large for a DECIMAL column, or is NaN.
     """
     for place, field in enumerate(rows.schema):
         if not schema.has_field(field.name):
@@ -122,9 +123,9 @@ def assign_rows(rows: pa.Table, schema: TableSchema, zone: str | None, table: st
 
 
 def _cast(column: pa.Array, kind: DataType, zone: str | None) -> pa.Array:
-    """Return the column in another type, null where a value does not fit.
+    """Return the column cast to ``kind`` by Spark's rules, with null for values that do not fit.
 
-    The same array is returned if `Table.write` casts it in the same way.
+    If `Table.write` casts the column by the same rules, the array is returned unchanged.
     """
     source = column.type
     is_number = pa.types.is_floating(source) or pa.types.is_decimal(source)
@@ -167,7 +168,7 @@ def _as_text(column: pa.Array, zone: str | None) -> pa.Array:
 
 
 def _shown(column: pa.Array, zone: str | None) -> pa.Array:
-    """Return local times: instants are converted to the session's zone."""
+    """Return timestamps without a zone: timestamps with a zone are converted to the session's local time."""
     if column.type.tz is None:
         return column
     return pc.local_timestamp(column.cast(pa.timestamp(column.type.unit, zone or column.type.tz)))

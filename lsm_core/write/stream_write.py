@@ -1,4 +1,4 @@
-"""Long-lived writer: many commits, compaction in the background, and a view of the table that follows other writers."""
+"""Long-lived writer: makes many commits, compacts in the background, and reads the snapshots of other writers."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ Place = tuple[bytes, int]
 
 @dataclass(frozen=True)
 class Touch:
-    """Change of a bucket by a snapshot of another writer.
+    """Change of one bucket by a snapshot that another writer committed.
 
     Attributes:
         snapshot_id: id of the snapshot.
         place: partition and bucket.
-        added: files of level 0 that it added.
-        moved: whether it did more than add files of level 0.
+        added: level-0 files that the snapshot added.
+        moved: whether the snapshot changed anything else in the bucket, for example by a compaction.
     """
 
     snapshot_id: int
@@ -46,12 +46,12 @@ class Touch:
 
 @dataclass
 class TableChanges:
-    """Snapshots since the last look at the table.
+    """Changes of the table by the snapshots since the last call of :meth:`Follower.advance`.
 
     Attributes:
-        own: commit identifiers of this writer with the kinds of their snapshots.
+        own: commit kinds of this writer's snapshots, by commit identifier.
         touches: changes by other writers.
-        lost: whether snapshots in between are missing, so that any bucket may have changed.
+        lost: whether some of these snapshots are missing (for example expired), so that any bucket may have changed.
     """
 
     own: dict[int, set[CommitKind]] = field(default_factory=dict)
@@ -60,9 +60,9 @@ class TableChanges:
 
 
 class Follower:
-    """Reader of new snapshots, each once; it also reads the deltas of other writers' snapshots.
+    """Reader that reads each new snapshot once, and also the delta manifests of other writers' snapshots.
 
-    An earlier run of the same job has the same name, so its snapshots are treated as those of another writer.
+    An earlier run of the same job has the same commit user; its snapshots are treated like those of other writers.
     """
 
     def __init__(self, store: TableStore, user: str) -> None:
@@ -73,7 +73,7 @@ class Follower:
         """Return the changes since the last call; afterwards :attr:`seen` is the newest snapshot's id.
 
         Args:
-            handed_out: identifiers of this writer's commits with unknown outcome.
+            handed_out: identifiers of this writer's commits whose outcome is not known yet.
 
         Raises:
             CorruptFile: a snapshot or manifest cannot be read.
@@ -105,11 +105,12 @@ class Follower:
 
 
 class StreamTableWrite(TableWrite):
-    """Writer of one commit user over many commits.
+    """Writer that makes many commits for one commit user.
 
-    Each :meth:`checkpoint` first reads the snapshots since the last one. Files that others added join the tree of their
-    bucket. When others compacted or overwrote a bucket, its tree is read again and unpublished compactions are
-    discarded, so that none refers to deleted files. Buckets without changes since their last commit are released.
+    Each :meth:`checkpoint` first reads the snapshots since the previous checkpoint. Files that other writers added are
+    added to the tree of their bucket. If another writer compacted or overwrote a bucket, its tree is read again and its
+    uncommitted compactions are discarded, because they may refer to deleted files. Buckets without changes since their
+    last commit are released.
 
     Source: Paimon `StreamTableWriteImpl`, `AbstractFileStoreWrite`.
     """
@@ -119,8 +120,8 @@ class StreamTableWrite(TableWrite):
 
         Args:
             store: the table.
-            commit_user: name of the job.
-            compactor: compacts its buckets; None for no compaction (`write-only`).
+            commit_user: commit user, the name of the job.
+            compactor: compacts the buckets of this writer; None for no compaction (`write-only`).
 
         Raises:
             UnsupportedFeature: the table cannot be written.
@@ -140,23 +141,26 @@ class StreamTableWrite(TableWrite):
         self._due: set[Place] = set()
 
     def compact(self, partition: bytes, bucket: int, full: bool = False) -> None:
-        """Compact a bucket as :meth:`TableWrite.compact` does, in its current state in the table."""
+        """Compact a bucket as :meth:`TableWrite.compact` does, after reading the newest snapshots of the table."""
         self._catch_up()
         super().compact(partition, bucket, full)
 
     def checkpoint(self, wait_compaction: bool, commit_identifier: int) -> list[CommitMessage]:
-        """Flush everything for a commit.
+        """Flush all buckets and return the messages of one commit.
 
-        In tables that look up keys it waits for their compactions (`lookup-wait`). Every
-        `full-compaction.delta-commits` commits (every commit, with the full-compaction changelog producer) all changed
-        buckets are compacted fully.
+        With `lookup-wait`, tables whose compactions look up keys wait for these compactions. Every
+        `full-compaction.delta-commits` commits, all changed buckets are compacted fully. With the full-compaction
+        changelog producer this option defaults to every commit.
 
         Args:
             wait_compaction: wait for running compactions.
-            commit_identifier: number of the commit, larger than the last one.
+            commit_identifier: number of the commit, larger than the previous identifier.
+
+        Returns:
+            One message per changed bucket.
 
         Raises:
-            InvalidData: the identifier is not larger than the last one.
+            InvalidData: the identifier is not larger than the previous identifier.
             WriterStale: the table's schema changed.
             DredgeError: a flush or compaction failed. No message was returned; abort the writer.
         """
@@ -194,7 +198,7 @@ class StreamTableWrite(TableWrite):
 
     @property
     def last_identifier(self) -> int:
-        """Identifier of the last :meth:`checkpoint`, -1 before the first."""
+        """Commit identifier of the last :meth:`checkpoint`, or -1 before the first checkpoint."""
         return self._last
 
     @property
@@ -203,7 +207,7 @@ class StreamTableWrite(TableWrite):
         return len(self._buckets)
 
     def _known_keys(self) -> Known:
-        """Return the state in which keys are located: the last snapshot read, and uncommitted messages."""
+        """Return the state in which keys are looked up: the last snapshot read, and this writer's uncommitted files."""
         waiting = {
             identifier: messages
             for identifier, messages in self._handed.items()
@@ -238,7 +242,7 @@ class StreamTableWrite(TableWrite):
         self._renew(renew & set(self._buckets))
 
     def _touched(self, touch: Touch) -> bool:
-        """Add another user's new files to a bucket; return whether its tree must be read again."""
+        """Add another writer's new files to a bucket's tree; return whether the tree must be read again instead."""
         writer = self._buckets[touch.place]
         if not isinstance(writer, KeyValueBucket):
             return False
@@ -253,7 +257,7 @@ class StreamTableWrite(TableWrite):
         return False
 
     def _settled(self, changes: TableChanges) -> set[Place]:
-        """Forget messages whose outcome is known; return the buckets whose tree must be read again."""
+        """Forget messages of commits whose outcome is known; return the buckets whose trees must be read again."""
         renew: set[Place] = set()
         self._committed = max([self._committed, *changes.own])
         for identifier, kinds in changes.own.items():
@@ -274,7 +278,7 @@ class StreamTableWrite(TableWrite):
         return renew
 
     def _renew(self, places: set[Place]) -> None:
-        """Read the trees of some buckets at the last snapshot read, and add own uncommitted files."""
+        """Reset the trees of some buckets to the last snapshot read, and add this writer's uncommitted files."""
         compactions = {place: compaction for place in places if (compaction := self._compaction(place)) is not None}
         if not compactions:
             return

@@ -1,4 +1,4 @@
-"""Writer of a table: routes rows to buckets, buffers within a byte budget, flushes, and returns commit messages."""
+"""Writer of a table: routes rows to buckets, buffers them in limited memory, flushes, and returns commit messages."""
 
 from __future__ import annotations
 
@@ -52,14 +52,14 @@ from lsm_core.write.restore import BucketHistory, live_files, live_vectors
 
 _LARGEST_VALUE: Final = 64 << 20
 _NO_BUCKETS: Final = -1
-"""What `_TOTAL_BUCKETS` says for append tables without buckets (format.md 19.7)."""
+"""Value of `_TOTAL_BUCKETS` for append tables without buckets (format.md 19.7)."""
 _MOST_OPEN_FILES: Final = 10
-"""Append files open at once (Java `write-max-writers-to-spill`)."""
+"""Largest number of append files that are open at once (Java `write-max-writers-to-spill`)."""
 
 
 @dataclass(frozen=True)
 class RoutedRows:
-    """Checked rows of one bucket in the table's Arrow schema.
+    """Validated rows of one bucket in the table's Arrow schema.
 
     Attributes:
         partition: BinaryRow of the partition.
@@ -86,9 +86,12 @@ class TableWrite:
     """
 
     _merges_if_write_only: ClassVar = False
-    """Whether an overwrite of a `write-only` table merges invisible rows; Java's leaves them to the compaction job."""
+    """Whether an overwrite compacts level 0 even if `write-only` is set, for tables whose readers skip level 0.
+
+    Java's writers leave this to the compaction job.
+    """
     _holds_to_times: ClassVar = True
-    """Whether `partition.timestamp-format.strict` counts here."""
+    """Whether this writer checks partition times if `partition.timestamp-format.strict` is set."""
 
     def __init__(
         self,
@@ -109,15 +112,16 @@ class TableWrite:
             store: the table.
             commit_user: user of the commit.
             overwrite: existing files will be replaced, so sequence numbers start at 0.
-            sequence_offset: added to every bucket's first sequence number. Tasks of one job that write the same bucket
-                need separate ranges, so that the order of their rows is defined.
+            sequence_offset: number to add to every bucket's first sequence number. Tasks of one job that write the same
+                bucket need separate ranges of sequence numbers, so that the order of their rows is defined.
             compactor: compacts the buckets of primary-key tables, automatically or by :meth:`compact`; None for no
                 compaction.
             planned: history of the whole table from the planner of this write; the writer then reads no metadata.
             follow: look up each new bucket at the newest snapshot.
-            number: number of this writer among those of one commit; postponed rows are replayed in this order.
-            shared: other writers of the same commit write the same buckets. Where readers see compacted rows alone, an
-                overwrite then leaves level 0 to `settle_shared_buckets`.
+            number: number of this writer among the writers of one commit; a compaction reads their postponed rows in
+                the order of these numbers.
+            shared: several writers of the same commit write the same buckets. If readers skip level 0, an overwrite
+                then leaves the merge of level 0 to `settle_shared_buckets`.
 
         Raises:
             UnsupportedFeature: the table cannot be written; nothing was written.
@@ -142,7 +146,7 @@ class TableWrite:
         # an overwrite tells no changes
         self._input_changelog = store.options.changelog_producer == "input" and not overwrite
         self._write_incomplete = False
-        """Whether rows of a call that has not ended well lie in the buffer."""
+        """Whether the buffer has rows of a :meth:`write` that failed or has not finished."""
         self._kind_field = store.options.rowkind_field if store.has_primary_key else None
         self._counted_columns = counted_columns(store.schema)
         self._postponing: TableStore | None = None
@@ -176,16 +180,16 @@ class TableWrite:
     def write(self, data: Rows, row_kinds: pa.Array | pa.ChunkedArray | str | int | None = None) -> None:
         """Add rows.
 
-        If this fails after rows of the call were buffered, the writer can only be aborted.
+        If this method fails after it has buffered some of the rows, the writer can only be aborted.
 
         Args:
             data: rows as :data:`Rows`; missing columns become their default or null.
-            row_kinds: "+I" "-U" "+U" "-D" (or 0..3) per row, or the one kind of all rows; None for all "+I".
+            row_kinds: "+I" "-U" "+U" "-D" (or 0..3) per row, or one kind for all rows; None for all "+I".
 
         Raises:
-            InvalidData: a value does not fit; the error names column and row.
+            InvalidData: a value does not fit its column; the error names column and row.
             ColumnNotFound: the table does not have a column of ``data``.
-            RetractNotSupported: the merge engine takes no deletes; the error names column and key.
+            RetractNotSupported: the merge engine does not support deletes; the error names column and key.
             WriterStale: the table's schema or number of buckets changed.
         """
         self._require_complete()
@@ -208,11 +212,11 @@ class TableWrite:
         numbering: RowNumbering = ALL,
         assign: Assign | None = None,
     ) -> list[RoutedRows]:
-        """Return the rows in the table's columns by bucket, each in arrival order.
+        """Return the rows in the table's columns, grouped by bucket, in arrival order within each bucket.
 
-        :meth:`add_routed` takes them here or in another process. Rows are checked as by :meth:`write`. Nothing is kept
-        and no metadata is read, except in tables of dynamic buckets: then the partition's hash index is read, and this
-        writer remembers new keys.
+        Pass the result to :meth:`add_routed` of this writer or of a writer in a different process. Rows are validated
+        as by :meth:`write`. This writer buffers no rows and reads no metadata. The exception is a table of dynamic
+        buckets, for which it reads the partition's hash index and remembers new keys.
 
         Args:
             data: incoming rows.
@@ -257,7 +261,12 @@ class TableWrite:
         self._timely.add(partition)
 
     def add_routed(self, routed: RoutedRows) -> None:
-        """Add rows that :meth:`routed` of any writer of this table returned. Raises WriterStale, StorageFull."""
+        """Add rows that :meth:`routed` returned, in this or any other writer of the table.
+
+        Raises:
+            WriterStale: the table's schema or number of buckets changed.
+            StorageFull: the disk is full.
+        """
         self._require_complete()
         if self._indexes is not None:
             self._indexes.learn(routed.partition, routed.bucket, key_hashes(self.store, routed.rows))
@@ -269,13 +278,13 @@ class TableWrite:
     def compact(self, partition: bytes, bucket: int, full: bool = False) -> None:
         """Flush a bucket and compact it in the background.
 
-        The result is part of the next :meth:`prepare_commit` that waits or finds it finished. In a `write-only` table
-        this does nothing, as in Java, unless ``full`` is set.
+        The result is in the messages of the next :meth:`prepare_commit` that waits for the compaction or is called
+        after the compaction has finished. In a `write-only` table nothing is compacted, as in Java.
 
         Args:
             partition: BinaryRow of the partition.
             bucket: number of the bucket.
-            full: compact everything, instead of the choice of the table's options.
+            full: compact all files, instead of the files that the table's options select.
 
         Raises:
             InvalidOption: a full compaction of a `write-only` table.
@@ -304,22 +313,23 @@ class TableWrite:
         compaction.trigger(full, requested=True)
 
     def prepare_commit(self, wait_compaction: bool = False) -> list[CommitMessage]:
-        """Flush everything and return one message per touched bucket; the writer can be used for the next commit.
+        """Flush all buckets and return one message per changed bucket; the writer can be used for the next commit.
 
-        After an error no message was returned; abort the writer. A :meth:`write` that failed halfway makes this fail.
+        After an error, abort the writer. If an earlier :meth:`write` failed after it had buffered rows, this method
+        fails too.
 
         Args:
             wait_compaction: wait for running compactions; always true with `commit.force-compact`.
 
         Raises:
-            TableNotFound: the table was dropped, renamed or replaced since it was opened.
+            TableNotFound: the table was dropped, renamed or replaced after this writer opened it.
         """
         return [message for message in self._prepared(wait_compaction) if not message.is_empty]
 
     def _prepared(self, wait: bool, full: bool = False) -> list[CommitMessage]:
-        """Return one message per bucket, empty ones too.
+        """Return one message per open bucket, including empty messages.
 
-        All buckets are settled before any bucket returns its files. With ``full`` each is compacted fully first.
+        All buckets are flushed before any bucket returns its files. With ``full``, each is first compacted fully.
         """
         self._require_complete()
         self.store.require_folder()
@@ -352,7 +362,7 @@ class TableWrite:
         return messages if self._indexes is None else self._indexed(messages, self._indexes)
 
     def _route_keys(self, moves: KeyMoves) -> None:
-        """Send the collected rows of this commit to the places of their keys, or move the keys."""
+        """Look up the keys of the rows collected for this commit, and add the rows to the buckets of their keys."""
         self._write_incomplete = True
         known = self._known_keys()
         self._keys_as_of = 0 if known.snapshot is None else known.snapshot.id
@@ -365,11 +375,11 @@ class TableWrite:
         self._write_incomplete = False
 
     def _known_keys(self) -> Known:
-        """Return the state in which keys are located: the newest snapshot."""
+        """Return the state of the table in which keys are looked up: the newest snapshot."""
         return Known(snapshots.latest(self.store))
 
     def _indexed(self, messages: Sequence[CommitMessage], indexes: HashIndexes) -> list[CommitMessage]:
-        """Return messages with the hash indexes of their buckets."""
+        """Return ``messages`` with the hash index files of their buckets added."""
         completed = []
         for message in messages:
             new, old = indexes.hand_out(message.partition, message.bucket)
@@ -417,7 +427,7 @@ class TableWrite:
 
     @cached_property
     def _refusals(self) -> Refusals:
-        """Rules for refused rows, made at the first row."""
+        """Rules for rows that the merge engine does not accept, created at the first row."""
         function = merge_function(self.store.schema, self.store.options.raw, self.store.name)
         return Refusals.of(function, self.store.schema, self.store.name)
 
@@ -433,7 +443,7 @@ class TableWrite:
     def _merged_inputs(
         self, table: pa.Table, kinds: pa.Array | None, numbering: RowNumbering
     ) -> tuple[pa.Table, pa.Array | None]:
-        """Return rows as the merge engine takes them: kinds from `rowkind.field`, counted columns as ones and zeros."""
+        """Return (rows, kinds) for the merge engine: kinds from `rowkind.field`, `count` columns as ones and zeros."""
         if self._kind_field is not None:
             if kinds is not None and np.asarray(kinds).any():
                 reason = f"row kinds come from the column of rowkind.field ('{self._kind_field}'); leave row_kinds out"
@@ -446,9 +456,9 @@ class TableWrite:
     def _without_ignored(
         self, table: pa.Table, kinds: pa.Array | None, numbering: RowNumbering
     ) -> tuple[pa.Table, pa.Array | None]:
-        """Return rows without those that `ignore-delete` and `ignore-update-before` drop.
+        """Return (rows, kinds) without the rows that `ignore-delete` and `ignore-update-before` drop.
 
-        Append tables take inserts only.
+        Append tables accept only +I rows.
         """
         if kinds is None:
             return table, None
@@ -468,7 +478,7 @@ class TableWrite:
         return table.filter(kept), kinds.filter(kept)
 
     def _ignored(self, kinds: pa.Array | None) -> np.ndarray[Any, Any] | None:
-        """Return a mask of the rows that `ignore-delete` and `ignore-update-before` drop, or None."""
+        """Return a mask of the rows that `ignore-delete` and `ignore-update-before` drop, or None to drop no rows."""
         if kinds is None:
             return None
         if self.store.options.ignore_delete:
@@ -489,7 +499,7 @@ class TableWrite:
         self._make_room()
 
     def _look_up(self, places: Sequence[tuple[bytes, int]]) -> None:
-        """Read sequence numbers and files to compact for all buckets that have no writer yet, in one read."""
+        """Read sequence numbers and live files of the buckets ``places`` that are not open, in one manifest read."""
         new = [place for place in places if place not in self._buckets]
         if self.store.bucket_mode in (BucketMode.UNAWARE, BucketMode.POSTPONE) or not new:
             return
@@ -528,7 +538,7 @@ class TableWrite:
         )
 
     def _compaction_of(self, partition: bytes, bucket: int) -> BucketCompaction:
-        """Return the tree of a bucket at the snapshot of the history, with the files flushed since."""
+        """Return the LSM tree of a bucket: files at the snapshot of the `BucketHistory`, and files flushed since."""
         assert self._compactor is not None
         place, snapshot = (partition, bucket), self._history.snapshot
         files = self._live_files.pop(place, None)
@@ -544,7 +554,7 @@ class TableWrite:
     def _spills_appends(self) -> bool:
         """Whether rows of append buckets are spilled to the local disk.
 
-        This is so with `write-buffer-for-append`, or above `write-max-writers-to-spill` buckets.
+        They are if `write-buffer-for-append` is set, or if there are more buckets than `write-max-writers-to-spill`.
         """
         options = self.store.options
         return bool(options.get("write-buffer-for-append")) or len(self._buckets) > int(
@@ -571,11 +581,11 @@ class TableWrite:
 
 
 class StoredRows(TableWrite):
-    """Writer of merged rows that the table held before, unchanged, into their present buckets.
+    """Writer that writes merged rows read from the table back unchanged, into the buckets that ``store`` defines.
 
-    Nulls do not become defaults, and counted columns keep their counts. Sequence numbers start at 0, as in an
-    overwrite, unless the rows are written ``beside`` others. ``store`` may have another number of buckets than the
-    table.
+    Nulls do not become defaults, and columns with aggregate function `count` keep their counts. The write is an
+    overwrite, with sequence numbers from 0, unless ``beside`` is set: then existing rows are kept. ``store`` may have a
+    number of buckets that differs from the table's.
     """
 
     _merges_if_write_only = True  # rows that were seen stay so

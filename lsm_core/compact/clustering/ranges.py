@@ -30,7 +30,7 @@ from lsm_core.metadata.store import TableStore
 
 _FEWEST_PROBES: Final = 16
 _MOST_PROBES: Final = 256
-"""Largest number of row groups that are sampled; of more, evenly spaced ones are chosen."""
+"""Largest number of row groups to sample; if there are more, evenly spaced row groups are chosen."""
 _FEWEST_SAMPLES: Final = 8192
 _MOST_SAMPLES: Final = 1 << 18
 
@@ -50,7 +50,7 @@ class Cuts:
         return len(self.bounds) + 1
 
     def split(self, keys: ByteKeys) -> tuple[Ints, list[tuple[int, int, int]]]:
-        """Return the permutation that sorts the rows, and (range, start, end) of its positions in each range."""
+        """Return the permutation that sorts the rows by key, and (range, start, end) of each range's part of it."""
         order, _ = keys.order(sorted_runs=False)
         ends, position = [0], 0
         for bound in self.bounds:
@@ -61,7 +61,7 @@ class Cuts:
 
 
 def range_count(rows: int, row_bytes: float, range_bytes: int) -> int:
-    """Return the number of ranges of which each holds at most about ``range_bytes`` bytes of decoded rows."""
+    """Return the number of ranges so that each has at most about ``range_bytes`` bytes of decoded rows."""
     return max(1, -(-int(rows * row_bytes) // max(1, range_bytes)))
 
 
@@ -73,7 +73,7 @@ class Layout:
     cuts: Cuts = Cuts()
 
     def shares(self, count: int) -> tuple[Cuts, list[Cuts]]:
-        """Return the cuts between the shares of ``count`` workers, and for each share the cuts between its ranges."""
+        """Divide the ranges among ``count`` workers: return the cuts between workers, and each worker's range cuts."""
         ends = [worker * self.cuts.ranges // count for worker in range(count + 1)]
         outer = Cuts(tuple(self.cuts.bounds[end - 1] for end in ends[1:-1]))
         return outer, [Cuts(self.cuts.bounds[start : end - 1]) for start, end in pairwise(ends)]
@@ -86,10 +86,10 @@ class Layout:
 
     @staticmethod
     def from_json(text: str) -> Layout:
-        """Return the layout of :meth:`to_json`.
+        """Parse the text of :meth:`to_json`.
 
         Raises:
-            CorruptFile: the text is something else.
+            CorruptFile: the text is not a layout.
         """
         try:
             value = parse_json(text)
@@ -137,12 +137,12 @@ def plan_layout(store: TableStore, task: SortTask, files: Sequence[DataFileMeta]
 
 @dataclass(frozen=True)
 class _Part:
-    """Sampled rows with the columns of the order.
+    """Sampled rows of one row group.
 
     Attributes:
-        rows: the rows.
-        count: number of rows that they represent.
-        row_bytes: average bytes on disk of a row.
+        rows: the sampled rows, with the columns of the sort order.
+        count: number of rows that the sample represents.
+        row_bytes: average bytes of a row on disk.
     """
 
     rows: pa.Table
@@ -155,7 +155,7 @@ class _Part:
 
 
 def _quantiles(keys: ByteKeys, weight: npt.NDArray[np.float64], ranges: int) -> Cuts:
-    """Return cuts at the quantiles; a key at several quantiles gets a range of its own."""
+    """Return cuts at the quantiles of the weighted keys; a key at several quantiles gets a separate range."""
     order, same = keys.order(sorted_runs=False)
     cumulative = np.cumsum(weight[order])
     positions = np.searchsorted(cumulative, cumulative[-1] * np.arange(1, ranges) / ranges)

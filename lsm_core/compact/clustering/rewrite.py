@@ -22,23 +22,23 @@ from lsm_core.metadata.store import TableStore
 from lsm_core.read.merge_read import decoded_row_bytes
 
 PARTS: Final = 3
-"""Divisor of the merge budget for a range, which is in memory twice while it is sorted, beside its keys."""
+"""A range may use 1/3 of the merge budget: during the sort its rows are in memory twice, and its keys once."""
 
 _MOST_RANGE_BYTES: Final = 1 << 30
-"""Largest bytes of a range: its texts become one Arrow array, which holds 2 GiB."""
+"""Largest decoded bytes of a range: its text column becomes one Arrow array, which is limited to 2 GiB."""
 
 
 def sort_files(store: TableStore, task: SortTask, names: Sequence[str], *, pipelined: bool = False) -> RewriteResult:
-    """Rewrite files as rolling files along the task's curve; on failure no output file is left.
+    """Rewrite files as rolling files, sorted by the task's curve; on failure no output file is left.
 
     Args:
         store: the table.
         task: the task.
-        names: files to rewrite.
-        pipelined: decode on one thread and distribute on another, then sort on one and encode on another.
+        names: names of the files to rewrite.
+        pipelined: use two threads: first to decode and to distribute rows, then to sort and to encode.
 
     Returns:
-        The files; their content is that of the rows read.
+        The files read and written; ``content`` counts and digests the rows read.
 
     Raises:
         CorruptFile: an input is missing or damaged; the error names it.
@@ -88,9 +88,9 @@ def range_bytes(store: TableStore) -> int:
 
 
 def estimate_ranges(store: TableStore, task: SortTask, files: Sequence[DataFileMeta]) -> tuple[int, float]:
-    """Return the number of ranges in which ``files`` are sorted, and the estimated bytes of a decoded row.
+    """Return the number of ranges for sorting ``files``, and the estimated bytes of a decoded row.
 
-    The estimate leaves room; a range that is still larger than the budget is sorted in runs and merged.
+    The number has a safety margin. A range that is still larger than the budget is sorted in runs, which are merged.
     """
     row_bytes = decoded_row_bytes(store, task.partition, task.bucket, files, store.schema.field_names)
     return range_count(sum(file.row_count for file in files), row_bytes, range_bytes(store) * 2 // 3), row_bytes
@@ -105,7 +105,7 @@ class _ReadContent:
 def _sort_rows(
     store: TableStore, task: SortTask, files: Sequence[DataFileMeta], read: _ReadContent, pipelined: bool
 ) -> Generator[pa.RecordBatch, None, None]:
-    """Yield all rows of ``files`` in order; the first batch comes after all rows were read."""
+    """Yield all rows of ``files`` in sorted order; all rows are read before the first batch is yielded."""
     budget, schema = range_bytes(store), append_arrow_schema(store.schema)
     ranges, row_bytes = estimate_ranges(store, task, files)
     layout = plan_layout(store, task, files, ranges)

@@ -1,7 +1,7 @@
 """Distribution of rows over ranges, and the sort of each range.
 
-Rows wait in memory as long as they fit, else on the local disk, the largest range first. A range is sorted in memory if
-it fits, else in sorted runs on the local disk that are merged.
+Rows are kept in memory while they fit; then the largest range is spilled to the local disk first. A range is sorted in
+memory if it fits, else in sorted runs on the local disk, which are merged.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class RangeRows:
     kept_bytes: int = 0
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """Yield the rows, and release each (and its file) after it was returned."""
+        """Yield the rows in batches; the memory or file of each batch is released after it was yielded."""
         while self.spilled:
             run = self.spilled.pop(0)
             yield from run.batches()
@@ -54,10 +54,7 @@ class RangeRows:
 
 
 class RangeDistributor:
-    """Distributor of batches over the ranges of ``cuts``.
-
-    It holds at most ``limit`` bytes of decoded rows in memory.
-    """
+    """Distributor of rows over the ranges of ``cuts``, with at most ``limit`` bytes of decoded rows in memory."""
 
     def __init__(self, curve: Curve, cuts: Cuts, schema: pa.Schema, limit: int, space: SpillSpace) -> None:
         self._curve, self._cuts, self._schema, self._space = curve, cuts, schema, space
@@ -80,7 +77,7 @@ class RangeDistributor:
             self._park(max(self._ranges, key=lambda rows: rows.kept_bytes))
 
     def take(self, place: int) -> RangeRows:
-        """Return the rows of one range, and release them."""
+        """Remove and return the rows of the range with number ``place``."""
         rows, self._ranges[place] = self._ranges[place], RangeRows()
         self._held -= rows.kept_bytes
         return rows
@@ -93,7 +90,7 @@ class RangeDistributor:
         self._held += size
 
     def _park(self, rows: RangeRows) -> None:
-        """Move a range's rows in memory to the disk, as one batch: many short ones take longer."""
+        """Spill a range's rows from memory to the local disk as one batch, because many short batches are slower."""
         table = pa.Table.from_batches(rows.kept, self._schema)
         rows.kept.clear()
         most = max(1, int(min(_BATCH_BYTES, self._limit // 8) * table.num_rows / max(1, rows.kept_bytes)))
@@ -106,15 +103,15 @@ Batches = Iterator[pa.RecordBatch]
 
 _MOST_ROWS: Final = 65_536
 _FAN_IN: Final = 32
-"""Number of sorted runs merged at once; of more, the first ones are merged into one before."""
+"""Largest number of sorted runs to merge at once; if there are more, the first runs are merged into one run first."""
 
 
 def sort_batches(rows: RangeRows, curve: Curve, schema: pa.Schema, budget: int, space: SpillSpace) -> Batches:
     """Yield the rows of one range along ``curve``; rows of equal keys keep their order.
 
     Args:
-        rows: rows of the range, which are released.
-        curve: the order.
+        rows: rows of the range; they are released while they are sorted.
+        curve: sort order.
         schema: schema of the rows.
         budget: approximate bytes of decoded rows in memory.
         space: folder for sorted runs.
@@ -184,7 +181,7 @@ class _Head:
         self._advance()
 
     def until(self, bound: bytes) -> tuple[pa.RecordBatch, ByteKeys]:
-        """Return the rows up to ``bound``, which is included."""
+        """Return the rows with keys up to and including ``bound``, and their keys."""
         stop = self.keys.bisect(bound, right=True)
         rows_and_keys = self._batch.slice(self._at, stop - self._at), self.keys.slice(self._at, stop)
         self._at = stop

@@ -1,1 +1,1 @@
-"""Merge engines: deduplicate and first-row choose one version of a key, the others build a new row."""
+"""Merge engines: deduplicate and first-row choose one version of a key; partial-update and aggregation build a row."""

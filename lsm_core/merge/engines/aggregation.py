@@ -66,12 +66,14 @@ def functions_of(
 
 @dataclass(frozen=True)
 class Aggregation:
-    """Merge engine that folds every column with its own function; a lone row is returned unchanged, even a retract.
+    """Merge engine that aggregates every column with the column's aggregate function.
+
+    If a key has a single row, this row is returned unchanged, even a retract.
 
     Attributes:
         key_spec: columns that order the table's rows.
         functions: function of each column.
-        remove_on_delete: whether a -D resets the row to its values, and is the result if no row follows.
+        remove_on_delete: whether a -D replaces the row by the values of the -D, and is the result if no row follows.
         table: name of the table, for errors.
     """
 
@@ -82,7 +84,7 @@ class Aggregation:
     table: str = ""
 
     def effective_columns(self, read: Sequence[str]) -> tuple[str, ...]:
-        """Return the columns read, and the sequence fields, which decide the order."""
+        """Return the columns ``read``, and the sequence fields, which decide the order."""
         return (*read, *(column for column in self.key_spec.sequence_columns if column not in read))
 
     def fold(self, window: FoldInput) -> FoldOutput:
@@ -174,8 +176,8 @@ class _Reset:
     """Effect of -D rows on each group.
 
     Attributes:
-        last: place of the last -D among the rows; -1 for none.
-        discarded: per row, whether it is the last -D or before it.
+        last: position of each group's last -D; -1 for none.
+        discarded: per row, whether it is the group's last -D or a row before it.
         has_called: per group, whether the function received an input before the last -D.
         is_last: per group, whether its last row is a -D.
     """

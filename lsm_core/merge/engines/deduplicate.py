@@ -20,11 +20,12 @@ from lsm_core.merge.rows import Groups, retracts
 class Deduplicate:
     """Merge engine that returns the last row of each key in merge order.
 
-    A lone row is returned unchanged, even a delete, because Java does not call the merge function for single rows.
+    If a key has a single row, it is returned unchanged, even a delete: Java does not call the merge function then.
 
     Attributes:
         key_spec: columns that order the table's rows.
-        ignore_delete: whether retracts of keys with several versions are ignored; a key of retracts only has no result.
+        ignore_delete: whether retracts are ignored if a key has several versions; a key with only retracts has no
+            result.
     """
 
     name: ClassVar[str] = "deduplicate"

@@ -23,7 +23,7 @@ REFUSAL: Final = "first-row does not support -U and -D; 'ignore-delete' = 'true'
 class FirstRow:
     """Merge engine that returns the first row of each key in merge order.
 
-    A lone row is returned unchanged, because Java does not call the merge function for single rows.
+    If a key has a single row, it is returned unchanged: Java does not call the merge function then.
 
     Attributes:
         key_spec: columns that order the table's rows.

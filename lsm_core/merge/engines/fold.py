@@ -1,4 +1,4 @@
-"""Common parts of merge engines that build a new row from several versions: from a window of keys to one row a key.
+"""Common parts of merge engines that build rows: they fold the versions of each key of a window to one row per key.
 
 Only keys with two or more versions are computed. All other keys, and columns whose result is one of the inputs, are
 kept as row numbers and taken once at the end.
@@ -33,9 +33,9 @@ class OpenState:
     """Result so far of a key that may have further rows.
 
     Attributes:
-        piece: one row: the only version unchanged, or with more versions the accumulators.
+        piece: one row: the only version so far, or the accumulators of several versions.
         versions: number of versions so far.
-        flags: further values that the engine must keep.
+        flags: additional state of the merge engine for this key.
     """
 
     piece: Piece
@@ -131,7 +131,7 @@ class FoldInput:
 
     @cached_property
     def multiple(self) -> Mask:
-        """Groups of two or more versions, and without ``bypass`` all others too."""
+        """Numbers of the groups to fold: groups of two or more versions, or all groups without ``bypass``."""
         if not self.bypass:
             return np.ones(len(self.groups), np.bool_)
         several = self.groups.ends - self.groups.starts > 1
@@ -141,7 +141,7 @@ class FoldInput:
 
     @cached_property
     def inputs(self) -> GroupRows:
-        """The versions of the groups with several of them; an accumulator is not included."""
+        """The rows of the groups in :attr:`multiple`; an accumulator is not included."""
         groups = np.flatnonzero(self.multiple)
         starts, ends = self.groups.starts[groups].copy(), self.groups.ends[groups]
         if self.accumulated:
@@ -190,12 +190,12 @@ class GroupRows:
 
     @cached_property
     def group_of(self) -> Ints:
-        """For each row the index of its group among these."""
+        """Index into ``groups`` of each row's group."""
         return np.repeat(np.arange(len(self)), self.sizes)
 
     @cached_property
     def layers(self) -> Layers | None:
-        """The rows by their place in their group, an accumulator first; None where a group is too long."""
+        """Rows by position in their group, an accumulator first; None if a group has too many rows."""
         sizes = self.sizes.copy()
         sizes[: int(self.begun)] += 1
         if not len(sizes) or not sizes.all() or int(sizes.max()) > _MOST_LAYERS:
@@ -216,7 +216,7 @@ class GroupRows:
 
     @cached_property
     def _from_newest(self) -> Layers | None:
-        """The rows by their place from the end of their group; None where a group is too long."""
+        """Rows by position from the end of their group; None if a group has too many rows."""
         if not len(self) or int(self.sizes.max()) > _MOST_LAYERS:
             return None
         largest_first = np.argsort(-self.sizes.astype(np.int16), kind="stable")
@@ -225,7 +225,7 @@ class GroupRows:
         return Layers(largest_first, tuple(self.rows[last[:count] - place] for place, count in enumerate(counts)))
 
     def newest_with(self, valid: Mask) -> Ints | None:
-        """Return the newest ``valid`` row of each group, any other or NO_ROW where none is valid.
+        """Return the newest ``valid`` row of each group; undefined (any row or NO_ROW) if no row of it is valid.
 
         Returns:
             The rows, or None if a group is very long.
@@ -257,7 +257,7 @@ class GroupRows:
 
 @dataclass(frozen=True, eq=False)
 class Layers:
-    """Rows of groups by place.
+    """Rows of groups by position within the group.
 
     Attributes:
         groups: the groups, largest first.

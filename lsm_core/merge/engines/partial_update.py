@@ -50,8 +50,8 @@ REFUSAL: Final = (
 class PartialUpdate:
     """Merge engine in which fields outside sequence groups keep their last value that is not null.
 
-    Sequence groups: see :mod:`sequence_group`. A retract that is the first version of a key starts the row with its
-    values.
+    Sequence groups are described in :mod:`sequence_group`. If the first version of a key is a retract, the row starts
+    with the values of this retract.
 
     Attributes:
         key_spec: columns that order the table's rows.
@@ -74,13 +74,13 @@ class PartialUpdate:
 
     @cached_property
     def group_of(self) -> dict[str, SequenceGroup]:
-        """The group of each ordering or protected field."""
+        """Sequence group of each ordering or protected field, by field name."""
         return {name: group for group in self.groups for name in (*group.ordering, *group.protected)}
 
     def effective_columns(self, read: Sequence[str]) -> tuple[str, ...]:
-        """Return the columns read, the ordering fields of their groups, and the sequence fields.
+        """Return the columns ``read``, the ordering fields of their sequence groups, and the sequence fields.
 
-        The ordering fields of groups that delete rows are included.
+        Ordering fields of sequence groups that delete rows are included too.
         """
         removing = [name for group in self.groups if group.removes for name in group.ordering]
         needed = [name for column in read if column in self.group_of for name in self.group_of[column].ordering]
@@ -124,7 +124,7 @@ class PartialUpdate:
         return finish(result)
 
     def _segments(self, window: FoldInput, inputs: GroupRows, backs: Mask) -> tuple[Segment, Mask]:
-        """Return the row and the place with which each key begins, and whether its last row deleted it."""
+        """Return the segment of each key that affects the result, and a mask of the keys whose last row is a delete."""
         base, begin = inputs.before, inputs.offsets[:-1].copy()
         not_deleted = np.zeros(len(inputs), np.bool_)
         if not backs.any():
@@ -147,7 +147,7 @@ class PartialUpdate:
         return Segment(base, begin), hit & (begin == inputs.offsets[1:])
 
     def _ungrouped_fields(self, result: ResultColumns, inputs: GroupRows, segment: Segment, adds: Mask) -> None:
-        """Set the fields outside all groups: the last add that is not null, else the value with which the key began."""
+        """Set the fields outside sequence groups: the last non-null value of an add, else the key's initial value."""
         window = result.window
         shown = adds & segment.counts(inputs)
         all_shown = bool(shown.all()) and not inputs.begun
@@ -179,7 +179,7 @@ class PartialUpdate:
         group: SequenceGroup,
         seen: Mapping[str, bool],
     ) -> dict[str, bool]:
-        """Set the fields of one group; return whether each function received an input for the last key."""
+        """Set the fields of a sequence group; return by field whether its function got an input for the last key."""
         window = result.window
         present = set(window.rows.pieces[0].batch.schema.names)
         fields = [name for name in (*group.ordering, *group.protected) if name in present]
@@ -240,7 +240,7 @@ class PartialUpdate:
         name: str,
         seen: Mapping[str, bool],
     ) -> Mask:
-        """Return whether a function received an input before; this survives rows that delete the whole row."""
+        """Return a mask of the keys whose function has received an input, even if a later -D deleted the whole row."""
         begun = np.zeros(len(inputs), np.bool_)
         begun[0] = inputs.begun and seen.get(name, False)
         function = self.functions[name]

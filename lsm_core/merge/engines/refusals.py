@@ -1,9 +1,8 @@
-"""Rows that a table's merge engine cannot merge, rejected before they are written.
+"""Checks that reject rows before they are written, because the merge engine cannot merge them.
 
-Retracts, and invalid bitmaps or sketches.
-
-Once such a row is merged with another row of its key, every later read and compaction would fail. Alone it causes no
-error, because single rows bypass the merge function. Java rejects it only where two rows of the key are in one flush.
+Such rows are unsupported retracts, and invalid bitmaps or sketches. A key with only this row causes no error, because
+single rows bypass the merge function. Once the key has a second row, every read and compaction would fail. Java rejects
+such a row only if two rows of the key are in the same flush.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ from lsm_core.types import RowKind, is_retract
 
 @dataclass(frozen=True)
 class RefusedRetracts:
-    """Retracts that cannot be merged with other rows of their key: -U rows, and in some tables -D rows.
+    """Rule for retracts that the merge engine cannot merge: -U rows, and in some tables -D rows.
 
     Attributes:
         reason: the reason, for the error.

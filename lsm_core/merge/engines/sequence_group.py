@@ -35,8 +35,8 @@ class SequenceGroup:
     """Sequence group of a table.
 
     Attributes:
-        ordering: ordering fields; they decide about themselves and the protected fields.
-        protected: the other fields of the group.
+        ordering: ordering fields; a row that the group accepts replaces these and the protected fields.
+        protected: fields of the group that are not ordering fields.
         removes: whether an accepted -D deletes the whole row.
     """
 
@@ -50,9 +50,9 @@ class Segment:
     """Part of each key that affects the result.
 
     Attributes:
-        base: the row from which each key continues; NO_ROW for none.
-        begin: the place of its first row after that.
-        past: the segments before the rows that delete the whole row, oldest first.
+        base: number of the row whose values each key starts with; NO_ROW for none.
+        begin: position of each key's first row after ``base``.
+        past: earlier segments, each of which ended at a -D that deleted the whole row, oldest first.
     """
 
     base: Ints
@@ -136,7 +136,7 @@ def last_place(inputs: GroupRows, wanted: Mask) -> Ints:
         wanted: one boolean for each row.
 
     Returns:
-        Place of a row for each group; -1 for none.
+        Position of a row for each group; -1 for none.
     """
     begin, last = inputs.offsets[:-1], inputs.offsets[1:] - 1
     undecided = np.arange(len(last))

@@ -82,7 +82,7 @@ class FieldOptions:
 
     @property
     def version(self) -> PaimonVersion:
-        """The Paimon version whose results are used where versions differ."""
+        """Paimon version whose results are reproduced if versions differ."""
         return TableOptions(
             {PAIMON_VERSION: self.options.get(PAIMON_VERSION, PaimonVersion.V1_4)}, self.table
         ).paimon_version
@@ -111,7 +111,7 @@ class FieldOptions:
 
 @dataclass(frozen=True, eq=False)
 class Folding:
-    """Inputs of many groups, without hidden ones.
+    """Inputs of many groups, without inputs that are hidden from the function.
 
     Attributes:
         values: the inputs; group g has rows ``offsets[g]`` up to, but not including, ``offsets[g + 1]``.
@@ -190,7 +190,7 @@ class AggregateFunction(ABC):
     name: ClassVar[str]
     supports_retract: ClassVar[bool] = False
     remembers: ClassVar[bool] = False
-    """Whether :attr:`Accumulators.seen` matters: later results depend on more than the accumulator."""
+    """Whether later results depend on :attr:`Accumulators.seen` in addition to the accumulator's value."""
 
     def __init__(self, kind: DataType, options: FieldOptions) -> None:
         self.type, self.options, self.field = kind, options, options.field
@@ -218,7 +218,7 @@ class AggregateFunction(ABC):
         return self._fold(folding, initial)
 
     def prepare(self, values: pa.Array, offsets: Ints, ops: Operations | None) -> Folding:
-        """Return the inputs without those that are hidden from the function.
+        """Return the inputs, without inputs that are hidden from the function.
 
         Raises:
             GroupError: a retract is not supported.
@@ -240,7 +240,7 @@ class AggregateFunction(ABC):
 
     @property
     def refusal(self) -> str | None:
-        """Reason why retracts are refused, with the option that ignores them; None if they are folded or ignored."""
+        """Why retracts raise an error, and the option to ignore retracts; None if the function accepts retracts."""
         if self.supports_retract or self.ignore_retract:
             return None
         reason = f"aggregate function '{self.name}' of column '{self.field}' does not support retracts (-U, -D)"

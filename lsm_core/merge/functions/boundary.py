@@ -1,6 +1,6 @@
-"""Functions whose result is one of the inputs: first, last, smallest, greatest.
+"""Aggregate functions whose result is one of the inputs: first, last, smallest, greatest.
 
-They pick a row, and its value is taken late.
+These functions return row numbers; the values of these rows are taken at the end.
 
 Source: ``FieldLastValueAgg``, ``FieldLastNonNullValueAgg``, ``FieldFirstValueAgg``, ``FieldFirstNonNullValueAgg``,
 ``FieldMaxAgg``, ``FieldMinAgg``, ``FieldBoolAndAgg``, ``FieldBoolOrAgg``, ``FieldPrimaryKeyAgg``.
@@ -41,26 +41,24 @@ from lsm_core.types import DataType, TypeRoot
 
 NULL: Final = -1
 KEEP: Final = -2
-"""The accumulator keeps its initial value."""
+"""Result of `PickAggregate.pick` for a group whose accumulator keeps its initial value."""
 
 
 class PickAggregate(AggregateFunction):
     """Function whose result is an input, null, or the initial accumulator."""
 
     needs_values: ClassVar[bool] = False
-    """Whether picking reads values, or only which of them are null."""
+    """Whether :meth:`pick` reads values; if False, it only needs to know which values are null."""
 
     @property
     def computes(self) -> bool:
-        """Whether computing values is faster than picking their rows."""
+        """Whether computing the result values is faster than picking row numbers."""
         return False
 
     def pick(
         self, folding: Folding, initial_valid: Mask, seen: Mask, initial: pa.Array | None = None
     ) -> tuple[Ints, Mask]:
-        """Return for each group the row of ``folding`` with the result (or NULL, KEEP).
-
-        Also return whether the group has received an input.
+        """Return the row of ``folding`` with each group's result (or NULL, KEEP), and a mask of groups with an input.
 
         Args:
             folding: inputs of all groups.
@@ -296,7 +294,7 @@ def _from_order(numbers: Ints) -> npt.NDArray[np.float64]:
 
 
 def _greatest_rows(parts: list[Ints], groups: Ints) -> Ints:
-    """Return the first row of each group that no other row of its group exceeds; rows are grouped."""
+    """Return each group's first row with the greatest value of the group; ``groups`` is ascending."""
     starts = np.flatnonzero(np.concatenate((np.ones(1, np.bool_), groups[1:] != groups[:-1])))
     sizes = np.diff(np.append(starts, len(groups)))
     if len(parts) == 1:

@@ -31,14 +31,17 @@ _WHITESPACE: Final = (
 
 
 def _all_null(lists: pa.Array, bounds: Ints) -> Mask:
-    """Return the groups whose lists are all null."""
+    """Return a mask of the groups whose lists are all null."""
     valid = valid_mask(lists)
     counts = np.arange(len(lists) + 1) if valid is None else offsets_from(valid)
     return np.asarray(counts[bounds[1:]] == counts[bounds[:-1]], np.bool_)
 
 
 class Collect(ListFold):
-    """All elements in the order of arrival, with `distinct` each only once; late input is ordinary input."""
+    """Function `collect`: all elements in order of arrival; with `distinct`, equal elements are kept once.
+
+    Late input is treated as ordinary input.
+    """
 
     name: ClassVar[str] = "collect"
     supports_retract: ClassVar[bool] = True

@@ -148,7 +148,7 @@ def _valid(values: pa.Array) -> Mask:
 
 @dataclass(frozen=True, eq=False)
 class Chains:
-    """Equal elements of one group, in their order; chain c is ``order[starts[c]:ends[c]]``."""
+    """Chains of equal elements within a group, in their order; chain c is ``order[starts[c]:ends[c]]``."""
 
     order: Ints
     starts: Ints
@@ -187,12 +187,12 @@ class Chains:
 
     @property
     def chain_of(self) -> Ints:
-        """For each position of ``order`` its chain."""
+        """Number of the chain at each position of ``order``."""
         return np.repeat(np.arange(len(self)), self.ends - self.starts)
 
     @property
     def number(self) -> Ints:
-        """For each element the number of elements of its chain before it."""
+        """Number of earlier elements in the same chain, for each element."""
         number = np.empty(len(self.order), np.int64)
         number[self.order] = places_within(self.ends - self.starts)
         return number
@@ -221,7 +221,7 @@ class ListFold(AggregateFunction):
     _late_is_input = False
     """Whether late input is treated as ordinary input."""
     _late_one_by_one = False
-    """Whether two late inputs must not be joined with each other first: elements that the first one loses stay lost."""
+    """Whether late inputs must be folded one at a time, because elements dropped from the first input stay dropped."""
 
     def _fold_round(
         self, folding: Folding, before: pa.Array, starts: Ints, ends: Ints, op: int, groups: Ints

@@ -1,4 +1,4 @@
-"""Maps and nested tables: entries with keys, of which the newest is kept.
+"""Aggregate functions of maps and nested tables: of entries with the same key, the newest entry is kept.
 
 Source: ``FieldMergeMapAgg``, ``FieldMergeMapWithKeyTimeAgg``, ``FieldNestedUpdateAgg``,
 ``FieldNestedPartialUpdateAgg``.
@@ -36,9 +36,9 @@ def _last_places(chains: Chains, wanted: Mask) -> Ints:
 
 
 def _in_first_order(chains: Chains, winners: Ints) -> tuple[Ints, Ints]:
-    """Return chains in the order of their keys' first occurrence, and their winners.
+    """Return chains in the order of their keys' first occurrence, and the element of each chain to keep.
 
-    Chains without one (-1) are left out.
+    Chains without such an element (-1 in ``winners``) are left out.
     """
     order = np.argsort(chains.first, kind="stable")
     order = order[winners[order] >= 0]
@@ -66,7 +66,7 @@ class MergeMap(ListFold):
 
 
 def _shares_fields(held: Flat, back: Flat, fields: list[int]) -> Mask:
-    """Return a mask of the elements of ``held`` that share these fields with a ``back`` element of their group."""
+    """Return a mask of the elements of ``held`` whose ``fields`` equal a ``back`` element's in the same group."""
     all_elements = pa.concat_arrays([held.elements, back.elements])
     parts = [codes(all_elements.field(place)) for place in fields]
     pair = dense([np.concatenate((held.group, back.group)), *parts])
@@ -145,7 +145,7 @@ def _lengths(lists: pa.Array) -> Ints:
 
 
 def _choose(use_first: Mask, first: pa.Array, second: pa.Array) -> pa.Array:
-    """Return row by row a value of one of two arrays."""
+    """Return the values of ``first`` in the rows of the mask ``use_first``, and of ``second`` in all other rows."""
     if not use_first.any():
         return second
     place = np.arange(len(use_first))

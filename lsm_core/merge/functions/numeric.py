@@ -41,7 +41,7 @@ _FLOATS: Final[dict[TypeRoot, type[Any]]] = {TypeRoot.FLOAT: np.float32, TypeRoo
 _LOW_HALF: Final = np.int64(0xFFFFFFFF)
 _SHIFT: Final = np.int64(32)
 _LONG_GROUP: Final = 64
-"""Number of inputs from which a group is folded by itself; shorter groups are folded together, one step at a time."""
+"""Groups with more inputs than this are folded alone; all other groups are folded together, one step at a time."""
 _EXACT: Final = Context(prec=200)
 
 
@@ -75,7 +75,7 @@ class _Numeric(AggregateFunction):
 
 
 def _accumulate(step: np.ufunc, values: npt.NDArray[Any], layers: Sequence[Ints]) -> npt.NDArray[Any]:
-    """Fold all groups from the left, one input of each at a time."""
+    """Fold all groups from the left, one input of each group at a time."""
     total = values[layers[0]]
     with np.errstate(all="ignore"):
         for rows in layers[1:]:
@@ -177,7 +177,7 @@ class _Stepwise(_Numeric):
         """Return NumPy's scalar type of the field."""
 
     def _long_groups(self, inputs: Folding, minus: Mask) -> Mask:
-        """Return the groups that are faster to fold each by itself, with :meth:`_fold_long_group`."""
+        """Return a mask of the groups that are faster to fold alone, with :meth:`_fold_long_group`."""
         return np.zeros(len(inputs), np.bool_)
 
     def _fold_long_group(self, values: npt.NDArray[Any]) -> Any:

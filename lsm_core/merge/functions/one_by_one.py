@@ -1,7 +1,7 @@
-"""Functions whose accumulators are bytes of a library: groups with two or more inputs are folded one by one.
+"""Aggregate functions of bitmaps and sketches, which a library stores as bytes and which are folded group by group.
 
-All other groups stay columnar: the result of a group with one input, or none, is a row number, and its bytes are not
-read.
+Only groups with two or more inputs are folded. For a group with fewer inputs the result is a row number, and no bytes
+are read.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ _WHERE: Final = "Roaring64Bitmap"
 
 
 Bitmap64 = dict[bytes, BitMap]
-"""Upper 48 bits, big-endian -> lower 16 bits."""
+"""Bitmaps of the lower 16 bits of the integers, by their upper 48 bits (big-endian)."""
 
 
 def union(left: Bitmap64, right: Bitmap64) -> Bitmap64:
@@ -45,7 +45,7 @@ def union(left: Bitmap64, right: Bitmap64) -> Bitmap64:
 
 
 def of(numbers: Iterable[int]) -> Bitmap64:
-    """Return a bitmap of integers; negative ones by their two's complement."""
+    """Return a bitmap of integers; negative integers are stored as their two's complement."""
     parts: Bitmap64 = {}
     for value in numbers:
         key = (value & 0xFFFF_FFFF_FFFF_FFFF).to_bytes(8, "big")[:KEY_BYTES]
@@ -54,7 +54,7 @@ def of(numbers: Iterable[int]) -> Bitmap64:
 
 
 def values(bitmap: Bitmap64) -> Iterator[int]:
-    """Yield the integers in ascending order, as unsigned ones."""
+    """Yield the integers of a bitmap as unsigned integers, in ascending order."""
     for key in sorted(bitmap):
         high = int.from_bytes(key, "big") << 16
         yield from (high | low for low in bitmap[key])
@@ -106,7 +106,7 @@ def decode(data: bytes) -> Bitmap64:
 
 
 def _read_node(source: _Source, path: bytes, places: dict[int, bytes]) -> None:
-    """Read one node and its subtree; ``path``: the bytes of the keys so far."""
+    """Read one node and its subtree; ``path`` is the key prefix (bytes) of the node."""
     kind, count, length = source.number("<b"), source.number("<H"), source.number("<B")
     prefix = source.take(length)
     if kind == _LEAF:
@@ -188,9 +188,9 @@ def encode(bitmap: Bitmap64) -> bytes:
 
 
 def _write_node(keys: list[bytes], start: int, stop: int, depth: int, out: list[bytes]) -> None:
-    """Write the tree over ``keys[start:stop]``, which share their first ``depth`` bytes.
+    """Write the tree of ``keys[start:stop]``, whose first ``depth`` bytes are equal.
 
-    A key's number is its container's.
+    The index of a key in ``keys`` is the number of its container.
     """
     low, high = keys[start], keys[stop - 1]
     if stop - start == 1:

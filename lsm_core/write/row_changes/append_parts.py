@@ -1,6 +1,6 @@
 """DELETE and UPDATE of an append table in parts, for one commit.
 
-Each part handles some splits of one scan, in this process or in tasks elsewhere.
+Each part handles some splits of one scan, in this process or in a task of a cluster.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ Place: TypeAlias = tuple[bytes, int]
 
 @dataclass(frozen=True)
 class PartOfChange:
-    """Outcome of some splits.
+    """Result of a DELETE or UPDATE for some splits of the scan.
 
     Attributes:
-        messages: messages with the written files and the files that they replace.
-        vectors: rows marked as deleted by bucket and data file, earlier marks included.
+        messages: commit messages with the written files and the files that they replace.
+        vectors: deletion vectors by bucket and data file name, including rows that were deleted earlier.
     """
 
     messages: Sequence[CommitMessage] = ()
     vectors: Mapping[Place, Mapping[str, DeletionVector]] = field(default_factory=dict)
 
     def to_bytes(self) -> bytes:
-        """Return bytes for the process that commits."""
+        """Return this result as bytes, to send it to the process that commits."""
         marks = [
             [
                 partition.hex(),
@@ -53,7 +53,7 @@ class PartOfChange:
 
     @staticmethod
     def from_bytes(data: bytes) -> PartOfChange:
-        """Return the part of :meth:`to_bytes`. Raises CorruptFile for other bytes."""
+        """Decode the bytes of :meth:`to_bytes`. Raises CorruptFile if they are invalid."""
         try:
             messages, marks = parse_json(data)
             vectors = {
@@ -88,7 +88,7 @@ class AppendChange(ABC):
 
     @property
     def assignments(self) -> Assignments | None:
-        """New values; None for a DELETE."""
+        """New column values of an UPDATE; None for a DELETE."""
         return None if self.values is None else Assignments(self.store, self.values)
 
     @property
@@ -98,20 +98,23 @@ class AppendChange(ABC):
 
     @abstractmethod
     def carried_out(self, splits: Iterable[Split]) -> PartOfChange:
-        """Read the rows of some splits and write their replacement; after an error no written file is left.
+        """Apply the change to the rows of some splits and return the result; after an error no written file is left.
 
         Raises:
-            InvalidData: a new value does not fit.
+            InvalidData: a new value does not fit its column.
             CorruptFile: a file cannot be read.
         """
 
 
 Additions: TypeAlias = Callable[[int | None], pa.Table | None]
-"""Returns the rows that a commit adds beside its changes, or None; called with the changed snapshot's id, or None."""
+"""Function that returns new rows to insert in the same commit, or None for no rows.
+
+Its argument is the id of the snapshot whose rows are changed, or None for an empty table.
+"""
 
 
 def added_rows(store: TableStore, additions: Additions | None, snapshot_id: int | None) -> list[CommitMessage]:
-    """Write the rows that a change adds, and return their messages. Raises InvalidData."""
+    """Write the rows that ``additions`` returns, and return their commit messages. Raises InvalidData."""
     rows = None if additions is None else additions(snapshot_id)
     if rows is None or not rows.num_rows:
         return []
@@ -121,9 +124,15 @@ def added_rows(store: TableStore, additions: Additions | None, snapshot_id: int 
 
 
 AppendRun: TypeAlias = Callable[[AppendChange, Scan], Iterable[PartOfChange]]
-"""Who carries out a change on all splits of a scan. What is raised leaves no file of parts that were not given."""
+"""Function that applies a change to all splits of a scan and yields the results.
+
+If it raises, it has deleted the written files of all results that it did not yield.
+"""
 
 
 def here(change: AppendChange, scan: Scan) -> Iterable[PartOfChange]:
-    """Handle all splits as one part in this process; memory is that of a read and a write buffer."""
+    """Apply the change to all splits in this process, as one part.
+
+    Memory is that of one read and one write buffer.
+    """
     yield change.carried_out(scan.splits)

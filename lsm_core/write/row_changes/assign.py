@@ -44,12 +44,12 @@ def matching_rows(batch: pa.RecordBatch, predicate: Predicate) -> Mask:
 
 @dataclass(frozen=True)
 class ComputedValues(Mapping[str, Any]):
-    """New values of columns by a function over batches of old rows, some of which are deleted instead.
+    """New column values that a function computes from batches of old rows; it may also delete some of these rows.
 
     Attributes:
         names: columns that get new values.
         compute: returns the new values by column, for a batch with all columns of the table.
-        deleted: returns a mask of the deleted rows of the batch, or None if none is deleted.
+        deleted: returns a mask of the rows of a batch to delete instead; None if the change deletes no rows.
     """
 
     names: tuple[str, ...]
@@ -69,7 +69,7 @@ class ComputedValues(Mapping[str, Any]):
 
 
 def deleted_rows(values: Mapping[str, Any] | None, batch: pa.RecordBatch) -> Mask | None:
-    """Return a mask of the rows of a batch that a change of values deletes; None where it deletes none."""
+    """Return a mask of the rows of a batch that ``values`` deletes, or None if it deletes no rows."""
     if not isinstance(values, ComputedValues) or values.deleted is None or not batch.num_rows:
         return None
     mask = values.deleted(batch)
@@ -77,7 +77,7 @@ def deleted_rows(values: Mapping[str, Any] | None, batch: pa.RecordBatch) -> Mas
 
 
 class Assignments:
-    """New values of an UPDATE by column: literals or expressions, which all read the old row.
+    """New column values of an UPDATE: literals, or expressions that read the old row.
 
     Raises:
         InvalidData: Arrow does not understand a literal, or an expression does not fit the table.
@@ -108,9 +108,9 @@ class Assignments:
                 raise InvalidData(store.name, name, f"the new value cannot be computed: {first}") from error
 
     def apply(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Return a batch (all columns of the table) with the new values, in the columns' types.
+        """Return a batch (all columns of the table) with the new values, cast to the columns' types.
 
-        Raises InvalidData, which names the column and the value that does not fit.
+        Raises InvalidData if a value does not fit its column; the error names both.
         """
         try:
             new_values = dict(zip(self._expressions, evaluate(batch, list(self._expressions.values())), strict=True))

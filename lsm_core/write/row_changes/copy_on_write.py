@@ -1,7 +1,7 @@
 """DELETE and UPDATE of an append table by rewriting the files that hold matching rows.
 
-The commit fails with CommitConflict unless every replaced file still exists, so it undoes no other commit; rows that
-were added meanwhile stay. A rewritten file keeps its place in the order of its bucket.
+The commit fails with CommitConflict unless every replaced file still exists, so changes of concurrent commits are not
+lost. Rows that were added meanwhile are kept. A rewritten file keeps its position in the row order of its bucket.
 
 Source: Paimon's Spark commands on tables without deletion vectors.
 """
@@ -43,16 +43,16 @@ Rewrite = Callable[[pa.RecordBatch, Mask], pa.RecordBatch]
 
 @dataclass(frozen=True)
 class Rewriting(AppendChange):
-    """Rewrite of the files that hold matching rows.
+    """DELETE or UPDATE that rewrites the files with matching rows.
 
     Attributes:
-        totals: recorded number of buckets by bucket.
+        totals: number of buckets (`_TOTAL_BUCKETS`) in the manifest entries of each bucket.
     """
 
     totals: Mapping[Place, int]
 
     def carried_out(self, splits: Iterable[Split]) -> PartOfChange:
-        """See AppendChange."""
+        """Rewrite the files of some splits that have matching rows; see :meth:`AppendChange.carried_out`."""
         rewrite = _without_rows if self.values is None else _with_values(self.store, self.values)
         messages: list[CommitMessage] = []
         with discard_on_failure(self.store, messages):
@@ -71,15 +71,15 @@ def change(
     run: AppendRun = here,
     additions: Additions | None = None,
 ) -> int | None:
-    """Remove the matching rows or give them new values, and add rows, in one commit.
+    """Delete or update the matching rows, and add the rows of ``additions``, in one commit.
 
-    A file without other rows is dropped.
+    A file whose rows are all deleted is removed without a replacement.
 
     Returns:
-        The id of the snapshot, or None when nothing changed.
+        The id of the snapshot, or None if nothing changed.
 
     Raises:
-        InvalidData: a new value does not fit.
+        InvalidData: a new value does not fit its column.
     """
     messages: list[CommitMessage] = []
     with discard_on_failure(store, messages):
@@ -113,7 +113,7 @@ def _with_values(store: TableStore, values: Mapping[str, Any]) -> Rewrite:
 
 
 def _totals(store: TableStore, scan: Scan) -> dict[Place, int]:
-    """Return the recorded number of buckets by bucket, which entries that delete files must repeat."""
+    """Return `_TOTAL_BUCKETS` of each bucket's manifest entries; entries that delete files must have the same value."""
     assert scan.snapshot is not None
     partitions = sorted({split.partition for split in scan.splits})
     if not partitions:
@@ -125,7 +125,7 @@ def _totals(store: TableStore, scan: Scan) -> dict[Place, int]:
 
 
 def _touched(store: TableStore, splits: Iterable[Split], predicate: Predicate) -> Iterator[tuple[Place, DataFileMeta]]:
-    """Yield the files with a matching row; only filter columns are read, up to the first such row."""
+    """Yield (bucket, file) for each file with a matching row; reads filter columns up to the first matching row."""
     names = list(store.schema.field_names if predicate.by_position else predicate.columns)
     for split in splits:
         for file in split.files:

@@ -1,8 +1,8 @@
 """DELETE and UPDATE of a primary-key table: matching merged rows are written again as -D or +U rows, in one commit.
 
-The statement reads one snapshot, and its rows are newer than all rows of this snapshot. If another commit changed one
-of the same buckets meanwhile (compactions excepted), it fails with CommitConflict, so no later write is undone; Java
-commits regardless. Rows that others add to other buckets are not read.
+The statement reads one snapshot and writes rows that are newer than all rows of this snapshot. If a concurrent commit
+(except a compaction) changed one of the same buckets, the statement fails with CommitConflict, so no concurrent write
+is lost; Java commits without this check. Rows that concurrent commits add to buckets without matching rows are ignored.
 """
 
 from __future__ import annotations
@@ -47,20 +47,21 @@ class KeyedChange:
 
     @property
     def kind(self) -> RowKind:
-        """Row kind of all written rows."""
+        """Row kind of the changed rows: -D for DELETE, +U for UPDATE."""
         return RowKind.DELETE if self.values is None else RowKind.UPDATE_AFTER
 
     def writer(self, **options: Any) -> TableWrite:
-        """Return a writer for the rows of :meth:`rows`; ``options`` are those of `TableWrite`."""
+        """Return a writer for the rows of :meth:`rows`; ``options`` are passed to `TableWrite`."""
         return (TableWrite if self.values is not None else DeletingWrite)(self.store, **options)
 
     def rows(self, batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[pa.Table, pa.Array | None]]:
-        """Yield the rows to write for matching merged rows (all columns), with their kinds.
+        """Yield (rows, kinds) to write for batches of matching merged rows with all columns.
 
-        The kinds are int8, or None where a column holds them.
+        The kinds are int8, or None if the column of `rowkind.field` has the kinds.
 
         Raises:
-            InvalidData: the merge engine would ignore a new value (an older sequence, null into partial-update).
+            InvalidData: the merge engine would ignore a new value, for example an older value of the sequence field, or
+                null with partial-update.
         """
         assignments = None if self.values is None else Assignments(self.store, self.values)
         effect = _Effect(self.store, self.kind)
@@ -88,10 +89,12 @@ class KeyedChange:
 
 
 def run(change: KeyedChange, scan: Scan, additions: Additions | None = None) -> int | None:
-    """Apply a change in this process, and add rows in the same commit; memory is that of a read and a write buffer.
+    """Apply a change in this process, and add the rows of ``additions`` in the same commit.
+
+    Memory is that of one read and one write buffer.
 
     Returns:
-        The id of the snapshot, or None when no row matched and none was added.
+        The id of the snapshot, or None if no row matched and no row was added.
 
     Raises:
         InvalidData: the merge engine would not give the result of the statement.
@@ -115,9 +118,10 @@ def run(change: KeyedChange, scan: Scan, additions: Additions | None = None) -> 
 
 
 class DeletingWrite(TableWrite):
-    """Writer of -D rows for rows of the table, also where merging left a null in a NOT NULL column.
+    """Writer of -D rows for existing rows of the table.
 
-    Raises InvalidData where the merge engine would not delete a row.
+    The rows may have nulls in NOT NULL columns, because merging can produce them. Raises InvalidData if the merge
+    engine would not delete a row.
     """
 
     def _conform(self, piece: pa.Table, numbering: RowNumbering) -> pa.Table:
@@ -132,7 +136,7 @@ class DeletingWrite(TableWrite):
 
 
 class _Effect:
-    """Check that the merge engine gives the result of the statement, by merging the old rows and the change."""
+    """Check that the merge engine gives the result of the statement: merges old and new rows, and compares."""
 
     def __init__(self, store: TableStore, kind: RowKind) -> None:
         self._store, self._kind = store, kind
@@ -143,7 +147,7 @@ class _Effect:
         self._layout = kv_arrow_schema(store.schema)
 
     def require(self, before: pa.Table, after: pa.Table) -> None:
-        """Raise InvalidData when the change would not be read back, or a deleted row would still exist."""
+        """Raise InvalidData if merging ``before`` with ``after`` would not give the new values or not delete a row."""
         if self._certain or not before.num_rows:
             return
         schema, rows = self._store.schema, before.num_rows

@@ -1,6 +1,6 @@
-"""Statements that change rows: checks which tables take them, and applies each in one commit.
+"""DELETE, UPDATE, MERGE, upsert, TRUNCATE and drop partitions: checks that the table supports them, then one commit.
 
-A change that the merge engine cannot represent is refused before anything is read.
+A change that the merge engine cannot represent raises an error before any data is read.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ def delete_rows(
 ) -> int | None:
     """Delete the rows that match a filter.
 
-    A filter over partition columns alone drops whole partitions by metadata, also rows that came meanwhile, as Java
-    does. With `delete.force-produce-changelog` it does not.
+    If the filter uses only partition columns, whole partitions are dropped without reading rows, including rows that
+    concurrent commits add; so does Java. With `delete.force-produce-changelog`, rows are deleted one by one instead.
 
     Args:
         store: the table.
@@ -55,9 +55,9 @@ def delete_rows(
         The id of the snapshot, or None when no row matched.
 
     Raises:
-        InvalidFilter: the filter cannot be used, or is None.
-        UnsupportedFeature: the table does not take deletes.
-        RetractNotSupported: the merge engine takes no deletes.
+        InvalidFilter: the filter is None or invalid.
+        UnsupportedFeature: the table does not support DELETE.
+        RetractNotSupported: the merge engine does not support -D rows.
         InvalidData: the merge engine would not delete a row.
         CommitConflict: another commit changed the same rows' buckets or files.
         CommitUnknown: the outcome of the commit could not be read.
@@ -123,9 +123,9 @@ def merge_rows(
 
     Args:
         store: the table.
-        predicate: chooses the rows that get new values or are deleted; None for none.
-        values: new values by column, and the rows that are deleted.
-        additions: rows that are added.
+        predicate: filter for the rows to update or delete; None if no row is.
+        values: new values by column, and which of these rows are deleted.
+        additions: returns the rows to insert; None for no rows.
         run: applies the change of a keyed table.
         run_append: applies the change of an append table.
 
@@ -157,15 +157,16 @@ def merge_rows(
 
 
 def upsert_rows(store: TableStore, data: Rows) -> int | None:
-    """Insert rows, each in place of the row with its key.
+    """Insert rows; each replaces the existing row with the same key, or is merged into it.
 
-    Missing columns take their default or null; with partial-update and aggregation they keep their values.
+    Columns missing in ``data`` become their default or null; with partial-update and aggregation, the existing row's
+    values are kept.
 
     Returns:
-        The id of the snapshot, or None without rows.
+        The id of the snapshot, or None if ``data`` has no rows.
 
     Raises:
-        UnsupportedFeature: new rows do not replace old ones in this table.
+        UnsupportedFeature: in this table new rows do not replace existing rows with the same key.
         InvalidData: a value does not fit.
         ColumnNotFound: a column does not exist.
         CommitConflict: a concurrent commit conflicts with this one.
@@ -181,7 +182,7 @@ def upsert_rows(store: TableStore, data: Rows) -> int | None:
 
 
 def truncate(store: TableStore) -> int | None:
-    """Delete all rows in one OVERWRITE commit, including rows of concurrent commits before it.
+    """Delete all rows in one OVERWRITE commit, including rows that concurrent commits added before this commit.
 
     Returns:
         The id of the snapshot, or None when the table was empty.
@@ -195,7 +196,7 @@ def truncate(store: TableStore) -> int | None:
 
 
 def drop_partitions(store: TableStore, partitions: Sequence[Mapping[str, Any]]) -> int | None:
-    """Delete all rows of the partitions that match one of ``partitions``; columns that are left out match every value.
+    """Delete all rows of the partitions that match an entry of ``partitions``; missing columns match every value.
 
     Returns:
         The id of the snapshot, or None when no partition matched.
@@ -211,7 +212,7 @@ def drop_partitions(store: TableStore, partitions: Sequence[Mapping[str, Any]]) 
 
 
 def _matching_partitions(store: TableStore, predicate: Predicate) -> list[bytes] | None:
-    """Return the partitions that a filter over partition columns alone matches; None for any other filter."""
+    """Return the partitions that match a filter, or None if the filter uses columns that are not partition columns."""
     keys = store.schema.partition_keys
     if not keys or predicate.by_position or not predicate.columns or not set(predicate.columns) <= set(keys):
         return None
@@ -225,9 +226,9 @@ def _matching_partitions(store: TableStore, predicate: Predicate) -> list[bytes]
 
 
 def require_delete(store: TableStore) -> None:
-    """Raise UnsupportedFeature, which names the option, unless a -D row deletes its key.
+    """Raise UnsupportedFeature unless the table's merge engine deletes a key for a -D row; the error names the option.
 
-    These are the merge engines that Spark's DELETE accepts.
+    Spark's DELETE accepts the same merge engines.
     """
     if not store.schema.primary_keys:
         return
@@ -283,7 +284,7 @@ def _require_update(store: TableStore, columns: Mapping[str, Any]) -> None:
 
 
 def require_upsert(store: TableStore) -> None:
-    """Raise UnsupportedFeature unless new rows replace the rows of their key or are merged into them."""
+    """Raise UnsupportedFeature unless a new row replaces the existing row with the same key or is merged into it."""
     if not store.schema.primary_keys:
         raise UnsupportedFeature("upserts into a table without primary key", store.name)
     engine = store.options.merge_engine
@@ -294,9 +295,9 @@ def require_upsert(store: TableStore) -> None:
 
 
 def _chosen_rows(store: TableStore, condition: object, verb: str) -> Predicate:
-    """Return the filter of a statement.
+    """Return the filter of a DELETE or UPDATE as a predicate.
 
-    Raises InvalidFilter for None, because a forgotten filter would change every row.
+    Raises InvalidFilter if ``condition`` is None, because a forgotten filter would change every row.
     """
     predicate = parse_filter(condition, store.schema, store.name)
     if predicate is None:
@@ -308,13 +309,11 @@ def _chosen_rows(store: TableStore, condition: object, verb: str) -> Predicate:
 
 
 def _scan_of_newest(store: TableStore, predicate: Predicate) -> Scan:
-    """Return a scan of the newest version.
-
-    An UPDATE through a table that was opened before a column was added would write its rows without that column.
+    """Return a scan of the newest snapshot.
 
     Raises:
-        InvalidOption: an option of the table names another version.
-        WriterStale: the schema has changed.
+        InvalidOption: an option of the table selects an older version (time travel).
+        WriterStale: the schema has changed since the table was opened; an UPDATE would lose values of new columns.
     """
     newest = snapshots.latest(store)
     if newest is not None:

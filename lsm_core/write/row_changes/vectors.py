@@ -1,8 +1,8 @@
 """DELETE and UPDATE of an append table with deletion vectors.
 
-Rows are marked as deleted, new values are appended, and no file is rewritten. Vectors and new rows are one commit. If
-another commit removed the files or changed the same index files, the statement runs again on the new version. It fails
-with CommitConflict after five attempts.
+Matching rows are marked as deleted, rows with new values are appended, and no data file is rewritten. Deletion vectors
+and new rows are in one commit. If a concurrent commit removed the data files or changed the same index files, the
+statement runs again on the new snapshot. After five attempts it fails with CommitConflict.
 
 Source: Paimon `DeleteFromPaimonTableCommand`, `BaseAppendDeleteFileMaintainer`.
 """
@@ -52,15 +52,15 @@ _LOG = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Marking(AppendChange):
-    """Marks matching rows as deleted, and appends them again with their new values."""
+    """DELETE or UPDATE that marks matching rows as deleted; an UPDATE also appends them with the new values."""
 
     @property
     def by_bucket(self) -> bool:
-        """Whether the new rows take sequence numbers of their bucket."""
+        """Whether all splits of a bucket must be in one part, because new rows get sequence numbers of the bucket."""
         return self.values is not None and self.store.bucket_mode is not BucketMode.UNAWARE
 
     def carried_out(self, splits: Iterable[Split]) -> PartOfChange:
-        """See AppendChange."""
+        """Mark and append the matching rows of some splits; see :meth:`AppendChange.carried_out`."""
         store, assignments = self.store, self.assignments
         with ExitStack() as until_done:
             writer: TableWrite | _RowIdWriter | None = None
@@ -91,15 +91,15 @@ def change(
     run: AppendRun = here,
     additions: Additions | None = None,
 ) -> int | None:
-    """Mark the matching rows as deleted, append them with new values, and add rows, in one commit.
+    """Mark matching rows as deleted, append them with new values, and add the rows of ``additions``, in one commit.
 
-    A file without other rows is dropped.
+    A file whose rows are all marked is removed.
 
     Returns:
-        The id of the snapshot, or None when nothing changed.
+        The id of the snapshot, or None if nothing changed.
 
     Raises:
-        InvalidData: a new value does not fit.
+        InvalidData: a new value does not fit its column.
     """
     return _retried(store, plan, Marking(store, predicate, values), run, additions)
 
@@ -107,7 +107,7 @@ def change(
 def _retried(
     store: TableStore, plan: Callable[[], Scan], marking: Marking, run: AppendRun, additions: Additions | None
 ) -> int | None:
-    """Apply a change to the scan that ``plan`` returns for the newest version; ``plan`` is called at every attempt."""
+    """Apply a change to the scan that ``plan`` returns; after a conflict, retry with a new scan."""
     for attempt in range(1, _ATTEMPTS + 1):
         try:
             return _change(store, plan(), marking, run, additions)
@@ -184,7 +184,7 @@ def _matching(
     assignments: Assignments | None,
     writer: TableWrite | _RowIdWriter | None,
 ) -> DeletionVector | None:
-    """Return the vector of a file with the live rows that match, earlier marks included; None where no row matches."""
+    """Return a file's deletion vector with the matching rows added to its deleted rows, or None if no row matches."""
     old = None if deletion_file is None else read_vector(store, deletion_file, file.row_count)
     parts: list[DeletionVector] = []
     first = 0
@@ -217,10 +217,10 @@ def _matching(
 
 
 class _RowIdWriter:
-    """Appends changed rows of a table with row tracking.
+    """Writer that appends changed rows to a table with row tracking.
 
     The rows keep their `_ROW_ID`; their `_SEQUENCE_NUMBER` becomes the id of the snapshot that commits them. One file
-    is open at a time. Leaving the block deletes the files that :meth:`prepare_commit` did not return.
+    is open at a time. The exit of the ``with`` block deletes the files that :meth:`prepare_commit` did not return.
     """
 
     def __init__(self, store: TableStore) -> None:
@@ -237,7 +237,7 @@ class _RowIdWriter:
         abort(self.store, self._messages)
 
     def write(self, place: Place, rows: pa.Table, ids: pa.Array) -> None:
-        """Append rows with their ids to a bucket."""
+        """Append rows with their `_ROW_ID` values ``ids`` to bucket ``place``."""
         if self._open is not None and self._open[0] != place:
             self._close()
         if self._open is None:
