@@ -142,14 +142,14 @@ class SchemaChange:
 
     @staticmethod
     def update_default(name: Column, default: str | None) -> SchemaChange:
-        """Set the default of a column: its value in rows that are written without the column; None removes the default."""
+        """Set the default of a column, for rows that are written without this column; None removes the default."""
         return SchemaChange("update_default", name, default)
 
     @staticmethod
     def move(
         name: Column, after: str | None = None, *, before: str | None = None, first: bool = False, last: bool = False
     ) -> SchemaChange:
-        """Move a column after the column ``after``, before the column ``before``, to the end, or to the front (default)."""
+        """Move a column: after column ``after``, before column ``before``, to the end, or (default) to the front."""
         return SchemaChange("move", name, move_to=_place(after, before, first, last) or Move("first"))
 
 

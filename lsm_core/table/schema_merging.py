@@ -72,7 +72,7 @@ def _changes(
 
 
 def _takes(source: DataType, target: DataType) -> bool:
-    """Return whether every value of one type is a value of another."""
+    """Return whether every value of the type ``source`` is a value of the type ``target``."""
     if source.root is target.root is TypeRoot.DECIMAL:
         scales = (source.scale or 0, target.scale or 0)
         digits = ((source.precision or 10) - scales[0], (target.precision or 10) - scales[1])

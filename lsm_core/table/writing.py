@@ -222,7 +222,7 @@ class StreamCommit:
         """Make the numbered commits that this user has not made yet, in order of identifier.
 
         After a crash or CommitUnknown, the same call can be repeated. A compaction is left out if another writer
-        replaced its input files; no rows are lost. After the commits, the table is maintained unless it is `write-only`.
+        replaced its input files; no rows are lost. Then the table is maintained unless it is `write-only`.
 
         Args:
             committables: messages by commit identifier.

@@ -169,7 +169,7 @@ def _paired(parts: Iterator[pa.Table], *, together: bool) -> Generator[pa.Table,
 
 
 def _in_lists(part: pa.Table, second: npt.NDArray[np.bool_]) -> pa.Table:
-    """Return each row as lists of one value; if ``second`` is true for a row, its lists also have the previous value."""
+    """Return each row as lists of one value; if ``second`` is true for a row, the previous row's value is put first."""
     kinds = one_array(part.column(ROW_KIND))
     ends = np.r_[np.flatnonzero(~second), part.num_rows].astype(np.int32)
     columns = {ROW_KIND: kinds.take(pa.array(ends[1:] - 1))}
