@@ -184,8 +184,8 @@ def _require_same(
 ) -> None:
     """Verify that no row was lost or read twice.
 
-    V0: if several tasks read parts of an old bucket, each row is in exactly one part. V1: the old and new files of every
-    partition have the same rows. Raises VerificationFailed.
+    V0: if several tasks read parts of an old bucket, each row is in exactly one part. V1: the old and new files of
+    every partition have the same rows. Raises VerificationFailed.
     """
     read_digests: dict[bytes, Digest] = {}
     rows: dict[bytes, int] = {}
