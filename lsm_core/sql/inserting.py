@@ -176,8 +176,8 @@ def plan_insert(session: Session, statement: Insert) -> InsertPlan:
     """Return the destination of the rows of an INSERT.
 
     As in Spark, an overwrite replaces the partitions that `PARTITION (column = value)` matches, or the whole table
-    without that clause. With dynamic overwrites (`Session.dynamic_overwrite`), an overwrite replaces the partitions that
-    receive rows.
+    without that clause. With dynamic overwrites (`Session.dynamic_overwrite`), an overwrite replaces the partitions
+    that receive rows.
 
     Raises:
         ColumnNotFound: a column does not exist.

@@ -1,4 +1,4 @@
-"""Paimon's maintenance procedures (`CALL sys.name(...)`), with Paimon's names and defaults, as plans of Dredge's actions.
+"""Paimon's maintenance procedures (`CALL sys.name(...)`), with Paimon's names and defaults, as plans of actions.
 
 `PROCEDURES` lists all procedures. A call is bound (arguments checked and converted), prepared (as steps on one table
 each), and applied step by step. A step is the plan of an action (`plan_maintenance`) or one of the few operations
