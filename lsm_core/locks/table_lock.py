@@ -69,8 +69,8 @@ def _lock_folder(file_io: FileIO, root: str, name: str, options: TableOptions) -
 def lock_given_way(stored: Mapping[str, str], options: TableOptions) -> str:
     """Return a warning if the lock in a table's stored options is replaced by the lock of its catalog.
 
-    The catalog's lock applies, because all engines of the catalog share this lock. A client that opens the table without
-    the catalog uses the table's lock.
+    The catalog's lock applies, because all engines of the catalog share this lock. A client that opens the table
+    without the catalog uses the table's lock.
 
     Args:
         stored: the table's stored options.

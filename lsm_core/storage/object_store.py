@@ -109,8 +109,8 @@ class ObjectStoreFileIO:
     """FileIO for object stores: paths are full addresses (``s3://bucket/folder/file``) of any bucket.
 
     Access keys are read from the environment variables that the store's own tools use. A pickled copy has no
-    connections; each process opens new connections. After a fork of a process that used a store, every call raises StorageRefused, because the
-    library's threads do not survive a fork.
+    connections; each process opens new connections. After a fork of a process that used a store, every call raises
+    StorageRefused, because the library's threads do not survive a fork.
 
     Attributes:
         options: the `STORAGE_OPTIONS` that are set; all further options are ignored.

@@ -99,7 +99,9 @@ def _special_text(value: float) -> str | None:
 
 
 def _generate_digits(size: float, layout: _Layout) -> tuple[str, int]:
-    """Return (digits, position of the decimal point); digits end when the remainder is below half a unit of the last.
+    """Return (digits, position of the decimal point).
+
+    Digits are generated until the remainder is within half a unit of the last place.
     """
     state = _scale(size, layout)
     remainder, margin, power, tens = state.remainder, state.margin, state.power, state.scale * 10
