@@ -29,7 +29,7 @@ _UNSEEN_IN_JSON = re.compile("[" + "".join(re.escape(chr(code)) for code in _UNS
 
 
 Columns: TypeAlias = Mapping[str, str | Callable[[Mapping[str, Any]], Any]]
-"""Columns of a table by title: each value is a key of the document, or a function that returns the cell of a document."""
+"""Columns of a table by title: each value is a key of the document, or a function that returns the cell."""
 
 
 def print_json(value: Any) -> None:

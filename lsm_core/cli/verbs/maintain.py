@@ -352,7 +352,7 @@ def _build_verb(action: Action) -> Callable[..., None]:
 def _run_on_tables(
     warehouse: str, pattern: str, values: Mapping[str, Any], as_json: bool, work: Callable[[Table], Any]
 ) -> None:
-    """Run ``work`` on one table, or on all tables of a pattern; the error of one table does not stop the remaining ones.
+    """Run ``work`` on one table or on all tables of a pattern; an error of one table does not stop the run.
 
     ``work`` prints for people and returns a document for programs. The JSON output is the document of the table. For a
     pattern, the output is a list of documents with the additional key "table".
