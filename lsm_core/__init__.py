@@ -1,7 +1,7 @@
 """The LSM table engine. Its public names are imported on first use, so `import lsm_core` is cheap.
 
-No module of it imports Dagster, and only `lsm_core.spark` imports pyspark. Begin with `table`, the facade, or with
-docs/where.md, which names the file of each term.
+No module of the package imports Dagster, and only `lsm_core.spark` imports pyspark. Begin with `table`, the facade, or
+with docs/where.md, which names the file of each term.
 """
 
 from __future__ import annotations

@@ -38,10 +38,10 @@ def arrow_array(
 ) -> pa.Array:
     """Return `pa.array(values, kind, mask=mask)` without letting Arrow import pandas, if the values are plain.
 
-    `pa.array` checks everything except Arrow's own arrays for pandas, which it imports: a quarter of a second and 38
-    MiB per process. Plain values are NumPy's numbers and booleans, which are not copied, and sequences of the Python
-    type for ``kind`` (int, float for doubles, bool, str, bytes, date), including None, lists and structs. Everything
-    else is passed to `pa.array`, with its errors.
+    `pa.array` imports pandas to check whether values are pandas objects, which costs a quarter of a second and 38 MiB
+    per process. Plain values are NumPy's numbers and booleans, which are not copied, and sequences of the Python type
+    for ``kind`` (int, float for doubles, bool, str, bytes, date), including None, lists and structs. All values that
+    are not plain are passed to `pa.array`, which may raise its own errors.
 
     Args:
         values: the values.
@@ -212,8 +212,8 @@ def chosen_rows(values: Values, places: pa.Array) -> Values:
         places: int64 row numbers, ascending and distinct.
 
     Returns:
-        ``values`` itself if all of its rows are chosen and its buffers contain little else; otherwise a copy of the
-        rows.
+        ``values`` itself if all rows are chosen and the buffers contain few further bytes; otherwise a copy of the
+        chosen rows.
     """
     if len(places) == len(values) and values.get_total_buffer_size() <= 2 * values.nbytes:
         return values
@@ -285,7 +285,7 @@ def decimal_limbs(array: pa.Array) -> tuple[I64, U64]:
 def value_offsets(array: pa.Array) -> I64:
     """Return the start of each value of a string, binary, list or map array in its data or child, with the end.
 
-    Len(array) + 1 numbers.
+    The result has ``len(array) + 1`` numbers.
     """
     wide = pa.types.is_large_string(array.type) or pa.types.is_large_binary(array.type)
     if len(array) == 0:
@@ -303,7 +303,7 @@ def value_bytes(array: pa.Array) -> U8:
 def text_parts(array: pa.Array) -> tuple[U8, I64, I64]:
     """Return bytes, start and length of each value of a string, binary or fixed-width binary array.
 
-    The length of a null is the stored one, normally 0.
+    The length of a null is the length in the offsets, normally 0.
     """
     kind = array.type
     if pa.types.is_fixed_size_binary(kind):
@@ -399,7 +399,7 @@ def as_dictionaries(schema: pa.Schema, names: Collection[str]) -> pa.Schema:
 
     Args:
         schema: the schema.
-        names: columns to change; other types than text remain.
+        names: columns to change; columns that are not text are left unchanged.
 
     Returns:
         The new schema.
@@ -517,13 +517,11 @@ def table_of(batches: Sequence[pa.RecordBatch]) -> pa.Table:
 
 
 class SharedDictionaries:
-    """One dictionary per column for all batches of one merge.
+    """One dictionary per column, shared by all batches of one merge, from any number of files.
 
-    Joining and writing them then needs no lookups of values.
-
-    The dictionaries grow with the batches. A dictionary above the limit is replaced by a new one; batches then have
-    different dictionaries, which :func:`concat_columns` supports. One object serves the batches of one merge from any
-    number of files.
+    Batches with a shared dictionary are joined and written without look-ups of values. The dictionaries grow with the
+    batches. A dictionary above the limit is replaced by a new dictionary. Batches then have different dictionaries,
+    which :func:`concat_columns` supports.
     """
 
     def __init__(self, most_values: int = _MAX_VALUES) -> None:
@@ -531,7 +529,7 @@ class SharedDictionaries:
         self._values: dict[str, pa.Array] = {}
 
     def reader(self) -> Callable[[pa.RecordBatch], pa.RecordBatch]:
-        """Return a function that gives the batches of one file, in their order, the shared dictionaries."""
+        """Return a function that puts the shared dictionaries into the batches of one file; call it in batch order."""
         mappings: dict[str, tuple[pa.Array, pa.Array, pa.Array]] = {}
 
         def share(batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -561,10 +559,10 @@ class SharedDictionaries:
 
 
 def concat_columns(columns: Sequence[pa.Array]) -> pa.Array:
-    """Concatenate columns.
+    """Concatenate columns, which may be dictionary arrays.
 
-    Different dictionaries are concatenated as well, so that the result may contain a value several times. Dictionaries
-    become plain text if another column is plain, or if they have more values than rows.
+    Different dictionaries are concatenated too, so the dictionary of the result may contain a value several times. The
+    result is plain text if one of the columns is plain, or if the dictionaries have more values than rows.
     """
     if not any(pa.types.is_dictionary(column.type) for column in columns):
         return pa.concat_arrays(columns)

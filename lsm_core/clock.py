@@ -46,7 +46,7 @@ class SystemClock:
 
 @dataclass
 class FixedClock:
-    """A clock for tests that moves only on request."""
+    """A clock for tests, whose time changes only by :meth:`advance`."""
 
     ms: int
 
@@ -55,7 +55,7 @@ class FixedClock:
         return self.ms
 
     def advance(self, ms: int) -> None:
-        """Move forward by ``ms`` milliseconds."""
+        """Advance the clock by ``ms`` milliseconds."""
         self.ms += ms
 
     def to_spec(self) -> str:
@@ -74,7 +74,7 @@ class FileClock:
 
         Raises:
             OSError: the file cannot be read.
-            CorruptFile: the file contains no number, or one outside the calendar; the message names it.
+            CorruptFile: the file contains no number, or a number outside the calendar; the message names the file.
         """
         with Path(self.path).open("rb") as file:
             text = file.read(_MAX_BYTES)
@@ -129,7 +129,7 @@ def clock_from(spec: str | Clock | None) -> Clock:
 
 
 def why_silent(clock: Clock) -> str | None:
-    """Return why a clock has no time (its file is missing or contains no number), or None if it has."""
+    """Return the reason why a clock has no time (file missing, or without a number), or None if it has a time."""
     try:
         clock.now_ms()
     except OSError as error:
@@ -158,7 +158,7 @@ def written_span(span_ms: int) -> str:
 
 
 def utc_text(epoch_ms: int | None) -> str:
-    """Return epoch ms as UTC text: "2024-01-31 12:00:00", "-" if unknown, or the number outside the calendar."""
+    """Return epoch ms as UTC text: "2024-01-31 12:00:00", "-" for None, or the number if it is outside the calendar."""
     if epoch_ms is None:
         return "-"
     try:

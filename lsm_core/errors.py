@@ -20,7 +20,7 @@
       ArithmeticOverflow      exact arithmetic exceeded the type's range
       ValueTooLarge           one value is too large for memory
       WriterStale             the table changed after a writer was opened
-      CommitConflict          definite failure: another commit won and this one no longer fits
+      CommitConflict          definite failure: a concurrent commit won, and the failed commit no longer fits
       CommitUnknown           publishing failed, and the outcome is unknown
       LockTimeout             waiting for a lock took too long
       LockLost                another process took over a held lock
@@ -28,7 +28,7 @@
       MetastoreFailed         the database of a catalog or of its locks cannot be used
       PlanStale               the plan's inputs were deleted or moved
       PlanRefused             a safety rule stops the plan
-      VerificationFailed      maintenance would have changed an answer
+      VerificationFailed      maintenance would have changed the rows that readers see
       JavaNotFound            Spark needs Java, which is not installed
       PortInUse               a server cannot listen on its port
       SparkFailed             a Spark job or server died (killed worker, lost server), nothing was published
@@ -53,7 +53,7 @@ class DredgeError(Exception):
     """Base of all errors that Dredge raises deliberately."""
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
-        """Keep the constructor's arguments for pickling, so that subclasses need no code for it."""
+        """Keep the constructor's arguments for pickling, so that subclasses need no code for pickling."""
         error = super().__new__(cls, *args)
         error._arguments = (args, dict(kwargs))
         return error
@@ -75,7 +75,7 @@ class InvalidOption(DredgeError):
 
     Attributes:
         key: name of the option.
-        value: its value.
+        value: value of the option.
         accepted: description of the accepted values.
         table: name of the table, or "".
     """
@@ -92,7 +92,7 @@ class InvalidStatement(InvalidOption):
 
     Attributes:
         value: text of the statement.
-        accepted: explanation, with what to do.
+        accepted: reason, and advice for the user.
         library: text of the library that refused the statement, or "".
     """
 
@@ -167,7 +167,7 @@ class SnapshotNotFound(DredgeError):
     """A snapshot does not exist.
 
     Attributes:
-        expired: whether it existed once.
+        expired: whether the snapshot existed and has expired.
     """
 
     def __init__(self, message: str, expired: bool = False) -> None:
@@ -203,7 +203,7 @@ class CorruptFile(DredgeError):
 
 
 def _next_step(path: str) -> str:
-    """Return the end of the message on a damaged file: what to run next, "" for a file of no table."""
+    """Return the command to run next after damage, as the end of a message; "" for a file that is not a table's."""
     match = _FILE_OF_TABLE.search(path)
     if match is None:
         return ""
@@ -290,7 +290,7 @@ class InvalidArgument(DredgeError, TypeError):
 
 
 def is_panic(error: BaseException) -> bool:
-    """Return whether a library written in Rust failed internally; its error is not an Exception.
+    """Return whether an error is the panic of a library written in Rust, which is not a subclass of Exception.
 
     Args:
         error: the raised error.
@@ -366,41 +366,41 @@ class ConflictKind(StrEnum):
     """Reason why a commit does not fit the current table; `CommitConflict.reason` explains it to users."""
 
     INPUTS_GONE = "inputs-gone"
-    """Files to replace were deleted, or moved to another level."""
+    """Files to replace were deleted, or moved to a different level."""
     FILES_KNOWN = "files-known"
     """New files are already in the table, or were in it earlier."""
     FILE_TWICE = "file-twice"
     """The commit lists a file twice."""
     BUCKET_COUNT = "bucket-count"
-    """A partition would get files with another number of buckets than it has."""
+    """The number of buckets of the new files differs from the number of buckets of their partition."""
     KEY_RANGES = "key-ranges-overlap"
     """Files of one level above 0 would overlap."""
     BUCKET_CHANGED = "bucket-changed"
-    """Another commit wrote to a bucket after the snapshot on which the change is based."""
+    """A concurrent commit wrote to a bucket after the snapshot on which the change is based."""
     INDEX_CHANGED = "index-changed"
     """An index file (hash index, deletion vectors) on which the change is based was replaced."""
     PARTITION_CHANGED = "partition-changed"
     """Files were added to or removed from a partition that is to be replaced."""
     BASE_GONE = "base-gone"
-    """The commits since the base snapshot are unknown, because it expired or was rolled back."""
+    """The commits since the base snapshot are unknown, because the base snapshot expired or was rolled back."""
     ALREADY_COMMITTED = "already-committed"
-    """The table has a commit of this user and identifier with other files."""
+    """The table already has a commit of this user and identifier, with different files."""
     STRICT_MODE = "strict-mode"
-    """Another user's commit after `commit.strict-mode.last-safe-snapshot` may have changed the base of this one."""
+    """A commit of a different user after `commit.strict-mode.last-safe-snapshot` may have changed the base."""
     RACES_LOST = "races-lost"
-    """Other commits took the next snapshot id too often; the change itself still fits."""
+    """All attempts failed, because concurrent commits took the next snapshot id; the change itself still fits."""
     OTHER = "other"
 
 
 class CommitConflict(DredgeError):
-    """Definite failure: another commit is incompatible with this one.
+    """Definite failure: the commit is incompatible with a commit that was made before.
 
     Attributes:
         kind: reason for programs.
         reason: reason for users; a ``kind`` that is not a `ConflictKind` becomes the reason of `ConflictKind.OTHER`.
         files: names of the affected files.
-        by_user: user of the other commit, or None.
-        snapshot_id: snapshot of the other commit, or None.
+        by_user: user of the earlier commit, or None.
+        snapshot_id: snapshot of the earlier commit, or None.
     """
 
     def __init__(
@@ -442,8 +442,8 @@ class LockTimeout(DredgeError):
 
     Attributes:
         holder: description of the holder.
-        waited_ms: time of waiting (ms).
-        since: start of the holding as text, or "".
+        waited_ms: time that this process waited (ms).
+        since: time at which the holder acquired the lock, as text, or "".
         lock: name of the lock, or "".
     """
 
@@ -470,11 +470,11 @@ class LockLost(DredgeError):
 class LockRequired(DredgeError):
     """The storage has no exclusive creation and the table has no lock, so one of two commits could be lost.
 
-    None is made.
+    Nothing is committed.
 
     Attributes:
         table: name of the table.
-        where: its location.
+        where: location of the table.
     """
 
     def __init__(self, table: str, where: str) -> None:
@@ -489,7 +489,7 @@ class MetastoreFailed(DredgeError):
     """The database of a catalog or of its locks cannot be used.
 
     Attributes:
-        address: its address, without secrets.
+        address: address of the database, without secrets.
         reason: explanation.
     """
 
@@ -519,9 +519,9 @@ class RefusalRule(StrEnum):
     FILES_ARE_GONE = "files-are-gone"
     """Files that a restore or an undo needs were deleted."""
     NO_HOLES_IN_HISTORY = "no-holes-in-history"
-    """Restored snapshots would not be followed by the next one."""
+    """The snapshot ids after the restored snapshots would have a gap."""
     HISTORY_CHANGED = "history-changed"
-    """A snapshot to restore or undo was replaced by another one of its id, or rolled back."""
+    """A snapshot to restore or undo was rolled back, or replaced by a different snapshot with the same id."""
     NOTHING_IN_USE = "nothing-in-use"
     """No snapshot, tag or changelog refers to any file, so every file would appear to be an orphan."""
     LISTING_INCOMPLETE = "listing-incomplete"
@@ -533,7 +533,7 @@ class RefusalRule(StrEnum):
     SHARE_LIMIT = "share-limit"
     """The plan would remove a larger share of the table than allowed without confirmation."""
     NOT_A_COMPACTION = "not-a-compaction"
-    """The run to undo did more than replacing files by others with equal content."""
+    """The run to undo is not a compaction: it did more than replace files by files with equal content."""
     ALREADY_UNDONE = "already-undone"
     """A snapshot already undid the run."""
     OUTPUTS_USED = "outputs-used"
@@ -541,15 +541,15 @@ class RefusalRule(StrEnum):
     NUMBERS_TAKEN = "numbers-taken"
     """Rows written later have, or may get, sequence numbers of rows that a compaction dropped and that would win."""
     ROWS_WOULD_HIDE = "rows-would-hide"
-    """Readers see only compacted rows, so undoing the compaction would hide some."""
+    """Readers see only compacted rows, so undoing the compaction would hide rows from readers."""
     CHANGES_TOLD = "changes-told"
-    """A compaction sent its changes to streams, which would receive them twice."""
+    """The compaction to undo wrote changelog files; streams would receive these changes twice."""
     TOO_MUCH = "too-much"
     """The plan would change a larger share of the table than random failures explain."""
     NOT_NAMED = "not-named"
-    """An operation that empties a table permanently needs the table's name twice."""
+    """An operation that permanently deletes all rows of a table needs the table's name twice."""
     STILL_HELD = "still-held"
-    """Tags, branches or consumers hold objects to be deleted."""
+    """Tags, branches or consumers still need objects that would be deleted."""
 
 
 class PlanRefused(DredgeError):
@@ -583,7 +583,7 @@ class VerificationLevel(StrEnum):
 
 
 class VerificationFailed(DredgeError):
-    """Verification found that an answer would change.
+    """Verification found that maintenance would change the rows that readers see.
 
     Attributes:
         level: level of verification.

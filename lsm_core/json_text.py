@@ -28,12 +28,12 @@ _JSON_TEXT = re.compile(r'"[^"\\]*(?:\\.?[^"\\]*)*"?', re.DOTALL)
 
 
 def parse_json(data: bytes | str, *, unique: bool = False) -> JsonValue:
-    """Parse untrusted JSON; Dredge reads all JSON of others with this function.
+    """Parse untrusted JSON; all JSON from files and users is read with this function.
 
     Args:
         data: UTF-8 bytes, or text.
         unique: whether to refuse repeated members of an object, as in Dredge's own records. In Paimon's files the last
-            one applies, as in Jackson.
+            of the repeated members applies, as in Jackson.
 
     Returns:
         The value, with finite numbers, integers of at most 64 bits, and at most 200 levels of nesting.
@@ -197,7 +197,7 @@ def parse_object(data: bytes, path: str) -> dict[str, JsonValue]:
 
 
 class ObjectReader:
-    """Typed access to the members of a JSON object; every mismatch raises a :class:`CorruptFile` naming it."""
+    """Typed access to the members of a JSON object; a mismatch raises a :class:`CorruptFile` that names the member."""
 
     def __init__(self, value: Mapping[str, JsonValue], path: str) -> None:
         self._value = value

@@ -12,8 +12,8 @@ from typing import Any
 def lazy_names(package: str) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
     """Return `__getattr__`, `__dir__` and `__all__` of a package, for the names that its stub `__init__.pyi` imports.
 
-    The stub is the only list of the names: type checkers read it too. The package's loader reads it, because
-    `lsm_core` may be imported from an archive (a wheel that Spark sends to its workers).
+    The stub is the only list of the names; type checkers read the stub too. The package's loader reads the stub,
+    because `lsm_core` may be imported from an archive (a wheel that Spark sends to its workers).
     """
     module = sys.modules[package]
     loader: Any = module.__loader__

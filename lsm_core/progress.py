@@ -1,6 +1,6 @@
 """Progress of long work.
 
-Code reports it here, and a listener in this process (the command line's progress bar) shows it.
+Code reports progress to this module, and a listener in this process (the command line's progress bar) shows it.
 
 Without a listener, progress is ignored.
 """

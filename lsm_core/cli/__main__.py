@@ -1,4 +1,4 @@
-"""`python -m lsm_core.cli`: the same command without its console script, for environments in folders with spaces."""
+"""`python -m lsm_core.cli`: the command `dredge` without its console script, for paths that contain spaces."""
 
 from __future__ import annotations
 

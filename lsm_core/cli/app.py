@@ -57,7 +57,8 @@ _SYSTEM_ERRORS: Final = (OSError, MemoryError)
 _OBJECTS_A_COLLECTION: Final = 100_000
 """Threshold of the garbage collector.
 
-Imports create half a million objects. With Python's default of 700, the collector takes a tenth of the time.
+Imports create half a million objects. With Python's default threshold of 700, the collector takes a tenth of the
+command's time.
 """
 
 
@@ -75,12 +76,12 @@ def _load_action_verbs() -> dict[str, Callable[..., None]]:
 
 
 def _find_verb(name: str) -> Callable[..., None] | None:
-    """Return the built-in verb of this name, or None. Actions of maintenance have verbs too."""
+    """Return the built-in verb or the verb of a maintenance action by its name, or None."""
     return _load_verb(name) if name in _VERBS else _load_action_verbs().get(name)
 
 
 def _list_plugins(verbs: Mapping[str, Callable[..., None]]) -> dict[str, EntryPoint]:
-    """Return the verbs of installed packages (`demo`) by name; built-in verbs take precedence.
+    """Return the verbs of installed plugin packages (such as `demo`) by name; built-in verbs take precedence.
 
     The search takes 30 ms; nothing is imported.
     """
@@ -127,7 +128,7 @@ def _take_texts(parameter: Any) -> None:
 
 
 def _build_app(verbs: Mapping[str, Callable[..., None]], epilog: str | None, *, completes: bool = False) -> typer.Typer:
-    """Return the command with some verbs.
+    """Return the Typer application with the given verbs.
 
     Args:
         verbs: functions by verb.
@@ -159,7 +160,7 @@ def run(arguments: Sequence[str]) -> int:
     """Run one command; failures are one line on standard error (DREDGE_DEBUG=1 adds the traceback).
 
     Args:
-        arguments: command line without the name of the program; none means ``--help``.
+        arguments: command line without the name of the program; an empty command line means ``--help``.
 
     Returns:
         The exit code: 0, `FAILED`, `MISUSED` for a wrong command line, or 130 after an interrupt.
@@ -241,11 +242,11 @@ def _complete() -> Any:
 
 
 def _do_nothing() -> None:
-    """Stand in for a verb of another package, whose name alone is needed to complete verbs."""
+    """Stand in for a verb of a plugin package, because completion needs only the name of the verb."""
 
 
 def _call(entry: EntryPoint, arguments: list[str]) -> Any:
-    """Run a verb of another package: a Typer app or a function.
+    """Run a verb of a plugin package: a Typer app or a function.
 
     Raises:
         DredgeError: a package is missing; the message names it.

@@ -18,11 +18,13 @@ VARIABLE: Final = "_DREDGE_COMPLETE"
 """Environment variable that the completion scripts of the shells set."""
 _MOST: Final = 500
 _HARMLESS: Final = re.compile(r"[\w-]+")
-"""Names that completion offers. The shell evaluates them as code, so other names are left out."""
+"""Pattern of names that completion may offer. The shell evaluates names as code, so no name with other characters is
+offered.
+"""
 
 
 def read_verb(environment: Mapping[str, str]) -> str | None:
-    """Return the verb of the command line under completion, or None before its first blank."""
+    """Return the verb of the command line under completion, or None if the verb is not complete yet."""
     line = environment.get("COMP_WORDS") or environment.get("_TYPER_COMPLETE_ARGS") or ""
     try:
         words = shlex.split(line)

@@ -21,10 +21,11 @@ if TYPE_CHECKING:
 def progress_bar(title: str, *, hidden: bool = False) -> Iterator[None]:
     """Show a title, the elapsed time, and the progress of the stages (`lsm_core.progress`) while the context is open.
 
-    Nothing is shown unless standard error is a terminal that can move its cursor. Other output appears above the bar.
+    Nothing is shown unless standard error is a terminal that can move its cursor. Output of the verb appears above the
+    bar.
 
     Args:
-        title: the work, such as "compact db.orders".
+        title: description of the work, such as "compact db.orders".
         hidden: whether to show nothing.
     """
     if hidden or not sys.stderr.isatty() or os.environ.get("TERM") == "dumb":

@@ -29,7 +29,7 @@ _UNSEEN_IN_JSON = re.compile("[" + "".join(re.escape(chr(code)) for code in _UNS
 
 
 Columns: TypeAlias = Mapping[str, str | Callable[[Mapping[str, Any]], Any]]
-"""Cell of a document by title of the column: a key, or a function of the document."""
+"""Columns of a table by title: each value is a key of the document, or a function that returns the cell."""
 
 
 def print_json(value: Any) -> None:
@@ -44,7 +44,7 @@ def print_json_text(text: str) -> None:
 
 
 def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
-    """Print rows under columns, numbers aligned to the right. File names and reasons are never shortened."""
+    """Print a table with numbers aligned to the right. File names and reasons are never shortened."""
     from rich.console import Console
     from rich.table import Table as RichTable
     from rich.text import Text
@@ -85,7 +85,7 @@ def visible(text: str) -> str:
 
 
 def visible_lines(text: str) -> str:
-    """Return text as :func:`visible` does, but with its own line breaks."""
+    """Return text as :func:`visible` does, but keep its line breaks."""
     return _writable(text.translate(_UNSEEN_IN_LINES))
 
 
@@ -103,5 +103,5 @@ def duration_text(span_ms: int) -> str:
 
 
 def say(text: str) -> None:
-    """Print text with its own line breaks; control, bidi and invisible characters are escaped."""
+    """Print text and keep its line breaks; control, bidi and invisible characters are escaped."""
     typer.echo(visible_lines(text))

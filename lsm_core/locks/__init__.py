@@ -1,7 +1,7 @@
 """Locks: lock files or Paimon's lock table in a database decide who may commit next.
 
-Commits take a lock through `table_lock`, which also describes a table's guarantee to people. Nothing here reads or
-writes a snapshot. Begin with `table_lock`; `lease` has waiting, renewal and fencing.
+Commits take a lock through `table_lock`, which also describes to users how commits of a table are exclusive. This
+package reads and writes no snapshots. Begin with `table_lock`; `lease` has waiting, renewal and fencing.
 """
 
 from __future__ import annotations

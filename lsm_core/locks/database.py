@@ -36,7 +36,7 @@ class Statements:
         self._connection = connection
 
     def run(self, statement: str, **values: object) -> int:
-        """Run a statement that changes rows, and return their number."""
+        """Run a statement that changes rows, and return the number of changed rows."""
         return int(self._execute(statement, values).rowcount)
 
     def rows(self, statement: str, **values: object) -> list[tuple[Any, ...]]:
@@ -59,7 +59,7 @@ class Database:
 
     Raises:
         InvalidOption: the address is invalid or contains a password.
-        UnsupportedFeature: the database is of another kind.
+        UnsupportedFeature: the database is neither SQLite nor PostgreSQL.
     """
 
     def __init__(self, address: str, user: str = "", key: str = "uri") -> None:
@@ -147,7 +147,7 @@ class Database:
 
 @lru_cache(maxsize=16)
 def _engine(url: tuple[tuple[str, Any], ...], arguments: tuple[tuple[str, Any], ...], password: str | None) -> Engine:
-    """Return an engine that keeps no connections; it is cached, so that the server's properties are requested once."""
+    """Return a cached engine without open connections; the cache avoids repeated requests for server properties."""
     from sqlalchemy import create_engine
     from sqlalchemy.engine import URL
     from sqlalchemy.pool import NullPool
@@ -156,10 +156,10 @@ def _engine(url: tuple[tuple[str, Any], ...], arguments: tuple[tuple[str, Any], 
 
 
 def redact_address(address: str) -> str:
-    """Return the address for messages.
+    """Return the address for messages: without parameters, user and password.
 
     Returns:
-        The address without parameters, user and password.
+        The shortened address.
     """
     plain = address.partition("?")[0]
     return re.sub(r"//[^/]*@", "//", plain)

@@ -1,7 +1,8 @@
-"""Lock by files: each acquisition creates one numbered file exclusively, and its holder rewrites it regularly.
+"""Lock by files: each acquisition creates one numbered file exclusively, and its holder rewrites the file regularly.
 
-The number is the fencing token: it only grows, and the process with the highest number holds the lock. A waiter judges
-whether the holder is alive by changes of the file, so clocks of machines need not agree.
+The holder is the process that acquired the lock. The number is the fencing token: numbers only grow, and the process
+with the highest number holds the lock. A waiting process watches the file for changes to judge whether the holder is
+alive, so clocks of machines need not agree.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ class _Holding:
     Attributes:
         holder: description of the holder.
         since: time of the acquisition (epoch ms).
-        lease: silence after which the lock may be taken over (ms).
+        lease: time without a renewal after which the lock may be taken over (ms).
         mark: unique id of the acquisition.
         beat: counter that grows while the holder is alive.
         released: whether the holder has released the lock.
@@ -58,7 +59,7 @@ class FileLock:
         file_io: access to the files; it must create files exclusively.
         folder: folder of the lock files.
         holder: description of this process for waiting processes.
-        lease: silence of the holder after which others take over (ms).
+        lease: time without a renewal after which waiting processes take over the lock (ms).
         clock: source of the current time.
     """
 
@@ -109,7 +110,7 @@ class FileLock:
     def _create(self, token: int, data: bytes) -> bool:
         """Create this process's lock file.
 
-        If the storage reports a failure but the file has our content, the creation was successful.
+        If the storage reports a failure but the file has the content ``data``, the creation was successful.
         """
         path = self._path(token)
         try:
@@ -120,10 +121,10 @@ class FileLock:
             raise
 
     def _busy(self, number: int) -> Busy | None:
-        """Return the holder of a lock number.
+        """Return the holder of the lock file with this number.
 
         Returns:
-            None if it has released the lock, or has been silent for longer than its lease.
+            The holder; None if the holder released the lock, or did not renew for longer than its lease.
         """
         data = self._read(number)
         if data is None:
@@ -181,7 +182,7 @@ class FileLock:
 def _parse_holding(data: bytes) -> _Holding | None:
     """Return the content of a lock file, or None if it is unreadable.
 
-    Its holder is then assumed to be alive for one lease.
+    The holder of an unreadable file is assumed to be alive for one lease.
     """
     try:
         members = parse_json(data, unique=True)

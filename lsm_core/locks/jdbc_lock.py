@@ -1,8 +1,8 @@
 """Lock in Paimon's lock table, which Java's JDBC catalogs share.
 
-A row of `paimon_distributed_locks` is an acquisition: its time, and the number of seconds after which anyone may delete
-it. The table stores neither the holder nor an id of the acquisition. So a second table keeps the holder's name and a
-growing token. An acquisition is identified by its time, which its holder advances while it is alive.
+A row of `paimon_distributed_locks` is an acquisition: its time, and the number of seconds after which any process may
+delete the row. The table stores neither the holder nor an id of the acquisition. So a second table keeps the holder's
+name and a growing token. An acquisition is identified by its time, which a living holder advances regularly.
 
 Source: ``JdbcCatalogLock``, ``AbstractDistributedLockDialect``.
 """
@@ -61,7 +61,7 @@ class JdbcLock:
         database: the database.
         name: id of the lock.
         holder: description of this process for waiting processes.
-        lease: silence of the holder after which others take over (ms).
+        lease: time without a renewal after which waiting processes take over the lock (ms).
     """
 
     def __init__(self, database: Database, name: str, holder: str, lease: int) -> None:

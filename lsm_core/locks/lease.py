@@ -1,4 +1,4 @@
-"""Holding a lock: waiting for it, renewing it during the work, and detecting its loss."""
+"""Lifecycle of a held lock: waiting for the lock, renewing the lock during the work, and detecting its loss."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class LockSettings:
     Attributes:
         acquire_timeout: longest wait for the lock (Paimon's `lock-acquire-timeout`).
         check_max_sleep: longest pause between two attempts (`lock-check-max-sleep`).
-        lease: silence of a holder after which others take over.
+        lease: time without a renewal after which waiting processes take over the lock.
     """
 
     acquire_timeout: int = 8 * 60_000
@@ -39,8 +39,8 @@ class Grant:
     """An acquired lock.
 
     Attributes:
-        token: fencing token, larger than that of every earlier holder.
-        stamp: the lock's own id of this acquisition.
+        token: fencing token, larger than the token of every earlier acquisition.
+        stamp: id that the lock gave to this acquisition.
     """
 
     token: int
@@ -53,7 +53,7 @@ class Busy:
 
     Attributes:
         holder: description of the holder.
-        since: time of its acquisition as UTC text, or "" if unknown.
+        since: time at which the holder acquired the lock, as UTC text, or "" if unknown.
     """
 
     holder: str
@@ -61,9 +61,9 @@ class Busy:
 
 
 class Lock(Protocol):
-    """A lock that outlives the process that holds it: the holder renews it regularly, or another process takes it over.
+    """Lock that its holder renews regularly; without renewals, a waiting process takes over the lock.
 
-    All methods may raise MetastoreFailed or StorageRefused if the place of the lock cannot be used.
+    All methods may raise MetastoreFailed or StorageRefused if the storage or database of the lock cannot be used.
     """
 
     @property
@@ -72,7 +72,7 @@ class Lock(Protocol):
         ...
 
     def acquire(self) -> Grant | Busy:
-        """Take the lock if it is free or its holder has been silent for longer than its lease.
+        """Take the lock if the lock is free or its holder has not renewed the lock for longer than the lease.
 
         Returns:
             The grant, or the current holder.
@@ -88,19 +88,19 @@ class Lock(Protocol):
         ...
 
     def owns(self, grant: Grant) -> bool:
-        """Return whether the grant is still valid, checked at the place of the lock."""
+        """Return whether the grant is still valid, by reading the lock from its storage or database."""
         ...
 
     def release(self, grant: Grant) -> None:
-        """Release the lock; without effect if another process has it."""
+        """Release the lock; without effect if a different process has taken over the lock."""
         ...
 
 
 class Lease:
-    """A held lock, renewed by a thread three times per lease; :meth:`require` checks that it is still held.
+    """A held lock, renewed by a thread three times per lease; :meth:`require` checks that the lock is still held.
 
-    A suspended process notices at its next :meth:`require` that another has taken over, and publishes nothing
-    (fencing).
+    If a process was suspended and lost the lock, its next :meth:`require` raises an error, so that the process
+    publishes nothing (fencing).
     """
 
     def __init__(self, lock: Lock, grant: Grant, lease_ms: int, confirmed: float) -> None:
@@ -131,10 +131,10 @@ class Lease:
     def overdue(self) -> str:
         """Return the reason why another process may have taken over the lock.
 
-        It is judged by this process's clock, without a request.
+        The clock of this process decides, without a request to the lock.
 
         Returns:
-            The reason, or "" if no other process can have taken over.
+            The reason, or "" if no process can have taken over the lock.
         """
         silent_s = time.monotonic() - self._confirmed
         if silent_s < self._lease:
@@ -142,10 +142,10 @@ class Lease:
         return f"it was not renewed for {silent_s:.1f} s, and a holder is taken over after {self._lease:g} s"
 
     def require(self) -> None:
-        """Check at the place of the lock that it is still held.
+        """Check in the storage or database of the lock that this process still holds the lock.
 
         Raises:
-            LockLost: the lock is lost; errors of the check itself are raised as they are.
+            LockLost: the lock is lost. Errors of the check itself are raised unchanged.
         """
         with self._calls:
             reason = self.overdue() or ("" if self._lock.owns(self._grant) else "another holder has taken it over")
@@ -155,7 +155,7 @@ class Lease:
     def end(self) -> None:
         """Release the lock.
 
-        Completed work stays valid, so a failure is only logged; others wait for the lease to expire.
+        Completed work stays valid, so a failure is only logged; waiting processes then wait until the lease expires.
         """
         self._ended.set()
         self._renewer.join()
@@ -178,7 +178,7 @@ def held(lock: Lock, settings: LockSettings, sleep: Callable[[float], None] = ti
     Args:
         lock: the lock.
         settings: times for waiting and holding.
-        sleep: waits for a number of seconds.
+        sleep: function that waits for a number of seconds.
 
     Yields:
         The lease.

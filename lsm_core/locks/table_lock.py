@@ -1,4 +1,4 @@
-"""Selection of a table's commit lock from its options, and description of its guarantee for `dredge status`."""
+"""Selection of a table's commit lock from the table's options, and description of the lock for `dredge status`."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ def table_lock(
         name: the table's name.
         options: the table's options.
         clock: source of the current time.
-        user: name that other waiting processes see.
+        user: name of the lock's holder in messages of waiting processes.
 
     Returns:
-        The lock, or None if the table has none and needs none.
+        The lock, or None if no lock is set and the storage can create files exclusively.
 
     Raises:
         LockRequired: the storage cannot create files exclusively, and no lock is set.
@@ -69,12 +69,12 @@ def _lock_folder(file_io: FileIO, root: str, name: str, options: TableOptions) -
 def lock_given_way(stored: Mapping[str, str], options: TableOptions) -> str:
     """Return a warning if the lock in a table's stored options is replaced by the lock of its catalog.
 
-    The catalog's lock applies, because other engines share it. A client that opens the table without that catalog uses
-    the table's lock.
+    The catalog's lock applies, because all engines of the catalog share this lock. A client that opens the table
+    without the catalog uses the table's lock.
 
     Args:
         stored: the table's stored options.
-        options: the effective options, with those of the catalog.
+        options: the effective options, including options from the catalog.
 
     Returns:
         The warning, or "" without a conflict.
@@ -120,8 +120,8 @@ def _database(options: TableOptions, name: str) -> Database:
 def _require_allowed(address: str, options: TableOptions, name: str) -> None:
     """Raise InvalidOption for an address from the table's own options that the operator does not allow.
 
-    Otherwise anyone who can write to the table's folder would decide where this process connects, and who receives its
-    password.
+    Without this check, anyone who can write to the table's folder could choose the server to which this process
+    connects and sends its password.
     """
     if options.is_tables_own(_URI) and not is_allowed_place(address):
         raise InvalidOption(
@@ -136,7 +136,7 @@ def _require_allowed(address: str, options: TableOptions, name: str) -> None:
 def guarantee_text(file_io: FileIO, root: str, name: str, options: TableOptions) -> str:
     """Return a description of the mechanism that makes a table's commits exclusive.
 
-    It includes the settings that other engines need.
+    The description includes the settings that Java engines need to share the lock.
 
     Args:
         file_io: access to the table's files.

@@ -1,7 +1,7 @@
-"""Options of tables and catalogs: one registry of all keys with types and defaults, and typed views of them.
+"""Options of tables and catalogs: a registry of all keys with types and defaults, and typed views of option values.
 
-An option is declared once, in `keys`; its effect belongs to the package that uses it. Nothing here reads a table. Begin
-with `table_options`.
+An option is declared once, in `keys`; the package that uses the option implements its effect. This package reads no
+table. Begin with `table_options`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Options of a catalog: the place of its tables, locks, and defaults for new tables."""
+"""Options of a catalog: metastore, object store, locks, and defaults for new tables."""
 
 from __future__ import annotations
 
@@ -54,7 +54,8 @@ _SECRETS = ("secret", "password", "token", "access-key", "access.key", "accesske
 class CatalogOptions:
     """Typed view of a catalog's options.
 
-    Secrets are refused here: they come only from the environment, so that no file, plan or log can contain them.
+    Secrets in options are refused. Secrets are read only from the environment, so that no file, plan or log contains a
+    secret.
 
     Args:
         options: the options as text.
@@ -116,16 +117,16 @@ class CatalogOptions:
         return f"{uri}{'&' if '?' in uri else '?'}user={quote(str(user), safe='')}"
 
     def locking(self, *, always: bool) -> dict[str, str | None]:
-        """Return the options that give every table of the catalog its lock (`dredge.lock*`).
+        """Return the table options (`dredge.lock*`) that give every table of the catalog its lock.
 
-        They are derived from Paimon's `lock.*`.
+        The options are derived from the catalog's `lock.*` options of Paimon.
 
         Args:
             always: whether a JDBC catalog locks unless `lock.enabled` is false (Java `AbstractCatalog.lockEnabled`: on
                 object stores).
 
         Returns:
-            The options; without a lock only the wait times that are set.
+            The options; without a lock, only the options for wait times that are set.
 
         Raises:
             InvalidOption: the lock is of an unknown type, or has no database address.
@@ -166,7 +167,7 @@ class CatalogOptions:
 
 
 def is_catalog_option(key: str) -> bool:
-    """Return whether ``key`` is a catalog option, for lists that mix options (a Spark data source's)."""
+    """Return whether ``key`` is a catalog option, for mixed lists of options, such as those of a Spark data source."""
     return key in CATALOG_REGISTRY or key.startswith(TABLE_DEFAULT_PREFIX)
 
 
@@ -181,7 +182,7 @@ def parse_catalog_options(text: str, source: str) -> dict[str, str]:
         The options.
 
     Raises:
-        InvalidOption: the text has another form; the message names ``source``.
+        InvalidOption: the text has neither form; the message names ``source``.
     """
     accepted = "KEY=VALUE pairs separated by blanks, or a JSON object of texts"
     if text.lstrip().startswith("{"):

@@ -1,7 +1,7 @@
 """List of all known options: name, type, default, accepted values and effect, one line per key.
 
-Paimon's keys come first (options.md), then Dredge's own (``dredge.*``), then families of names with a free part
-("fields.<column>.ignore-retract"). The module contains the lists and little code.
+Paimon's keys come first (options.md), then Dredge's keys (``dredge.*``), then families of keys whose names have a
+variable part ("fields.<column>.ignore-retract"). The module contains the lists and little code.
 
 Source: ``CoreOptions``.
 """
@@ -33,7 +33,7 @@ class Effect(StrEnum):
 
     ACTED_ON = "acted on"
     NOT_ACTED_ON = "accepted, not acted on"
-    """Kept for other engines and validated by type; creating or altering a table with it causes a warning."""
+    """Stored for engines other than Dredge and validated by type; setting the option in a table causes a warning."""
     REFUSED = "refused"
     """Requires a feature that Dredge cannot maintain: reading or writing the table raises `UnsupportedFeature`."""
 
@@ -48,13 +48,13 @@ class Key:
 
     Attributes:
         name: the key.
-        kind: type of its values.
+        kind: type of the option's values.
         default: default as text, or None if unset.
-        immutable: whether it is fixed once snapshots exist.
-        aliases: other names.
-        since: first Paimon version with the option (1.3 is the oldest supported one).
-        until: last Paimon version with the option, or None if it still exists.
-        effect: its effect in Dredge.
+        immutable: whether the option is fixed once snapshots exist.
+        aliases: alternative names of the option.
+        since: first Paimon version with the option (1.3 is the oldest supported version).
+        until: last Paimon version with the option, or None if the newest version has the option.
+        effect: effect of the option in Dredge.
     """
 
     name: str
@@ -608,11 +608,11 @@ def number_range(name: str, low: float, high: float) -> tuple[float, float]:
 
     Args:
         name: the option.
-        low: smallest number of its type.
-        high: largest number of its type.
+        low: smallest number of the option's type.
+        high: largest number of the option's type.
 
     Returns:
-        The range of the option, or of its type if none is listed.
+        The range of the option, or ``(low, high)`` if no range is listed for the option.
     """
     family_range = next((limits for end, limits in _FREE_RANGES.items() if name.endswith(end)), (low, high))
     return RANGES.get(name, family_range)
@@ -624,13 +624,13 @@ _FREE: Final = {"column": r".+", "class": r".+", "key": r".+", "type": r"[^.]+",
 
 @dataclass(frozen=True)
 class Family:
-    """A family of options with a free part in their names.
+    """A family of options whose names have a variable part, such as a column name.
 
     Attributes:
         form: pattern of the names, as in "fields.<column>.distinct".
         kind: type of the values.
         since: first Paimon version with the family.
-        effect: its effect in Dredge.
+        effect: effect of the options in Dredge.
     """
 
     form: str
@@ -691,7 +691,7 @@ FAMILIES: Final[tuple[Family, ...]] = (
     Family("metadata.iceberg.storage", effect=REFUSED),
     Family("metadata.iceberg.<key>", effect=NOT_ACTED_ON),
 )
-"""Families of options; a name belongs to the first one that matches."""
+"""Families of options; a name belongs to the first family that matches."""
 
 
 def family_key(name: str) -> Key | None:

@@ -12,7 +12,7 @@ from lsm_core.options.keys import DREDGE_KEYS, FLINK_READING, PAIMON_KEYS, famil
 
 _SEPARATORS: Final = re.compile(r"[._-]+")
 _NEAR: Final = 0.88
-"""Similarity (as measured by difflib) from which an unknown name counts as a misspelling."""
+"""Similarity to a known name (as measured by difflib) from which an unknown name counts as a misspelling."""
 _SORTING: Final = (
     "'clustering.columns' and 'clustering.strategy' set the order of a sort compaction "
     "(`dredge compact --order-strategy auto`); its other options are 'sort-compaction.range-strategy' "

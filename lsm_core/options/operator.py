@@ -1,7 +1,8 @@
-"""Limits of a table's own options: they may not name places that the operator does not allow, nor contain secrets.
+"""Limits of stored table options: stored options may contain only addresses that the operator allows, and no secrets.
 
-Anyone who can write to a table's folder can set its options. So an address in them is used only if the operator of this
-process allows it: by a catalog option, a dynamic option, or the variable :data:`ALLOWED_PLACES`.
+Anyone who can write to a table's folder can set the table's options. So an address in a stored option is used only if
+the operator of this process allows it: by a catalog option, a dynamic option, or the environment variable
+:data:`ALLOWED_PLACES`.
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ def is_allowed_place(address: str) -> bool:
         address: a JDBC address, a path, or the address of a folder in an object store.
 
     Returns:
-        True for a JDBC address in :data:`ALLOWED_PLACES` (regardless of its user), and for a folder in it or below.
+        True for a JDBC address in :data:`ALLOWED_PLACES` (regardless of its user), and for a folder that is listed
+            there or is below a listed folder.
     """
     allowed = [place.strip() for place in os.environ.get(ALLOWED_PLACES, "").split(",") if place.strip()]
     if address.startswith("jdbc:"):
@@ -58,7 +60,7 @@ def mask_secrets(options: Mapping[str, str]) -> dict[str, str]:
 def _canonical_database(address: str) -> tuple[str, tuple[tuple[str, str], ...]]:
     """Return a JDBC address in canonical form.
 
-    Parameters (`sslmode`) belong to it because they decide who can read the password; the user does not.
+    The canonical form includes parameters (`sslmode`), which decide who can read the password, but not the user.
     """
     place, _, query = address.partition("?")
     return place, tuple(sorted(pair for pair in parse_qsl(query, keep_blank_values=True) if pair[0] != "user"))

@@ -1,8 +1,8 @@
 """Table options: the registry of all known options, their validation, and one table's options as typed attributes.
 
 Each option is validated once, with the defaults of Paimon's CoreOptions, so that a typo is reported before any work
-starts. Sizes and durations have Paimon's text form. An option is fixed when files were written with its old value. A
-table follows one Paimon version where versions give different answers (semantics.md lists the differences).
+starts. Sizes and durations have Paimon's text form. An option is fixed when files were written with its old value. If
+Paimon versions return different rows, a table follows one version (semantics.md lists the differences).
 
 Source: ``CoreOptions``, ``MemorySize``, ``TimeUtils``, ``SchemaManager.checkAlterTableOption``.
 """
@@ -45,9 +45,9 @@ from lsm_core.options.keys import (
 from lsm_core.options.misnamed import advice_on
 
 PAIMON_VERSION: Final = "dredge.paimon-version"
-"""Option that sets the version; by default the writers of the table's snapshots decide."""
+"""Option that sets the Paimon version to follow; by default the writers of the table's snapshots decide."""
 _FUNCTIONS: Final = frozenset({"listagg", "nested_update", "nested_partial_update"})
-"""Aggregate functions with different answers since 2.0."""
+"""Aggregate functions whose results changed in Paimon 2.0."""
 _MERGING_ENGINES: Final = frozenset({"aggregation", "partial-update"})
 _ORDER: Final = "dredge.compaction.order-sensitive"
 _NUMBERS: Final = re.compile(r"(?:^|-)(\d{1,4})\.(\d{1,4})(?=\D|$)")
@@ -62,25 +62,26 @@ class PaimonVersion(StrEnum):
 
     @property
     def numbers(self) -> tuple[int, int]:
-        """Its major and minor number."""
+        """Major and minor number of the version."""
         major, minor = self.value.split(".")
         return int(major), int(minor)
 
     def at_least(self, other: PaimonVersion) -> bool:
-        """Return whether it is ``other`` or newer."""
+        """Return whether this version is ``other`` or newer."""
         return self.numbers >= other.numbers
 
 
 def version_written_by(writer_version: str | None) -> PaimonVersion | None:
     """Return the version for a snapshot's `writerVersion` ("java-2.1-SNAPSHOT-0a1b...", "python-2.1.0-...").
 
-    A version between two known ones is treated as the older; a version outside the known range as the nearest.
+    A version between two known versions is treated as the older of the two. A version outside the known range is
+    treated as the nearest known version.
 
     Args:
         writer_version: the text, or None.
 
     Returns:
-        The version, or None if the text names none.
+        The version, or None if the text names no version.
     """
     match = _NUMBERS.search(writer_version or "")
     if match is None:
@@ -94,34 +95,34 @@ def version_written_by(writer_version: str | None) -> PaimonVersion | None:
 
 
 def written_as(version: PaimonVersion) -> str | None:
-    """Return the `writerVersion` for snapshots that Dredge writes with the answers of ``version``.
+    """Return the `writerVersion` for snapshots that Dredge writes to a table that follows ``version``.
 
-    The table keeps following that version because of it.
+    Because of this `writerVersion`, the table keeps following ``version``.
 
     Args:
         version: the version that the table follows.
 
     Returns:
-        The text, or None for 1.4, whose snapshots lack this member.
+        The text, or None for 1.4, whose snapshots lack `writerVersion`.
     """
     return None if version is PaimonVersion.V1_4 else f"dredge-{version}"
 
 
 def order_of_versions_broken(oldest_first: Iterable[PaimonVersion]) -> bool:
-    """Return whether an older version wrote after a newer one, which an upgrade never causes."""
+    """Return whether an older version wrote after a newer version, which an upgrade never causes."""
     numbers = [version.numbers for version in oldest_first]
     return any(second < first for first, second in pairwise(numbers))
 
 
 def answers_differ(options: Mapping[str, str], versions: Collection[PaimonVersion]) -> str | None:
-    """Return the first function or rule with different answers in several versions, for a table with keys.
+    """Return the first aggregate function or rule with different results in ``versions``, for a table with keys.
 
     Args:
         options: the table's options as texts.
         versions: the versions to compare.
 
     Returns:
-        The option and its value, or None if all versions give the same answers.
+        The option and its value as text, or None if all versions give the same results.
     """
     if len(set(versions)) < 2 or options.get("merge-engine", "").strip().lower() not in _MERGING_ENGINES:
         return None
@@ -171,7 +172,7 @@ def check_change(
     Args:
         options: the options before the change.
         key: the option.
-        value: its new value, or None for its default.
+        value: new value of the option, or None for its default.
         table: the table's name, for messages.
         dynamic: whether the change applies to one reader or writer only, not to the schema.
         version: the Paimon version that the table follows.
@@ -280,7 +281,7 @@ def whole_number(value: Any, key: str, table: str = "", least: int | None = None
 
     Args:
         value: the argument.
-        key: its name, for messages.
+        key: name of the argument, for messages.
         table: the table's name, for messages.
         least: smallest accepted number, or None.
         most: largest accepted number, or None.
@@ -452,7 +453,7 @@ def canonical(options: Mapping[str, _Value]) -> dict[str, _Value]:
 
 
 def find_key(name: str) -> Key | None:
-    """Return the definition of an option, including families of names with a free part; None if it is unknown."""
+    """Return the definition of an option, also if its name belongs to a family; None if the name is unknown."""
     return REGISTRY.get(name) or family_key(name)
 
 
@@ -460,7 +461,7 @@ def mistyped_reading(options: Mapping[str, str | None], others: Collection[str] 
     """Return an error for each option with a prefix of reading options that does not exist.
 
     Args:
-        options: options as text; None removes one.
+        options: options as text; a value of None removes its option.
         others: further names that are accepted.
 
     Returns:
@@ -812,7 +813,7 @@ class TableOptions:
     def vectors_target_size(self) -> int:
         """``deletion-vector.index-file.target-size`` in bytes.
 
-        Size at which an unbucketed table starts another index file.
+        Size at which an unbucketed table starts a new index file.
         """
         return int(self.get("deletion-vector.index-file.target-size"))
 
@@ -842,7 +843,8 @@ class TableOptions:
     def format_of_level(self, level: int) -> str:
         """Return the file format of a level, in lower case and not validated.
 
-        It is ``file.format.per.level`` ("0:avro,5:parquet") for that level, or else ``file.format``.
+        The format is the entry of ``file.format.per.level`` ("0:avro,5:parquet") for this level, or ``file.format``
+        without such an entry.
         """
         return str((self.get("file.format.per.level") or {}).get(str(level), self.file_format)).strip().lower()
 
@@ -912,13 +914,13 @@ class TableOptions:
 
     @property
     def changelog_retained_min(self) -> int:
-        """``changelog.num-retained.min``, by default that of snapshots."""
+        """``changelog.num-retained.min``, by default ``snapshot.num-retained.min``."""
         own = self._number("changelog.num-retained.min")
         return self.retained_min if own is None else own
 
     @property
     def changelog_retained_max(self) -> int | None:
-        """``changelog.num-retained.max``, by default that of snapshots; None means no limit."""
+        """``changelog.num-retained.max``, by default ``snapshot.num-retained.max``; None means no limit."""
         own = self._number("changelog.num-retained.max")
         if own is None:
             return self.retained_max
@@ -926,7 +928,7 @@ class TableOptions:
 
     @property
     def changelog_time_retained(self) -> int:
-        """``changelog.time-retained`` in ms, by default that of snapshots."""
+        """``changelog.time-retained`` in ms, by default ``snapshot.time-retained``."""
         own = self._number("changelog.time-retained")
         return self.time_retained if own is None else own
 
@@ -995,7 +997,7 @@ class TableOptions:
 
     @property
     def trash_grace_expiry(self) -> int:
-        """``dredge.trash-grace-expiry`` in ms; if only `dredge.trash-grace` is set, its value."""
+        """``dredge.trash-grace-expiry`` in ms; if only `dredge.trash-grace` is set, the value of that option."""
         own, general = "dredge.trash-grace-expiry", "dredge.trash-grace"
         return int(self.get(general if self.is_set(general) and not self.is_set(own) else own))
 
@@ -1103,9 +1105,10 @@ class TableOptions:
 
     @property
     def lookup_compact_interval(self) -> int | None:
-        """Decisions between two forced picks of level 0 with `lookup-compact` = gentle; None forces each time.
+        """Number of compaction decisions between two forced picks of level 0, with `lookup-compact` = gentle.
 
-        It is ``lookup-compact.max-interval``, by default twice the trigger, and at least the trigger.
+        The value is ``lookup-compact.max-interval``, by default twice the compaction trigger, and at least the trigger.
+        None means that every decision picks level 0.
         """
         if self.get("lookup-compact") != "gentle":
             return None
@@ -1126,7 +1129,7 @@ class TableOptions:
     def piece_size(self) -> int:
         """``dredge.compaction.piece-size`` in bytes.
 
-        Smallest input of a piece if a large bucket is compacted by key ranges.
+        Smallest input of one key range (piece) if a large bucket is compacted by key ranges.
         """
         return int(self.get("dredge.compaction.piece-size"))
 

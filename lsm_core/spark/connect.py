@@ -76,7 +76,7 @@ def start_server(
     timeout_s: float = 120,
     wait: bool = True,
 ) -> ConnectServer:
-    """Start a server, or return the one that already runs from the same folder.
+    """Start a server, or return the server that already runs from the same folder.
 
     The server listens on loopback only and outlives this process.
 
@@ -84,9 +84,9 @@ def start_server(
         folder: Folder for the state and the log of the server.
         port: Port of the server; None for a free port.
         master: Spark master of the server.
-        conf: Additional settings.
+        conf: Additional Spark settings by key.
         timeout_s: Seconds until the server must answer.
-        wait: Wait until the server answers. Otherwise call :func:`await_server`, which also reports a failed start.
+        wait: Wait until the server answers. If false, call :func:`await_server`, which also reports a failed start.
 
     Raises:
         PortInUse: Another process uses the port.
@@ -147,7 +147,7 @@ def await_server(server: ConnectServer, timeout_s: float = 120) -> ConnectServer
 
 
 def running_server(folder: str | Path) -> ConnectServer | None:
-    """Return the server recorded in ``folder`` if its process exists and its port answers, else None."""
+    """Return the server recorded in ``folder`` if its process exists and its port answers, otherwise None."""
     try:
         fields = parse_json((Path(folder) / _STATE).read_text("utf-8"))
         server = ConnectServer(**fields)
@@ -234,7 +234,7 @@ def _command(port: int, master: str, conf: Mapping[str, str], folder: Path) -> l
 
 
 def _end(pid: int, started: int | None, timeout_s: float) -> None:
-    """End the server's process group, and reap the process if it is a child of this one."""
+    """End the server's process group, and reap the server's process if it is a child of this process."""
     child = _CHILDREN.pop(pid, None)
     end_group(pid, lambda: started is not None and start_tick(pid) == started, timeout_s)
     if child is not None:

@@ -1,7 +1,7 @@
 """Spark data source `dredge`: `spark.read.format("dredge")`, `df.write.format("dredge")`, and SQL views over both.
 
-The source accepts no filters from Spark, whatever its options. Spark (4.1 to 4.3) keeps the reader of the first
-filtered query of a DataFrame and reuses it for other queries of that DataFrame. `df.where("k = 2").count()` followed by
+The source never accepts filters that Spark pushes down. Spark (4.1 to 4.3) keeps the reader of the first filtered query
+of a DataFrame and reuses this reader for later queries of the DataFrame. `df.where("k = 2").count()` followed by
 `df.count()` would therefore count one key. The option `filter` prunes files and rows, and has the same effect in every
 query.
 """
@@ -64,13 +64,13 @@ _NO_PUSHED_FILTERS: Final = (
     "lsm_core.spark.read_table(..., filter=...) or `dredge sql`, which prune files by a filter too"
 )
 _SHORT: Final = {"tag": "scan.tag-name", "timestamp": "scan.timestamp", "versionasof": "scan.version"}
-"""Short names of the table's reading options; a timestamp of digits is epoch ms."""
+"""Paimon's reading options by their short names; a timestamp that consists of digits is epoch ms."""
 TIMESTAMP_AS_OF: Final = "timestampasof"
 """Time in the format of SQL's `TIMESTAMP AS OF`; Spark passes keys in lower case."""
 PATH: Final = "path"
 """Folder of a table, `<warehouse>/<database>.db/<table>`, for `load(path)` and `save(path)`.
 
-It replaces `warehouse` and `table`.
+The option replaces the options `warehouse` and `table`.
 """
 READ_OPTIONS: Final = (*_PLACE, "columns", "snapshot-id", *_SHORT, TIMESTAMP_AS_OF, "branch", "filter", "limit")
 TABLE_READ_OPTIONS: Final = READING
@@ -78,18 +78,19 @@ TABLE_READ_OPTIONS: Final = READING
 MERGE_ON_READ: Final = "deletion-vectors.merge-on-read"
 """Table option that a read may set together with any choice of version."""
 PARTITION_OVERWRITE_MODE: Final = "partitionoverwritemode"
-"""Spark's option of one write, with priority over the session's `spark.sql.sources.partitionOverwriteMode`.
+"""Spark's option for one write, with priority over the session's `spark.sql.sources.partitionOverwriteMode`.
 
 Spark passes keys in lower case.
 """
 COMMIT_OPTIONS: Final = ("commit-user", "commit-identifier")
-"""User and number of a commit that must happen once; see `write_table`."""
+"""Options with the user and number of a commit that must happen once; see `write_table`."""
 ROW_KIND_COLUMN: Final = "row-kind-column"
-"""Option with the name of the frame's column of row kinds."""
+"""Option with the name of the DataFrame's column that holds the row kinds."""
 MERGE_SCHEMA: Final = ("write.merge-schema", "write.merge-schema.explicit-cast")
-"""Paimon's options of a write.
+"""Paimon's options for the schema merging of a write.
 
-The first adds columns that only the frame has and widens types; the second also merges types if values may be lost.
+The first option adds columns that only the DataFrame has, and widens types. The second option also merges types if
+values may be lost.
 """
 _SAVE_ADVICE: Final = "leave it out, or set the option 'write.merge-schema' to true, which adds it to the table"
 _STREAM_ADVICE: Final = (
@@ -115,7 +116,7 @@ _OF_STREAMS: Final = ("read.stream.", "read.changelog", "consumer", "streaming")
 def register(spark: SparkSession) -> None:
     """Register the format `dredge` in a session, whose workers must have `lsm_core` (see `use_this_python`).
 
-    A job checks the workers only if their Python differs or is unknown.
+    A Spark job checks the workers only if the workers' Python differs from this process's Python or is unknown.
 
     Raises:
         SparkFailed: The workers lack `lsm_core`; the error names their Python and the missing package.
@@ -136,7 +137,7 @@ def table_to_read(options: Mapping[str, str]) -> Table | ReadOnlyTable:
         options: Options of the data source, with keys in lower case.
 
     Raises:
-        InvalidOption: A key is no option of a read, or two options choose a version.
+        InvalidOption: A key is not an option of reads, or two options choose a version.
         TableNotFound: The warehouse does not have the table.
         UnsupportedFeature: The options belong to an entry of Spark's catalog.
     """
@@ -172,7 +173,7 @@ def table_to_write(options: Mapping[str, str]) -> TableStore:
         options: Options of the data source, with keys in lower case.
 
     Raises:
-        InvalidOption: A key is no option of a write.
+        InvalidOption: A key is not an option of writes.
         TableNotFound: The warehouse does not have the table.
         UnsupportedFeature: The table is a system table.
     """
@@ -192,11 +193,11 @@ def resolve_path(options: dict[str, str]) -> dict[str, str]:
         options: The options, keys in lower case.
 
     Returns:
-        The options; the same ones without a path.
+        The options with the replacement; the unchanged options if `path` is not set.
 
     Raises:
-        InvalidOption: The path is not the folder of a table in a warehouse, or `warehouse` and `table` name another
-            table.
+        InvalidOption: The path is not the folder of a table in a warehouse, or `warehouse` and `table` name a table
+            that is not at this path.
     """
     path = options.get(PATH)
     if path is None:
@@ -254,7 +255,7 @@ class TableSource(DataSource):
 
     - the table's own reading options (`TABLE_READ_OPTIONS`)
     - `columns`: "a,b", default all; tables with row tracking also offer `_ROW_ID` and `_SEQUENCE_NUMBER`
-    - `snapshot-id`: default the latest when the frame is first used; the frame keeps it
+    - `snapshot-id`: default the latest when the DataFrame is first used; the DataFrame keeps this snapshot
     - `filter`: JSON conditions [["k", ">", 3], ["s", "in", ["a"]]] joined by AND, or a list of such lists joined by OR
     """
 
@@ -290,7 +291,7 @@ class TableSource(DataSource):
             return self._stream().ddl
 
     def _stream(self) -> StreamChoice:
-        """Return the choice of a stream, with the schema of its start if that still exists, else today's.
+        """Return the choice of a stream, with the schema of its first snapshot, or the current schema if that expired.
 
         Raises TableNotFound, InvalidOption, UnsupportedFeature for a system table or a Spark before 4.2.
         """
@@ -327,13 +328,13 @@ class TableSource(DataSource):
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return the reader of this table.
 
-        Spark calls this when a frame is first used; a data source does not learn a user's schema earlier.
+        Spark calls this method when a DataFrame is first used; a data source cannot check a user's schema earlier.
 
         Args:
-            schema: Schema of the frame, which a user may have named.
+            schema: Schema of the DataFrame, which a user may have set by `.schema()`.
 
         Raises:
-            InvalidOption: The schema is not the table's.
+            InvalidOption: The schema is not the schema of the table.
         """
         table = table_to_read(self.options)
         require_schema(schema, self._fields(table), table.name)
@@ -353,7 +354,7 @@ class TableSource(DataSource):
         about the schema, are therefore raised by the first call to the reader.
 
         Args:
-            schema: Schema of the stream, which a user may have named.
+            schema: Schema of the stream, which a user may have set by `.schema()`.
         """
         try:
             choice = self._stream()
@@ -368,8 +369,8 @@ class TableSource(DataSource):
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802  (Spark's name)
         """Return the writer of one epoch; see `StreamWriter`.
 
-        Spark calls this twice per epoch, for its tasks and for its commit. With `write.merge-schema` only the first
-        call changes the schema.
+        Spark calls this method twice per epoch: for the tasks and for the commit. With `write.merge-schema`, only the
+        first call changes the schema.
 
         Args:
             schema: Schema of the stream.
@@ -475,14 +476,14 @@ class RefusedStream(DataSourceStreamReader):
 
 
 def _as_read(store: TableStore, snapshot_id: int | None) -> TableStore:
-    """Return the table with the schema of the requested version; changes are read with today's schema."""
+    """Return the table with the schema of the requested version; changes are read with the current schema."""
     return store if snapshot_id is None and startup(store).changes else resolve(store, snapshot_id).store
 
 
 def _columns_to_read(store: TableStore, options: Mapping[str, str]) -> tuple[TableStore, list[str], bool]:
     """Return the table, the chosen columns, and whether columns or filter use row tracking.
 
-    The table has the columns of row tracking in that case. Raises ColumnNotFound.
+    If row tracking is used, the schema of the returned table includes its columns. Raises ColumnNotFound.
     """
     store = _as_read(store, _snapshot_id(options))
     names = _columns(options)

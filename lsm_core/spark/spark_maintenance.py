@@ -1,7 +1,7 @@
 """Maintenance of tables on Spark.
 
 A compaction is one job and one commit on the driver (or several, see `commit_every`), and a rescale is one job. Expiry
-and orphan removal use tasks to read snapshots, list folders and delete files if there are very many.
+and orphan removal use tasks for very many snapshots, folders or files.
 """
 
 from __future__ import annotations
@@ -55,20 +55,20 @@ def compact_table(
     Args:
         spark: The session that compacts.
         table: A table or its name, as in `read_table`.
-        full: Rewrite each bucket completely. Otherwise the strategy of each bucket picks its unit, or gives its reason
-            in ``declined``.
+        full: Rewrite each bucket completely. If false, the compaction strategy selects the files of each bucket;
+            ``declined`` of the report lists the buckets without a compaction, with the reason.
         partitions: The partitions to compact, each as column values; None for all.
         buckets: The bucket numbers to compact; None for all.
         where: A condition on partition columns ("dt >= '2024-01-01' AND h IN (1, 2)"), in place of ``partitions``.
         order_by: Columns to sort an append table without buckets by; large partitions use a task per range.
-        strategy: Curve of the sort: "order", "zorder", "hilbert" or "auto". Without ``order_by`` the columns are those
-            of option `clustering.columns`.
-        commit_every: Number of buckets per job and commit; each commit is kept if others fail. The report lists failed
-            buckets in ``failed`` and the outcome of each commit in ``units``.
-        progress: Called about once a second with a `JobProgress`.
+        strategy: Curve of the sort: "order", "zorder", "hilbert" or "auto". Without ``order_by``, the option
+            `clustering.columns` names the columns.
+        commit_every: Number of buckets per job and commit; a failed job does not undo the commits of other jobs. The
+            report lists failed buckets in ``failed`` and the outcome of each commit in ``units``.
+        progress: Function that is called about once a second with a `JobProgress`; None for no progress.
         executor_memory: Bytes that all Python workers of an executor may use together; None for
-            `spark.executor.pyspark.memory`, without which no limit applies. Tasks that need more get smaller windows or
-            an executor of their own, or are declined by name.
+            `spark.executor.pyspark.memory`, or no limit if this setting is absent. Tasks that need more memory get
+            smaller windows or a separate executor, or are listed in ``declined``.
 
     Raises:
         VerificationFailed: The new files do not hold the rows of the old ones.
@@ -114,13 +114,13 @@ def spark_runner(
 ) -> TaskRunner:
     """Return a runner that executes plans on Spark, for `lsm_core.maintenance.apply_plan`.
 
-    It runs compaction tasks, and the parts of other actions (`TaskRunner`).
+    The runner executes compaction tasks, and the parts of all further actions that have parts (`TaskRunner`).
 
     Args:
         spark: The session that runs the tasks.
         progress: See `compact_table`.
         executor_memory: See `compact_table`.
-        plan: The plan whose total, over all its commits, progress refers to; None to report each commit by itself.
+        plan: The plan whose total (over all commits) is 100 % of the progress; None to report each commit separately.
     """
     memory = Memory.of(spark, executor_memory)
     meter: Meter | None = None
@@ -178,8 +178,9 @@ def remove_orphan_files(
 ) -> OrphanReport:
     """Remove files that no metadata references, as `Table.remove_orphan_files` does.
 
-    If the table has many folders, tasks list them and find the orphans; the driver receives only those, with counts of
-    the other files. In direct mode tasks delete large numbers of files. The report equals that of a single process.
+    If the table has many folders, tasks list the folders and find the orphans; the driver receives only the orphans and
+    the counts of all further files. With `dredge.delete-mode=direct`, tasks delete large numbers of files. The report
+    equals the report of a single process.
 
     Args:
         spark: The session that lists and deletes.
@@ -210,10 +211,10 @@ def rescale_table(
     partitions: Sequence[Mapping[str, Any]] | None = None,
     where: str | None = None,
 ) -> RescaleReport:
-    """Rewrite partitions with another number of buckets in one Spark job, and replace them in one OVERWRITE commit.
+    """Rewrite partitions with a new number of buckets in one Spark job, and replace them in one OVERWRITE commit.
 
     The new files are verified (V1) before the commit. After an error nothing is committed, and all files that tasks
-    wrote are deleted, including unfinished files of killed workers. The report equals that of a single process.
+    wrote are deleted, including unfinished files of killed workers. The report equals the report of a single process.
 
     Args:
         spark: The session that rewrites.
@@ -251,7 +252,7 @@ def expire_snapshots(
     """Expire snapshots of a table by the rules of the format.
 
     Files are recorded in the trash, or deleted at once with `dredge.delete-mode=direct`. Tasks read snapshots and
-    delete files if there are very many. The report equals that of a single process.
+    delete files if the numbers are very large. The report equals the report of a single process.
 
     Args:
         spark: The session that expires.

@@ -42,7 +42,7 @@ _BATCH_ROWS = 65_536
 _WIDEST: Final = 16 << 10
 """Maximum average bytes per row of a file for Spark's own readers.
 
-They decode 4,096 rows at a time (`columnarReaderBatchSize`), whatever the size of the rows.
+Spark's readers decode 4,096 rows at a time (`columnarReaderBatchSize`), so wide rows need much memory.
 """
 
 
@@ -64,19 +64,20 @@ def read_table(
     table that choose a version or a range of changes (`Table.copy`) apply.
 
     Files that need no merge become one scan of Spark's own reader, which pushes down later operations on the frame.
-    Tasks merge the other files and read ``columns`` only. `explain_read` reports the division. This call reads metadata
-    only. A system table is read by one task.
+    Dredge's tasks merge the remaining files and read ``columns`` only. `explain_read` reports which files are merged.
+    This call reads metadata only. A system table is read by one task.
 
     Args:
         spark: The session that reads.
-        table: A table, or its name if the session's setting `spark.dredge.warehouse` (else DREDGE_WAREHOUSE) names the
-            warehouse.
+        table: A table, or its name if the session's setting `spark.dredge.warehouse` (or the environment variable
+            DREDGE_WAREHOUSE) names the warehouse.
         columns: The columns to return, in this order; None for all, in table order. Timestamps are TIMESTAMP_NTZ (LTZ:
             TIMESTAMP). Append tables with row tracking also offer `_ROW_ID` and `_SEQUENCE_NUMBER`.
-        filter: Condition as in `Table.to_arrow`. Rows for which it is true are kept, and files are pruned by it.
+        filter: Condition as in `Table.to_arrow`. Only rows for which the condition is true are returned; the condition
+            also prunes files.
         snapshot_id: The snapshot to read.
         tag: The tag to read.
-        timestamp_ms: Read the newest snapshot that is not younger than this epoch time in milliseconds.
+        timestamp_ms: Read the newest snapshot committed at or before this time (epoch ms).
         incremental: Return the rows that changed after the first snapshot (or tag), up to and including the second.
         limit: Maximum number of rows, taken from as few files as hold them.
 
@@ -121,7 +122,10 @@ def _table_to_read(
     timestamp_ms: int | None,
     incremental: tuple[int | str, int | str] | None,
 ) -> tuple[TableStore, dict[str, Any]]:
-    """Return the table, with ``incremental`` among its options, and the version. Raises InvalidOption for both."""
+    """Return the table, with ``incremental`` among its options, and the arguments that choose the version.
+
+    Raises InvalidOption if the caller names a version and ``incremental``.
+    """
     named = {"snapshot_id": snapshot_id, "tag": tag, "timestamp_ms": timestamp_ms}
     version = {name: value for name, value in named.items() if value is not None}
     if incremental is None:
@@ -259,7 +263,7 @@ def pack_splits(splits: Sequence[Split], slots: int, options: TableOptions) -> l
 
 
 def _divided(scan: Scan) -> tuple[dict[str, list[Split]], list[Split]]:
-    """Return the splits that Spark's own readers return unchanged, by file format, and the other splits."""
+    """Return the splits that Spark's own readers read, by file format, and the splits that Dredge's tasks read."""
     plain: dict[str, list[Split]] = {}
     merged_splits: list[Split] = []
     store = scan.store
@@ -285,7 +289,7 @@ def _needed(scan: Scan) -> list[str]:
 
 
 def _frames(spark: SparkSession, scan: Scan, ddl: str, limit: int | None) -> list[DataFrame]:
-    """Return a frame for each file format that Spark reads itself, and one for all splits that Dredge reads."""
+    """Return one DataFrame per file format that Spark reads itself, and one for all splits that Dredge's tasks read."""
     store, needed = scan.store, _needed(scan)
     plain, merged_splits = _divided(scan)
     frames: list[DataFrame] = []
@@ -334,7 +338,7 @@ def _made_of_metadata(
 
 
 def _changes(spark: SparkSession, choice: Choice, span: Span) -> DataFrame:
-    """Return the changed rows of a span without row kinds, by a task for each snapshot (a comparison is one task)."""
+    """Return the changed rows of a span without row kinds; each snapshot is one task, and a "diff" is one task."""
     ddl = spark_ddl(fields_of(choice.store.schema, choice.columns, choice.store.name), choice.store.name)
     parts = span_parts(span)
     with translate_errors(f"reading changes of table {choice.store.name}"):
@@ -401,9 +405,9 @@ _ANY_LENGTH: Final = frozenset(
 def _stored_as(store: TableStore, split: Split, needed: Sequence[str], alike: dict[int, bool]) -> str:
     """Return the format of a split that Spark's own reader reads correctly, or "" if Dredge must read it.
 
-    All its files store the ``needed`` columns as the schema describes them (``alike`` caches this by schema id), and no
-    row is deleted. Its rows are narrow enough for a batch of Spark's reader, which limits rows and not bytes, to fit
-    into memory.
+    Spark reads a split if all its files store the ``needed`` columns as the schema describes them, and no row is
+    deleted. The rows must also be narrow, because Spark's reader limits the rows of a batch and not its bytes.
+    ``alike`` caches by schema id whether the columns are stored so.
     """
     if not split.raw or any(split.deletions):
         return ""
@@ -431,7 +435,7 @@ def _is_hidden(path: str) -> bool:
 
 
 def _same_columns(store: TableStore, schema_id: int, needed: Sequence[str]) -> bool:
-    """Return whether files of a schema store the needed columns under their present names and types, or not at all.
+    """Return whether each needed column is stored with its current name and type, or not at all, in files of a schema.
 
     Spark's readers match names without regard to case, so a column whose name differs only in case must not exist
     either.
@@ -454,7 +458,7 @@ def condition_of(predicate: Predicate, schema: TableSchema) -> str | None:
     """Return a filter as Spark SQL that is true for the same rows.
 
     Returns:
-        The condition, or None if Spark compares differently, or might (floating point, NaN).
+        The condition, or None if Spark may compare differently from Dredge (floating point, NaN).
     """
     if predicate.groups is None or not predicate.groups:
         return None
@@ -533,7 +537,7 @@ def _stored(spark: SparkSession, kind: str, paths: Sequence[str], ddl: str) -> D
 _WHOLE: Final = {"__globPaths__": "false", "ignoreMissingFiles": "false", "ignoreCorruptFiles": "false"}
 """Options that override the session: Spark reads exactly the named files, and a missing or damaged file is an error."""
 _REBASED: Final = {"datetimeRebaseMode": "CORRECTED", "int96RebaseMode": "CORRECTED"}
-"""Options that read dates and times in the proleptic Gregorian calendar, whichever version wrote the file."""
+"""Options that read dates and times of all files in the proleptic Gregorian calendar."""
 
 
 _VERIFIED: Final = {"parquet.page.verify-checksum.enabled": "true"}
@@ -560,7 +564,7 @@ def stored_rows(spark: SparkSession, store: TableStore, paths: Sequence[str], fi
         store: The table.
         paths: The data files.
         fields: Arrow schema of the columns to read.
-        ddl: The same columns as Spark DDL.
+        ddl: The columns of ``fields`` as Spark DDL.
     """
     if not place_of(store.root) and not any(map(_is_hidden, paths)):
         return parquet(spark, paths, ddl).selectExpr("*", "_metadata.file_name AS __dredge_file")

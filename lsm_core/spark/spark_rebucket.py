@@ -1,4 +1,4 @@
-"""Assignment of rows to other buckets on Spark, for postponed rows and for rescaled partitions, in two passes of tasks.
+"""Assignment of rows to new buckets on Spark, for postponed rows and for rescaled partitions, in two passes of tasks.
 
 Tasks of the first pass read files and send rows to their buckets; tasks of the second pass write one bucket each. Rows
 cross the shuffle with their original position, so that every bucket is written in the order in which one process would
@@ -76,12 +76,12 @@ class _Job:
     target: TableStore
     history: BucketHistory
     sources: tuple[RebucketTask, ...]
-    """What one task each reads, in the order of the rows: one postponed file; a bucket, or a part of it."""
+    """Input of each task, in the order of the rows: one postponed file, one bucket, or a part of one bucket."""
     folder: WriteFolder
 
     @property
     def rescales(self) -> bool:
-        """Whether the new buckets replace the old ones, all of whose rows are among the sources."""
+        """Whether the new buckets replace the old buckets; the sources then contain all rows of the old buckets."""
         return isinstance(self.sources[0], RescaleTask)
 
     @property
@@ -90,7 +90,7 @@ class _Job:
         return self.target.options.bucket
 
     def rows(self, source: RebucketTask, seen: _Seen) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of a source in order with all columns; postponed rows with their kinds."""
+        """Yield the rows of a source in order with all columns; postponed rows also have their row kinds."""
         if isinstance(source, AssignTask):
             return replay_rows(self.store, source.partition, source.files[0])
         return stored_rows(self.store, source, seen.of_file)
@@ -154,10 +154,10 @@ def _rebucketed(
 
 
 def _sources(spark: SparkSession, store: TableStore, tasks: Sequence[RebucketTask]) -> tuple[RebucketTask, ...]:
-    """Return the sources of one task each: postponed files, and pieces of large buckets.
+    """Return the input of each task: a postponed file, a bucket, or a part of a large bucket.
 
-    A bucket with more than its share of all bytes is divided by keys, or by files without keys. The order of the rows
-    is kept.
+    A bucket with more bytes than one task should read is divided by key ranges or, in tables without keys, by files.
+    The order of the rows is kept.
     """
     old = [task for task in tasks if isinstance(task, RescaleTask)]
     if not old:
@@ -184,8 +184,8 @@ def _require_same(
 ) -> None:
     """Verify that no row was lost or read twice.
 
-    V0: each row of an old bucket that was read in pieces is in one piece. V1: old and new files of every partition have
-    the same rows. Raises VerificationFailed.
+    V0: if several tasks read parts of an old bucket, each row is in exactly one part. V1: the old and new files of
+    every partition have the same rows. Raises VerificationFailed.
     """
     read_digests: dict[bytes, Digest] = {}
     rows: dict[bytes, int] = {}
@@ -240,21 +240,21 @@ def _read(job: _Job, slots: int, batches: Iterator[pa.RecordBatch]) -> Iterator[
 
 
 class _Seen:
-    """Totals of a source, summed while it is read; ``rows`` counts the unmerged rows of its files."""
+    """Totals of a source, summed while the source is read; ``rows`` is the number of unmerged rows of its files."""
 
     content = Content()
     rows = 0
 
     def of_file(self, file: DataFileMeta, batch: pa.RecordBatch) -> None:
-        """Add a batch of a file before it is merged."""
+        """Add a batch of a file to the totals, before the batch is merged."""
         del file
         self.rows += batch.num_rows
 
 
 def _routed(job: _Job, seen: _Seen, source: RebucketTask, number: int) -> Iterator[tuple[int, RoutedRows]]:
-    """Yield the rows of one source by bucket, each group with its place.
+    """Yield the rows of one source as (place, rows of one bucket).
 
-    ``number`` is the position of the source among all.
+    ``number`` is the index of the source among all sources of the job.
     """
     writer, count = job.writer(), 0
     with closing(job.rows(source, seen)) as batches:  # type: ignore[type-var]
@@ -305,7 +305,7 @@ def _written(job: _Job, family: str, batches: Iterator[pa.RecordBatch]) -> Itera
 
 
 def _row_messages(batches: Iterator[pa.RecordBatch], source_results: list[bytes]) -> Iterator[pa.RecordBatch]:
-    """Yield the messages with rows; the contents of the others are added to ``source_results``."""
+    """Yield the messages with rows; the contents of messages without rows are added to ``source_results``."""
     for batch in batches:
         are_results = pc.equal(batch.column("bucket"), _READ)
         source_results += batch.filter(are_results).column("rows").to_pylist()  # one per source

@@ -1,7 +1,7 @@
-"""Sort compaction on Spark: tasks read files and send rows to their ranges, and a task per range sorts and writes them.
+"""Sort compaction on Spark: tasks read files and shuffle rows by sort range; one task per range sorts and writes rows.
 
-A small partition is one task without a shuffle (`compact`). For a large one, a first task samples the keys at which it
-is cut. Rows cross the shuffle as Arrow streams, so that every type is preserved.
+A small partition is one task without a shuffle (`compact`). For a large partition, a first task samples the keys to
+choose the ranges. Rows cross the shuffle as Arrow streams, so that every type is preserved.
 """
 
 from __future__ import annotations
@@ -68,9 +68,8 @@ def shares_of(store: TableStore, task: SortTask) -> int:
 def sort_on_spark(spark: SparkSession, store: TableStore, task: SortTask) -> BucketResult:
     """Sort one large partition and return its commit message and counts, without a commit.
 
-    V0 and V1 compare the rows that were read with the rows of the new files, read back. Raises the errors of
-    `run_bucket_task`, and SparkFailed. All files of the tasks are then deleted, including unfinished files of killed
-    workers.
+    V0 and V1 compare the input rows with the rows read back from the new files. Raises the errors of `run_bucket_task`,
+    and SparkFailed. After an error all files of the tasks are deleted, including unfinished files of killed workers.
     """
     started = time.perf_counter()
     title = f"sorting table {store.name}"
@@ -103,7 +102,7 @@ def sort_on_spark(spark: SparkSession, store: TableStore, task: SortTask) -> Buc
 
 
 def _layout(store_text: str, payload: bytes) -> bytes:
-    """Sample the partition in one Spark task and cut it, more finely if a share would not fit into memory."""
+    """Sample a partition in one Spark task and cut it into ranges (shares) that fit into memory."""
     store, (count, _, task_bytes) = TableStore.from_json(store_text), payload.partition(b"\n")
     task, shares = SortTask.from_bytes(task_bytes), int(count)
     ranges, _ = estimate_ranges(store, task, task.files_to_sort)
@@ -143,7 +142,7 @@ def _reader(
 
 
 def _routed(store: TableStore, task: SortTask, layout: Layout, outer: Cuts) -> Iterator[pa.RecordBatch]:
-    """Yield messages with all rows of the task's files, and the counts that prove that no row was lost."""
+    """Yield messages with all rows of the task's files, and the counts with which the driver verifies the result."""
     budget, schema = range_bytes(store), append_arrow_schema(store.schema)
     _, row_bytes = estimate_ranges(store, task, task.files)
     seen, sent, held = Content(), Content(), _Held(outer.ranges, schema)
@@ -170,7 +169,7 @@ def _routed(store: TableStore, task: SortTask, layout: Layout, outer: Cuts) -> I
 
 
 class _Held:
-    """Buffered rows of every share before they are sent; ``size`` in decoded bytes."""
+    """Buffer of the rows of every share before the rows are sent; ``size`` is in decoded bytes."""
 
     def __init__(self, shares: int, schema: pa.Schema) -> None:
         self._parts: list[list[pa.RecordBatch]] = [[] for _ in range(shares)]
@@ -248,7 +247,7 @@ def _sort_share(
     sequence: int,
     messages: Iterator[tuple[pa.RecordBatch, Content]],
 ) -> BucketResult:
-    """Sort and write one share, and verify that its files, read back, have the rows of the messages."""
+    """Sort and write one share, and verify that the rows read back from its files are the rows of the messages."""
     received, after = _ReceivedContent(), tuple[DataFileMeta, ...]()
     notes.begin(store.own_uuid)
     try:
@@ -268,7 +267,7 @@ def _sort_share(
 
 
 class _ReceivedContent:
-    """Rows and digest of the received messages, summed as they arrive."""
+    """Row count and digest of the received messages, updated with each message."""
 
     content = Content()
 
@@ -287,7 +286,7 @@ def _sorted(
 
 
 def _join_shares(store: TableStore, task: SortTask, outcomes: Sequence[TaskOutcome], started: float) -> BucketResult:
-    """Return one result of all shares if none failed and none lost a row."""
+    """Return the joined result of all shares; raise an error if a share failed or lost a row."""
     results = [BucketResult.from_bytes(outcome.answer) for outcome in outcomes if outcome.error is None]
     before, rows_out = task.files_to_sort, sum(result.report.rows_out for result in results)
     marks = TaskVectors(store, task)

@@ -34,7 +34,7 @@ class SparkEngine:
     """Engine that runs the queries of statements in a Spark session."""
 
     def __init__(self, spark: SparkSession) -> None:
-        """Keep the session."""
+        """Wrap a session; all queries run in this session."""
         self.spark = spark
 
     def answer(self, catalog: Catalog, text: str) -> pa.RecordBatchReader:
@@ -67,10 +67,11 @@ def sql(
     """Run one statement on the tables of a warehouse: a query, INSERT, UPDATE, DELETE, MERGE, DDL, SHOW or CALL.
 
     Args:
-        spark: The session for queries and procedures; INSERT OVERWRITE follows its
-            `spark.sql.sources.partitionOverwriteMode`.
+        spark: The session for queries and procedures. Its setting `spark.sql.sources.partitionOverwriteMode` applies to
+            INSERT OVERWRITE.
         text: One statement in Spark SQL; tables are "database.table".
-        catalog: A catalog or a warehouse's path; None for the setting `spark.dredge.warehouse`, else DREDGE_WAREHOUSE.
+        catalog: A catalog or a warehouse's path. None for the setting `spark.dredge.warehouse` or, if that is not set,
+            the environment variable DREDGE_WAREHOUSE.
         approved_by: Approver of procedures, for the ledger.
 
     Returns:
@@ -110,13 +111,14 @@ def call(
         spark: The session that runs the jobs.
         statement: The call, with arguments by name or position: "sys.compact(table => 'db.t')". A true `dry_run`
             returns the plans and changes nothing.
-        catalog: A Catalog or the warehouse's path; None for the session's setting `WAREHOUSE_SETTING`, else the
-            environment's DREDGE_WAREHOUSE (with DREDGE_CATALOG_OPTIONS).
+        catalog: A catalog or a warehouse's path. None for the setting `spark.dredge.warehouse` or, if that is not set,
+            the environment variable DREDGE_WAREHOUSE (with DREDGE_CATALOG_OPTIONS).
         approved_by: Approver of the plans, for the ledger.
 
     Raises:
         InvalidOption: The procedure or an argument does not exist; the error names it.
-        DredgeError: Planning or a step failed. With several steps it is raised after the last one, for all that failed.
+        DredgeError: Planning or a step failed. With several steps, the error is raised after the last step and covers
+            all failed steps.
     """
     from lsm_core.spark.spark_maintenance import spark_runner
 

@@ -1,8 +1,8 @@
 """Spark streams of a table's changes (`readStream`): where a stream begins, the rows of an epoch, and the checkpoint.
 
-A `StreamOffset` names the next snapshot to read, and how many of the files with its changes have been read. Snapshots
-never change, so an epoch that Spark repeats reads the same rows. Files of one bucket go to one task in order, so the
-changes of a key arrive in the order in which they happened.
+A `StreamOffset` holds the id of the next snapshot to read, and the number of files with changes of this snapshot that
+have been read. Snapshots never change, so an epoch that Spark repeats reads the same rows. Files of one bucket are read
+by one task in order, so the changes of a key arrive in the order of their commits.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ _TASK_BYTES: Final = 32 << 20
 
 @dataclass(frozen=True)
 class StreamChoice:
-    """Choice of columns, filter and row kinds (`read.changelog`) of a stream."""
+    """Columns, filter and row kind setting (`read.changelog`) of a stream."""
 
     store: TableStore
     columns: Sequence[str] | None
@@ -69,7 +69,7 @@ class StreamChoice:
         filter: list[Any] | str | None,  # noqa: A002
         options: Mapping[str, str],
     ) -> StreamChoice:
-        """Return the choice that the options of a stream make.
+        """Return the choice of a stream with these columns, filter and options.
 
         Raises:
             InvalidOption: `read.changelog` is neither true nor false.
@@ -84,7 +84,7 @@ class StreamChoice:
 
     @property
     def ddl(self) -> str:
-        """Columns of the stream as Spark DDL, with the row kind first if requested.
+        """Columns of the stream as Spark DDL; with `read.changelog`, the row kind is the first column.
 
         Raises ColumnNotFound, UnsupportedFeature.
         """
@@ -114,11 +114,11 @@ class StreamOffset:
         snapshot: The snapshot whose changes are read next; 0 while no snapshot exists at which the stream could begin.
         files: Number of files with changes of this snapshot that have been read.
         initial: The snapshot is read as a whole, and ``files`` counts its splits.
-        plan: Checksum of the counted files, to detect other files.
-        history: Name of the manifest list of the previous snapshot (of this one if ``initial``), which no other
-            snapshot has. It detects a rollback.
-        begun: In the end offset of a query's first epoch, the snapshot at which the query began. Spark keeps no
-            beginning and asks again when it repeats that epoch.
+        plan: Checksum of the counted files, to detect a change of the list of files.
+        history: Name of the manifest list of the previous snapshot (of ``snapshot`` if ``initial``). The name is unique
+            to its snapshot, so a different name shows that the table was rolled back.
+        begun: In the end offset of a query's first epoch, the snapshot at which the query began. Spark does not store
+            the beginning, and requests the beginning again when it repeats this epoch.
         begun_whole: Whether the snapshot ``begun`` is read as a whole.
     """
 
@@ -135,7 +135,7 @@ class StreamOffset:
     def of(store: TableStore, value: Mapping[str, Any]) -> StreamOffset:
         """Return the offset that :meth:`to_dict` serialized.
 
-        Raises InvalidOption if it belongs to another table or is malformed.
+        Raises InvalidOption if the offset belongs to a table other than ``store``, or is malformed.
         """
         kinds = {"table": str, "snapshot": int, "files": int, "initial": bool, "plan": str, "history": str}
         kinds |= {"begun": int, "begun_whole": bool}
@@ -162,7 +162,7 @@ class _Room:
     empty: bool = True
 
     def take(self, sizes: np.ndarray[Any, Any]) -> int:
-        """Take as many units as fit, at least one per epoch, and return their number.
+        """Take as many units as fit, at least one per epoch, and return the number of units taken.
 
         Args:
             sizes: Files, bytes and rows of each unit, one unit per row.
@@ -197,14 +197,14 @@ class _Share:
 
 
 class StreamPartition(InputPartition):
-    """Shares that one task of an epoch reads in order: kind, bytes and snapshot of each."""
+    """Shares (units of reading) that one task of an epoch reads in order, as (kind, serialized share, snapshot id)."""
 
     def __init__(self, shares: Sequence[tuple[str, bytes, int]]) -> None:
         super().__init__(tuple(shares))
 
 
 class StreamReader(OfOneRelease, DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Reader of the changes of a table, each once and in order.
+    """Reader of the changes of a table; each change is read once, and changes are read in order.
 
     The changes are the changelogs of tables with a changelog producer, and for other tables the rows that APPEND
     snapshots added. Without `read.changelog`, rows that retract a value (`-U`, `-D`) are left out.
@@ -231,7 +231,7 @@ class StreamReader(OfOneRelease, DataSourceStreamReader, SupportsTriggerAvailabl
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802  (Spark's name)
         """Return an offset that is the same for every state of the table.
 
-        The end of the first epoch records where the query begins.
+        The end offset of the first epoch records the snapshot at which the query begins.
         """
         return StreamOffset(self._store.metadata_root, 0).to_dict()
 
@@ -346,14 +346,14 @@ class StreamReader(OfOneRelease, DataSourceStreamReader, SupportsTriggerAvailabl
         return StreamOffset(store.metadata_root, start.full.id, initial=True, history=start.full.delta_manifest_list)
 
     def _at(self, number: int) -> StreamOffset:
-        """Return the offset whose next changes are those of a snapshot."""
+        """Return the offset at which the changes of snapshot ``number`` are read next."""
         before = snapshots.try_read(self._store, number - 1) if number > 1 else None
         return StreamOffset(
             self._store.metadata_root, number, history="" if before is None else before.delta_manifest_list
         )
 
     def _check_offset(self, value: Mapping[str, Any]) -> StreamOffset:
-        """Return the offset if the table still has its history. Raises SnapshotNotFound, InvalidOption."""
+        """Return the parsed offset if the table was not rolled back since. Raises SnapshotNotFound, InvalidOption."""
         store, offset = self._store, StreamOffset.of(self._store, value)
         if offset.history:
             known = offset.snapshot if offset.initial else offset.snapshot - 1
@@ -415,7 +415,7 @@ class StreamReader(OfOneRelease, DataSourceStreamReader, SupportsTriggerAvailabl
     def _files_of(self, number: int, offset: StreamOffset | None = None) -> _SnapshotFiles:
         """Return the files with the changes of a snapshot.
 
-        Raises SnapshotNotFound, and InvalidOption if ``offset`` counts other files of the snapshot.
+        Raises SnapshotNotFound, and InvalidOption if the files counted by ``offset`` differ from the snapshot's files.
         """
         store, follower = self._store, self._follower()
         with expiry_named(store, number):
@@ -430,7 +430,7 @@ class StreamReader(OfOneRelease, DataSourceStreamReader, SupportsTriggerAvailabl
         return files
 
     def _splits(self, offset: StreamOffset) -> tuple[Split, ...]:
-        """Return the splits of the snapshot that is read as a whole; they are the same for the same options."""
+        """Return the splits of the snapshot that is read as a whole; equal options give equal splits."""
         with expiry_named(self._store, offset.snapshot, whole=True):
             splits = self._follower().splits(snapshots.read(self._store, offset.snapshot))
         if offset.files:
@@ -527,7 +527,7 @@ class StreamReader(OfOneRelease, DataSourceStreamReader, SupportsTriggerAvailabl
 
 @dataclass(frozen=True)
 class _SnapshotFiles:
-    """Changes of a snapshot: entries of files, or (``replaces``) all rows that it removed and added."""
+    """Changes of a snapshot: manifest entries, or (if ``replaces``) all rows that the snapshot removed and added."""
 
     snapshot: Snapshot
     entries: pa.Table | None
@@ -545,7 +545,7 @@ class _SnapshotFiles:
 
     @property
     def plan(self) -> str:
-        """Checksum of these files in this order."""
+        """Checksum of the files in their order."""
         if self.entries is None:
             return _short(self.snapshot.delta_manifest_list)
         names = one_array(self.entries.column("file_name"))
@@ -562,7 +562,7 @@ def _short(*texts: str) -> str:
 
 
 def _packed(entries: pa.Table) -> bytes:
-    """Return entries as one Arrow IPC stream, without an object per file."""
+    """Return manifest entries as one Arrow IPC stream, which needs no Python object per file."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, entries.schema) as writer:
         writer.write_table(entries)
@@ -580,7 +580,7 @@ def _with_text_kinds(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _limit(key: str, text: str | None, table: str) -> int | None:
-    """Return a limit of an epoch. Raises InvalidOption unless it is a positive number, or a memory size for bytes."""
+    """Return a limit of an epoch. Raises InvalidOption if it is not a positive number (for bytes: a memory size)."""
     if text is None:
         return None
     limit = memory_size(text, key) if key == MAX_BYTES else parse_digits(text)

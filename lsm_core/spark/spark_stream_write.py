@@ -1,8 +1,8 @@
-"""Spark streams that write into a table (`writeStream`): an epoch is one commit, however often Spark runs it.
+"""Spark streams that write into a table (`writeStream`): an epoch is one commit, even if Spark runs the epoch again.
 
-The user of the commit is the query (Spark's id of it, which its checkpoint keeps, or a name of its own). The identifier
-of the commit is the number of the epoch. For every epoch Spark makes two writers from the same options: one that it
-ships to the tasks, and one in another process that commits their files.
+The commit user is the query: Spark's query id, which the checkpoint keeps, or a name from the options. The commit
+identifier is the number of the epoch. For every epoch, Spark makes two writers from the same options. Spark sends the
+first writer to the tasks; the second writer, in a separate process, commits the files of the tasks.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ COMPACTION: Final = "write.stream.compaction"
 OPTIONS: Final = (QUERY_ID, COMPACTION)
 """Options that only streams accept; Spark passes keys in lower case."""
 OF_SPARK: Final = ("checkpointlocation", "queryname")
-"""Options that Spark's own stream writer passes along."""
+"""Options of Spark's `writeStream` that Spark also passes to the data source."""
 
 _COMPACTIONS: Final = ("follow", "none", "minor", "full")
 _QUERY: Final = "spark.query-id"
@@ -60,7 +60,7 @@ _MOST_LOOKED_AT: Final = 1_000
 class EpochMessage(WriterCommitMessage):
     """Outcome of one task of an epoch: its commit messages as bytes, or the ``failure`` that ended it.
 
-    It also names the query and the run that the task worked for.
+    The message also holds the ids of the query and of the run of the task.
     """
 
     query: str
@@ -69,12 +69,12 @@ class EpochMessage(WriterCommitMessage):
     folder: str
     """Folder with the notes of the tasks.
 
-    Like ``family``, the prefix of file names, it belongs to the plan, which the committing writer does not have.
+    The folder and ``family`` (the prefix of file names) are part of the plan, which the committing writer lacks.
     """
     messages: tuple[bytes, ...] = ()
     failure: bytes = b""
     staged: str = ""
-    """File in which the task left its rows because its data files would be small (`gathering`)."""
+    """File with the rows of the task, used if the task's data files would be small (`gathering`)."""
 
 
 class StreamWriter(OfOneRelease, DataSourceStreamArrowWriter):
@@ -114,7 +114,7 @@ class StreamWriter(OfOneRelease, DataSourceStreamArrowWriter):
         self._job: WriteJob | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the state for the tasks, with the plan of the write, which the committing writer does not need."""
+        """Return the state for the tasks, with the plan of the write; only writers in tasks need the plan."""
         if self._job is None:
             self._job = WriteJob.plan(self._store, self._overwrite)
         return super().__getstate__()
@@ -122,8 +122,8 @@ class StreamWriter(OfOneRelease, DataSourceStreamArrowWriter):
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Write one Spark partition of an epoch.
 
-        An error is passed to `commit`. If it were raised here, Spark would kill the other tasks and their files would
-        remain.
+        An error is returned in the message for `commit`. If the error were raised here, Spark would kill the remaining
+        tasks of the epoch and leave their files behind.
         """
         context = TaskContext.get()
         assert context is not None
@@ -140,13 +140,13 @@ class StreamWriter(OfOneRelease, DataSourceStreamArrowWriter):
 
     @raises_typed_errors
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  (Spark's name)
-        """Publish an epoch as one snapshot unless it exists already, then compact if the options ask for it.
+        """Publish an epoch as one snapshot unless the epoch was published before, then compact if the options say so.
 
         An epoch without files makes no snapshot.
 
         Raises:
             DredgeError: The error of the first task that failed.
-            CommitConflict: Another commit changed the same files, or another query writes under the same name. The
+            CommitConflict: A concurrent commit changed the same files, or a second query uses the same commit user. The
                 epoch's files are deleted.
             CommitUnknown: The outcome of the commit is not known; the files are kept.
         """
@@ -206,7 +206,7 @@ class StreamWriter(OfOneRelease, DataSourceStreamArrowWriter):
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  (Spark's name)
         """Delete the files of all tasks.
 
-        Spark calls this after a failed commit, too, which has deleted its files as far as that is safe.
+        Spark also calls this method after a failed commit. The failed commit has deleted its files if this was safe.
         """
         epochs = [message for message in messages if isinstance(message, EpochMessage)]
         if len(epochs) == len(messages) or not epochs:
@@ -223,7 +223,7 @@ class StreamWriter(OfOneRelease, DataSourceStreamArrowWriter):
         commit_messages: list[CommitMessage],
         outcomes: Sequence[TaskOutcome],
     ) -> list[TaskOutcome]:
-        """Write the rows that tasks left in staged files, and return the outcomes.
+        """Write the rows that tasks stored in staged files, and return the task outcomes.
 
         Raises the error of the first task that failed, StorageFull, CorruptFile.
         """
@@ -249,9 +249,9 @@ class StreamWriter(OfOneRelease, DataSourceStreamArrowWriter):
         return outcomes
 
     def _require_own(self, done: LastOfUser, user: str, of: EpochMessage, epoch: int) -> None:
-        """Raise CommitConflict if another query, or another run of this query, commits under the same name.
+        """Raise CommitConflict if a second query, or a second run of this query, uses the same commit user.
 
-        Their epochs could not be distinguished. The error contains the name.
+        The epochs of two queries with one commit user could not be distinguished. The error names the commit user.
         """
         newest = snapshots.read(self._store, done.snapshot_id)
         properties = newest.properties or {}

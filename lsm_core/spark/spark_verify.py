@@ -3,8 +3,8 @@
 The second path (`view`) merges all rows of a bucket's files by key in SQL. It then compares row counts and
 order-independent digests per bucket, and lists differing rows.
 
-`deep_read` lets tasks read the pages of data files for the deep check. `SparkRows` compares rows of a DataFrame with
-those that readers must see, without gathering them on the driver.
+`deep_read` lets tasks read the pages of data files for the deep check. `SparkRows` compares the rows of a DataFrame
+with the expected rows, without collecting the rows on the driver.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 Place: TypeAlias = tuple[bytes, int]
 Facts: TypeAlias = tuple[int, ...]
-"""Stored rows, merged rows, and two sums of 64-bit hashes over all columns."""
+"""Figures of one bucket: number of stored rows, number of merged rows, and two sums of 64-bit hashes of the rows."""
 
 _NOTHING: Final[Facts] = (0, 0, 0, 0)
 _EXAMPLES: Final = 20
@@ -58,7 +58,7 @@ class SparkVerifyReport(VerifyReport):
 
 @dataclass(frozen=True)
 class _Side:
-    """Files of the changed buckets in one snapshot."""
+    """Files of the changed buckets in one of the two compared snapshots."""
 
     snapshot_id: int
     files: dict[Place, list[ManifestEntry]]
@@ -69,25 +69,25 @@ class _Side:
 
 @dataclass(frozen=True)
 class _Compared:
-    """Unit of comparison, by the numbers of its places: a bucket, or a partition whose number of buckets changed."""
+    """Unit of comparison: one bucket, or all buckets (places) of a partition whose number of buckets changed."""
 
     name: str
     numbers: tuple[int, ...]
     places: tuple[Place, ...]
 
     def total(self, facts: Mapping[int, Facts]) -> Facts:
-        """Return the sums of counts and hashes of one side over all the places."""
+        """Return the sums of counts and hashes of one snapshot over all buckets of the unit."""
         known = [facts[number] for number in self.numbers if number in facts]
         return tuple(map(sum, zip(*known, strict=True))) if known else _NOTHING
 
     def same(self, sides: tuple[_Side, _Side], facts: Sequence[Mapping[int, Facts]]) -> bool:
-        """Return whether both sides are equal and have as many stored rows as their metadata records."""
+        """Return whether both snapshots have equal rows, and as many stored rows as the metadata records."""
         first, second = (self.total(side) for side in facts)
         complete = all(f[0] == side.stored_rows(self.places) for f, side in zip((first, second), sides, strict=True))
         return complete and first[1:] == second[1:]
 
     def difference(self, facts: Sequence[Mapping[int, Facts]]) -> BucketDifference:
-        """Return the difference of the two sides for the report."""
+        """Return the difference between the two snapshots for the report."""
         first, second = (self.total(side) for side in facts)
         return BucketDifference(
             self.name, first[1], second[1], f"{first[2]:x}/{first[3]:x}", f"{second[2]:x}/{second[3]:x}"
@@ -105,14 +105,14 @@ def verify_table(
 ) -> SparkVerifyReport:
     """Compare the rows of a table at two snapshots; only buckets whose files differ are read.
 
-    Meant for a compaction or a rescale (``b`` is its snapshot, ``a`` the one before), for which ``ok`` must be True. A
-    bucket differs if its merged rows, their digest (two sums of 64-bit hashes) or the stored row count recorded in
-    metadata differ. A partition whose number of buckets changed is compared as a whole. `Table.verify` checks that its
-    rows are in the buckets of their keys, because the bucket function is Dredge's. Only counts and examples reach the
-    driver.
+    The comparison is for a compaction or a rescale: ``b`` is its snapshot, ``a`` is the previous snapshot, and ``ok``
+    must be True. A bucket differs if the number of merged rows, their digest (two sums of 64-bit hashes) or
+    the stored row count recorded in metadata differs. A partition whose number of buckets changed is compared as a
+    whole. Only `Table.verify` checks that the rows are in the buckets of their keys, because the bucket function is
+    Dredge's. Only counts and examples reach the driver.
 
-    In a first-row table level 0 counts, although its readers see it only after compaction. Rows whose record-level
-    lifetime was over at the compaction's clock count on neither side.
+    In a first-row table the rows on level 0 are compared too, although readers see these rows only after compaction.
+    Rows whose record-level lifetime was over at the time of the compaction are not compared.
 
     Args:
         spark: The session that compares.
@@ -120,7 +120,7 @@ def verify_table(
         a: The earlier snapshot.
         b: The later snapshot.
         places: Partitions and buckets to compare; None for all.
-        appended: Rows appended between the snapshots count on both sides.
+        appended: Whether rows appended between the two snapshots are added to the rows of both snapshots.
 
     Raises:
         SnapshotNotFound: A snapshot does not exist or has expired.
@@ -179,7 +179,7 @@ def _places(entries: pa.Table) -> pa.Table:
 def _touched(first: pa.Table, second: pa.Table) -> pa.Table:
     """Return the (partition, bucket) pairs whose files or levels differ.
 
-    Column operations find them, because a table may have very many files.
+    Arrow column operations find the pairs, because a table may have very many files.
     """
     names = [
         pc.binary_join_element_wise(side.column("file_name"), side.column("level").cast(pa.string()), "/")
@@ -191,7 +191,7 @@ def _touched(first: pa.Table, second: pa.Table) -> pa.Table:
 
 
 def _files_of(entries: pa.Table, touched: pa.Table) -> dict[Place, list[ManifestEntry]]:
-    """Return the files of the touched buckets as objects."""
+    """Return the manifest entries of the touched buckets, by partition and bucket."""
     numbered = entries.select(list(_PLACE)).append_column("row", pa.array(range(entries.num_rows), pa.int64()))
     rows = numbered.join(touched, list(_PLACE), join_type="left semi").column("row")
     files: dict[Place, list[ManifestEntry]] = {}
@@ -228,7 +228,7 @@ def _by_age(entries: Sequence[ManifestEntry]) -> list[ManifestEntry]:
 
 
 def _facts(frames: Sequence[DataFrame | None], parts: Sequence[str]) -> list[dict[int, Facts]]:
-    """Return the `Facts` by place number for each side.
+    """Return the `Facts` by bucket number for each of the two snapshots.
 
     One query computes both sides, because planning and starting a job costs more than reading most buckets.
     """
@@ -262,10 +262,10 @@ def _facts(frames: Sequence[DataFrame | None], parts: Sequence[str]) -> list[dic
 
 
 def _compared(store: TableStore, changed: Sequence[Place], first: pa.Table, second: pa.Table) -> list[_Compared]:
-    """Return the units of comparison for the changed places: each place alone, unless rows may move between places.
+    """Return the units of comparison for the changed buckets: each bucket alone, unless rows may move between buckets.
 
-    All places of a partition whose number of buckets changed are compared together. So are those of a partition with
-    dynamic buckets, and all places of a table whose keys move between partitions.
+    All buckets of a partition are compared together if the number of buckets changed or the buckets are dynamic. All
+    buckets of a table are compared together if its keys may move between partitions.
     """
     moving = {BucketMode.DYNAMIC: "buckets", BucketMode.CROSS_PARTITION: "partitions"}.get(store.bucket_mode, "")
     counts = [_bucket_counts(side) for side in (first, second)]
@@ -304,7 +304,7 @@ def _bucket_counts(entries: pa.Table) -> dict[bytes, list[int]]:
 def _examples(
     store: TableStore, sides: tuple[_Side, _Side], frames: Sequence[DataFrame | None], wrong: Sequence[int]
 ) -> tuple[str, ...]:
-    """Return some of the rows that only one side has."""
+    """Return some of the rows that only one of the two snapshots has."""
     if not wrong:
         return ()
     chosen = ", ".join(str(number) for number in wrong)
@@ -334,7 +334,7 @@ def deep_read(spark: SparkSession, limit: int | None = None) -> DeepRead:
 
     Args:
         spark: the session.
-        limit: stored bytes after which the check stops, to be resumed by the next call; None for all.
+        limit: stored bytes after which the check stops; the next check continues. None for all bytes.
 
     Returns:
         The value of `CheckLimits.deep`.
@@ -381,8 +381,8 @@ class SparkRows:
     """Rows in a DataFrame (implements `ReadRows`); only rows of sampled keys and repeated keys reach the driver.
 
     Args:
-        store: the table that they were read from.
-        frame: the rows.
+        store: the table from which the rows were read.
+        frame: the DataFrame with the rows.
     """
 
     nan_is_null: Collection[str] = ()

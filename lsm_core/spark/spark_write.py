@@ -4,12 +4,13 @@ The driver plans the write, one writer per task makes files, and one commit publ
 metadata that tasks need, so tasks read none. Each task checks its rows, converts them to the table's schema and routes
 them to buckets.
 
-For tables with buckets `write_table` then shuffles the rows, as Arrow messages of one bucket each, so that one task has
-the whole bucket. Rows of dynamic buckets first pass the assigner that owns their key.
+For tables with buckets, `write_table` then shuffles the rows, as Arrow messages of one bucket each, so that one task
+has the whole bucket. Rows of dynamic buckets are first sent to assigners: tasks that each assign the buckets for a part
+of the keys.
 
 A data source cannot ask Spark for a shuffle. Each of its tasks writes its own rows, and the driver joins the hash
-indexes. If keys may move between partitions, its tasks pass their rows to one writer beside the driver
-(`write_folder`).
+indexes. If keys may move between partitions, the tasks of a data source pass their rows through files to one writer in
+a process beside the driver (`write_folder`).
 """
 
 from __future__ import annotations
@@ -87,7 +88,7 @@ _WORTH_A_JOB: Final = 64 << 20
 # number and their order would be left to chance (paimon 5872).
 SEQUENCES_PER_TASK: Final = 1 << 32
 ROW_KIND: Final = "_row_kind"
-"""A column of this name holds the kinds of the rows, unless the table has it."""
+"""Column that holds the row kinds in DataFrames, unless the table has a column of this name."""
 
 # Messages of the shuffle: ``place`` orders the messages of a bucket, ``rows`` is an Arrow record batch (`in_frames`) in
 # the table's schema, ``kinds`` its int8 row kinds (null: all inserts), ``follows`` as in `RoutedRows`.
@@ -105,7 +106,7 @@ MESSAGES: Final = pa.schema(
 MESSAGES_DDL: Final = "slot INT, partition BINARY, bucket INT, place BIGINT, rows BINARY, kinds BINARY, follows BOOLEAN"
 _TASK_SHIFT: Final = 40  # a message's place = Spark task, then its first row in it (below 2^40 rows a task)
 _PIECE_BYTES: Final = 32 << 20
-"""Approximate size of the pieces in which a task routes its rows: small pieces make many small messages."""
+"""Approximate bytes of rows that a task routes at once; fewer bytes would make many small messages."""
 _SENT_BYTES: Final = 16 << 20
 """Approximate size of a batch of messages, so that a task does not hold all its messages in memory."""
 _BATCH_BYTES: Final = 64 << 20
@@ -143,15 +144,15 @@ class WriteJob:
     assigners: int = 1
     numbered: tuple[str, int] | None = None
     writer_id: str = field(default_factory=lambda: str(uuid4()))
-    """Part of the names of postponed files, which are replayed writer by writer."""
+    """Id of the writer in the names of postponed files; compactions replay these files writer by writer."""
     planned_ms: int | None = None
-    """Time of the plan (epoch ms), for all time-dependent steps, so that a repeated task does the same."""
+    """Time of the plan (epoch ms), used by all time-dependent steps, so that a repeated task gives the same result."""
     family: str = field(default_factory=new_family)
     """Prefix of the UUIDs in the names of all files of the write."""
     folder: WriteFolder | None = None
-    """Folder in which tasks note that they began; None if there is nothing to write."""
+    """Folder in which each task records its start; None if the job has nothing to write."""
     deletes: bool = False
-    """Whether the rows are -D rows of the table's present rows."""
+    """Whether the rows are -D rows for existing rows of the table."""
     made_from: int | None = None
     """The snapshot from which the rows were computed.
 
@@ -160,9 +161,9 @@ class WriteJob:
     columns: tuple[str, ...] = ()
     """The frame's column names in order, if Spark passes other names to the tasks."""
     zone: str | None = None
-    """The time zone of the session; None if the driver does not know it: tasks then know it if it was set."""
+    """Time zone of the session. None if the driver does not know it; tasks then use the session's setting, if any."""
     assigns: bool = True
-    """Whether values are cast as by Spark's INSERT; rows of this process are cast as by `Table.write`."""
+    """Whether values are cast as by Spark's INSERT (True) or as by `Table.write` (False)."""
 
     @classmethod
     def plan(
@@ -212,14 +213,14 @@ class WriteJob:
     ) -> Iterator[tuple[int, RoutedRows]]:
         """Check the rows of one Spark partition and yield them by bucket.
 
-        Each group comes with its place in the order of the DataFrame.
+        The values are (place, rows of one bucket). The place is the position of the rows in the order of the DataFrame.
 
         Args:
             batches: The rows.
             task: Number of the Spark partition.
             kind_column: Column of row kinds; None without one.
-            alone: No other task writes. Otherwise a new key of dynamic buckets gets the bucket that every other task
-                gives it, however many keys arrive (`PartitionIndex.assign_apart`).
+            alone: Whether this task is the only task of the write. If false, all tasks assign the same dynamic bucket
+                to a new key, regardless of the number of keys (`PartitionIndex.assign_apart`).
 
         Raises:
             DredgeError: The errors of `TableWrite.routed`; they name rows by their number in the partition.
@@ -233,7 +234,7 @@ class WriteJob:
         return self._routed(batches, task, kind_column, partial(owner_of, self.assigners))
 
     def assigned(self, groups: Iterable[tuple[int, RoutedRows]]) -> Iterator[tuple[int, RoutedRows]]:
-        """Yield the rows that assigners received by bucket, each with its place. Raises as `HashIndexes.assign`."""
+        """Yield the rows that an assigner received as (place, rows of one bucket). Raises as `HashIndexes.assign`."""
         indexes: dict[int, HashIndexes] = {}
         for place, sent in groups:
             number = sent.bucket
@@ -247,7 +248,7 @@ class WriteJob:
     def check_rows(
         self, batches: Iterable[pa.RecordBatch], task: int, kind_column: str | None = None
     ) -> Iterator[tuple[int, pa.Table, pa.Array | None]]:
-        """Yield the rows of one Spark partition, checked for writing, in pieces with place and row kinds.
+        """Yield the rows of one Spark partition, checked for writing, as (place, rows, row kinds).
 
         Raises as :meth:`routed`.
         """
@@ -260,7 +261,7 @@ class WriteJob:
     ) -> Iterator[tuple[int, RoutedRows]]:
         """Yield rows as :meth:`to_assigners` does if keys move between partitions.
 
-        All rows of a key go to one assigner in their order, also rows of different partitions.
+        All rows of a key are sent to the same assigner in their order, even if the rows are in different partitions.
         """
         for place, rows, kinds in self.check_rows(batches, task, kind_column):
             if not rows.num_rows:
@@ -305,7 +306,7 @@ class WriteJob:
         return HashIndexes(self.store, self.history, rules, ignore=self.overwrite).assign
 
     def _indexes(self, assigner: int | None = None) -> HashIndexes:
-        """Return the hash indexes for one assigner, or for all of them if ``assigner`` is None."""
+        """Return the hash indexes for one assigner, or for all assigners if ``assigner`` is None."""
         rules = AssignerRules.of(self.store.options, self.store.name, self.assigners, assigner or 0)
         return HashIndexes(self.store, self.history, rules, ignore=self.overwrite, share=assigner)
 
@@ -320,7 +321,7 @@ class WriteJob:
     def _pieces(
         self, batches: Iterable[pa.RecordBatch], task: int, kind_column: str | None
     ) -> Iterator[tuple[int, RowNumbering, pa.Table, pa.Array | None]]:
-        """Yield pieces of rows in order, each with its place, its row numbering for errors, and its row kinds."""
+        """Yield the rows in order as (place, row numbering for errors, rows, row kinds)."""
         from pyspark import TaskContext
 
         seen, context = 0, TaskContext.get()
@@ -341,8 +342,8 @@ class WriteJob:
     def write(self, groups: Iterable[RoutedRows], task: int, sequence_offset: int | None = None) -> list[bytes]:
         """Write rows with one writer and return its commit messages as bytes.
 
-        After an error the task's files are deleted. Files of a task that Spark kills are found by the note that it
-        left.
+        After an error the task's files are deleted. If Spark kills a task, its files are found by the start that the
+        task recorded in :attr:`folder`.
 
         Args:
             groups: The rows by bucket.
@@ -352,7 +353,8 @@ class WriteJob:
         Raises:
             WriterStale: The schema or the buckets of the table changed after the plan was made.
             StorageFull: The storage has no space left.
-            SparkFailed: The write ended in the meantime. Errors of ``groups`` are raised, too.
+            SparkFailed: The driver ended the write before this task finished.
+            DredgeError: An error of ``groups``.
         """
         assert self.folder is not None
         keep_small_arrays()
@@ -381,7 +383,7 @@ class WriteJob:
     def commit(self, outcomes: Sequence[TaskOutcome], scope: Scope = None) -> int | None:
         """Publish the write as :meth:`publish` does, then compact, expire and tag as a batch writer does.
 
-        Spark commits in the process that calls this; large compactions are jobs of the driver's session.
+        The commit is made in the calling process; large compactions are jobs of the driver's session.
         """
         return committed(self.store, self.publish(outcomes, scope), runner_beside_driver)
 
@@ -432,14 +434,14 @@ class WriteJob:
         return done.snapshot_id
 
     def end(self, messages: Sequence[CommitMessage] = (), *, failed: bool = False) -> None:
-        """End the write: tasks that still run notice it, and files without a commit message are deleted.
+        """End the write: running tasks fail, and files without a commit message are deleted.
 
-        These files belong to tasks that were killed or whose answer never arrived. Spark ran those tasks again (a lost
-        executor, speculation), or the job failed.
+        Files without a message come from tasks that were killed or whose result never arrived. Either Spark ran these
+        tasks again (a lost executor, speculation), or the job failed.
 
         Args:
             messages: Commit messages of the tasks that answered; their files belong to the commit.
-            failed: Nothing was published.
+            failed: Whether the write failed, so that nothing was published.
         """
         if self.folder is None:
             return
@@ -457,10 +459,10 @@ class WriteJob:
             return self._of_one_moment(joined_indexes(self.store, messages))
 
     def _of_one_moment(self, messages: list[CommitMessage]) -> list[CommitMessage]:
-        """Return the messages with one creation time for all postponed files.
+        """Return the messages with the same creation time for all postponed files.
 
-        Postponed files are replayed by age, and files of equal age in the order of their writers, which is that of the
-        tasks.
+        Postponed files are replayed by age, and files of equal age in the order of their writers, which is the order of
+        the tasks.
         """
         if self.store.bucket_mode is not BucketMode.POSTPONE:
             return messages
@@ -504,27 +506,29 @@ def write_table(
     """Write rows to a table as one commit.
 
     Columns are matched by exact name first, otherwise without regard to case. Missing columns take their default or
-    null. Rows of one key count in the order of ``df`` (its partitions one after the other), so a retry writes the same.
-    The driver receives commit messages only.
+    null. Rows of one key are merged in the order of ``df`` (its partitions one after the other), so a retry writes the
+    same rows. The driver receives commit messages only.
 
     ``commit_user`` and ``commit_identifier`` make the commit happen once, as long as the snapshot of the user's newest
-    commit is kept. If the user has committed this number or a larger one, nothing is written. In `foreachBatch`, use a
-    name of the query's own and the batch's number.
+    commit is kept. If the user has committed this or a larger number, nothing is written. In `foreachBatch`, use a name
+    that only this query uses, and the number of the batch.
 
     Args:
         df: A DataFrame of Spark or of pandas on Spark, or rows of this process (a pandas or Polars frame, Arrow data).
             Rows of this process are written here without a Spark job.
-        table: A table, or its name if the session's setting `spark.dredge.warehouse` (else DREDGE_WAREHOUSE) names the
-            warehouse.
+        table: A table, or its name if the session's setting `spark.dredge.warehouse` (or the environment variable
+            DREDGE_WAREHOUSE) names the warehouse.
         row_kind_column: Column of ``df`` with "+I", "-U", "+U" or "-D" per row; None for `_row_kind` if ``df`` has it
             and the table does not.
-        overwrite: True or ``{}`` replaces the scope of `overwrite_scope`, where a mode set in the session has priority
-            over the table's option. A mapping replaces the partitions with these values. SQL text (`day >= 'mon'`)
-            replaces the partitions for which it is true, and rows outside them are refused.
+        overwrite: True or ``{}`` replaces the rows that `overwrite_scope` selects; a partition overwrite mode set in
+            the session has priority over the table's option. A mapping replaces the partitions with these values. SQL
+            text (`day >= 'mon'`) replaces the partitions for which the text is true, and rows of ``df`` outside these
+            partitions are refused.
         commit_user: Name of the writer, together with ``commit_identifier``.
         commit_identifier: Number of the commit, which grows with each commit of the user.
-        merge_schema: The table's catalog; columns that only ``df`` has are added and types widened before the write
-            (`merging_changes`). These changes remain if the write then fails.
+        merge_schema: The table's catalog, to merge the schema of ``df`` into the table before the write; None for no
+            schema merging. Columns that only ``df`` has are added, and types are widened (`merging_changes`). The new
+            schema stays even if the write then fails.
 
     Returns:
         The snapshot id, or None without rows.
@@ -604,7 +608,7 @@ def _decoded(batch: pa.RecordBatch) -> pa.RecordBatch:
 def runner_of(spark: SparkSession) -> ChooseRunner:
     """Return a function that chooses the runner of a compaction after a write.
 
-    It chooses Spark from 64 MB on, where a job is worth its cost, and the driver for less.
+    Compactions of 64 MB or more run as a Spark job; smaller compactions run on the driver, because a job costs more.
 
     Args:
         spark: The session of the write.
@@ -626,8 +630,8 @@ def runner_beside_driver(plan: MaintenancePlan) -> Runner | None:
         plan: The compaction.
 
     Returns:
-        A runner that uses a job of the driver's session. None for threads of this process, also if the driver cannot
-            be reached (Connect).
+        A runner that uses a job of the driver's session. None for threads of this process: for small compactions, and
+            if the driver cannot be reached (Connect).
     """
     if plan.estimate.bytes_in < _WORTH_A_JOB:
         return None
@@ -745,7 +749,7 @@ def _outcomes_of_tasks(df: DataFrame, job: WriteJob, row_kind_column: str | None
 
 
 def _bytes_below(answers: DataFrame) -> int | None:
-    """Return Spark's size estimate of the frame below ``answers``, or None if a Connect server's plan has none."""
+    """Return Spark's estimate of the input of ``answers`` in bytes, or None if a Connect server reports no estimate."""
     plan = getattr(answers, "_jdf", None)
     if plan is None:
         return estimated_bytes(answers._explain_string(mode="cost"))
@@ -768,9 +772,9 @@ def estimated_bytes(plan: str) -> int | None:
 def _is_one_task(answers: DataFrame, size: int) -> bool:
     """Return whether one task has all rows, so that the same files result without a shuffle.
 
-    One task also reads a few small files that Spark would distribute to its cores, unless the query has slow operators:
-    more tasks take longer to start than one takes to write. Returns False on Connect, which does not expose the number
-    of tasks, and if the number is known only after a part of the query has run.
+    A few small files that Spark would distribute to several cores are also read by one task, unless the query has slow
+    operators, because the start of more tasks takes longer than the write. Returns False on Connect, which does not
+    expose the number of tasks, and if this number is known only after a part of the query has run.
     """
     if getattr(answers, "_jdf", None) is None:
         return False
@@ -828,8 +832,8 @@ def numbered_commit(store: TableStore, user: str | None, number: int | str | Non
 def _slots(df: DataFrame, store: TableStore, size: int | None) -> int:
     """Return the number of writer tasks: one per bucket, for partitioned tables about `spark.sql.shuffle.partitions`.
 
-    Buckets stay separate. A small frame (``size`` bytes, None if unknown) gets no more tasks than run at once.
-    Starting a task costs as much as writing `_TASK_BYTES`.
+    No two tasks write the same bucket. A small DataFrame (``size`` bytes, None if unknown) gets at most as many tasks
+    as run at once. Starting a task costs as much as writing `_TASK_BYTES`.
     """
     buckets = store.options.bucket
     most = buckets
@@ -841,9 +845,9 @@ def _slots(df: DataFrame, store: TableStore, size: int | None) -> int:
 
 
 def in_pieces(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
-    """Yield the batches in order, joined to pieces of at least `_PIECE_BYTES` except the last.
+    """Yield the batches in order, joined to tables of at least `_PIECE_BYTES`, except the last table.
 
-    A piece exceeds this size by one frame at most.
+    A table exceeds this size by one batch at most.
     """
     held: list[pa.RecordBatch] = []
     size = 0
@@ -879,7 +883,7 @@ def _sent_to_assigners(
 
 
 def _sent_by_assigners(job: WriteJob, slots: int, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Run the second pass: send rows by assigned bucket to the task that writes it.
+    """Run the second pass: send rows by assigned bucket to the task that writes this bucket.
 
     Rows arrive in order, so a retry assigns the same buckets.
     """
@@ -892,12 +896,12 @@ def _sent_by_assigners(job: WriteJob, slots: int, batches: Iterator[pa.RecordBat
 
 
 def send_groups(rows: Iterator[tuple[int, RoutedRows]], slot: Callable[[RoutedRows], int]) -> Iterator[pa.RecordBatch]:
-    """Yield messages (`MESSAGES_DDL`) for groups of rows, several for a group of many bytes.
+    """Yield messages (`MESSAGES_DDL`) for groups of rows; a large group becomes several messages.
 
     Args:
-        rows: Groups, each with its place. Places count rows: the place of a group plus its row count is below the next
-            place.
-        slot: Returns the number of the task that receives a group.
+        rows: Tuples of place and group. Places order the groups by their position in the DataFrame: the place of a
+            group plus its row count does not exceed the next greater place.
+        slot: Function that returns the number of the task that receives a group.
     """
     keep_small_arrays()
     for _, piece in groupby(rows, key=itemgetter(0)):
@@ -930,7 +934,7 @@ def _batch_of(messages: Sequence[tuple[Any, ...]]) -> pa.RecordBatch:
 
 
 def receive_groups(schema: TableSchema, batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, RoutedRows]]:
-    """Yield the groups of messages (`MESSAGES_DDL`), each with its place."""
+    """Yield the groups of rows in messages (`MESSAGES_DDL`) as (place, group)."""
     arrow_schema = schema.arrow_schema
     for batch in batches:
         for message in zip(*(batch.column(name) for name in MESSAGES.names[1:]), strict=True):
@@ -957,9 +961,9 @@ def _written_where_it_lies(
 
 
 def answers(write: Callable[[], list[bytes]]) -> Iterator[pa.RecordBatch]:
-    """Yield a row (`ANSWER_DDL`) per commit message of ``write``, or one row with its error.
+    """Yield a row (`ANSWER_DDL`) per commit message of ``write``, or one row with the error of ``write``.
 
-    The error is an outcome like any other, after which the driver cleans up.
+    The error is returned and not raised, so that Spark does not retry the task and the driver deletes the files.
     """
     task = task_number()
     try:

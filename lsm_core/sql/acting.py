@@ -47,7 +47,7 @@ class StatementResult:
         message: description of the change for people; "" for a statement that returns rows.
         rows: rows that the statement returns; None for a statement that changes something.
         snapshot_id: snapshot that the statement committed, or None.
-        call: result of a procedure call, or None for other statements.
+        call: result of a procedure call, or None if the statement is not a call.
     """
 
     message: str = ""
@@ -120,7 +120,7 @@ def definition_of(statement: CreateTable, columns: pa.Schema | None = None) -> S
 
     Args:
         statement: the statement.
-        columns: columns of its query, which replace the columns of the text; None for the columns of the text.
+        columns: columns of the statement's query, used in place of its column list; None to use its column list.
 
     Returns:
         The schema; key columns are spelled as in the column list.
@@ -151,7 +151,7 @@ def definition_of(statement: CreateTable, columns: pa.Schema | None = None) -> S
 
 
 def like_definition(catalog: Catalog, statement: CreateTable) -> Schema:
-    """Return the schema of the copied table; options of the statement override its own."""
+    """Return the schema of the copied table; options of the statement override options of the copied table."""
     schema = catalog.table(statement.like).schema
     options = {**schema.options, **statement.options}
     return Schema(schema.fields, schema.primary_keys, schema.partition_keys, options, schema.comment)

@@ -18,7 +18,7 @@ FORM: Final = "CALL sys.procedure(argument => literal, ...)"
 
 @dataclass(frozen=True)
 class CallStatement:
-    """Name of a procedure (lower case, without `sys`) and its arguments: all by position or all by name."""
+    """Parsed CALL: the procedure name (lower case, without `sys`), and arguments all by position or all by name."""
 
     procedure: str
     positional: tuple[Literal, ...] = ()

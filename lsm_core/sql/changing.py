@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from lsm_core.table import Table
 
 _SHIPPED: Final = 64 << 20
-"""Maximum bytes of other tables that are sent to tasks; above it this process changes the rows."""
+"""Maximum bytes of subquery tables that are sent to tasks; above this limit, this process changes the rows."""
 
 
 _TAKES: Final = {
@@ -70,7 +70,7 @@ class NewValues:
         evaluator: evaluator of the expressions.
         schema: schema of the table.
         clauses: new values of each clause by column: the name of an evaluator's output, or a constant.
-        action: output that holds the number of each row's clause; "" if the only clause applies to all rows.
+        action: name of the output with the number of each row's clause; "" if the only clause applies to all rows.
     """
 
     evaluator: RowEvaluator
@@ -217,7 +217,7 @@ def _where(tree: exp.Expr) -> exp.Expr | None:
 
 
 def _make_filter(session: Session, target: Target, where: exp.Expr | None, text: str) -> Predicate | pc.Expression:
-    """Return the filter of a statement: pruning tests if they cover the whole condition, else a computed predicate."""
+    """Return the filter of a statement: pruning tests if these cover the condition, otherwise a computed predicate."""
     if where is None:
         return pc.scalar(True)  # noqa: FBT003
     table = session.catalog.table(target.name)
@@ -242,11 +242,11 @@ def runs_of(engine: QueryEngine, evaluators: Sequence[RowEvaluator]) -> tuple[An
 
     Args:
         engine: supplies the runs.
-        evaluators: evaluators that are sent to the tasks with the rows of other tables.
+        evaluators: evaluators that are sent to the tasks together with the rows of subquery tables.
 
     Returns:
-        The runs for keyed and for append tables. The tuple is empty if this process must change the rows, as when the
-            other tables are too large to send.
+        The runs for keyed and for append tables. The tuple is empty if this process must change the rows, for example
+            because the tables of subqueries are too large to send.
     """
     runs = engine.change_runs()
     return () if runs is None or sum(evaluator.size for evaluator in evaluators) > _SHIPPED else runs
@@ -257,8 +257,8 @@ def assignments_of(table: Table, target: Target, items: list[exp.Expr]) -> dict[
 
     Args:
         table: the table.
-        target: its name and alias in the statement.
-        items: one `column = expression` each.
+        target: name and alias of the table in the statement.
+        items: assignments `column = expression`.
 
     Returns:
         New values by column name; assignments to nested fields are joined into one value of the whole column.
@@ -297,7 +297,7 @@ def _set_fields(
 ) -> exp.Expr:
     """Return a struct with new values for some of its fields, with the semantics of Spark's UPDATE.
 
-    The other fields of a null struct become null.
+    If the old struct is null, all fields without an assignment become null.
 
     Raises:
         ColumnNotFound: a field does not exist.
@@ -324,7 +324,7 @@ def _set_fields(
 
 
 def default_of(table: Table, name: str, value: exp.Expr | None) -> NewValue:
-    """Return a new value of a column: its default or null for the word DEFAULT and for None, else the expression."""
+    """Return a new value of a column: its default (or null) if ``value`` is DEFAULT or None, otherwise ``value``."""
     if value is not None and (
         not isinstance(value, exp.Column | exp.Var) or value.name.upper() != "DEFAULT" or value.args.get("table")
     ):

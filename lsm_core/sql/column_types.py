@@ -18,7 +18,7 @@ _NAMES: Final = {
     "TIMESTAMP_NTZ": "TIMESTAMP",
 }
 _SPARK: Final = {"TIMESTAMP": "TIMESTAMP_LTZ(6)", "BINARY": "BYTES"}
-"""Types of names without a length or precision, where Spark SQL differs from Flink SQL."""
+"""Spark SQL's meaning of type names without length or precision, if Flink SQL gives the name a different meaning."""
 
 
 def read_type(reader: StatementReader, *, flink: bool = False, depth: int = 0) -> DataType:

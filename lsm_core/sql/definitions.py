@@ -38,7 +38,7 @@ Path = tuple[str, ...]
 
 
 def read_create(reader: StatementReader) -> Statement:
-    """Parse a CREATE statement; the reader is positioned behind the word CREATE.
+    """Parse a CREATE statement; the reader is positioned after the word CREATE.
 
     Raises:
         InvalidOption: the text cannot be parsed.
@@ -155,7 +155,7 @@ def _require_provider(name: str) -> None:
 
 
 def _read_clause(reader: StatementReader, definition: _Definition, word: str, flink: bool) -> None:
-    """Parse one clause behind the columns."""
+    """Parse one clause after the columns."""
     token = reader.peek()
     if reader.accept_words("USING"):
         _require_provider(reader.name())
@@ -208,7 +208,7 @@ def _read_columns(reader: StatementReader, definition: _Definition, flink: bool)
 
 
 def _refuse_constraint(reader: StatementReader) -> None:
-    """Raise UnsupportedFeature for Flink's WATERMARK FOR and for constraints; a column may have such a name."""
+    """Raise UnsupportedFeature for Flink's WATERMARK FOR and for constraints, but not for columns with these names."""
     word, following = reader.word(), reader.peek(1).text.upper()
     if (word, following) in (("WATERMARK", "FOR"), ("FOREIGN", "KEY")) or following == "(":
         raise UnsupportedFeature(f"{word} in CREATE TABLE; tables have columns and a PRIMARY KEY (...) NOT ENFORCED")
@@ -303,7 +303,7 @@ def _read_partitioned_by(reader: StatementReader, definition: _Definition, flink
 
 
 def read_drop(reader: StatementReader) -> Statement:
-    """Parse a DROP statement; the reader is positioned behind its first word.
+    """Parse a DROP statement; the reader is positioned after the word DROP.
 
     Raises:
         InvalidOption: the text cannot be parsed.
@@ -327,7 +327,7 @@ def read_drop(reader: StatementReader) -> Statement:
 
 
 def read_truncate(reader: StatementReader) -> Statement:
-    """Parse a TRUNCATE statement; the reader is positioned behind its first word.
+    """Parse a TRUNCATE statement; the reader is positioned after the word TRUNCATE.
 
     Raises:
         InvalidOption: the text cannot be parsed.
@@ -343,7 +343,7 @@ def read_truncate(reader: StatementReader) -> Statement:
 
 
 def read_alter(reader: StatementReader) -> Statement:
-    """Parse an ALTER statement; the reader is positioned behind its first word.
+    """Parse an ALTER statement; the reader is positioned after the word ALTER.
 
     Raises:
         InvalidOption: the text cannot be parsed.
@@ -552,7 +552,7 @@ def _call(procedure: str, **arguments: Literal) -> CallStatement:
 
 
 def _read_compact(reader: StatementReader, name: str, partition: dict[str, Literal] | None = None) -> Statement:
-    """Parse the mode behind COMPACT: Hive's 'major' or 'minor'; none means full, as in `sys.compact`."""
+    """Parse the mode after COMPACT: Hive's 'major' or 'minor'; without a mode the compaction is full."""
     strategy: str | None = None
     if reader.peek().kind == "text":
         token = reader.peek()

@@ -1,4 +1,4 @@
-"""Evaluation of a statement's expressions by DataFusion over batches of a table's rows and its other tables."""
+"""Evaluation of a statement's expressions by DataFusion, over batches of the changed table and over subquery tables."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _OTHER: Final = "dredge_table_"
 
 @dataclass
 class RowEvaluator:
-    """Query over one batch of a table's rows at a time, serialisable to tasks together with the other tables it reads.
+    """Query over one batch of a table's rows at a time; it can be sent to tasks together with further tables it reads.
 
     Attributes:
         text: DataFusion query, which reads the batch as `dredge_target`.
@@ -41,7 +41,7 @@ class RowEvaluator:
         shown: text of the statement, for errors.
         table: name of the table, for errors.
         filters: whether the query returns only the numbers of the rows for which its condition is true.
-        single: returns the error for rows with several results, from their count; None to take the first result.
+        single: function that returns the error for ``n`` rows with several results; None to use the first result.
     """
 
     text: str
@@ -148,7 +148,7 @@ class Target:
 
         Raises:
             UnsupportedFeature: the table has a clause other than an alias, such as a version.
-            TableNotFound: the name has no database, or another catalog.
+            TableNotFound: the name has no database, or names an unknown catalog.
         """
         unknown = [key for key, value in node.args.items() if value and key not in ("this", "db", "catalog", "alias")]
         alias = node.args.get("alias")
@@ -270,7 +270,7 @@ def _plan(
     source_alias: str = "",
     unmatched: bool = False,
 ) -> tuple[Query, int]:
-    """Return the plan of a query over the target, and the position of the target among its tables."""
+    """Return (plan of a query over the target, index of the target among the tables of the query)."""
     items = ", ".join(f"{_text(node)} AS {quoted_name(name)}" for name, node in outputs.items())
     if join is None:
         head, tail = f"SELECT {items} FROM ", "" if where is None else f" WHERE {_text(where)}"  # noqa: S608
@@ -301,7 +301,7 @@ def _remove_source(tree: exp.Expr) -> exp.Expr:
 
 
 def pushed_tests(catalog: Catalog, target: Target, where: exp.Expr) -> tuple[list[Test], bool]:
-    """Return the tests of a condition that prune files, and whether they cover the whole condition."""
+    """Return (tests of a condition that prune files, whether these tests cover the whole condition)."""
     planned, place = _plan(catalog, target, {"one": exp.Literal.number(1)}, where=where)
     tests = list(planned.reads[place].tests)
     parts: Sequence[exp.Expr] = list(where.flatten()) if isinstance(where, exp.And) else [where]

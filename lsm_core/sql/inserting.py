@@ -47,7 +47,7 @@ class Insert:
         table: table that receives the rows.
         query: text of the query, which may be `VALUES ...`.
         overwrite: whether the rows replace existing rows.
-        columns: target columns of the query, in its order; () for all columns.
+        columns: target columns in the order of the query's columns; () for all columns.
         by_name: whether the query's columns are matched by name.
         partition: constant values of partition columns.
         dynamic: partition columns without a constant value.
@@ -176,8 +176,8 @@ def plan_insert(session: Session, statement: Insert) -> InsertPlan:
     """Return the destination of the rows of an INSERT.
 
     As in Spark, an overwrite replaces the partitions that `PARTITION (column = value)` matches, or the whole table
-    without that clause. With dynamic overwrites (`Session.dynamic_overwrite`) it replaces the partitions that receive
-    rows.
+    without that clause. With dynamic overwrites (`Session.dynamic_overwrite`), an overwrite replaces the partitions
+    that receive rows.
 
     Raises:
         ColumnNotFound: a column does not exist.
@@ -215,7 +215,7 @@ def insert(session: Session, statement: Insert, engine: QueryEngine) -> Statemen
     Args:
         session: catalog and settings.
         statement: the INSERT.
-        engine: executes its query; not used for literals behind VALUES.
+        engine: engine for the query; not used for literals after VALUES.
 
     Returns:
         The committed snapshot.
@@ -346,7 +346,7 @@ def _column(values: list[Any], table: Table, name: str) -> pa.Array:
 
 
 def _holds_map(kind: pa.DataType) -> bool:
-    """Return whether values of a type have maps, whose literals Arrow reads only with their type."""
+    """Return whether a type contains a map; Arrow reads literals of maps only if the type is known."""
     return pa.types.is_map(kind) or any(_holds_map(kind.field(place).type) for place in range(kind.num_fields))
 
 
@@ -354,7 +354,7 @@ def _name_fields(value: Any, kind: pa.DataType, table: str, column: str) -> Any:
     """Return a value whose structs have the column's fields, by name, or by position for an unnamed `struct(...)`.
 
     Raises:
-        InvalidData: a struct has another number of fields, or an unknown field name; Arrow would ignore both.
+        InvalidData: a struct has a wrong number of fields, or an unknown field name; Arrow would ignore both errors.
     """
     if isinstance(value, dict) and pa.types.is_struct(kind):
         known = {field.name.lower(): field for field in kind}
@@ -379,7 +379,7 @@ def _name_fields(value: Any, kind: pa.DataType, table: str, column: str) -> Any:
 
 
 def _unify_numbers(values: list[Any], floating: bool) -> list[Any]:
-    """Convert numbers of several kinds to one: floating point if requested, else decimal."""
+    """Convert numbers of several types to one type: floating point if ``floating``, otherwise decimal."""
     numbers = [value for value in values if isinstance(value, int | float | Decimal) and not isinstance(value, bool)]
     kinds = set(map(type, numbers))
     number_type = float if floating or float in kinds else Decimal
@@ -432,7 +432,7 @@ def _number(text: str) -> int | float | Decimal:
 
 
 _LONG_DIGITS: Final = 19
-"""Digits from which a whole number may be too large for a BIGINT."""
+"""Number of digits from which a whole number may be too large for a BIGINT."""
 _NO_NUMBERS: Final = ("NaN", "Infinity", "-Infinity")
 _WHOLE: Final = ("tinyint", "smallint", "int", "bigint")
 

@@ -1,4 +1,4 @@
-"""Errors about statements in our own words; the text of the library that refused a statement follows in parentheses."""
+"""Errors about statements in Dredge's words; the message of the library that refused the statement is appended."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ def engine_error(error: Exception, text: str, columns: Iterable[str]) -> DredgeE
     Args:
         error: DataFusion's error.
         text: the statement.
-        columns: names of the columns of its tables.
+        columns: column names of the statement's tables.
     """
     message = " ".join(str(error).split())
     for internal, word in _INTERNAL:

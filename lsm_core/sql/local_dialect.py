@@ -1,7 +1,7 @@
-"""Translation of Spark SQL queries to DataFusion queries of the same meaning; queries that would differ are refused.
+"""Translation of Spark SQL to DataFusion queries of the same meaning; queries with different results are refused.
 
 sqlglot writes the query in the dialect of PostgreSQL, which DataFusion parses. As in Spark, names are case-insensitive:
-all are written in lower case. Only functions with equal results in both engines are accepted (`_FUNCTIONS`).
+all names are written in lower case. Only functions with equal results in both engines are accepted (`_FUNCTIONS`).
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ SESSION_ZONE: Final = "UTC"
 """Time zone in which DataFusion evaluates queries."""
 _LARGEST_INT: Final = (1 << 31) - 1
 _UNCAST: Final = (pa.types.is_floating, pa.types.is_temporal, pa.types.is_nested, pa.types.is_binary)
-"""Types whose text form differs between Spark and DataFusion, except that of dates."""
+"""Tests for types whose text form differs between Spark and DataFusion; the text form of dates is the same."""
 
 
 @dataclass(frozen=True)
@@ -179,7 +179,7 @@ def _require_alike(tree: exp.Expr, columns: Columns) -> None:
 
 
 def _answers_otherwise(node: exp.Expr, columns: Columns) -> str:
-    """Return a description of an expression whose result differs between DataFusion and Spark; "" for others."""
+    """Return a description of an expression if its result differs between DataFusion and Spark, otherwise ""."""
     if isinstance(node, exp.Avg | exp.Div) and any(map(pa.types.is_decimal, columns.types_in(node))):
         return "an average or quotient of DECIMAL, which is rounded otherwise"
     if isinstance(node, exp.Floor | exp.Ceil) and any(map(pa.types.is_floating, columns.types_in(node))):
@@ -221,7 +221,7 @@ def _name_columns(tree: exp.Query) -> None:
 
 
 def _type_literals(query: exp.Expr) -> None:
-    """Make whole-number literals among the outputs INT, as in Spark; for DataFusion they are BIGINT."""
+    """Cast whole-number literals in the outputs to INT, their type in Spark; in DataFusion their type is BIGINT."""
     if isinstance(query, exp.SetOperation):
         _type_literals(query.this)
         _type_literals(query.expression)
@@ -285,9 +285,9 @@ def _rewrite(node: exp.Expr, columns: Columns) -> exp.Expr:
 
 
 def _deep_field(node: exp.Column, columns: Columns) -> exp.Expr | None:
-    """Return a doubly nested field (`s.n.x`, `t.s.n.x`), or None for other columns.
+    """Return a doubly nested field (`s.n.x`, `t.s.n.x`), or None if the column is not doubly nested.
 
-    DataFusion would parse such a path as the name of a table.
+    DataFusion would parse the path of a doubly nested field as the name of a table.
     """
     parts = [part.name for part in node.parts]
     at = next(

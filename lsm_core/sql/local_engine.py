@@ -1,7 +1,7 @@
 """Query execution by DataFusion in this process, for machines without Spark and tables that one machine can read.
 
-Each table of a query becomes a dataset. It reads only the columns that the query names and only the files that the
-query's filters can match. DataFusion pushes further filters down, which also prune files; rows are streamed.
+Each table of a query becomes a dataset. The dataset reads only the columns that the query names and only the files that
+the query's filters can match. DataFusion pushes further filters down, which also prune files; rows are streamed.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class LocalEngine:
         Args:
             catalog: catalog of the tables.
             text: one query in Spark SQL.
-            plan: destination of its rows.
+            plan: destination of the rows.
 
         Returns:
             The snapshot id, or None for no rows.
@@ -109,8 +109,8 @@ def first_rows(rows: pa.RecordBatchReader, most: int) -> pa.Table:
 def _open_tables(query: Query) -> list[TableDataset]:
     """Open the tables of a query; all mentions of one table without a version share one snapshot.
 
-    The newest version is read with the current schema, but a snapshot by id with the schema of its time. So the tables
-    are reopened after a concurrent commit; under constant commits the snapshot is fixed by id instead.
+    The newest version is read with the current schema, but a snapshot chosen by id is read with the snapshot's schema.
+    So the tables are opened again after a concurrent commit. After `_OPENED` attempts the snapshot is chosen by id.
     """
     newest = [read.table for read in query.reads if not read.version and not isinstance(read.table, ReadOnlyTable)]
     counts = Counter(table.name for table in newest)
@@ -147,8 +147,8 @@ def register(context: datafusion.SessionContext, name: str, table: TableDataset)
     """Register a table in a context.
 
     NaN is a number for DataFusion and Spark, but not for Arrow. So DataFusion must not push row filters to a table with
-    floating point columns: a view with an unreachable LIMIT prevents that. The same view is used for tables whose
-    columns are not in lower case. The filters of `plan_query` are pushed in any case.
+    floating point columns: a view with an unreachable LIMIT prevents the pushdown. The same view is used for tables
+    whose columns are not in lower case. The filters of `plan_query` are always pushed down.
     """
     if table.respelled or any(pa.types.is_floating(column.type) for column in table.schema):
         context.register_dataset(f"{name}_rows", table)
@@ -173,7 +173,7 @@ def run_query(
         text: the query, as `local_text` returns it.
         columns: columns of the tables, for the output names.
         wanted: output column names, with None for each `*`; None for the tables' own names.
-        tables: tables of the context; their own read errors are raised unchanged.
+        tables: tables of the context; a read error of a table is raised unchanged.
         shown: text of the statement, for errors.
 
     Returns:
@@ -246,7 +246,7 @@ class TableDataset(pads.Dataset):
 
     Attributes:
         own_schema: Arrow schema of the columns that the query can need, in the table's own spelling.
-        respelled: whether the lower-case names differ from those of the table.
+        respelled: whether the lower-case names differ from the column names of the table.
         known: names of all columns of the table, for errors.
         failure: error of the last read of the table, or None.
     """

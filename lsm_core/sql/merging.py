@@ -1,4 +1,4 @@
-"""MERGE INTO: change and delete rows of the target and add rows of the source, in one commit on every supported table.
+"""MERGE INTO: change and delete rows of the target table and add rows of the source, in one commit.
 
 The source is held in memory. The target is read in batches, and each batch is joined with the source. A second pass
 over the columns of ON finds the source rows without a match in the target, at the same snapshot.
@@ -56,7 +56,7 @@ class Clause:
 
     Attributes:
         kind: "matched", "not matched" or "not matched by source".
-        condition: condition behind AND, or None.
+        condition: condition after AND, or None.
         values: new values by column; None for DELETE.
     """
 
@@ -67,7 +67,7 @@ class Clause:
 
 @dataclass(frozen=True)
 class _Acts:
-    """Test for the rows that some clause of a MERGE changes."""
+    """Test for the rows that at least one clause of a MERGE changes."""
 
     evaluator: RowEvaluator
 
@@ -195,10 +195,10 @@ class _Merge:
     def _outputs(
         self, clauses: Sequence[Clause]
     ) -> tuple[dict[str, exp.Expr], tuple[Mapping[str, str | pa.Scalar], ...]]:
-        """Return the outputs of a query for clauses: the number of each row's clause, and the values of each clause.
+        """Return (expressions by output name, values of each clause by column) of the query for ``clauses``.
 
-        Each value is an output of its own, null in the rows of other clauses. One output for several clauses would give
-        their values a common type, which loses digits.
+        One output is the number of each row's clause. Each value of a clause is a separate output, null in rows of
+        different clauses, because a shared output would give the values a common type, which loses digits.
         """
         tests = [self._test(clause) for clause in clauses]
         action = exp.paren(_case(zip(tests, map(exp.Literal.number, range(len(tests))), strict=True)))
@@ -276,7 +276,7 @@ class _Merge:
 
 
 def _rename_aliases(node: exp.Expr, names: Mapping[str, str]) -> exp.Expr:
-    """Return an expression with other aliases for the target and the source."""
+    """Return an expression with the aliases of the target and the source replaced by ``names``."""
 
     def renamed(node: exp.Expr) -> exp.Expr:
         if not isinstance(node, exp.Column):

@@ -57,7 +57,7 @@ def parse_statement(text: str) -> Statement:
     Raises:
         InvalidStatement: the text has no statement or several, or cannot be parsed; the message names the position and
             the expected word.
-        UnsupportedFeature: a statement or clause is not supported; the message names the supported ones.
+        UnsupportedFeature: a statement or clause is not supported; the message names the supported alternatives.
         TableNotFound: the name of a table lacks its database.
     """
     statements = split_statements(text) if isinstance(text, str) else []

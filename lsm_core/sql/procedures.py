@@ -1,6 +1,6 @@
-"""Paimon's maintenance procedures (`CALL sys.name(...)`), with its names and defaults, as plans of Dredge's actions.
+"""Paimon's maintenance procedures (`CALL sys.name(...)`), with Paimon's names and defaults, as plans of actions.
 
-`PROCEDURES` lists all of them. A call is bound (arguments checked and converted), prepared (as steps on one table
+`PROCEDURES` lists all procedures. A call is bound (arguments checked and converted), prepared (as steps on one table
 each), and applied step by step. A step is the plan of an action (`plan_maintenance`) or one of the few operations
 without a plan.
 """
@@ -59,7 +59,7 @@ class Parameter:
         name: name in Paimon's documentation.
         kind: accepted kind of literal.
         required: whether a call must pass it.
-        ignored: whether it is accepted for existing runbooks but has no effect here.
+        ignored: whether the parameter is accepted for existing runbooks but has no effect in Dredge.
     """
 
     name: str
@@ -119,8 +119,9 @@ class Procedure:
     Attributes:
         name: name without `sys`.
         parameters: parameters in Paimon's order.
-        prepare: returns the steps for one table, which has the dynamic options of the call.
-        on_catalog: returns the steps of a procedure over several tables, in place of ``prepare``; None for one table.
+        prepare: function that returns the steps for one table, opened with the dynamic options of the call.
+        on_catalog: for procedures over several tables, the function that returns the steps in place of ``prepare``;
+            None for procedures on one table.
         options: keys of the argument `options` that belong to the procedure and not to the table.
     """
 
@@ -150,7 +151,7 @@ class Procedure:
         yield from self.prepare(_open(catalog, arguments["table"], options), {**arguments, **own})
 
     def own_options(self, options: Mapping[str, str]) -> tuple[dict[str, str], dict[str, Any]]:
-        """Split ``options`` into those of the table, as texts, and those of the procedure, converted.
+        """Split ``options`` into (options of the table as texts, converted options of the procedure).
 
         Raises:
             InvalidOption: an option of the procedure has an invalid value.
@@ -173,7 +174,7 @@ class StepResult:
     Attributes:
         table: name of the table.
         description: description of the step for people.
-        plan: plan of the step, or None if it has none.
+        plan: plan of the step, or None if the step has no plan.
         report: report of the applied plan; None if nothing was applied or the step has no plan.
         error: error of the step, or None.
     """
@@ -254,7 +255,7 @@ class PreparedCall:
             approved_by: approver for the ledger, or None.
 
         Raises:
-            DredgeError: a step failed. The other steps were still executed, and the message names all failures.
+            DredgeError: a step failed. All remaining steps were still executed, and the message names all failures.
         """
         if self.dry_run:
             return self.plan(runner)
@@ -295,8 +296,8 @@ def prepare_call(catalog: Catalog, statement: str | CallStatement) -> PreparedCa
     """Check a statement against `PROCEDURES`; no table is opened yet.
 
     Raises:
-        InvalidOption: the text is no call, the procedure is unknown (the message lists all), or an argument is unknown,
-            missing or invalid.
+        InvalidOption: the text is not a CALL, the procedure is unknown (the message lists all procedures), or an
+            argument is unknown, missing or invalid.
     """
     read = parse_call(statement) if isinstance(statement, str) else statement
     procedure = PROCEDURES.get(read.procedure)
@@ -429,7 +430,10 @@ def _open(catalog: Catalog, name: str, options: Mapping[str, str] | None) -> Tab
 
 
 def _of_action(action: str, **arguments: str) -> Prepare:
-    """Return the function that prepares one plan of ``action``; ``arguments``: parameter names by plan arguments."""
+    """Return the function that prepares one plan of ``action``.
+
+    ``arguments`` maps each argument of the plan to the name of a parameter.
+    """
 
     def prepare(table: Table, values: Arguments) -> Iterator[Step]:
         yield PlannedStep(table, action, {key: values[name] for key, name in arguments.items() if name in values})
@@ -450,7 +454,7 @@ def _of_each(action: str, argument: str, listed: str) -> Prepare:
 def _compact(table: Table, values: Arguments) -> Iterator[Step]:
     """Prepare a compaction: full by default, as in Paimon's batch jobs.
 
-    With `order_strategy` the rows are sorted by `order_by`, or else by the table's `clustering.columns`.
+    With `order_strategy` the rows are sorted by `order_by` or, without `order_by`, by the table's `clustering.columns`.
     """
     strategy, order = values.get("compact_strategy", "full").lower(), values.get("order_strategy", "none").lower()
     if strategy not in ("full", "minor"):
@@ -482,9 +486,9 @@ def _compact(table: Table, values: Arguments) -> Iterator[Step]:
 
 
 def _compact_database(catalog: Catalog, values: Arguments) -> Iterator[Step]:
-    """Prepare the compaction of every table whose "db.table" matches; the patterns match the whole name.
+    """Prepare the compaction of every table whose name "db.table" matches the patterns; patterns match the whole name.
 
-    With `mode` "divided" (the default) the tables are ordered by name, with "combined" by their need of compaction.
+    With `mode` "divided" (the default) the tables are ordered by name, with "combined" by their compaction score.
 
     Source: Flink's `CompactDatabaseAction`.
     """
@@ -545,7 +549,7 @@ def _replace_tag(table: Table, values: Arguments) -> Iterator[Step]:
 
 
 def _tag_of_time(table: Table, values: Arguments) -> Iterator[Step]:
-    """Prepare a tag on the oldest snapshot at or after a time, including expired snapshots that another tag keeps.
+    """Prepare a tag on the oldest snapshot at or after a time, including expired snapshots that existing tags keep.
 
     Source: ``CreateTagFromTimestampProcedure``.
     """

@@ -1,4 +1,4 @@
-"""Queries over a warehouse's tables: each table becomes a frame of only the columns and rows that the query can need.
+"""Queries over a warehouse's tables: each table becomes a DataFrame of only the columns and rows that the query needs.
 
 The text of the query is unchanged except for table names, which are replaced by temporary views; Spark parses and
 executes it. Spark does not push filters to such views, so this module computes the pushdown. A column is read if the
@@ -50,11 +50,11 @@ class TableRead:
 
     Attributes:
         start: offset of the mention in the text.
-        end: offset behind the mention.
+        end: offset of the first character after the mention.
         alias: name of the table in the rest of the query; "" if the query has its own alias.
         table: the open table, or a system table.
         columns: columns to read.
-        tests: filters on its rows.
+        tests: filters on the rows of the table.
         version: requested `VERSION` or `TIMESTAMP`, for people; "" for the newest.
         snapshot_id: snapshot of a system table at a version, or None.
     """
@@ -158,9 +158,9 @@ def plan_query(catalog: Catalog, text: str) -> Query:
 def _reshapes(tree: exp.Query, tokens: Sequence[Any]) -> bool:
     """Return whether the query uses rows or columns that it does not name, so that the whole table must be read.
 
-    A PIVOT groups by all columns that are not named. Clauses behind a PIVOT or UNPIVOT may reuse the table's names for
-    other columns, and so may aliases with columns (`t AS x(a, b)`). A pipe (`|>`) may cut rows (LIMIT) before it
-    filters them.
+    A PIVOT groups by all columns that are not named. Clauses after a PIVOT or UNPIVOT, and aliases with columns
+    (`t AS x(a, b)`), may reuse the table's column names for computed columns. A pipe (`|>`) may limit rows before a
+    filter is applied.
     """
     if tree.find(exp.Pivot) is not None or any(token.token_type is TokenType.PIPE_GT for token in tokens):
         return True
@@ -208,7 +208,7 @@ def _open_changes(catalog: Catalog, call: exp.Anonymous) -> tuple[Any, str]:
     Raises:
         InvalidOption: the arguments differ from those that the function takes.
         TableNotFound: the table does not exist.
-        UnsupportedFeature: another function, or a system table.
+        UnsupportedFeature: the function is not an incremental query function, or the table is a system table.
     """
     name, arguments = call.name.lower(), call.expressions
     if name not in _CHANGES:
@@ -232,7 +232,7 @@ def _replace_greatest_partitions(catalog: Catalog, text: str) -> str:
     """Replace each `sys.max_pt('database.table')` in a query by the maximum value of the first partition column.
 
     Raises:
-        InvalidOption: the table has no partitions, or none with rows.
+        InvalidOption: the table has no partition columns, or no partition with rows.
         TableNotFound: the table does not exist.
     """
     if "max_pt" not in text.lower():
@@ -290,7 +290,7 @@ def _schema_of(table: Any, snapshot_id: int | None) -> TableSchema:
 
 
 def _columns_of(table: Any, schema: TableSchema, words: set[str] | None) -> tuple[str, ...]:
-    """Return the columns that the query names (None: all); without any, as for `count(*)`, one small column."""
+    """Return the columns named by ``words`` (None: all columns); if no column is named, return one small column."""
     if words is None:
         return schema.field_names
     tracked = not isinstance(table, ReadOnlyTable) and tracks_rows(table.store)
@@ -300,7 +300,7 @@ def _columns_of(table: Any, schema: TableSchema, words: set[str] | None) -> tupl
 
 
 def _end_of(node: exp.Table, tokens: Sequence[Any]) -> int:
-    """Return the offset behind a mention, behind its name or its version.
+    """Return the offset of the first character after a table's name and, if present, its version clause.
 
     Raises:
         InvalidOption: the version is computed (`CAST(...)`).
@@ -357,7 +357,7 @@ _TURNED: Final = {"=": "=", ">": "<", ">=": "<=", "<": ">", "<=": ">="}
 
 
 def _test(part: exp.Expr) -> tuple[exp.Column, str, list[exp.Expr]] | None:
-    """Return a condition as column, operator and literals; None for other conditions."""
+    """Return a condition as (column, operator, literals); None for a condition of a different form."""
     operator = _COMPARISONS.get(type(part))
     if operator is not None:
         left, right = part.this.unnest(), part.expression.unnest()
@@ -373,7 +373,7 @@ def _test(part: exp.Expr) -> tuple[exp.Column, str, list[exp.Expr]] | None:
 
 
 def _value(literal: exp.Expr, kind: TypeRoot) -> int | str | dt.date | None:
-    """Return a literal as a value of the column's type; None if Spark would compare it in another way."""
+    """Return a literal as a value of the column's type; None if Spark would compare the literal in a different type."""
     negative = isinstance(literal, exp.Neg)
     literal = literal.this if negative else literal
     if kind is TypeRoot.DATE:

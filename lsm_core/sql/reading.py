@@ -12,7 +12,7 @@ from lsm_core.read.sql_text import Literal, SqlReader, Token, tokens, unquote
 _SHOWN: Final = 40
 """Characters of a statement that an error shows."""
 CATALOGS: Final = frozenset({"paimon", "dredge"})
-"""Accepted catalogs in names of three parts; all mean the current catalog."""
+"""Accepted catalog names in table names of three parts; each means the current catalog."""
 _NAMES_AND_TEXTS: Final = re.compile(
     r"""'(?:[^'\\]|\\.|'')*'|"(?:[^"\\]|\\.|"")*"|`(?:[^`]|``)*`|--[^\n]*|/\*.*?\*/"""
     r"""|(?<![\w$])(?P<name>[^\W\d]\w*(?:\$\w+)+)""",
@@ -26,7 +26,7 @@ _SUFFIX: Final = re.compile(r"(?<=[\d.])(BD|[LSYDF])$", re.IGNORECASE)
 
 
 def split_statements(text: str) -> list[str]:
-    """Return the statements of a text without the semicolons between them; comments alone are no statement."""
+    """Return the statements of a text, without semicolons; a text of comments only has no statement."""
     statements, start, code = [], 0, []
     at = 0
     for match in _SEPARATORS.finditer(text):
@@ -55,7 +55,7 @@ class StatementReader(SqlReader):
         return tokens(text, stop_early=True)
 
     def wrong(self, token: Token, reason: str) -> InvalidStatement:
-        """Return the error for ``token``, with its place in the statement."""
+        """Return the error for ``token``, with the token's position in the statement."""
         if token.kind == "end":
             return InvalidStatement(self.text, f"it ends at character {token.at + 1}: {reason}")
         shown = self.text[token.at : token.at + _SHOWN]
@@ -66,7 +66,7 @@ class StatementReader(SqlReader):
         self._at = 0
 
     def accept_words(self, *words: str) -> bool:
-        """Consume these keywords if they come next; return whether they did."""
+        """Consume the keywords ``words`` if they come next; return whether they were consumed."""
         matches = all(
             self.peek(place).kind == "name" and self.peek(place).text.upper() == word
             for place, word in enumerate(words)
@@ -75,12 +75,12 @@ class StatementReader(SqlReader):
         return matches
 
     def expect_words(self, *words: str) -> None:
-        """Consume these keywords. Raises InvalidOption."""
+        """Consume the keywords ``words``. Raises InvalidOption if they do not come next."""
         if not self.accept_words(*words):
             raise self.wrong(self.peek(), f"{' '.join(words)} was expected")
 
     def one_of(self, *words: str) -> str:
-        """Consume one of these keywords. Raises InvalidOption naming all of them."""
+        """Consume and return one of the keywords ``words``. Raises InvalidOption, which lists all of them."""
         word = self.word()
         if word not in words:
             raise self.wrong(self.peek(), f"one of {', '.join(words)} was expected")
@@ -221,8 +221,8 @@ class StatementReader(SqlReader):
 def with_quoted_names(text: str) -> str:
     """Return a statement with names like `t$files` in back-quotes; sqlglot would parse them as `t` with an alias.
 
-    A doubled quote inside a text becomes an escaped one, as Spark 4 reads it; sqlglot would drop it. Raw texts,
-    back-quoted names and comments are unchanged.
+    A doubled quote inside a text becomes an escaped quote, as in Spark 4; sqlglot would drop the doubled quote. Raw
+    texts, back-quoted names and comments are unchanged.
     """
     return _NAMES_AND_TEXTS.sub(lambda match: _normalize(match, text), text)
 
@@ -246,7 +246,7 @@ def _normalize(match: re.Match[str], text: str) -> str:
 
 
 def all_rows_of(source: str) -> str:
-    """Return the query for all rows of a source, which is text of the user's own statement."""
+    """Return the query for all rows of ``source``, a text from the user's statement."""
     return f"SELECT * FROM {source}"  # noqa: S608
 
 

@@ -1,4 +1,4 @@
-"""Execution of any statement, shared by the command line and Spark, which supply their query engines."""
+"""Execution of any statement; the command line and Spark both use this module, each with its own query engine."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class StatementRunner:
         """Execute one statement.
 
         Args:
-            statement: its text, or the result of `parse_statement`.
+            statement: text of the statement, or the result of `parse_statement`.
 
         Returns:
             A description of the change, or the rows of the query.

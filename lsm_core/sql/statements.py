@@ -15,7 +15,7 @@ from lsm_core.sql.call_statement import CallStatement
 from lsm_core.table.schema_change import SchemaChange
 
 PartitionSpec: TypeAlias = Mapping[str, Literal]
-"""Values of partition columns by name, as the text gives them."""
+"""Values of partition columns by column name, as written in the statement."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class DropDatabase:
 
 @dataclass(frozen=True)
 class CreateTable:
-    """CREATE TABLE, with columns, like another table, or with the rows of a query.
+    """CREATE TABLE with columns, CREATE TABLE ... LIKE, or CREATE TABLE ... AS SELECT.
 
     Attributes:
         name: table.
@@ -81,7 +81,7 @@ class RenameTable:
 
 @dataclass(frozen=True)
 class TruncateTable:
-    """TRUNCATE TABLE, for all rows or for the partitions that match one spec."""
+    """TRUNCATE TABLE, for all rows or for the partitions that match one partition spec."""
 
     name: str
     partition: PartitionSpec | None = None
@@ -89,14 +89,14 @@ class TruncateTable:
 
 @dataclass(frozen=True)
 class AlterTable:
-    """ALTER TABLE for columns, options or the comment; all changes are applied or none.
+    """ALTER TABLE for columns, options or the comment; either all changes are applied, or none.
 
     Attributes:
         name: table.
         changes: changes in the order of the text.
         if_exists: whether a missing table is no error.
-        absent: columns that are dropped only if they exist.
-        present: columns that are added only if they do not exist.
+        absent: columns that are dropped only if they exist (IF EXISTS).
+        present: columns that are added only if they do not exist (IF NOT EXISTS).
     """
 
     name: str
@@ -121,8 +121,8 @@ class Procedure:
 
     Attributes:
         call: the procedure and its arguments.
-        if_exists: name of a tag without which the call is skipped, or "".
-        if_not_exists: name of a tag with which the call is skipped, or "".
+        if_exists: name of a tag; the call is skipped if this tag does not exist. "" for no condition.
+        if_not_exists: name of a tag; the call is skipped if this tag exists. "" for no condition.
         replaces: whether the call to create a tag replaces an existing tag.
     """
 
@@ -142,7 +142,7 @@ class Show:
         name: table, database, or "".
         pattern: LIKE pattern for names (`*` any text, `|` alternatives), or "".
         partition: partition spec, or None for all partitions.
-        key: one option of `SHOW TBLPROPERTIES`, or "".
+        key: option key of `SHOW TBLPROPERTIES`, or "" for all options.
     """
 
     subject: str
@@ -198,4 +198,4 @@ Statement: TypeAlias = (
     | Query
     | RowStatement
 )
-"""Any statement."""
+"""Union of all parsed statements."""

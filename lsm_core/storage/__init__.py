@@ -1,7 +1,7 @@
 """File access: the FileIO protocol, local disks, object stores, fault injection, tracing and path checks.
 
-It knows no table format: paths and bytes only. All other packages access files through `FileIO`, so that tests can fail
-each step. Begin with `file_io`.
+The package handles paths and bytes, and does not depend on the table format. All further packages access files through
+`FileIO`, so that tests can let each step fail. Begin with `file_io`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A FileIO with injected faults: tests count an operation's I/O steps, then let each single one fail."""
+"""A FileIO with injected faults: tests count the I/O steps of an operation, then let each step fail in turn."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class FaultyFileIO:
 
         Args:
             name: name of the step, for the log.
-            path: path that it concerns.
+            path: path that the step reads or changes.
             action: the step itself.
 
         Returns:
@@ -137,7 +137,7 @@ class FaultyFileIO:
 class FaultyStore(FaultyFileIO):
     """A FaultyFileIO for a store that deletes many files with one request.
 
-    That request is one step; its failure is reported for each file.
+    A request that deletes many files is one step; its failure is reported for each file.
     """
 
     inner: Any

@@ -1,8 +1,8 @@
 """Protocol for file storage; the whole engine accesses files only through it.
 
 Size limits for metadata files keep a huge or sparse file from filling the memory of its reader. Each table object has a
-cache for immutable files (footers, indexes, sizes), bounded by bytes, where `functools.lru_cache` counts entries. A
-trace of I/O steps serves tests that kill processes.
+cache for immutable files (footers, indexes, sizes), limited in bytes. Tests that kill processes read a trace of I/O
+steps.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ Buffer = bytes | bytearray | memoryview
 
 
 class Guarantee(StrEnum):
-    """Mechanism that makes `FileIO.write_exclusive` atomic across processes; snapshots are published with it."""
+    """Mechanism that makes `FileIO.write_exclusive`, which publishes snapshots, atomic across processes."""
 
     EXCLUSIVE_CREATE = "exclusive-create"
     """The file system refuses to create or link an existing name."""
     CONDITIONAL_PUT = "conditional-put"
     """The object store refuses a request for an existing name (S3: If-None-Match)."""
     NONE = "none"
-    """No mechanism: two processes may check, then both write. Commits need a lock."""
+    """No mechanism: two processes may both find the name free and both write. Commits need a lock."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class FileStatus:
         name: last component of the path.
         size: size in bytes.
         mtime_ms: time of the last modification (epoch ms).
-        is_dir: whether it is a directory.
+        is_dir: whether the entry is a directory.
     """
 
     path: str
@@ -99,18 +99,18 @@ class OutputFile(Protocol):
 
 
 Deleted = bool | OSError
-"""Outcome of one deletion: True, False if the file did not exist, or the error that prevented it."""
+"""Outcome of one deletion: True if deleted, False if the file did not exist, or the error of the deletion."""
 
 
 def delete_files(file_io: FileIO, paths: Sequence[str]) -> Iterator[Deleted]:
-    """Delete files and yield the outcome of each, in order; stores that support it delete many with one request.
+    """Delete files and yield the outcome of each file, in order; some stores delete many files with one request.
 
     Args:
         file_io: access to the files.
         paths: absolute paths.
 
     Yields:
-        True, False if the file did not exist, or the OSError that prevented the deletion.
+        True if the file was deleted, False if it did not exist, or the OSError of the deletion.
 
     Raises:
         StorageRefused: the storage refuses; later files are not deleted.
@@ -153,14 +153,14 @@ class FileIO(Protocol):
         ...
 
     def open_input(self, path: str) -> pa.NativeFile:
-        """Open a file for random access; it is never memory-mapped, because mapped pages count as memory in use."""
+        """Open a file for random access, without memory-mapping, because mapped pages count as memory in use."""
         ...
 
     def open_output(self, path: str) -> OutputFile:
         """Create a new file and its parent directories.
 
         Raises:
-            FileExistsError: the file exists; raised here or before it is closed.
+            FileExistsError: the file exists; raised by this call or at the latest on closing.
         """
         ...
 
@@ -180,8 +180,8 @@ class FileIO(Protocol):
         Args:
             path: absolute path.
             data: the new content.
-            durable: whether the content survives a crash of the machine; otherwise the file may be empty afterwards.
-                Use False only for hints.
+            durable: whether the content survives a crash of the machine. If false, the file may be empty after a crash;
+                use False only for hints.
         """
         ...
 
@@ -202,7 +202,7 @@ class FileIO(Protocol):
         ...
 
     def list_dir(self, path: str) -> list[FileStatus]:
-        """Return the entries of a directory, sorted by name; none if it does not exist."""
+        """Return the entries of a directory, sorted by name; empty if the directory does not exist."""
         ...
 
     def mkdirs(self, path: str) -> None:
@@ -280,8 +280,8 @@ def most_bytes(path: str) -> int:
         path: path of the file.
 
     Returns:
-        Limit in bytes: 4 KiB for hints, 1 to 256 MiB for other files of Paimon by kind, 512 MiB for plans and records
-        in `dredge`, 1 GiB for manifests and anything else.
+        Limit in bytes: 4 KiB for hints, 1 to 256 MiB for further kinds of Paimon's files, 512 MiB for plans and records
+        in `dredge`, 1 GiB for manifests and all remaining files.
     """
     folder, _, name = path.rpartition("/")
     if name in ("LATEST", "EARLIEST"):
@@ -297,10 +297,10 @@ def require_size(path: str, size: int) -> None:
 
     Args:
         path: path of the file.
-        size: its size in bytes.
+        size: size of the file in bytes.
 
     Raises:
-        CorruptFile: the file is larger.
+        CorruptFile: the file is larger than its limit.
     """
     bound = most_bytes(path)
     if size > bound:
@@ -312,7 +312,7 @@ KEPT_BYTES: Final = 64 << 20
 
 
 class Kept:
-    """Thread-safe LRU cache of at most ``limit`` bytes, by weights that callers pass.
+    """Thread-safe LRU cache of at most ``limit`` bytes; callers pass the size (weight) of each value.
 
     Keys consist of a kind and the path of an immutable file, so entries never become invalid.
     """
@@ -338,7 +338,7 @@ class Kept:
         Args:
             key: kind and path.
             value: the value.
-            weight: its approximate size in bytes.
+            weight: approximate size of the value in bytes.
         """
         if weight > self._limit:
             return

@@ -29,7 +29,7 @@ _BUFFER = 256 * 1024
 
 @contextmanager
 def _step(name: str, path: str) -> Iterator[None]:
-    """Trace one I/O step; a full disk becomes StorageFull, an impossible file name CorruptFile."""
+    """Trace one I/O step; raise StorageFull for a full disk, and CorruptFile for an impossible file name."""
     with file_io.step(name, path):
         try:
             yield
@@ -43,9 +43,9 @@ def _step(name: str, path: str) -> Iterator[None]:
 
 @contextmanager
 def _creating(name: str, path: str) -> Iterator[None]:
-    """Trace a step that creates a file; if it is refused, nothing was created.
+    """Trace a step that creates a file; after StorageRefused, nothing was created.
 
-    Do not use it for publishing links, whose refusal may come after the change.
+    Do not use this context to publish links, because a link may have been created although an error is reported.
     """
     with _step(name, path), _refusals(path, "create"):
         yield
@@ -152,8 +152,8 @@ class LocalFileIO:
     Snapshots, schemas, tags and records (`write_exclusive`) are fsynced before they get their names.
 
     Attributes:
-        sync_data: whether all other new files (manifests, data files) are fsynced too. Without it a power failure may
-            lose files of a surviving snapshot, as with Paimon itself; a killed process loses nothing.
+        sync_data: whether all remaining new files (manifests, data files) are fsynced too. If false, a power failure
+            may lose files of a surviving snapshot, as in Paimon; a killed process loses nothing.
     """
 
     def __init__(self, sync_data: bool = False) -> None:
@@ -174,7 +174,7 @@ class LocalFileIO:
         """Return the whole file.
 
         Raises:
-            CorruptFile: it is not a regular file, or is larger than its kind allows.
+            CorruptFile: the path is not a regular file, or the file is larger than its size limit.
         """
         with _step("read", path):
             # A FIFO without a writer would block a normal open forever.
@@ -298,7 +298,7 @@ class LocalFileIO:
             os.makedirs(path, exist_ok=True)
 
     def rename(self, src: str, dst: str) -> bool:
-        """Move a file or directory without replacing an existing one.
+        """Move a file or directory; an existing file or directory is not replaced.
 
         Returns:
             False if ``src`` does not exist or ``dst`` exists.

@@ -55,7 +55,7 @@ _OTHER_KEY_SOURCES: Final = (
     "AWS_METADATA_ENDPOINT",
     "AWS_SKIP_SIGNATURE",
 )
-"""Other variables that provide keys to the library, or make keys unnecessary."""
+"""Further environment variables that provide keys to the library, or make keys unnecessary."""
 _NO_KEYS: Final = f"the environment has no keys: set {_KEY} and {_SECRET} (profiles of the AWS tools are not read)"
 _MACHINE_ROLE_PATHS: Final = ("/latest/api/token", "/latest/meta-data/")
 """Paths at which the library asks the machine for the keys of its role if the environment has none."""
@@ -74,7 +74,7 @@ class _NotAnswered(OSError):
 def _step(name: str, path: str, verb: str = "read") -> Iterator[None]:
     """Trace one I/O step and convert the library's errors.
 
-    They become FileNotFoundError, FileExistsError, StorageRefused or an OSError.
+    The converted errors are FileNotFoundError, FileExistsError, StorageRefused or an OSError.
     """
     with file_io.step(name, path):
         try:
@@ -108,12 +108,12 @@ def _error_text(error: BaseException) -> str:
 class ObjectStoreFileIO:
     """FileIO for object stores: paths are full addresses (``s3://bucket/folder/file``) of any bucket.
 
-    Keys are read from the environment variables of the store's own tools. A pickled copy has no connections; each
-    process opens its own. After a fork of a process that used a store, every call raises StorageRefused, because the
-    library's threads do not survive a fork.
+    Access keys are read from the environment variables that the store's own tools use. A pickled copy has no
+    connections; each process opens new connections. After a fork of a process that used a store, every call raises
+    StorageRefused, because the library's threads do not survive a fork.
 
     Attributes:
-        options: the `STORAGE_OPTIONS` that are set; others are ignored.
+        options: the `STORAGE_OPTIONS` that are set; all further options are ignored.
 
     Raises:
         InvalidOption: an option has an invalid value.
@@ -216,7 +216,7 @@ class ObjectStoreFileIO:
         """Return the whole object.
 
         Raises:
-            CorruptFile: it is larger than its kind allows.
+            CorruptFile: the object is larger than the size limit of its kind.
         """
         store, key = self._at(path)
         with _step("read", path):
@@ -272,7 +272,7 @@ class ObjectStoreFileIO:
     # -- writing ---------------------------------------------------------------------------------------------------
 
     def open_output(self, path: str) -> ObjectOutputFile:
-        """Create an object, which exists once it is closed.
+        """Return a writer for a new object, which exists once the writer is closed.
 
         An existing name causes FileExistsError on closing, or before the first part is sent.
         """
@@ -289,7 +289,7 @@ class ObjectStoreFileIO:
         return _put_new(store, key, path, data)
 
     def overwrite(self, path: str, data: bytes, durable: bool = True) -> None:
-        """Put the object; readers see the old or the new one."""
+        """Put the object; readers see either the old or the new content."""
         store, key = self._at(path)
         with _step("replace", path, "create"), _bucket_missing(path):
             obstore.put(store, key, data, use_multipart=False)
@@ -301,7 +301,7 @@ class ObjectStoreFileIO:
     # -- removing and moving ---------------------------------------------------------------------------------------
 
     def delete(self, path: str) -> bool:
-        """Remove one object, after a request that checks whether it exists, because the store does not report that.
+        """Remove one object; a request before the removal checks whether the object exists.
 
         Returns:
             Whether the object existed.
@@ -315,7 +315,7 @@ class ObjectStoreFileIO:
             return True
 
     def delete_many(self, paths: Sequence[str]) -> Iterator[Deleted]:
-        """Delete objects, up to a thousand per request; listings of their folders show first which of them exist.
+        """Delete objects, up to a thousand per request; before, the folders are listed to find existing objects.
 
         If one request fails, its objects are deleted one by one.
         """
@@ -384,8 +384,8 @@ class ObjectStoreFileIO:
 class ObjectOutputFile:
     """A new object: buffered in memory up to `PART_BYTES`, then sent in parts; visible only after ``close``.
 
-    Small objects are put only if the name is free, which costs one request. For a large object, the name is checked
-    before the first part is sent; writers never share names.
+    A small object is put with one request that fails if the name exists. For a large object, the name is checked before
+    the first part is sent, because two writers never use the same name.
     """
 
     def __init__(self, store: Any, key: str, path: str) -> None:
@@ -441,10 +441,10 @@ class ObjectOutputFile:
         return self._length
 
     def flush(self) -> None:
-        """Have no effect: the object does not exist before it is closed."""
+        """Have no effect, because the object does not exist before the writer is closed."""
 
     def close(self) -> None:
-        """Complete the object; if that fails, it is removed and the error is raised."""
+        """Complete the object; after a failure, the object is removed and the error is raised."""
         if self._closed:
             return
         self._closed, last = True, self._take_buffer()

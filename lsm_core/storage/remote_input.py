@@ -1,8 +1,8 @@
-"""Reading of a remote file with few requests: its end comes with its size, and planned ranges are prefetched together.
+"""Reading of a remote file with few requests: one request for its size and end, and joint prefetches of byte ranges.
 
-Arrow's Parquet reader reads 64 KiB of one column after another, and each read would be a request. With the ranges of
-each row group known in advance (:func:`ahead`), a file fetches all ranges of one group in parallel, with neighbours
-joined, and prefetches the next group.
+Arrow's Parquet reader reads 64 KiB of each column in turn, and each read would be a request. With the byte ranges of
+each row group known in advance (:func:`ahead`), a file fetches all ranges of one group in parallel and prefetches the
+next group. Ranges that are close to each other are fetched together.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ Fetch = Callable[[int, int], Buffer]
 END_BYTES: Final = 64 * 1024
 """Bytes that opening a file fetches from its end, which is the whole footer of most files."""
 GROUP_BYTES: Final = 16 << 20
-"""Largest row group (bytes) that is fetched as a whole; columns of a larger one are fetched in pieces."""
+"""Largest row group (bytes) that is fetched as a whole; columns of a larger row group are fetched in parts."""
 _JOINED_GAP: Final = 512 * 1024
-"""Largest gap between two ranges (bytes) that is fetched with them instead of with a further request."""
+"""Largest gap (bytes) between two ranges that are fetched with one request, including the gap."""
 _PIECE: Final = 8 << 20
 """Largest request (bytes); larger ranges are fetched with several requests in parallel."""
 _MIN_STEP: Final = 256 * 1024
@@ -87,7 +87,7 @@ class RemoteFile(pa.PythonFile):
         Args:
             fetch: fetches a range of bytes.
             fetch_end: fetches the file's size and its last bytes.
-            size_of: returns the size, for stores without ``fetch_end``.
+            size_of: returns the file's size, for stores that do not support ``fetch_end``.
 
         Returns:
             The open file.
@@ -106,7 +106,7 @@ class RemoteFile(pa.PythonFile):
         return cls(_Source(fetch, size, memoryview(end)))
 
     def planned(self, groups: Sequence[Sequence[Range]]) -> RemoteFile:
-        """Return the same file for a reader that reads the ranges of each group in turn; nothing is fetched yet."""
+        """Return this file for a reader that reads the ranges of each group in turn; this call fetches nothing."""
         return RemoteFile(self._source.planned(groups))
 
 
@@ -131,7 +131,7 @@ def done_in_turn(requests: Iterable[Callable[[], T]], *, at_once: bool) -> Itera
         at_once: whether the next few requests run in the background while one result is used.
 
     Yields:
-        The result of one request; its error is raised in its turn.
+        The result of each request; the error of a failed request is raised in place of its result.
     """
     if not at_once:
         yield from (request() for request in requests)
@@ -150,7 +150,7 @@ def done_in_turn(requests: Iterable[Callable[[], T]], *, at_once: bool) -> Itera
 
 
 class _Source:
-    """A file-like object for Python's io; only one reader uses it at a time (Arrow ensures that)."""
+    """A file-like object for Python's io, for one reader at a time, as Arrow ensures."""
 
     def __init__(self, fetch: Fetch, size: int, end: memoryview, groups: Sequence[Sequence[Range]] = ()) -> None:
         self._fetch, self._size, self._position, self.closed = fetch, size, 0, False
@@ -199,7 +199,7 @@ class _Source:
         return block[: stop - start]
 
     def _open_group(self, number: int) -> _Group:
-        """Return a group whose requests have started; the previous one is released and the next one prefetched."""
+        """Return a group with started requests; release the previous group and prefetch the next group."""
         if number != self._current:
             if 0 <= self._current < len(self._groups):
                 self._groups[self._current].drop()
@@ -237,7 +237,7 @@ class _Source:
 
 
 class _Group:
-    """Ranges that are read at about the same time (one row group's columns), fetched together if they are small."""
+    """Ranges that are read at about the same time (the columns of one row group); small groups are fetched at once."""
 
     def __init__(self, fetch: Fetch, ranges: list[Range]) -> None:
         self._fetch, self.ranges = fetch, ranges

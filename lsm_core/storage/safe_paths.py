@@ -1,4 +1,4 @@
-"""Checks of names from untrusted metadata: no path may lead out of the table that it belongs to."""
+"""Checks of names from untrusted metadata: no path in a table's metadata may lead out of the table's directory."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _PLACE = re.compile(r"[a-z][a-z0-9+.-]*://[^/]+(?=/|$)")
 
 
 class PathBelow(str):
-    """A path that must be reached from ``root`` without a symbolic link when its file is deleted.
+    """A path string whose file may be deleted only if no symbolic link is between ``root`` and the file.
 
-    Otherwise it is a normal string. `LocalFileIO` opens the folders below ``root`` one after the other and deletes by
-    handle. So a link that is created in the meantime cannot redirect the deletion.
+    `LocalFileIO` opens the folders below ``root`` one after the other and deletes by handle. So a link that is created
+    during the deletion cannot redirect the deletion.
 
     Attributes:
         root: folder that contains the path.
@@ -34,7 +34,7 @@ class PathBelow(str):
         """Return ``path`` as a path below ``root``.
 
         Returns:
-            The string unchanged if it is not below ``root`` or is in an object store.
+            A `PathBelow`; the string unchanged if the path is not below ``root`` or is in an object store.
         """
         if place_of(path) or not path.startswith(root.rstrip("/") + "/"):
             return path
@@ -64,7 +64,7 @@ def check_name(name: str, table: str = "", subject: str = "file name") -> str:
         The name.
 
     Raises:
-        InvalidData: the name is not plain, or too long; the message names it.
+        InvalidData: the name is not plain, or is too long; the message contains the name.
     """
     if not isinstance(name, str) or not name or name in (".", "..") or _BAD.search(name):
         raise InvalidData(table, "", f"{subject} {name!r} is not a plain name")
@@ -90,13 +90,13 @@ def inside(root: str, path: str) -> str:
 
 
 def inside_really(root: str, path: str, linkless: set[tuple[str, str]] | None = None) -> str:
-    """Return a normalised path inside a root, with no symbolic link in between; call this before every deletion.
+    """Return a normalised path, checked to be inside ``root`` without symbolic links; call this before every deletion.
 
     Args:
         root: the folder that must contain the path.
         path: absolute path.
-        linkless: pairs of a root and a folder without links in between, which are not checked again; new ones are
-            added. Use one set for a deletion of many files.
+        linkless: cache of checked pairs (root, folder) without links in between; the function skips these pairs and
+            adds new pairs. Use one set for a deletion of many files.
 
     Returns:
         The normalised path.

@@ -1,7 +1,7 @@
-"""Temporary local folders that survive a killed process only until the next process needs one and removes them.
+"""Temporary local folders; folders of killed processes are removed when the next process creates a folder.
 
-Each contains a file that names its owner (machine, boot, process, process start), which the owner keeps locked. A
-folder is removed only if it belongs to this user, its lock is free and its owner no longer exists.
+Each folder contains a file that names its owner (machine, boot, process, process start); the owner keeps the file
+locked. A folder is removed only if it belongs to this user, its lock is free and its owner no longer exists.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ _SWEEP_LOCK: Final = threading.Lock()
 
 @dataclass(frozen=True)
 class _Owner:
-    """A process.
+    """The process that owns a scratch folder.
 
     Attributes:
         host: name of the machine.
-        boot: id of its boot.
+        boot: id of the machine's boot.
         pid: process id.
         started: start of the process (kernel ticks since boot), 0 without /proc.
     """
@@ -57,9 +57,9 @@ def _boot() -> str:
 
 
 class ScratchFolder:
-    """A private temporary folder ``<prefix>...``, removed with its last reference.
+    """A private temporary folder ``<prefix>...``, removed when the last reference to this object is deleted.
 
-    Creating one also removes, at most every ten minutes, the folders of processes that no longer exist.
+    The constructor also removes, at most every ten minutes, the folders of processes that no longer exist.
 
     Args:
         prefix: start of the folder's name.
@@ -88,7 +88,7 @@ class ScratchFolder:
 def _executor_folder() -> str | None:
     """Return the first local folder of a Spark executor.
 
-    It is on the disks meant for it, and deleted with the executor.
+    Spark puts this folder on the disks for temporary data, and deletes the folder with the executor.
     """
     first = os.environ.get("SPARK_LOCAL_DIRS", "").split(",")[0]
     return first if first and os.access(first, os.W_OK | os.X_OK) else None

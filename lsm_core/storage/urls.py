@@ -26,9 +26,9 @@ def file_io_for(
 
     Args:
         url: a local path, a ``file:`` address or an object store address.
-        options: settings of the object store (`lsm_core.options.STORAGE_OPTIONS`); others are ignored.
-        escaped: whether ``%XX`` in a ``file:`` address encodes a character. In addresses that Paimon stores it does
-            not: partition directories have names with ``%XX``.
+        options: settings of the object store (`lsm_core.options.STORAGE_OPTIONS`); further options are ignored.
+        escaped: whether ``%XX`` in a ``file:`` address encodes a character. Pass False for addresses that Paimon
+            stores, because names of partition directories contain ``%XX``.
 
     Returns:
         The FileIO, and an absolute path or the address.

@@ -1,8 +1,8 @@
 """The facade of the engine: catalogs, tables, their definitions, and methods for every operation.
 
 Names are imported on first use, so that listing a warehouse does not load the modules that write and alter tables. The
-packages below must not import this one; they take a `metadata.store.TableStore`. A method here only checks arguments
-and delegates. Begin with `table` and `catalog`.
+packages below `lsm_core.table` must not import this package; their functions take a `metadata.store.TableStore`.
+Methods of the facade only check arguments and delegate. Begin with `table` and `catalog`.
 """
 
 from __future__ import annotations

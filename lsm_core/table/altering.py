@@ -1,4 +1,4 @@
-"""Schema changes: computes the next schema of a table, with all changes or none.
+"""Application of schema changes: the next schema of a table has either all changes, or none.
 
 Source: Paimon `SchemaManager.generateTableSchema`.
 """
@@ -44,7 +44,7 @@ def changed(
 ) -> TableSchema:
     """Return a schema with some changes applied in order; its id stays the same.
 
-    Nothing is written, and only the changes are checked.
+    Nothing is written. Only the changes are checked, not the schema as a whole.
 
     Args:
         schema: the schema before the changes.
@@ -66,9 +66,9 @@ _MODIFIABLE: Final = "deletion-vectors.modifiable"
 
 
 def _permissions(changes: Sequence[SchemaChange]) -> dict[str, str]:
-    """Return the options among ``changes`` that permit others, so that one ALTER may hold both, in any order.
+    """Return the options in ``changes`` that permit further options, so that one ALTER may set both, in any order.
 
-    Java asks for two: it judges `deletion-vectors.enabled` by the options before the ALTER.
+    Java needs two ALTERs, because Java checks `deletion-vectors.enabled` against the options before the ALTER.
     """
     permits = any(
         change.action == "set_option" and change.column == _MODIFIABLE and str(change.value).strip().lower() == "true"
@@ -78,7 +78,7 @@ def _permissions(changes: Sequence[SchemaChange]) -> dict[str, str]:
 
 
 class _Altering:
-    """State between two changes. The options before the first change decide which changes are allowed."""
+    """Schema under alteration. The options before the first change decide which changes are allowed."""
 
     def __init__(
         self, schema: TableSchema, table: str, followed: PaimonVersion | None, permissions: Mapping[str, str]
@@ -369,16 +369,16 @@ def _limits(kind: DataType) -> tuple[int, int] | None:
 def require_values_fit(store: TableStore, following: TableSchema) -> Iterator[str]:
     """Check that columns whose type becomes narrower hold no number that the new type cannot represent.
 
-    Java accepts such a change; its readers and ours then return other numbers (300 as a TINYINT is 44), or null for a
-    DECIMAL. The check uses the statistics of the newest snapshot's files, which also cover rows that newer rows
-    replaced.
+    Java accepts a change with numbers that do not fit. Readers of Java and Dredge then return wrong numbers (300 as a
+    TINYINT is 44), or null for a DECIMAL. The check uses the statistics of the newest snapshot's files, which also
+    cover rows that newer rows replaced.
 
     Args:
         store: the table with its current schema.
         following: the altered schema.
 
     Yields:
-        A warning for each column without such statistics.
+        A warning for each column whose files lack statistics.
 
     Raises:
         InvalidSchema: a column holds a number that does not fit; the error names column and number.

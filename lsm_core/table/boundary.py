@@ -26,17 +26,17 @@ _CHECKED_BELOW: Final = frozenset(
 )
 """Frequent methods whose first step is the check of the table; a second check costs a request of an object store."""
 _calling: Final[ContextVar[object]] = ContextVar("calling", default=None)
-"""Table of the method that runs; methods that it calls do not check the table again."""
+"""Table whose public method is running; methods called by this method do not check the table again."""
 
 
 def with_typed_errors(facade: type[_T]) -> type[_T]:
-    """Let each public method of a class raise errors of Dredge's only.
+    """Change a class so that its public methods raise only Dredge's errors.
 
-    Methods of a :class:`Table` first check that the table is the one that was opened, and name the loss of the table
-    where a file is missing because of it.
+    Methods of a :class:`Table` first check that the table was not dropped, renamed or created again. If a file is
+    missing because the table was dropped, the error says so.
 
     Args:
-        facade: class whose own methods are changed; inherited ones are not.
+        facade: class whose own methods are changed; inherited methods are not changed.
 
     Returns:
         The same class.
@@ -77,13 +77,13 @@ def _guarded(method: Callable[..., Any]) -> Callable[..., Any]:
 def _require_flags(
     flags: Sequence[tuple[int, str]], args: Sequence[Any], kwargs: Mapping[str, Any], subject: str
 ) -> None:
-    """Refuse other values than True and False: any text, also "no", would count as true.
+    """Check that boolean arguments are True or False, because Python treats any text, also "no", as true.
 
     Args:
         flags: position and name of each boolean parameter.
         args: positional arguments of the call, ``self`` included.
-        kwargs: arguments of the call by name.
-        subject: the call, for the message.
+        kwargs: keyword arguments of the call.
+        subject: method and table, for the error message.
 
     Raises:
         InvalidOption: an argument is not a boolean.
@@ -97,11 +97,11 @@ def require_boolean(name: str, value: object, subject: str) -> None:
 
     Args:
         name: name of the argument.
-        value: its value.
-        subject: the call, for the message.
+        value: value of the argument.
+        subject: method and table, for the error message.
 
     Raises:
-        InvalidOption: the value is something else.
+        InvalidOption: the value is neither True nor False.
     """
     if not isinstance(value, bool | np.bool_):
         raise InvalidOption(name, value, f"True or False in {subject}")
@@ -114,7 +114,7 @@ def _guarded_rows(rows: Iterator[Any], owner: Any, method: Callable[..., Any]) -
 
 @contextmanager
 def _typed(owner: Any, method: Callable[..., Any]) -> Iterator[None]:
-    """Raise the errors of a block as errors of Dredge's."""
+    """Return a context that converts the errors of its block to Dredge's errors."""
     store = None if method.__name__ in _OPENING else getattr(owner, "store", None)
     try:
         with store.naming_lost_table() if isinstance(store, TableStore) else nullcontext():
@@ -127,7 +127,7 @@ def _typed(owner: Any, method: Callable[..., Any]) -> Iterator[None]:
 
 
 def _subject(owner: Any, method: Callable[..., Any]) -> str:
-    """The method and what it was called on."""
+    """Return the name of the method and of its table or object, for error messages."""
     called = f"{type(owner).__name__}.{method.__name__}" if method.__name__ != "__init__" else type(owner).__name__
     try:
         name = owner.name if hasattr(type(owner), "name") else owner.root

@@ -53,13 +53,13 @@ _ALTER_ATTEMPTS = 100
 class Catalog:
     """Databases and tables of a warehouse.
 
-    With the option `metastore` = jdbc, the database at `uri` lists databases and tables. It may also hold the locks of
-    commits (`lock.enabled`); Java's JDBC catalogs then share these locks.
+    With the option `metastore` = jdbc, the SQL database at `uri` lists databases and tables. The SQL database may also
+    hold the commit locks (`lock.enabled`); Java's JDBC catalogs then share these locks.
 
     Args:
         warehouse: path or URL of the warehouse's folder, also in an object store: ``s3://bucket/folder``.
         options: catalog options with Paimon's keys (docs/options.md).
-        clock: clock of the times that its tables write; None for the system's clock.
+        clock: clock for all times that the catalog's tables write; None for the system's clock.
 
     Raises:
         UnsupportedFeature: the storage of this URL is not offered.
@@ -103,7 +103,7 @@ class Catalog:
             ignore_if_exists: return without an error when the database exists.
 
         Returns:
-            Whether the database is new.
+            True if the database was created, False if it existed.
 
         Raises:
             DatabaseExists: the database exists.
@@ -128,7 +128,7 @@ class Catalog:
         Args:
             name: name of the database.
             ignore_if_not_exists: return without an error when the database does not exist.
-            cascade: drop the tables of the database first.
+            cascade: drop the tables of the database too.
 
         Returns:
             Whether the database existed.
@@ -177,22 +177,23 @@ class Catalog:
         comment: str | None = None,
         create_database: bool = False,
     ) -> Table:
-        """Create a table; everything is checked before anything is written, also before a database is created.
+        """Create a table; the definition is checked before the table or its database is written.
 
-        Options that are not acted on here (`options.not_acted_on`) are logged as a warning.
+        Options that Dredge accepts but ignores (`options.not_acted_on`) are logged as a warning.
 
         Args:
             name: "db.table".
-            schema: definition of the table, or its columns as an Arrow schema, which the next four arguments complete.
-            ignore_if_exists: return the table as it is when it exists already.
+            schema: definition of the table, or its columns as an Arrow schema. With an Arrow schema, ``primary_keys``,
+                ``partition_keys``, ``options`` and ``comment`` complete the definition.
+            ignore_if_exists: if the table exists, return the existing table unchanged.
             primary_keys: names of the key columns.
             partition_keys: names of the partition columns.
             options: table options by key.
             comment: comment of the table.
-            create_database: create the database first where it does not exist.
+            create_database: create the database first if it does not exist.
 
         Returns:
-            The new table.
+            The new table, or the existing table.
 
         Raises:
             InvalidSchema: the columns or keys cannot be a table's.
@@ -260,10 +261,10 @@ class Catalog:
         return cast("Table", SystemTable(store, parsed.system))
 
     def store_as_stored(self, name: str) -> TableStore:
-        """Return the state of a table or branch, with options that cannot be used counted as not set.
+        """Return the state of a table or branch; stored options that cannot be used count as not set.
 
-        Listing a catalog and repairing a table (:meth:`alter_table`) need this state: they must not fail because of a
-        bad option.
+        Listings of a catalog and repairs of a table (:meth:`alter_table`) use this state, because a bad option must not
+        make them fail.
 
         Raises:
             TableNotFound: the table or branch does not exist.
@@ -280,12 +281,12 @@ class Catalog:
         )
 
     def store(self, name: str) -> TableStore:
-        """Return the state of a table or branch, for callers that do not need the facade.
+        """Return the state of a table or branch, for callers that do not need a :class:`Table`.
 
         Raises:
             TableNotFound: the table or branch does not exist.
             DatabaseNotFound: the database does not exist.
-            UnsupportedFeature: the name is a system table's.
+            UnsupportedFeature: the name is the name of a system table.
             InvalidOption: a stored option cannot be used; :meth:`alter_table` can set or remove it.
         """
         parsed = TableName.parse(name)
@@ -316,10 +317,10 @@ class Catalog:
         return path
 
     def alter_table(self, name: str, changes: Sequence[SchemaChange]) -> None:
-        """Apply schema changes to a table or branch: all of them, or none.
+        """Apply schema changes to a table or branch: either all changes, or none.
 
         The changes are tried again when other writers alter the table at the same time. A table that cannot be opened
-        because of a stored option can be altered too, if the changes remove or replace this option.
+        because of a stored option can be altered if the changes remove or replace this option.
 
         Args:
             name: "db.table", or "db.table$branch_dev" for a branch.
@@ -327,10 +328,10 @@ class Catalog:
 
         Raises:
             TableNotFound: the table or branch does not exist.
-            InvalidSchema: a column cannot be changed so, or holds numbers that its new type cannot hold.
+            InvalidSchema: a change is not possible for its column, or the column holds numbers outside its new type.
             InvalidOption: an option cannot have this value, or is fixed once snapshots exist.
             UnsupportedFeature: Dredge could not write the altered table.
-            WriterStale: other writers altered the table 100 times meanwhile.
+            WriterStale: 100 attempts failed because other writers altered the table at the same time.
         """
         from lsm_core.table.altering import changed, consequences, require_values_fit
         from lsm_core.table.validation import validate
@@ -377,16 +378,17 @@ class Catalog:
         """Return one plan for all tables of a pattern, the table with the worst state first.
 
         Args:
-            pattern: a database, "db.*", or "*.orders".
+            pattern: a database, or a pattern such as "db.*" or "*.orders".
             actions: names of actions; None for compaction, expiry of snapshots and sweep of the trash.
-            max_bytes: bytes that compactions may read, as a number or a text such as "10 gb".
-            max_tables: number of tables at most.
-            max_time: forecast duration at most, in ms or as a text such as "1 h".
+            max_bytes: bytes that compactions may read at most, as a number or a text such as "10 gb"; None for no
+                limit.
+            max_tables: number of tables at most; None for no limit.
+            max_time: forecast duration at most, in ms or as a text such as "1 h"; None for no limit.
             save: whether the plan is kept for :meth:`load_maintenance`.
-            rules: rules that decide which work is planned, as the platform's policies do.
+            rules: rules that decide which work is planned, such as the platform's policies; None for no rules.
 
         Returns:
-            The plan for :meth:`maintain`; ``declined`` holds the work that was left out.
+            The plan for :meth:`maintain`; its attribute ``declined`` lists the work that is not part of the plan.
 
         Raises:
             TableNotFound: no table matches the pattern.
@@ -418,16 +420,16 @@ class Catalog:
         rules: Rules | None = None,
         mode: str = "combined",
     ) -> CombinedReport:
-        """Apply a plan for many tables, each table in commits of its own.
+        """Apply a plan for many tables; each table has its own commits.
 
-        A table that fails becomes a line of the report and does not stop the others. A plan that is applied again
-        continues after its last finished part; finished parts are reported and not repeated.
+        A table that fails becomes a line of the report and does not stop the remaining tables. A plan that is applied
+        again continues after its last finished part; finished parts are reported and not repeated.
 
         Args:
             plan: plan of :meth:`plan_maintenance`, or a pattern that is planned first.
             approved_by: name of the approver for the ledger.
-            tell: called with each line of the report as soon as it exists.
-            rules: rules that are asked again before each part.
+            tell: function that is called with each line of the report as soon as the line exists.
+            rules: rules that are evaluated again before each part of the plan; None for no rules.
             mode: "combined", or "divided" to plan and apply the tables of a pattern one after another, by name.
 
         Returns:
@@ -470,11 +472,11 @@ class Catalog:
         return True
 
     def rename_table(self, name: str, to: str, ignore_if_not_exists: bool = False) -> bool:
-        """Rename a table; its directory moves with it, branches included.
+        """Rename a table; the directory of the table moves to the new name, branches included.
 
         Args:
             name: "db.table".
-            to: new name, "db.table", also in another database.
+            to: new name, "db.table"; the database may differ from the database of ``name``.
             ignore_if_not_exists: return without an error when the table or its database does not exist.
 
         Returns:
@@ -497,12 +499,12 @@ class Catalog:
         return True
 
     def _locked(self, store: TableStore) -> AbstractContextManager[Lease | None]:
-        """Hold the table's lock, under which schemas are written too (Java `SchemaManager.withLock`)."""
+        """Return a context that holds the table's lock, for schema changes (Java `SchemaManager.withLock`)."""
         lock = table_lock(store.file_io, store.root, store.name, store.options, store.clock, "a change of its schema")
         return nullcontext() if lock is None else held(lock, lock_settings(store.options))
 
     def _plain(self, name: str, verb: str) -> TableName:
-        """Return the parsed name of a whole table: not a system table, not a branch."""
+        """Return the parsed name of a table; names of system tables and branches are refused."""
         parsed = TableName.parse(name)
         if parsed.system or parsed.database == SYSTEM_DATABASE:
             raise UnsupportedFeature(f"{verb} the system table {parsed}", parsed.on_branch)
@@ -523,10 +525,9 @@ class Catalog:
 
 
 class _Stores:
-    """Tables of a catalog as (database, table, state), listed again at each iteration.
+    """Tables of a catalog as tuples (database, table, state); each iteration lists the catalog again.
 
-    The state is None where the metadata of a table cannot be read; a warning is logged, and the other tables are still
-    listed.
+    The state is None if the metadata of a table cannot be read. A warning is then logged, and the listing continues.
     """
 
     def __init__(self, catalog: Catalog) -> None:
@@ -555,7 +556,7 @@ def _refuse_link(path: str, verb: str) -> None:
 
 
 def _warn_of_no_effect(table: str, options: Mapping[str, str], before: Mapping[str, str]) -> None:
-    """Log new or changed options that Dredge accepts without acting on them."""
+    """Log a warning for new or changed options that Dredge accepts but ignores."""
     known = not_acted_on(before)
     new = [f"'{key}' = '{value}'" for key, value in not_acted_on(options).items() if known.get(key) != value]
     if new:
@@ -565,7 +566,7 @@ def _warn_of_no_effect(table: str, options: Mapping[str, str], before: Mapping[s
 def _require_kept_up(store: TableStore, following: TableSchema) -> None:
     """Raise UnsupportedFeature if an altered schema needs a feature that Dredge cannot write.
 
-    Features that the table needed before are not refused.
+    Features that the table needed before the alteration are not refused.
     """
     after = TableStore(store.file_io, store.root, store.name, following, None, store.clock, store.branch)
     if "bucket" in store.schema.options and not store.options.is_set("bucket"):

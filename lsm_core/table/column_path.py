@@ -32,7 +32,7 @@ def as_columns(row: DataType) -> tuple[DataField, ...]:
 
 
 def split_path(column: str | Sequence[str], row: DataType) -> Path:
-    """Return the steps of a path; a text is split at dots unless it is the whole name of a column."""
+    """Return the steps of a path; a text is split at dots unless the text is the whole name of a column."""
     if not isinstance(column, str):
         return tuple(column)
     if any(field.name == column for field in row.fields):
@@ -41,17 +41,17 @@ def split_path(column: str | Sequence[str], row: DataType) -> Path:
 
 
 def dotted(path: Path) -> str:
-    """Return a path as text: steps with dots between."""
+    """Return a path as text: its steps joined by dots."""
     return ".".join(path)
 
 
 def edit_fields(row: DataType, path: Path, edit: FieldsEdit, table: str) -> DataType:
-    """Return a ROW in which the fields of the ROW that holds the path's last step are changed.
+    """Return a copy of a ROW with changed fields in the innermost ROW, which has the column at the path's end.
 
     Args:
-        row: the ROW.
+        row: the columns of the table as one ROW.
         path: path of the column.
-        edit: returns the new fields, given the fields and the last step.
+        edit: function of the innermost ROW's fields and the last step of the path; it returns the new fields.
         table: name of the table, for errors.
 
     Raises:
@@ -70,12 +70,12 @@ def edit_fields(row: DataType, path: Path, edit: FieldsEdit, table: str) -> Data
 
 
 def edit_type(row: DataType, path: Path, edit: TypeEdit, table: str) -> DataType:
-    """Return a ROW in which the type at the end of a path is changed.
+    """Return a copy of a ROW with a changed type at the end of a path.
 
     Args:
-        row: the ROW.
+        row: the columns of the table as one ROW.
         path: path of the column; "element" leads into arrays, "value" into maps.
-        edit: returns the new type, given the old one.
+        edit: function that returns the new type for the old type.
         table: name of the table, for errors.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Definition of a new table, and the first schema that it becomes."""
+"""Definition of a new table, and the first schema made from the definition."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ class Schema:
     """Definition of a table: columns, keys and options.
 
     Attributes:
-        fields: an Arrow schema, pairs of name and type such as ``("code", "CHAR(3) NOT NULL")`` for types that Arrow
-            does not have, or `DataField` with comment and default, whose ids are replaced. In an Arrow schema,
-            ``nullable=False`` means NOT NULL, and the metadata entry "description" of a field is the column's comment,
-            as in pypaimon.
+        fields: the columns: an Arrow schema, pairs of name and type such as ``("code", "CHAR(3) NOT NULL")`` for types
+            that Arrow does not have, or `DataField` values with comment and default; field ids are numbered again. In
+            an Arrow schema, ``nullable=False`` means NOT NULL, and the metadata entry "description" of a field is the
+            column's comment, as in pypaimon.
         primary_keys: names of the key columns.
         partition_keys: names of the partition columns.
         options: table options by key.
@@ -64,7 +64,8 @@ def as_definition(
         The definition; keys are tuples.
 
     Raises:
-        InvalidSchema: ``schema`` is neither, keys are no lists of names, or they are given beside a whole definition.
+        InvalidSchema: ``schema`` is neither a definition nor columns, keys are no lists of names, or a whole definition
+            is combined with further arguments.
     """
     beside = {"primary_keys": primary_keys, "partition_keys": partition_keys, "options": options, "comment": comment}
     if isinstance(schema, Schema):

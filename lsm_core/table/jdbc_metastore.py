@@ -1,6 +1,6 @@
-"""Databases and tables listed in a SQL database, in the tables of Java's `JdbcCatalog`, so that both share one catalog.
+"""Databases and tables listed in a SQL database, in the SQL tables of Java's `JdbcCatalog`; Java shares the catalog.
 
-The rows list the databases and tables; the directories of tables are the same as in a catalog of the file system.
+The SQL rows list the databases and tables; the directories of tables are the same as in a filesystem catalog.
 
 Source: Paimon `JdbcUtils`.
 """
@@ -93,7 +93,7 @@ class JdbcMetastore(FolderMetastore):
     Args:
         file_io: storage of the warehouse.
         root: path of the warehouse.
-        address: the warehouse as other engines write it.
+        address: path or URL of the warehouse in the form that Java engines store.
         database: connections to the database.
         key: the catalog's `catalog-key`.
         properties: whether the tables' options are kept in the database too (`sync-all-properties`).
@@ -120,7 +120,7 @@ class JdbcMetastore(FolderMetastore):
             return bool(sql.rows(_HAS_DATABASE, key=self._key, database=checked_database(name)))
 
     def add_database(self, name: str) -> None:
-        """See FolderMetastore. The directory is created too, for catalogs of the file system."""
+        """See FolderMetastore. The directory is created too, for filesystem catalogs of the same warehouse."""
         super().add_database(name)
         properties = {"exists": "true", "location": f"{self._address}/{name}{DATABASE_SUFFIX}"}
         with self._database.transaction() as sql:
@@ -147,7 +147,7 @@ class JdbcMetastore(FolderMetastore):
             return bool(sql.rows(_HAS_TABLE, **self._of(name)))
 
     def write_schema(self, name: TableName, schema: TableSchema, branch: str = MAIN) -> bool:
-        """See FolderMetastore. The schema file of a new table is removed again when its row cannot be written."""
+        """See FolderMetastore. If the SQL row of a new table cannot be written, its schema file is removed again."""
         if not super().write_schema(name, schema, branch):
             return False
         if branch != MAIN:
@@ -168,7 +168,7 @@ class JdbcMetastore(FolderMetastore):
     def _listed_after_all(self, name: TableName) -> bool:
         """Return whether the table is listed although the database reported a failure.
 
-        The answer is true where the database cannot be read.
+        The result is also true if the database cannot be read.
         """
         try:
             return self.has_table(name)
@@ -198,7 +198,7 @@ class JdbcMetastore(FolderMetastore):
             super().remove_table(name)
 
     def move_table(self, name: TableName, to: TableName) -> bool:
-        """See FolderMetastore. The rows change together with the directory, or not at all."""
+        """See FolderMetastore. The SQL rows change only if the directory was moved."""
         target = {"to_database": to.database, "to_table": to.table}
         moved = False
         try:
@@ -221,7 +221,7 @@ class JdbcMetastore(FolderMetastore):
 
 
 class _TargetExists(Exception):
-    """Rolls back a transaction whose directory could not be moved."""
+    """Error that rolls back a transaction if the table's directory could not be moved."""
 
 
 def _properties_of(schema: TableSchema) -> Mapping[str, str]:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import polars as pl
 
 _INEXACT: Final = re.compile(r"\bnan\b|\bis_in\(", re.IGNORECASE)
-"""Conditions on floats where Arrow differs from Polars: no number compares with NaN, and 0.0 is not in [-0.0]."""
+"""Float conditions with another result in Arrow than in Polars: NaN is unordered in Arrow, and 0.0 is not in [-0.0]."""
 
 
 @with_typed_errors
@@ -29,9 +29,9 @@ class TableScan(pads.FileSystemDataset):
     """One version of a table, read when a query runs.
 
     Libraries that call the methods of a pyarrow dataset can read it: ``polars.scan_pyarrow_dataset(scan)``, or a DuckDB
-    query that names the Python variable. Each run of a query reads the same version; it fails once that version has
-    expired. Arrow operations that read in C++ without these methods (`join`, `sort_by`, a dataset of several scans) are
-    refused; use :meth:`to_table` for them.
+    query that names the Python variable. Each run of a query reads the same version; the query fails once this version
+    has expired. Arrow operations that read in C++ without the methods of this class (`join`, `sort_by`, a dataset of
+    several scans) are refused; call these operations on the result of :meth:`to_table`.
 
     Attributes:
         name: name of the table.
@@ -75,7 +75,7 @@ class TableScan(pads.FileSystemDataset):
         filter: pc.Expression | None = None,  # noqa: A002  (pyarrow's own name)
         **_: Any,
     ) -> pads.Scanner:
-        """Return a scanner that reads once.
+        """Return a scanner that can be read once.
 
         Args:
             columns: names of the columns to read, None for all, or expressions by the names of their results.
@@ -89,7 +89,7 @@ class TableScan(pads.FileSystemDataset):
         return pads.Scanner.from_batches(reader, **({} if by_name else {"columns": columns}))
 
     def filter(self, expression: pc.Expression) -> TableScan:
-        """Return a scan of those rows for which ``expression`` is true."""
+        """Return a scan of the rows for which ``expression`` is true."""
         return TableScan(self.name, self._answer, self._schema, _combine(self._filter, expression))
 
     def to_reader(
@@ -113,14 +113,14 @@ class TableScan(pads.FileSystemDataset):
         return self.scanner(columns, filter).head(num_rows)
 
     def count_rows(self, filter: pc.Expression | None = None, **_: Any) -> int:  # noqa: A002
-        """Return the number of rows for which ``filter`` is true; no column is read without one."""
+        """Return the number of rows for which ``filter`` is true; without a filter, no column is read."""
         return sum(batch.num_rows for batch in self._reader((), filter))
 
     def to_polars(self) -> pl.LazyFrame:
-        """Return a Polars lazy frame; each ``collect`` reads only the columns and rows that it needs.
+        """Return a Polars lazy frame; each ``collect`` reads only the columns and rows that its query needs.
 
-        Prefer this to ``polars.scan_pyarrow_dataset(scan)``, which drops NaN where Polars itself counts NaN as the
-        largest number.
+        Prefer this method to ``polars.scan_pyarrow_dataset(scan)``. That function drops NaN in conditions, but Polars
+        treats NaN as the largest number.
         """
         import polars as pl
         from polars.io.plugins import register_io_source
@@ -145,10 +145,10 @@ class TableScan(pads.FileSystemDataset):
 
         Args:
             name: name of the view.
-            connection: connection that gets the view; None for a new one in memory.
+            connection: DuckDB connection in which the view is registered; None for a new in-memory database.
 
         Returns:
-            The connection.
+            The connection that has the view.
         """
         import duckdb
 
@@ -208,10 +208,10 @@ class _Capture(pads.Dataset):
 
 
 def _pushed(schema: pa.Schema, predicate: pl.Expr) -> pc.Expression | None:
-    """Return an Arrow expression that is true for all rows for which a Polars condition may be true; None without one.
+    """Return an Arrow expression that is true for all rows that may match a Polars condition; None if none exists.
 
-    In Polars NaN equals itself and is above all numbers; in Arrow neither holds. So rows with NaN in a column of the
-    condition are read too, and Polars decides.
+    In Polars, NaN equals NaN and is greater than all numbers; in Arrow, both comparisons are false. So rows with NaN in
+    a column of the condition are read too, and Polars filters these rows.
     """
     import polars as pl
 

@@ -1,4 +1,4 @@
-"""Databases and tables of a catalog that is kept by the file system alone: folders are the entries.
+"""Databases and tables of a filesystem catalog: each database and each table is a folder.
 
 Source: Paimon `FileSystemCatalog`.
 """
@@ -17,9 +17,9 @@ from lsm_core.table.names import DATABASE_SUFFIX, TableName, checked_database
 
 
 class FolderMetastore:
-    """Databases as folders ``NAME.db`` below a root, and tables as the folders in them that hold a schema.
+    """Metastore of folders: databases are folders ``NAME.db`` below a root, tables are their subfolders with a schema.
 
-    Callers check names and links before they change anything. Other metastores extend this class.
+    Callers check names and symbolic links before each change. `JdbcMetastore` extends this class.
     """
 
     def __init__(self, file_io: FileIO, root: str) -> None:
@@ -49,8 +49,8 @@ class FolderMetastore:
     def tables(self, database: str) -> list[str]:
         """Return the names of the tables of a database, sorted.
 
-        A folder that cannot be read counts as a table: opening it raises the reason, and the other tables are still
-        listed.
+        A folder that cannot be read counts as a table, so that the listing does not fail; opening this table raises the
+        reason.
         """
         return sorted(f.name for f in self._folders(self.database_path(database)) if self._may_be_table(f.path))
 
@@ -59,7 +59,7 @@ class FolderMetastore:
         return bool(store.list_schema_ids(self.file_io, self._path(name)))
 
     def write_schema(self, name: TableName, schema: TableSchema, branch: str = MAIN) -> bool:
-        """Create a schema file, and with the first one the table.
+        """Create a schema file; the first schema file creates the table.
 
         Returns:
             False when another writer created the schema with this id.
@@ -82,7 +82,7 @@ class FolderMetastore:
         return f"{self.database_path(name.database)}/{name.table}"
 
     def _folders(self, path: str) -> Iterator[FileStatus]:
-        """Yield the folders below a path, and symbolic links unless they lead to a file.
+        """Yield the folders below a path, and symbolic links that do not lead to a file.
 
         A table behind a link can be opened by its name.
         """

@@ -1,4 +1,4 @@
-"""Names of databases and tables, checked before they become paths.
+"""Names of databases and tables, checked before the names become parts of paths.
 
 Forms: "db.table", "db.table$branch_dev", "db.table$files".
 """
@@ -79,7 +79,8 @@ def checked_new(name: TableName) -> TableName:
         The same name.
 
     Raises:
-        InvalidSchema: the table begins with a dot, begins or ends with a blank, or holds a character of patterns.
+        InvalidSchema: the table name begins with a dot, begins or ends with a blank, or contains a character of
+            patterns, such as "*".
     """
     table = name.table
     if table.startswith(".") or table != table.strip() or any(sign in table for sign in _PATTERN_SIGNS):

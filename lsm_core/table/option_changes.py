@@ -1,4 +1,4 @@
-"""Rules for changed options, and for options that name columns when a column is renamed."""
+"""Rules for changed options, and for the options that name a column when this column is renamed."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def holds_columns(name: str) -> bool:
 
 
 def named_in_key(name: str) -> tuple[str, ...]:
-    """Return the columns in an option's own key ("fields.a,b.sequence-group": a and b)."""
+    """Return the columns that an option key names, such as a and b for "fields.a,b.sequence-group"."""
     match = _COLUMN_OPTION.fullmatch(name) or _INDEX_OPTION.fullmatch(name)
     return tuple(match.group(2).split(",")) if match else ()
 
@@ -91,7 +91,7 @@ def with_option(
         options: the options so far.
         before: the options before the first change.
         key: key of the option.
-        value: its new value; None removes it.
+        value: new value of the option; None removes the option.
         table: name of the table, for errors.
         followed: version of Paimon that a table with snapshots follows; None for a table without snapshots.
 
@@ -148,7 +148,7 @@ _FUNCTION: Final = re.compile(r"fields\.(.+)\.aggregate-function")
 def with_counts(options: Mapping[str, str]) -> dict[str, str]:
     """Return options as they are stored: `count` becomes `sum`, because not all engines have `count`.
 
-    Dredge writes ones and zeros into such a column. A column counts as long as its function is `sum` and
+    Dredge writes ones and zeros into a column that counts. A column counts as long as its function is `sum` and
     `dredge.fields.<column>.count-inputs` is set.
     """
     stored = dict(options)

@@ -15,7 +15,7 @@ class Question(NamedTuple):
         columns: names of the columns to read, in this order; None for all.
         filter: condition on the rows, or None.
         limit: largest number of rows, or None.
-        version: at most one of `snapshot_id`, `tag`, `timestamp_ms` and `watermark`; None values name none.
+        version: values of `snapshot_id`, `tag`, `timestamp_ms` and `watermark`, at most one of them not None.
         dictionaries: whether text columns are returned as Arrow dictionaries.
     """
 

@@ -27,7 +27,7 @@ class Readable(ABC):
     @property
     @abstractmethod
     def name(self) -> str:
-        """Name of the table, as errors use it."""
+        """Name of the table, for error messages."""
 
     @abstractmethod
     def _answer_table(self, question: Question) -> pa.Table: ...
@@ -38,7 +38,7 @@ class Readable(ABC):
 
     @abstractmethod
     def _fixed(self, version: Mapping[str, Any]) -> tuple[TableSchema, Answer]:
-        """Return the schema of the version that ``version`` names today, and a function that reads that version."""
+        """Return the schema of the version that ``version`` selects now, and a function that reads this version."""
 
     def to_arrow(
         self,
@@ -52,10 +52,10 @@ class Readable(ABC):
         watermark: int | None = None,
         dictionaries: bool = False,
     ) -> pa.Table:
-        """Return the merged rows of one version, by default the newest, with the schema of that time.
+        """Return the merged rows of one version, by default the newest version, with the schema of this version.
 
-        Options that ask for changes (`incremental-between` ...) return the changed rows without their kinds: see
-        :meth:`Table.incremental`.
+        With options for incremental reads (`incremental-between` ...), the changed rows are returned without their row
+        kinds; see :meth:`Table.incremental`.
 
         Args:
             columns: names of the columns to read, in this order; None for all.
@@ -63,7 +63,7 @@ class Readable(ABC):
             limit: largest number of rows; None for all.
             snapshot_id: id of the snapshot to read.
             tag: name of the tag to read.
-            timestamp_ms: read the newest snapshot committed at this time or before (epoch ms).
+            timestamp_ms: read the newest snapshot committed at or before this time (epoch ms).
             watermark: read the oldest snapshot that reached this watermark (epoch ms).
             dictionaries: return STRING columns as `dictionary<int32, string>`, which is quicker where texts repeat.
 
@@ -98,7 +98,7 @@ class Readable(ABC):
         return self._answer_stream(Question(columns, filter, limit, version, dictionaries))[1]
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
-        """Return the newest rows as an Arrow C stream, so that any library of the Arrow interface reads the table.
+        """Return the rows of the newest version as an Arrow C stream, for libraries that read the PyCapsule interface.
 
         Args:
             requested_schema: PyCapsule of the schema that the caller wants, or None.
@@ -144,14 +144,14 @@ class Readable(ABC):
 
         Args:
             name: name of the view; None for the table's own name without its database.
-            connection: connection that gets the view; None for a new one in memory.
-            snapshot_id: as for :meth:`to_arrow`, as are the other ways to name a version.
+            connection: DuckDB connection in which the view is registered; None for a new in-memory database.
+            snapshot_id: as for :meth:`to_arrow`.
             tag: as for :meth:`to_arrow`.
             timestamp_ms: as for :meth:`to_arrow`.
             watermark: as for :meth:`to_arrow`.
 
         Returns:
-            The connection.
+            The connection that has the view.
         """
         scan = self.scan(snapshot_id=snapshot_id, tag=tag, timestamp_ms=timestamp_ms, watermark=watermark)
         return scan.to_duckdb(name or self.name.partition(".")[2] or self.name, connection)
@@ -166,15 +166,15 @@ class Readable(ABC):
         timestamp_ms: int | None = None,
         watermark: int | None = None,
     ) -> TableScan:
-        """Return a lazy scan of one version for Polars, DuckDB and whatever reads pyarrow datasets.
+        """Return a lazy scan of one version for Polars, DuckDB and all libraries that read pyarrow datasets.
 
-        The version is fixed by this call, so all parts of a query read the same rows. No data is read before a query
+        This call fixes the version, so all queries over the scan read the same rows. No data is read before a query
         runs.
 
         Args:
             columns: names of the columns that the scan offers; None for all.
-            filter: condition on the rows, and-ed with those that a query pushes down.
-            snapshot_id: as for :meth:`to_arrow`, as are the other ways to name a version.
+            filter: condition on the rows, combined by AND with the conditions that a query pushes down.
+            snapshot_id: as for :meth:`to_arrow`.
             tag: as for :meth:`to_arrow`.
             timestamp_ms: as for :meth:`to_arrow`.
             watermark: as for :meth:`to_arrow`.

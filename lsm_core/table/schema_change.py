@@ -1,4 +1,4 @@
-"""Changes to a table's definition, as values; `altering` applies them."""
+"""Schema changes of a table as values; the module `altering` applies schema changes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class AltersTables(Protocol):
     """A catalog that can alter tables, for writers that add columns."""
 
     def alter_table(self, name: str, changes: Sequence[SchemaChange]) -> None:
-        """Apply schema changes to a table: all of them, or none."""
+        """Apply schema changes to a table: either all changes, or none."""
         ...
 
 
@@ -30,7 +30,7 @@ class Move:
 
     Attributes:
         kind: "first", "last", "after" or "before".
-        reference: column beside it, for "after" and "before".
+        reference: column after or before which the column is put, for the kinds "after" and "before".
     """
 
     kind: str
@@ -39,17 +39,17 @@ class Move:
 
 @dataclass(frozen=True)
 class SchemaChange:
-    """One change of a table's definition, made by the methods below.
+    """One change of a table's definition; the static methods create changes.
 
     A nested column is written "a.b" for the field of a ROW; "a.element" and "a.value" lead into arrays and maps. A
-    sequence of steps is used as it is, for names that hold dots. Types are Arrow types or fields, or Paimon's text
-    ("CHAR(3)").
+    sequence of steps is used unchanged, for names that contain dots. Types are Arrow types or fields, or Paimon's type
+    text ("CHAR(3)").
 
     Attributes:
         action: name of the method that made the change.
-        column: column, or key of the option.
-        value: new type, name, value or comment.
-        move_to: new position, or None.
+        column: name of the column, or key of the option.
+        value: new type, name, option value, default or comment.
+        move_to: new position of the column, or None.
         comment: comment of a new column.
         keep_nullability: whether a changed type keeps the column's nullability.
 
@@ -93,13 +93,13 @@ class SchemaChange:
 
         Args:
             name: the column, possibly nested.
-            data_type: its type.
-            after: column before it.
-            comment: its comment.
-            before: column after it.
-            first: insert it as the first column.
-            last: insert it as the last column. This is the default; with `add-column-before-partition` the default is
-                before the partition columns.
+            data_type: type of the new column.
+            after: existing column after which the new column is inserted.
+            comment: comment of the new column.
+            before: existing column before which the new column is inserted.
+            first: insert the new column as the first column.
+            last: insert the new column as the last column. This is the default; with `add-column-before-partition` the
+                default is before the partition columns.
         """
         place = _place(after, before, first, last)
         return SchemaChange("add_column", name, data_type, place, comment)
@@ -110,7 +110,7 @@ class SchemaChange:
 
         Args:
             name: the column, possibly nested.
-            to: new name, for a nested column its last step only.
+            to: new name; for a nested column, only the last step of the path.
         """
         return SchemaChange("rename_column", name, to)
 
@@ -126,7 +126,7 @@ class SchemaChange:
         Args:
             name: the column, possibly nested.
             data_type: the new type.
-            keep_nullability: keep the column's nullability instead of the new type's.
+            keep_nullability: keep the column's nullability instead of the nullability of the new type.
         """
         return SchemaChange("update_type", name, data_type, keep_nullability=keep_nullability)
 
@@ -142,14 +142,14 @@ class SchemaChange:
 
     @staticmethod
     def update_default(name: Column, default: str | None) -> SchemaChange:
-        """Set the value of a column for rows whose writer leaves it out; None removes the default."""
+        """Set the default of a column, for rows that are written without this column; None removes the default."""
         return SchemaChange("update_default", name, default)
 
     @staticmethod
     def move(
         name: Column, after: str | None = None, *, before: str | None = None, first: bool = False, last: bool = False
     ) -> SchemaChange:
-        """Move a column after or before another one, to the end with ``last``, else to the front."""
+        """Move a column: after column ``after``, before column ``before``, to the end, or (default) to the front."""
         return SchemaChange("move", name, move_to=_place(after, before, first, last) or Move("first"))
 
 

@@ -1,4 +1,4 @@
-"""Schema of a table after a write of rows with other columns: columns are added, types widened.
+"""Schema merging for a write of rows with new columns or types: columns are added, and types are widened.
 
 Source: Paimon `SchemaMergingUtils`.
 """
@@ -20,17 +20,17 @@ _INSIDE: Final = {TypeRoot.ARRAY: ("element",), TypeRoot.MAP: ("key", "value")}
 def merging_changes(
     schema: TableSchema, incoming: Mapping[str, DataType], table: str, *, explicit: bool = False
 ) -> list[SchemaChange]:
-    """Return the changes after which a table accepts columns of some types; empty where it does already.
+    """Return the schema changes after which a table accepts the incoming columns; empty if no change is needed.
 
-    Missing columns are added as nullable, in the order of ``incoming``, also inside rows. A column takes the incoming
-    type if its values convert without loss. It keeps its own type if that is the wider one, or if it is a key column,
-    because rows are located by the key's type.
+    Missing columns are added as nullable, in the order of ``incoming``, also inside ROWs. A column takes the incoming
+    type if the existing values convert without loss. A column keeps its type if its type is the wider type, or if the
+    column is a key column, because rows are located by the key's type.
 
     Args:
         schema: schema of the table.
         incoming: types of the incoming columns by name.
         table: name of the table, for errors.
-        explicit: also convert with loss.
+        explicit: also change types to which existing values convert only with loss.
 
     Raises:
         InvalidSchema: two types cannot be merged; the error names table, column and both types.
@@ -72,7 +72,7 @@ def _changes(
 
 
 def _takes(source: DataType, target: DataType) -> bool:
-    """Return whether every value of one type is a value of another."""
+    """Return whether every value of the type ``source`` is a value of the type ``target``."""
     if source.root is target.root is TypeRoot.DECIMAL:
         scales = (source.scale or 0, target.scale or 0)
         digits = ((source.precision or 10) - scales[0], (target.precision or 10) - scales[1])

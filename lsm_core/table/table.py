@@ -58,13 +58,13 @@ if (
 
 @with_typed_errors
 class Table(Readable):
-    """One table of a catalog. Immutable: :meth:`refresh` opens it again after a schema change.
+    """One table of a catalog. The object is immutable: :meth:`refresh` opens the table again after a schema change.
 
     Once the table was dropped, renamed, or dropped and created again, every method except :meth:`refresh` and
-    :meth:`copy` raises TableNotFound. Nothing is read from, or written to, another table of the name.
+    :meth:`copy` raises TableNotFound. A new table of the same name is neither read nor written by this object.
 
     Attributes:
-        store: the table's state, for the rooms below.
+        store: the table's state, for the packages below `lsm_core.table`.
     """
 
     def __init__(self, store: TableStore, catalog: AltersTables | None = None) -> None:
@@ -95,7 +95,7 @@ class Table(Readable):
 
     @property
     def options(self) -> Mapping[str, str]:
-        """Options in force, dynamic ones included."""
+        """Options in force, dynamic options included."""
         return self.store.options.raw
 
     @property
@@ -164,12 +164,13 @@ class Table(Readable):
             data: Arrow data, columns by name, a list of rows by column name, a pandas or Polars frame, a Polars lazy
                 frame, or an object with ``__arrow_c_stream__``.
             row_kinds: Arrow array of "+I" "-U" "+U" "-D", or the one kind of all rows; None for inserts.
-            overwrite: True or ``{}`` replaces the table (a partitioned one: the partitions in ``data``, unless
-                `dynamic-partition-overwrite` is false), a mapping replaces that partition.
-            watermark: as :meth:`BatchCommit.commit` takes it (epoch ms).
-            properties: as :meth:`BatchCommit.commit` takes them.
+            overwrite: True or ``{}`` replaces all rows. In a partitioned table, True replaces only the partitions in
+                ``data``, unless `dynamic-partition-overwrite` is false. A mapping replaces that partition.
+            watermark: watermark of the snapshot (epoch ms), as in :meth:`BatchCommit.commit`.
+            properties: properties of the snapshot, as in :meth:`BatchCommit.commit`.
             schema_mode: "merge" adds the columns that only ``data`` has and widens column types before the write. The
-                new schema stays even if a value then does not fit; :meth:`refresh` opens it. None refuses such columns.
+                new schema stays even if a value then does not fit; :meth:`refresh` opens the table with the new schema.
+                None raises ColumnNotFound for columns that only ``data`` has.
             compact: False leaves the compaction to later writes or a maintenance job.
 
         Returns:
@@ -241,11 +242,11 @@ class Table(Readable):
         return self._committed(row_changes.update_rows(self.store, filter, values))
 
     def upsert(self, data: Rows) -> int | None:
-        """Insert rows, each in place of the row with its primary key.
+        """Insert rows; each new row replaces the existing row with the same primary key.
 
         Args:
             data: rows as in :meth:`write`. Missing columns take their default or null; in partial-update and
-                aggregation tables they keep their values.
+                aggregation tables, missing columns keep their values.
 
         Returns:
             The id of the snapshot, or None without rows.
@@ -259,7 +260,7 @@ class Table(Readable):
         return self._committed(row_changes.upsert_rows(self.store, data))
 
     def truncate(self) -> int | None:
-        """Delete all rows, also those of commits that came meanwhile.
+        """Delete all rows, including the rows of concurrent commits.
 
         Returns:
             The id of the snapshot, or None when the table was empty.
@@ -288,25 +289,25 @@ class Table(Readable):
         return self._committed(row_changes.drop_partitions(self.store, partitions))
 
     def new_write(self) -> BatchWrite:
-        """Return a writer for one batch commit; pass its messages to :meth:`new_commit`."""
+        """Return a writer for one batch commit; the committer of :meth:`new_commit` commits its messages."""
         from lsm_core.table.writing import BatchWrite
 
         return BatchWrite(self.store)
 
     def new_commit(self, commit_user: str | None = None) -> BatchCommit:
-        """Return the committer of the messages of :meth:`new_write`.
+        """Return a committer for the messages of a writer of :meth:`new_write`.
 
         Args:
-            commit_user: user that the snapshot names; None for a random one.
+            commit_user: `commitUser` of the snapshot; None for a random user.
         """
         from lsm_core.table.writing import BatchCommit
 
         return BatchCommit(self.store, commit_user)
 
     def new_stream_write(self, commit_user: str) -> StreamWrite:
-        """Return a writer for many commits; use it in a ``with`` block.
+        """Return a writer for many commits; use the writer in a ``with`` block.
 
-        It compacts in the background unless the table is `write-only`.
+        The writer compacts in the background unless the table is `write-only`.
 
         Args:
             commit_user: name of the job; its commits are numbered under this name.
@@ -318,7 +319,7 @@ class Table(Readable):
     def new_stream_commit(self, commit_user: str) -> StreamCommit:
         """Return the committer of a streaming job.
 
-        Each numbered commit is published once, also when it is committed again.
+        Each numbered commit is published once, even if the job repeats the commit.
 
         Args:
             commit_user: name of the job; its commits are numbered under this name.
@@ -354,7 +355,7 @@ class Table(Readable):
         timestamp_ms: int | None = None,
         watermark: int | None = None,
     ) -> list[Split]:
-        """Return the splits of a read for other engines; they can be pickled. Arguments as in :meth:`to_arrow`."""
+        """Return the splits of a read for query engines; splits can be pickled. Arguments as in :meth:`to_arrow`."""
         from lsm_core.read import plan_scan
 
         named = {"snapshot_id": snapshot_id, "tag": tag, "timestamp_ms": timestamp_ms, "watermark": watermark}
@@ -368,7 +369,7 @@ class Table(Readable):
 
         Args:
             keys: columns of the primary key, partition columns included, in any order; rows may repeat.
-            columns: columns of the result; None for all. Key columns that are not among them come first.
+            columns: columns of the result; None for all. Key columns that are not in ``columns`` are put first.
 
         Returns:
             One row per distinct key that exists, in the order of the first occurrence of each key.
@@ -377,7 +378,7 @@ class Table(Readable):
             UnsupportedFeature: the table has no primary key or cannot be looked up.
             ColumnNotFound: a column does not exist.
             InvalidFilter: the keys do not fit the key columns.
-            SnapshotNotFound: the version expired meanwhile.
+            SnapshotNotFound: the version expired during the lookup.
             CorruptFile: a file cannot be read.
         """
         from lsm_core.read.lookup import lookup
@@ -396,24 +397,24 @@ class Table(Readable):
         """Return the changes after one version up to and including another.
 
         Args:
-            a: snapshot id or tag name; its own changes are left out.
-            b: snapshot id or tag name; its changes are included.
+            a: snapshot id or tag name of the first version; the changes of this version are left out.
+            b: snapshot id or tag name of the last version; the changes of this version are included.
             mode: "delta" for the rows of data files of APPEND snapshots, "changelog" for the rows of changelog files of
                 all but OVERWRITE snapshots, both as written and unmerged. "diff" compares both versions key by key:
-                `-D` with the old row for a missing key, the new row for a changed one. "auto" is diff between tags,
-                else changelog, or delta without a changelog producer.
+                `-D` with the old row for a missing key, the new row for a changed key. "auto" is "diff" between tags;
+                otherwise "changelog", or "delta" if the table has no changelog producer.
             columns: columns of the result; None for all.
             filter: condition on each changed row.
 
         Returns:
-            `_ROW_KIND`, then the columns, with today's schema.
+            A table of `_ROW_KIND`, then the columns, in the current schema.
 
         Raises:
             SnapshotNotFound: a version does not exist.
             InvalidOption: the mode or the range cannot be used.
             ColumnNotFound: a column does not exist.
             InvalidFilter: the filter cannot be used.
-            UnsupportedFeature: the table cannot be read this way.
+            UnsupportedFeature: the table has no changes of this mode.
             CorruptFile: a file cannot be read.
         """
         from lsm_core.read.changes import Choice, incremental_table, span_between
@@ -428,14 +429,15 @@ class Table(Readable):
         columns: Sequence[str] | None = None,
         filter: object = None,  # noqa: A002  (the public name)
     ) -> StreamScan:
-        """Return a stream of the table's changes, from its changelog or, without one, from its writers.
+        """Return a stream of the table's changes, from changelog files or, without a changelog, from new data files.
 
-        It starts at the position of the consumer, else with the changes of ``from_snapshot``, else as `scan.mode` and
-        its keys say. By default it starts with the whole newest version.
+        The stream starts at the position of the consumer, otherwise with the changes of ``from_snapshot``, otherwise as
+        `scan.mode` and its related options say. By default the stream starts with all rows of the newest version.
 
         Args:
             consumer_id: id under which the position is kept; None for no consumer.
-            from_snapshot: first snapshot whose changes are read; the oldest kept one where it has expired.
+            from_snapshot: first snapshot whose changes are read. If this snapshot has expired, the oldest existing
+                snapshot is used.
             columns: columns of the changes; None for all.
             filter: condition on each changed row.
 
@@ -474,7 +476,7 @@ class Table(Readable):
         return consumers.list_consumers(self.store)
 
     def reset_consumer(self, consumer_id: str, next_snapshot: int | None = None) -> None:
-        """Set the next snapshot of a consumer, whether the consumer exists or not (Java `reset_consumer`).
+        """Set the next snapshot of a consumer; create the consumer if it does not exist (Java `reset_consumer`).
 
         A stream that is open keeps its own position and records it at its next checkpoint.
 
@@ -501,7 +503,7 @@ class Table(Readable):
     def analyze(self, columns: Sequence[str] | None = None) -> AnalyzeReport:
         """Compute row counts and column statistics for query planners.
 
-        They are committed in a snapshot of kind ANALYZE; `$statistics` shows them.
+        The statistics are committed in a snapshot of kind ANALYZE; `$statistics` shows the statistics.
 
         Args:
             columns: columns to analyze; None for all whose type has statistics.
@@ -514,14 +516,14 @@ class Table(Readable):
         return cast("AnalyzeReport", self.apply(self.plan_maintenance("analyze", columns=columns)))
 
     def explain_row(self, key: Mapping[str, Any], snapshot_id: int | None = None) -> RowExplanation:
-        """Return the stored versions of one row, newest first, and which of them supplied each column and why.
+        """Return the stored versions of one row, newest first, and which version supplied each column and why.
 
         Args:
             key: values by primary key column.
             snapshot_id: snapshot to read; None for the newest.
 
         Returns:
-            The story of the row; empty when the key does not exist.
+            The explanation of the row; it has no versions when the key does not exist.
 
         Raises:
             ColumnNotFound: a column of the key does not exist.
@@ -536,7 +538,7 @@ class Table(Readable):
         """Return the condition of every bucket, from metadata only.
 
         Args:
-            partition: values by partition column of the one partition to look at; None for all.
+            partition: values by partition column of the one partition to report; None for all partitions.
         """
         return maintenance.health(self.store, None if partition is None else [partition])
 
@@ -550,9 +552,9 @@ class Table(Readable):
         The commits of past snapshots are replayed, from metadata only.
 
         Args:
-            policies: table options by key, with the entries ``name``, ``look_every``, ``idle_after``, ``idle_min_runs``
-                and ``idle_min_files`` among them; empty for the table as it is.
-            history: first and last snapshot id; None for all.
+            policies: policies to simulate. A mapping holds table options by key, and may hold the entries ``name``,
+                ``look_every``, ``idle_after``, ``idle_min_runs`` and ``idle_min_files``. Empty for the table's options.
+            history: first and last snapshot id to replay; None for all snapshots.
 
         Returns:
             One row per policy; `lsm_core.maintenance.simulation` describes the columns.
@@ -592,7 +594,7 @@ class Table(Readable):
         return maintenance.save_plan(self.store, plan)
 
     def load_plan(self, plan_hash: str) -> MaintenancePlan:
-        """Return a saved plan by its hash, or by the beginning of its hash where only one plan matches.
+        """Return a saved plan by its hash, or by the beginning of its hash if only one plan matches.
 
         Raises:
             PlanStale: no saved plan matches.
@@ -618,7 +620,7 @@ class Table(Readable):
 
         Raises:
             PlanStale: the table changed since the plan was made.
-            PlanRefused: a rule forbids the plan.
+            PlanRefused: a policy rule forbids the plan.
             VerificationFailed: the result does not hold the same rows; nothing was committed.
             CommitConflict: another commit changed the same files.
         """
@@ -633,9 +635,9 @@ class Table(Readable):
         strategy: str | None = None,
         commit_every: int | None = None,
     ) -> CompactionReport:
-        """Plan and apply a compaction; buckets that need none are in ``declined`` of the report, with their numbers.
+        """Plan and apply a compaction; ``declined`` of the report lists the buckets that need no compaction.
 
-        Rows that are inserted meanwhile stay.
+        Rows that are inserted during the compaction stay.
 
         Args:
             full: compact every bucket into its top level.
@@ -662,8 +664,8 @@ class Table(Readable):
     ) -> RecoveryReport:
         """Compact a very large level 0 in passes, the oldest files first.
 
-        Each pass is planned, verified and committed by itself, so a process that stops loses no finished pass; the next
-        call continues.
+        Each pass is planned, verified and committed separately. A process that stops loses no finished pass, and the
+        next call continues with the remaining files.
 
         Args:
             passes: number of passes at most; None for as many as needed.
@@ -686,7 +688,7 @@ class Table(Readable):
         max_deletes: int | None = None,
         dry_run: bool = False,
     ) -> ExpiryReport:
-        """Expire old snapshots; their files wait in the trash for :meth:`sweep_trash`.
+        """Expire old snapshots; the files of these snapshots stay in the trash until :meth:`sweep_trash` deletes them.
 
         Args:
             retain_max: number of snapshots to keep at most; None for `snapshot.num-retained.max`.
@@ -701,15 +703,15 @@ class Table(Readable):
     def remove_orphan_files(
         self, older_than_ms: int | None = None, dry_run: bool = False, max_share: int | None = None
     ) -> OrphanReport:
-        """Remove files that no metadata names; they wait in the trash for :meth:`sweep_trash`.
+        """Move files that no metadata names (orphans) to the trash, until :meth:`sweep_trash` deletes them.
 
         Args:
-            older_than_ms: epoch ms before which the files were last changed; None for 24 hours ago.
+            older_than_ms: only files last changed before this time (epoch ms) are removed; None for 24 hours ago.
             dry_run: report without changing anything.
             max_share: percent of the table's files, or bytes, that may be removed; None for 20.
 
         Raises:
-            PlanRefused: a rule forbids the removal; the error names it.
+            PlanRefused: a rule forbids the removal; the error names the rule.
             InvalidOption: an argument cannot be used.
             CorruptFile: metadata cannot be read, so no file is certain to be an orphan.
         """
@@ -717,10 +719,11 @@ class Table(Readable):
         return cast("OrphanReport", maintenance.dry_run(plan) if dry_run else self.apply(plan))
 
     def holds(self) -> pa.Table:
-        """Return the holders that keep data from being deleted, the largest first.
+        """Return the holders (snapshots, tags, branches ...) that keep files from being deleted, the largest first.
 
         Returns:
-            One row per holder: kind, bytes and files that it alone holds, since when, and bytes that others hold too.
+            One row per holder: name, kind, the bytes and files that only this holder keeps, the time since when it
+            keeps files, and the bytes that further holders keep too.
         """
         return maintenance.holds(self.store)
 
@@ -757,27 +760,28 @@ class Table(Readable):
         time_retained: int | str | None = None,
         replace: bool = False,
     ) -> TagCreationReport:
-        """Name a snapshot, so that it outlives expiry.
+        """Create a tag for a snapshot, so that the tagged version stays readable after the snapshot expires.
 
         Args:
             name: name of the tag.
             snapshot_id: snapshot to tag; None for the newest.
             time_retained: ms or a text such as "7 d", after which :meth:`expire_tags` deletes the tag; None for
                 `tag.default-time-retained`.
-            replace: move an existing tag of this name.
+            replace: if a tag of this name exists, let the tag name the new snapshot.
 
         Raises:
             InvalidData: the name cannot be a tag's.
-            InvalidOption: a tag of this name exists.
+            InvalidOption: a tag of this name exists, and ``replace`` is false.
             SnapshotNotFound: the snapshot does not exist.
         """
         arguments = {"tag": name, "snapshot_id": snapshot_id, "time_retained": time_retained, "replace": replace}
         return cast("TagCreationReport", self.apply(self.plan_maintenance("create_tag", **arguments)))
 
     def delete_tag(self, name: str) -> TagDeletionReport:
-        """Delete a tag; the files that it alone kept wait in the trash.
+        """Delete a tag; the files that only this tag kept move to the trash.
 
-        Raises SnapshotNotFound, which names the existing tags.
+        Raises:
+            SnapshotNotFound: the tag does not exist; the error names the existing tags.
         """
         return cast("TagDeletionReport", self.apply(self.plan_maintenance("delete_tag", tag=name)))
 
@@ -795,7 +799,7 @@ class Table(Readable):
         """Return all tags by name.
 
         Returns:
-            Snapshot, creation time (wall clock as if UTC, ms) and retention (ms) of each tag.
+            The tags by name, each with its snapshot, creation time (wall clock as if UTC, ms) and retention (ms).
 
         Raises:
             CorruptFile: a tag cannot be read.
@@ -803,10 +807,10 @@ class Table(Readable):
         return tags.list_details(self.store)
 
     def expire_tags(self, older_than_ms: int | None = None, dry_run: bool = False) -> TagDeletionReport:
-        """Delete tags whose retention is over, and automatic tags beyond their number.
+        """Delete tags whose retention is over, and automatic tags beyond the configured maximum number.
 
         Args:
-            older_than_ms: epoch ms before which tags were created to be deleted too; None for none.
+            older_than_ms: tags created before this time (epoch ms) are deleted too; None for no such time.
             dry_run: report without changing anything.
         """
         plan = self.plan_maintenance("expire_tags", older_than_ms=older_than_ms)
@@ -821,7 +825,8 @@ class Table(Readable):
     ) -> RollbackReport:
         """Return the table to an older version; newer snapshots move to the trash.
 
-        :meth:`restore` brings them back as long as no further commit was made. Give exactly one of the arguments.
+        :meth:`restore` brings the removed snapshots back as long as no further commit was made. Pass exactly one of the
+        arguments.
 
         Args:
             snapshot_or_tag: snapshot id (int) or tag name (str).
@@ -831,8 +836,8 @@ class Table(Readable):
         Raises:
             SnapshotNotFound: the version does not exist.
             InvalidOption: not exactly one version is named.
-            PlanStale: another commit came meanwhile.
-            CommitUnknown: the outcome could not be read; call it again.
+            PlanStale: another writer committed during the rollback.
+            CommitUnknown: the outcome could not be read; call this method again.
         """
         arguments = {
             "tag" if isinstance(snapshot_or_tag, str) else "snapshot_id": snapshot_or_tag,
@@ -844,7 +849,7 @@ class Table(Readable):
     def rollback_to_as_latest(
         self, snapshot_or_tag: int | str, partitions: Sequence[Mapping[str, Any]] | None = None
     ) -> RollbackAsLatestReport:
-        """Commit the rows of an older version as the newest snapshot; the snapshots between stay.
+        """Commit the rows of an older version as the newest snapshot; the snapshots after the older version stay.
 
         Args:
             snapshot_or_tag: snapshot id (int) or tag name (str).
@@ -863,7 +868,7 @@ class Table(Readable):
         return cast("RollbackAsLatestReport", self.apply(self.plan_maintenance("rollback_as_latest", **arguments)))
 
     def verify(self, snapshot_a: int, snapshot_b: int) -> VerifyReport:
-        """Compare two snapshots: by reference where their files are the same, else by a digest of merged rows."""
+        """Compare two snapshots: shared files by reference, all other files by a digest of their merged rows."""
         return maintenance.verify_snapshots(self.store, snapshot_a, snapshot_b)
 
     def check(
@@ -874,11 +879,11 @@ class Table(Readable):
         Args:
             names: names of checks; None for all that apply to the table.
             limits: bounds of the samples, and thresholds.
-            deep: whether `pages_readable` reads every page of every data file. The next call continues one that was
-                interrupted.
+            deep: whether `pages_readable` reads every page of every data file. After an interruption, the next call
+                continues this check.
 
         Returns:
-            One report per check; it also contains damage that the check met.
+            One report per check. Damaged files that a check reads are part of its report.
 
         Raises:
             InvalidOption: the table has no check of this name.
@@ -893,8 +898,8 @@ class Table(Readable):
 
         Args:
             run_id: run id of the compaction, from :meth:`ledger` or its report.
-            partial: undo the buckets that can be undone, and leave the others.
-            allow_changes: undo also where reads return other rows afterwards.
+            partial: undo the buckets that can be undone, and leave all other buckets as they are.
+            allow_changes: undo even if reads return different rows after the undo.
 
         Raises:
             InvalidOption: no such run exists.
@@ -906,21 +911,21 @@ class Table(Readable):
         return cast("UndoReport", self.apply(self.plan_maintenance("undo", **arguments)))
 
     def restore(self, trash_id: str) -> RestoreReport:
-        """Restore the expired snapshots of a deletion record. Raises PlanRefused when its files are deleted already."""
+        """Restore the snapshots of a deletion record. Raises PlanRefused if files of the record are deleted already."""
         return cast("RestoreReport", self.apply(self.plan_maintenance("restore", trash_id=trash_id)))
 
     def sweep_trash(self, now_ms: int | None = None, dry_run: bool = False) -> SweepReport:
-        """Delete recorded files whose waiting time is over and that no version needs.
+        """Delete files in the trash whose waiting time is over and that no version of the table needs.
 
         Args:
-            now_ms: epoch ms to compare with; None for the clock's time.
+            now_ms: time (epoch ms) against which waiting times are compared; None for the clock's time.
             dry_run: report without changing anything.
         """
         plan = maintenance.plan_sweep(self.store, now_ms)
         return cast("SweepReport", maintenance.dry_run(plan) if dry_run else self.apply(plan))
 
     def branches(self) -> list[str]:
-        """Return the names of all branches but main, sorted; `Catalog.table("db.t$branch_NAME")` opens one."""
+        """Return the names of all branches but main, sorted; `Catalog.table("db.t$branch_NAME")` opens a branch."""
         return branches.list_branches(self.store)
 
     def create_branch(self, name: str, from_tag: str | None = None, from_snapshot: int | None = None) -> Table:
@@ -929,7 +934,7 @@ class Table(Readable):
         Args:
             name: name of the branch.
             from_tag: tag whose rows the branch starts with.
-            from_snapshot: snapshot whose rows the branch starts with; without both, the branch is empty.
+            from_snapshot: snapshot whose rows the branch starts with. Without tag and snapshot, the branch is empty.
 
         Raises:
             TableExists: the branch exists.
@@ -939,7 +944,7 @@ class Table(Readable):
         return Table(maintenance.create_branch(self.store, name, from_tag, from_snapshot), self._catalog)
 
     def delete_branch(self, name: str) -> BranchDeletionReport:
-        """Delete a branch; the files that only it needs wait in the trash, where :meth:`restore` finds them.
+        """Delete a branch; the files that only this branch needs move to the trash; see :meth:`restore`.
 
         Raises:
             TableNotFound: the branch does not exist.
@@ -951,7 +956,7 @@ class Table(Readable):
         maintenance.rename_branch(self.store, name, to)
 
     def fast_forward(self, name: str) -> FastForwardReport:
-        """Replace the table's history by that of a branch.
+        """Replace the table's history by the history of a branch.
 
         Commits of the table since the branch was created are dropped.
 
@@ -980,11 +985,11 @@ class Table(Readable):
         return mark_done.mark_partitions_done(self.store, partitions)
 
     def ledger(self, limit: int | None = None) -> list[LedgerEntry]:
-        """Return the maintenance runs of this table, oldest first; `$dredge_ledger` has them as rows.
+        """Return the maintenance runs of this table, oldest first; `$dredge_ledger` has the runs as rows.
 
-        An entry that cannot be read has the outcome "unreadable", and does not keep others from being read.
+        An entry that cannot be read has the outcome "unreadable"; all other entries are still returned.
 
         Args:
-            limit: number of newest runs; None for all.
+            limit: largest number of runs, counted from the newest run; None for all.
         """
         return maintenance.read_ledger(self.store, limit, stalls=True)

@@ -43,7 +43,7 @@ from lsm_core.write.assigner import AssignerRules
 _RESERVED: Final = frozenset({"_SEQUENCE_NUMBER", "_VALUE_KIND", "_LEVEL", "rowkind", "_ROW_ID"})
 _KEY_PREFIX: Final = "_KEY_"
 ROW_KIND: Final = "_ROW_KIND"
-"""Column of changes that holds their kind: a column of the same name, in any case, would hide it."""
+"""Column with the row kind in changes. A table column of this name, in upper or lower case, would hide this column."""
 _NO_KEY: Final = NESTED | {TypeRoot.VARIANT, TypeRoot.BLOB, TypeRoot.GEOMETRY, TypeRoot.GEOGRAPHY, TypeRoot.UNKNOWN}
 _TIMES: Final = frozenset({TypeRoot.INT, TypeRoot.BIGINT, TypeRoot.TIMESTAMP, TypeRoot.TIMESTAMP_LTZ})
 _COUNTED: Final = re.compile(r"dredge\.fields\.(.+)\.count-inputs")
@@ -60,8 +60,8 @@ def validate(
     Args:
         schema: the definition.
         table: name of the table, for errors.
-        before: the schema before an alteration. References to missing columns that it already had may stay, because
-            Java renames columns without their file index options.
+        before: the schema before an alteration, or None. Options of this schema that name missing columns may stay,
+            because Java renames columns without their file index options.
         followed: version of Paimon that the table's snapshots follow, unless an option names one.
 
     Raises:
@@ -103,7 +103,7 @@ def validate(
 
 
 def check_columns(fields: Sequence[DataField], table: str) -> None:
-    """Raise InvalidSchema for column names that are blank, reserved or repeated, inside ROWs too."""
+    """Raise InvalidSchema for names of columns, or of ROW fields, that are blank, reserved or repeated."""
     if not fields:
         raise InvalidSchema(f"table {table} has no columns")
     for field in fields:
@@ -177,7 +177,7 @@ def _check_keys(schema: TableSchema, table: str) -> None:
 
 
 def _dangling(schema: TableSchema) -> Iterator[tuple[str, str, str]]:
-    """Yield the options that name a missing column in their key or value: key, value, and the accepted content."""
+    """Yield (key, value, accepted content) of the options whose key or value names a missing column."""
     for key, value in schema.options.items():
         if any(name.partition("[")[0] not in schema.field_names for name in named_in_key(key)):
             yield key, value, "a key that names columns"
@@ -229,7 +229,7 @@ def _check_sequence(schema: TableSchema, options: TableOptions, table: str) -> N
 
 
 def _check_engine(schema: TableSchema, table: str) -> None:
-    """Check by creating the merge engine that groups, functions and their options fit the columns."""
+    """Create the merge engine, to check that sequence groups, aggregate functions and their options fit the columns."""
     for key, value in schema.options.items():
         match = _COUNTED.fullmatch(key)
         if match is None or value.strip().lower() != "true" or not schema.has_field(match.group(1)):
@@ -271,7 +271,7 @@ def _check_merging(schema: TableSchema, options: TableOptions, table: str) -> No
 
 
 def _check_writers(options: TableOptions, known: Mapping[str, str], table: str) -> None:
-    """Refuse `write-only` together with `commit.force-compact`, unless another engine stored both before."""
+    """Refuse `write-only` together with `commit.force-compact`, unless both options were stored before."""
     force = options.get("commit.force-compact")
     stored_so = {"write-only", "commit.force-compact"} <= {
         key for key, value in known.items() if value.lower() == "true"
@@ -308,7 +308,7 @@ def _names(schema: TableSchema) -> Iterator[str]:
 def _is_avro_name(name: str) -> bool:
     """Return whether Java accepts a name in Avro.
 
-    It takes letters of any script, digits and underscores, and no character above 16 bits.
+    Java accepts letters of any script, digits and underscores, and no character above 16 bits.
     """
     return (
         all((c.isalpha() or c.isdecimal() or c == "_") and ord(c) < 1 << 16 for c in name) and not name[0].isdecimal()
@@ -352,7 +352,7 @@ def _check_formats(schema: TableSchema, options: TableOptions, table: str, known
 
 
 def _check_files(schema: TableSchema, options: TableOptions, table: str, before: TableSchema | None) -> None:
-    """Refuse options that the first write would fail with; options that were stored before may stay."""
+    """Refuse options with which the first write would fail; options that were stored before may stay."""
     options_now, options_before = canonical(schema.options), {} if before is None else canonical(before.options)
     new = {key for key in options_now.keys() | options_before.keys() if options_now.get(key) != options_before.get(key)}
     if before is None or new.intersection(settings()):
@@ -385,7 +385,7 @@ def _check_files(schema: TableSchema, options: TableOptions, table: str, before:
 
 
 def _kind_column(schema: TableSchema) -> tuple[str, DataType | None] | None:
-    """Return the column of `rowkind.field` with its type; None without this option or without a primary key."""
+    """Return name and type of the column of `rowkind.field`; None without this option or without a primary key."""
     name = canonical(schema.options).get("rowkind.field")
     if name is None or not schema.primary_keys:
         return None

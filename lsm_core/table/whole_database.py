@@ -27,7 +27,7 @@ from lsm_core.storage import FileIO, check_name
 
 
 class Tables(Protocol):
-    """The part of a catalog that maintenance needs.
+    """Protocol of the catalog methods that maintenance of many tables needs.
 
     Attributes:
         root: path of the warehouse.
@@ -57,7 +57,7 @@ def tables_matching(catalog: Tables, pattern: str) -> list[str]:
 
     Args:
         catalog: the catalog.
-        pattern: "db" or "db.*" for all of a database, "*.orders", "db.log_?", or one table.
+        pattern: "db" or "db.*" for all tables of a database, "*.orders", "db.log_?", or the name of one table.
 
     Raises:
         TableNotFound: no table matches.
@@ -98,9 +98,9 @@ def plan_tables(
     Args:
         catalog: the catalog.
         pattern: as for :func:`tables_matching`.
-        actions: names of actions; None for the routine.
+        actions: names of actions; None for compaction, expiry of snapshots and sweep of the trash.
         limits: limits over all tables.
-        save: whether the plan is kept in the warehouse, and each table's part with its table.
+        save: whether the combined plan is kept in the warehouse, and the plan of each table in the table's directory.
         rules: as for `plan_combined`.
     """
     names = tables_matching(catalog, pattern)
@@ -115,7 +115,7 @@ def load_combined(catalog: Tables, plan_hash: str) -> CombinedPlan:
     """Return a saved plan by its hash.
 
     Raises:
-        PlanStale: no such plan is kept, or it no longer fits the tables.
+        PlanStale: no plan with this hash is kept, or the plan no longer fits the tables.
         InvalidOption: the text is not a hash.
         CorruptFile: the plan's file cannot be read.
     """
@@ -156,21 +156,21 @@ def maintain_divided(
     tell: Callable[[CombinedLine], None] | None = None,
     rules: Rules | None = None,
 ) -> tuple[CombinedReport, tuple[Declined, ...]]:
-    """Plan and apply each table of a pattern by itself, in the order of the names; no combined plan is kept.
+    """Plan and apply each table of a pattern separately, in the order of the names; no combined plan is kept.
 
-    Each table is planned in its state at its turn.
+    A table is planned after all earlier tables were maintained.
 
     Args:
         catalog: the catalog.
         pattern: as for :func:`tables_matching`.
-        actions: names of actions; None for the routine.
+        actions: names of actions; None for compaction, expiry of snapshots and sweep of the trash.
         limits: limits over all tables together.
         approved_by: name of the approver for the ledger.
-        tell: called with each line of the report as soon as it exists.
+        tell: function that is called with each line of the report as soon as the line exists.
         rules: as for `plan_combined`.
 
     Returns:
-        The lines of all tables, and the work that was left out.
+        The report with the lines of all tables, and the declined work: work that the limits or rules left out.
 
     Raises:
         TableNotFound: no table matches.

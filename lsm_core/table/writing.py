@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 _LOG: Final = logging.getLogger(__name__)
 _STALLS_EVERY_SECONDS: Final = 60.0
-"""Seconds between two ledger entries about a writer's waits for compactions."""
+"""Smallest number of seconds between two ledger entries about a writer's waits for compactions (write stalls)."""
 
 
 def after_commit(
@@ -54,13 +54,13 @@ def after_commit(
         store: the table.
         snapshot_ids: the snapshots of the commits, oldest first.
         batch: whether the commits were those of a batch job.
-        compact: False where the writer compacts by itself, or its caller wants no compaction.
-        runner: returns the runner for the tasks of a compaction plan.
-        identifier: identifier of the last commit.
+        compact: False if the writer itself compacts, or if the caller wants no compaction.
+        runner: function that returns the runner for the tasks of a compaction plan.
+        identifier: commit identifier of the last commit.
         partitions: time of the last check for expired partitions; None for a writer of one commit.
 
     Returns:
-        The work done; failures are among its warnings.
+        Report of the maintenance; failures are among the report's warnings.
 
     Source:
         Java `TableCommitImpl.maintain`.
@@ -79,14 +79,14 @@ def after_commit(
 
 
 def committed(store: TableStore, snapshot_id: int | None, runner: ChooseRunner | None = None) -> int | None:
-    """Return ``snapshot_id`` after :func:`after_commit` of a batch."""
+    """Run :func:`after_commit` for the snapshot of a batch commit, and return ``snapshot_id``."""
     if snapshot_id is not None:
         after_commit(store, (snapshot_id,), runner=runner)
     return snapshot_id
 
 
 def compactor(store: TableStore, *, automatic: bool) -> Compactor:
-    """Return a compactor that chooses units as maintenance does and verifies outcomes by the reference (V0, V1, V2)."""
+    """Return a compactor that selects compaction units as maintenance does, and verifies each result (V0, V1, V2)."""
     from lsm_core.maintenance.actions.compact.unit_choice import bucket_task
     from lsm_core.maintenance.verify import ReferenceJudge
     from lsm_core.write import Compactor
@@ -130,7 +130,7 @@ class StreamWrite:
         Args:
             partition: typed values by partition column, ``{}`` without partitions.
             bucket: number of the bucket.
-            full: compact everything.
+            full: compact all files of the bucket into its top level.
         """
         require_boolean("full", full, f"the writer's compact of {self._store.name}")
         self._write.compact(partition_bytes(self._store.schema, partition, self._store.name), bucket, full)
@@ -148,7 +148,7 @@ class StreamWrite:
             InvalidData: the identifier is not larger than the last one.
             WriterStale: the table's schema changed.
             StorageFull: the disk is full.
-            VerificationFailed: a compaction does not hold the same rows.
+            VerificationFailed: the output of a compaction does not hold the same rows as its input.
         """
         require_boolean("wait_compaction", wait_compaction, f"prepare_commit of {self._store.name}")
         number = self._write.last_identifier + 1 if commit_identifier is None else commit_identifier
@@ -157,9 +157,9 @@ class StreamWrite:
         return messages
 
     def close(self) -> None:
-        """End the background work and delete the files that no message names.
+        """End the background work, and delete the files that no returned commit message names.
 
-        Write stalls that are not in the ledger yet are recorded.
+        Write stalls that are not in the ledger yet are recorded in the ledger.
         """
         self._write.abort()
         self._tell_stalls(at_once=True)
@@ -187,7 +187,7 @@ class StreamWrite:
 
 
 class StreamCommit:
-    """Committer of the numbered commits of one user, each of which is made once."""
+    """Committer of the numbered commits of one commit user; each number is committed at most once."""
 
     def __init__(
         self,
@@ -203,9 +203,9 @@ class StreamCommit:
         Args:
             store: the table.
             commit_user: name of the job.
-            compact: compact after commits, for messages of writers that do not compact by themselves. No writer
-                compacts append tables by itself.
-            runner: see `after_commit`.
+            compact: compact after commits, for messages of writers that do not compact themselves. No writer compacts
+                append tables.
+            runner: as for :func:`after_commit`.
             previous_ms: time of the job's previous commit (epoch ms), for a job with a process per commit.
         """
         self._store, self._committer = store, Committer(store, commit_user)
@@ -221,8 +221,8 @@ class StreamCommit:
     ) -> list[int]:
         """Make the numbered commits that this user has not made yet, in order of identifier.
 
-        It is safe to repeat after a crash or CommitUnknown. A compaction whose inputs others replaced is left out; its
-        rows are in the table in any case. Then the table is maintained unless it is `write-only`.
+        After a crash or CommitUnknown, the same call can be repeated. A compaction is left out if another writer
+        replaced its input files; no rows are lost. Then the table is maintained unless it is `write-only`.
 
         Args:
             committables: messages by commit identifier.
@@ -266,7 +266,7 @@ class StreamCommit:
 class BatchWrite:
     """Writer of rows for one commit. Leaving its ``with`` block by an error deletes the written files.
 
-    It compacts only where :meth:`compact` asks for it, or everything that it writes to with `commit.force-compact`.
+    The writer compacts only the buckets passed to :meth:`compact`; with `commit.force-compact`, all written buckets.
     """
 
     def __init__(self, store: TableStore, overwrite: bool = False) -> None:
@@ -290,21 +290,21 @@ class BatchWrite:
         Args:
             partition: typed values by partition column, ``{}`` without partitions.
             bucket: number of the bucket.
-            full: compact everything.
+            full: compact all files of the bucket into its top level.
 
         Raises:
-            InvalidOption: a full compaction of a `write-only` table.
-            UnsupportedFeature: writers do not compact this table.
+            InvalidOption: ``full`` is true and the table is `write-only`.
+            UnsupportedFeature: writers do not compact this kind of table.
         """
         require_boolean("full", full, f"the writer's compact of {self._store.name}")
         self._write.compact(partition_bytes(self._store.schema, partition, self._store.name), bucket, full)
 
     def prepare_commit(self) -> list[CommitMessage]:
-        """Finish the files and compactions, and return their messages."""
+        """Finish the files and compactions, and return the commit messages."""
         return self._write.prepare_commit(wait_compaction=True)
 
     def abort(self) -> None:
-        """Delete everything that was written so far."""
+        """Delete all files that this writer has written."""
         self._write.abort()
 
     def __enter__(self) -> Self:
@@ -318,7 +318,7 @@ class BatchWrite:
 
 
 class BatchCommit:
-    """Committer of messages as one commit; then it maintains the table unless it is `write-only`."""
+    """Committer of messages as one commit; after the commit, the table is maintained unless it is `write-only`."""
 
     def __init__(
         self,
@@ -332,15 +332,15 @@ class BatchCommit:
 
         Args:
             store: the table.
-            commit_user: user that the snapshot names; None for a random one.
-            compact: False leaves the compaction to others.
-            runner: see `after_commit`.
+            commit_user: `commitUser` of the snapshot; None for a random user.
+            compact: False if the buckets are not compacted after the commit.
+            runner: as for :func:`after_commit`.
         """
         self._compact, self._runner = compact, runner
         check_end_of_input(store)
         self._store, self._committer = store, Committer(store, commit_user)
         self.report: WriteReport | None = None
-        """What the last commit did, and what followed it; None before the first."""
+        """Report of the last commit and of the maintenance after the commit; None before the first commit."""
         self._expiry = ExpiryAtCommit(store)
 
     def commit(
@@ -353,16 +353,17 @@ class BatchCommit:
     ) -> int | None:
         """Commit messages.
 
-        Messages are committed once. Again by the same named user and identifier, they return the first commit's
-        snapshot; by anyone else, they conflict. After a definite failure the messages' own files are deleted, unless
-        the table knows them; after CommitUnknown no file is. With `partition.end-input-to-done`, the partitions of the
-        commit are then marked done (:meth:`Table.mark_partitions_done`).
+        Messages are committed once. A repeated commit by the same named user and identifier returns the snapshot of the
+        first commit; by another user or identifier, the commit conflicts. After a definite failure, the files that the
+        messages added are deleted, unless the table already contains the files. After CommitUnknown, no file is
+        deleted. With `partition.end-input-to-done`, the commit's partitions are marked done
+        (:meth:`Table.mark_partitions_done`).
 
         Args:
             messages: messages of :class:`BatchWrite`.
             commit_identifier: number of the commit, or None.
             watermark: epoch ms; the caller states that no older rows will come. A table's watermark never decreases.
-            properties: texts by name, kept in the snapshot.
+            properties: texts by property name, stored in the snapshot.
 
         Returns:
             The id of the last snapshot, or None without changes.
@@ -389,10 +390,10 @@ class BatchCommit:
         watermark: int | None = None,
         properties: Mapping[str, str] | None = None,
     ) -> int | None:
-        """Replace a partition by the files of messages.
+        """Replace the rows of a partition by the files of messages.
 
-        Without a partition, the scope is that of ``overwrite=True`` in :meth:`Table.write`. Arguments, result and
-        errors are those of :meth:`commit`.
+        Without ``partition_spec``, the same rows are replaced as by ``overwrite=True`` in :meth:`Table.write`. The
+        further arguments, the result and the errors are as for :meth:`commit`.
         """
         mine = messages_of(self._store, messages)
         with discard_on_failure(self._store, mine):
@@ -415,11 +416,11 @@ class BatchCommit:
 
 
 def show_moved_keys(store: TableStore, messages: Sequence[CommitMessage]) -> None:
-    """Compact the buckets of an overwrite that took keys out of other partitions.
+    """Compact the buckets of an overwrite that moved keys out of partitions that are not overwritten.
 
-    This is needed where readers see compacted rows alone. One commit hides the keys in their old place and shows them
-    in the new one, as the compaction of Java's writers does. A `write-only` table waits for its compaction job. A
-    failure of the compaction is logged, because the overwrite is done.
+    The compaction is needed if readers see only compacted rows. One commit removes the keys from their old partitions
+    and shows the keys in their new partitions, as the compaction of Java's writers does. A `write-only` table is left
+    to its compaction job. A failed compaction is only logged, because the overwrite is already committed.
 
     Args:
         store: the table.
@@ -481,22 +482,22 @@ def write_once(
     compact: bool = True,
     runner: ChooseRunner | None = None,
 ) -> WriteReport:
-    """Write rows and commit them; no file is left behind when either fails definitely.
+    """Write rows and commit them; after a definite failure of the write or the commit, no new file is left behind.
 
     Args:
         store: the table.
-        data: the rows.
-        row_kinds: as in :meth:`Table.write`, as are the following arguments.
-        overwrite: scope of an overwrite.
-        watermark: epoch ms.
-        properties: texts by name.
-        schema_mode: "merge" to merge the schema of ``data`` into the table's first.
+        data: the rows, as in :meth:`Table.write`.
+        row_kinds: as in :meth:`Table.write`.
+        overwrite: as in :meth:`Table.write`.
+        watermark: as in :meth:`Table.write` (epoch ms).
+        properties: as in :meth:`Table.write`.
+        schema_mode: "merge" to merge the schema of ``data`` into the table's schema before the write.
         catalog: the catalog of the table, which ``schema_mode`` needs.
         compact: as in :class:`BatchCommit`.
-        runner: as in `after_commit`.
+        runner: as for :func:`after_commit`.
 
     Returns:
-        The write and its maintenance.
+        Report of the write and of the maintenance after the write.
     """
     if not (overwrite is None or isinstance(overwrite, (bool, Mapping))):
         raise InvalidOption("overwrite", overwrite, "True, or a mapping of partition columns to values", store.name)
@@ -522,16 +523,16 @@ def with_merged_schema(
 ) -> tuple[TableStore, pa.Table | pa.RecordBatchReader]:
     """Add the columns that only ``data`` has to the table, and widen column types to those of ``data``.
 
-    An unknown type, of nulls or empty lists, changes no column.
+    Data without a known type (only nulls or empty lists) changes no column.
 
     Args:
         catalog: the catalog of the table.
         store: the table.
         data: rows to write.
-        mode: "merge".
+        mode: the caller's `schema_mode`; only "merge" is accepted.
 
     Returns:
-        The table with its new schema, and the rows.
+        The table with its new schema, and the rows to write.
 
     Raises:
         InvalidOption: ``mode`` is not "merge".
@@ -568,7 +569,7 @@ def with_merged_schema(
 
 
 def _known_type(kind: pa.DataType) -> pa.DataType | None:
-    """Return a type without struct fields that hold only nulls; None where nothing is known of the type."""
+    """Return a type without its struct fields of Arrow type null; None if the whole type is unknown."""
     if pa.types.is_null(kind):
         return None
     if pa.types.is_struct(kind):

@@ -1,7 +1,7 @@
 """Logical types as Arrow types: the mapping, checks of a column's values, and nested arrays with replaced children.
 
-Readers, writers and kernels share them. A check finds the first value of a column that violates its type: nested nulls,
-lengths, digits of times. CHAR values of ORC files are padded with spaces, which Paimon's reader removes.
+Readers, writers and kernels share these functions. A check finds the first value of a column that violates its type:
+nested nulls, lengths, digits of times. CHAR values of ORC files are padded with spaces, which Paimon's reader removes.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def without_hidden_nulls(array: pa.Array) -> pa.Array:
 
 
 def _all_valid(array: pa.Array) -> pa.Array:
-    """Return the same slots without nulls; the content of a null slot is never read, because its ROW is null."""
+    """Return the array without nulls; the content of a null slot is never read, because its ROW is null."""
     kind, count = array.type, len(array)
     if pa.types.is_struct(kind):
         return pa.Array.from_buffers(kind, count, [None], 0, 0, [array.field(at) for at in range(kind.num_fields)])
@@ -108,13 +108,13 @@ def _all_valid(array: pa.Array) -> pa.Array:
 def reshape(array: pa.Array, source: DataType, target: DataType, leaf: Leaf) -> pa.Array:
     """Convert values to another logical type.
 
-    Fields of ROWs by id (missing ones become null), atomic values by ``leaf``.
+    Fields of ROWs are matched by id, and missing fields become null. Atomic values are converted by ``leaf``.
 
     Args:
         array: the values.
-        source: their logical type.
+        source: logical type of the values.
         target: the new logical type.
-        leaf: conversion of atomic values.
+        leaf: function that converts atomic values.
 
     Returns:
         The converted array.
@@ -152,11 +152,11 @@ def same_values(source: DataType, target: DataType) -> bool:
     """Return whether two types have the same values and field names.
 
     Args:
-        source: a type.
-        target: another type.
+        source: the first type.
+        target: the second type.
 
     Returns:
-        True if they differ at most in nullability, field descriptions and defaults.
+        True if the types differ at most in nullability, field descriptions and defaults.
     """
     if source.root is not target.root or source.is_nested != target.is_nested:
         return False
@@ -192,11 +192,11 @@ def compact(array: pa.Array) -> pa.Array:
 
 
 def struct_of(array: pa.Array, children: Sequence[pa.Array], kind: pa.DataType, *, rows_only: bool = False) -> pa.Array:
-    """Return a struct array with other children, null where ``array`` is null (never with ``rows_only``).
+    """Return a struct array of ``children``, null where ``array`` is null (without nulls if ``rows_only`` is true).
 
     Args:
-        array: the array with the validity.
-        children: arrays of the same length.
+        array: array whose nulls and length the result gets.
+        children: arrays of the fields, each as long as ``array``.
         kind: the struct type.
         rows_only: whether only the number of rows of ``array`` is used.
 
@@ -212,12 +212,12 @@ def struct_of(array: pa.Array, children: Sequence[pa.Array], kind: pa.DataType, 
 
 
 def list_of(array: pa.Array, values: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Return a list array with the offsets of ``array`` and other values (as many as ``array.values``)."""
+    """Return a list array with the offsets of ``array`` and new ``values`` (as many as ``array.values``)."""
     return pa.Array.from_buffers(kind, len(array), array.buffers()[:2], array.null_count, array.offset, [values])
 
 
 def map_of(array: pa.Array, keys: pa.Array, items: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Return a map array with the offsets of ``array`` (a map, or a list of pairs) and other keys and items."""
+    """Return a map array with the offsets of ``array`` (a map, or a list of pairs) and new ``keys`` and ``items``."""
     pair = pa.struct([kind.key_field, kind.item_field])
     entries = struct_of(keys, [keys, items], pair, rows_only=True)
     return list_of(array, entries, kind)
@@ -254,7 +254,8 @@ def to_arrow(kind: DataType) -> pa.DataType:
         kind: the logical type.
 
     Returns:
-        decimal128, date32, time32 in ms, timestamps in ms (precision <= 3), us (<= 6) or ns, with UTC for LTZ.
+        The Arrow type: for example decimal128, date32, time32 in ms, or a timestamp in ms (precision <= 3), us (<= 6)
+            or ns, with time zone UTC for LTZ.
 
     Raises:
         InvalidSchema: a nested type has no element type.
@@ -357,12 +358,12 @@ def holds_char(kind: DataType) -> bool:
 def unpadded(array: pa.Array, kind: DataType) -> pa.Array:
     """Return an array without the trailing spaces of CHAR values.
 
-    Java writes ORC's own CHAR, in which all values have the full length; other writers use plain text, which is not
-    changed. Arrow does not distinguish the two, but the lengths do.
+    Java writes ORC's CHAR type, in which all values have the full length. Writers that use plain text do not pad, and
+    their values are not changed. Arrow has the same type for both, so the lengths of the values decide.
 
     Args:
         array: the values.
-        kind: their logical type.
+        kind: logical type of the values.
 
     Returns:
         The array with the same Arrow type.
@@ -401,7 +402,7 @@ class Misfit:
         row: index of the row.
         path: position inside the row's value: "" for the value itself, ".x" for a field, "[]" for an element.
         value: the value.
-        kind: the type that it violates.
+        kind: the type that the value violates.
         reason: explanation for the user.
     """
 
@@ -447,7 +448,7 @@ def find_misfit(array: pa.Array, kind: DataType) -> Misfit | None:
 def one_nan(array: pa.Array) -> pa.Array:
     """Return floating-point values with Java's bit pattern for every NaN.
 
-    Keys with other patterns would be in two buckets.
+    Otherwise NaN keys with different bit patterns would be in different buckets.
     """
     nan = pc.is_nan(array)
     return pc.if_else(nan, pa.scalar(float("nan"), array.type), array) if pc.any(nan).as_py() else array
@@ -506,7 +507,7 @@ def _find_in_elements(array: pa.Array, values: pa.Array, kind: DataType, path: s
 
 
 def _elements(array: pa.Array, values: pa.Array) -> tuple[pa.Array, npt.NDArray[np.int64]]:
-    """Return the elements of lists or maps, and the row of each; elements below a null are left out."""
+    """Return (elements of lists or maps, row number of each element); elements of null lists or maps are left out."""
     valid = np.flatnonzero(np.asarray(array.is_valid()))
     lists = list_of(array, values, pa.list_(values.type))
     if array.null_count:
@@ -515,7 +516,7 @@ def _elements(array: pa.Array, values: pa.Array) -> tuple[pa.Array, npt.NDArray[
 
 
 def _find_within(array: pa.Array, kind: DataType, path: str) -> Misfit | None:
-    """Return a forbidden null, or a misfit further inside."""
+    """Return the first null that the type forbids, or the first misfit inside a nested value."""
     forbidden_null = None
     if array.null_count and not kind.nullable:
         forbidden_null = Misfit(int(np.argmax(np.asarray(array.is_null()))), path, None, kind, "null where none may be")

@@ -72,10 +72,10 @@ class RowField:
 
     Attributes:
         id: table-wide id of the field.
-        name: its name.
-        type: its type.
-        description: its comment, or None.
-        default: its default value as text, or None.
+        name: name of the field.
+        type: type of the field.
+        description: comment of the field, or None.
+        default: default value of the field as text, or None.
     """
 
     id: int
@@ -214,8 +214,8 @@ def kinds_from_text(
         texts: ``+I``, ``-U``, ``+U``, ``-D``, or numbers 0 to 3.
         table: the table's name, for messages.
         column: the column's name, for messages.
-        row_name: formats the index of a row, for messages.
-        any_case: whether to accept ``+i`` and so on.
+        row_name: function that formats the index of a row, for messages.
+        any_case: whether to accept lower case, such as ``+i``.
 
     Returns:
         The kinds as int8.

@@ -52,7 +52,7 @@ def parse_stored(source: Any) -> DataType:
         source: the text or object.
 
     Returns:
-        The type as in :func:`parse`; a type with an unknown name, even inside another one, has root UNKNOWN and keeps
+        The type as in :func:`parse`. A type with an unknown name, also inside a nested type, has root UNKNOWN and keeps
         its text.
 
     Raises:

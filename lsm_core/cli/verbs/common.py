@@ -59,7 +59,7 @@ CatalogOption = Annotated[
 
 
 class RunnerName(StrEnum):
-    """Where the tasks of maintenance run."""
+    """Value of ``--runner``: the engine that runs the tasks of maintenance."""
 
     PROCESS = "process"
     SPARK = "spark"
@@ -128,12 +128,15 @@ def open_catalog(warehouse: str, clock: str | None = None) -> Catalog:
 
 
 def _catalog_options() -> dict[str, str]:
-    """Return the catalog options of the environment, overridden by those of the command. Raises InvalidOption."""
+    """Return the catalog options of the environment, overridden by options of the command. Raises InvalidOption."""
     return {key: value for key, (value, _) in read_catalog_options().items()}
 
 
 def read_catalog_options() -> dict[str, tuple[str, str]]:
-    """Return the catalog options with their source, `CATALOG_VARIABLE` or `CATALOG_FLAG`. Raises InvalidOption."""
+    """Return (value, source) by catalog option; the source is `CATALOG_VARIABLE` or `CATALOG_FLAG`.
+
+    Raises InvalidOption.
+    """
     from lsm_core.options import parse_catalog_options
 
     named = parse_catalog_options(os.environ.get(CATALOG_VARIABLE, ""), CATALOG_VARIABLE)

@@ -59,7 +59,7 @@ class Finding:
 
     Attributes:
         check: name of the check.
-        verdict: its outcome.
+        verdict: outcome of the check.
         text: explanation with numbers.
     """
 
@@ -74,7 +74,7 @@ class EffectiveOption:
 
     Attributes:
         option: key of the option.
-        value: its value, secrets masked.
+        value: value of the option, with secrets masked.
         comes_from: source of the value.
     """
 

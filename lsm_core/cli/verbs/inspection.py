@@ -55,9 +55,9 @@ def tables(
 
 
 def table_names(catalog: Catalog, database: str | None = None) -> tuple[list[str], dict[str, str]]:
-    """Return the tables of a warehouse or of one database, and the errors of databases that cannot be listed.
+    """Return (table names of a warehouse or one database, error text by database that cannot be listed).
 
-    Raises DatabaseNotFound for a folder that is not a warehouse, which must not look like an empty one.
+    Raises DatabaseNotFound for a folder that is not a warehouse, which must not look like an empty warehouse.
     """
     if database:
         return [f"{database}.{table}" for table in catalog.list_tables(database)], {}
@@ -299,7 +299,7 @@ def _layout_columns(buckets: list[BucketHealth]) -> dict[str, list[Any]]:
 def _cost_columns(buckets: list[BucketHealth], now_ms: int) -> dict[str, list[Any]]:
     """Return the columns of `dredge health` for amplification, overlap, ages and costs.
 
-    The last column is the decision of the table's own rules. Ages are those at ``now_ms`` (epoch ms).
+    The last column is the decision of the table's compaction options. Ages are computed at ``now_ms`` (epoch ms).
     """
     return {
         **_places(buckets),

@@ -1,6 +1,6 @@
-"""Verbs that maintain: plan, apply, and one for each action.
+"""Verbs of maintenance: `plan`, `plans`, `apply`, and one verb for each action.
 
-The actions declare flags and texts (`lsm_core.maintenance.action`).
+The actions declare their flags and help texts (`lsm_core.maintenance.action`).
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ _TYPES: Final[Mapping[ArgumentKind, Any]] = {
     ArgumentKind.PARTITIONS: list[str] | None,
     ArgumentKind.AGE: str | None,
 }
-"""Type of an argument on the command line. Arguments of other kinds are not offered."""
+"""Type on the command line by kind of argument. Arguments of kinds that are not listed have no flag."""
 _MOST_SHOWN: Final = 1_000
 _SHAPES: Final[Mapping[ArgumentKind, str]] = {
     ArgumentKind.COLUMNS: "A,B",
@@ -266,7 +266,7 @@ def _table_of_plan(warehouse: str, plan_hash: str, clock: str | None) -> str:
     """Return the table with a saved plan of this hash.
 
     Raises:
-        DredgeError: no table has one; the message names tables that cannot be read.
+        DredgeError: no table has a plan with this hash; the message names tables that cannot be read.
     """
     from lsm_core.maintenance import saved_plan_hashes
 
@@ -352,10 +352,10 @@ def _build_verb(action: Action) -> Callable[..., None]:
 def _run_on_tables(
     warehouse: str, pattern: str, values: Mapping[str, Any], as_json: bool, work: Callable[[Table], Any]
 ) -> None:
-    """Run ``work`` on one table, or on all that match a pattern; one table's error does not stop the others.
+    """Run ``work`` on one table or on all tables of a pattern; an error of one table does not stop the run.
 
-    ``work`` prints for people and returns a document for programs. The JSON output is the table's document, or for a
-    pattern a list of documents with "table".
+    ``work`` prints for people and returns a document for programs. The JSON output is the document of the table. For a
+    pattern, the output is a list of documents with the additional key "table".
     """
     names = matching_tables(open_catalog(warehouse, values["clock"]), pattern)
     if names is None:
@@ -415,7 +415,7 @@ def _require_one_of(action: Action, values: Mapping[str, Any]) -> None:
 
 
 def _make_parameter(argument: Argument, note: str | None = None) -> tuple[str, Any, Any]:
-    """Return name, annotation and default of an argument for Typer; ``note`` is added to its help."""
+    """Return (name, annotation, default) of an argument for Typer; ``note`` is added to the help of the argument."""
     shape = _SHAPES.get(argument.kind)
     if argument.required and note is None:
         metavar = argument.name.upper()

@@ -112,7 +112,7 @@ class _LazyEngine:
         return self._engine().insert(catalog, text, plan)
 
     def change_runs(self) -> None:
-        """Return None: this process changes rows, whichever engine answers queries."""
+        """Return None, because this process changes rows with every engine."""
 
     def choose_runner(self, plan: MaintenancePlan) -> Runner | None:
         """Return the runner of the engine that the statement started; None for threads of this process."""
@@ -132,7 +132,7 @@ class _LazyEngine:
 
 
 def uses_local_engine(engine: EngineName) -> bool:
-    """Return whether this process answers queries: the user chose it, or Spark is not installed."""
+    """Return whether this process answers queries: the user chose this engine, or Spark is not installed."""
     return engine is EngineName.LOCAL or (engine is EngineName.AUTO and find_spec("pyspark") is None)
 
 

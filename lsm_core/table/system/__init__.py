@@ -50,7 +50,7 @@ SYSTEM_TABLES: Final[dict[str, View]] = {
     "row_tracking": RowTracking(),
     "dredge_ledger": Ledger(),
 }
-"""By name after the "$"; each can be called with a store (and a snapshot id) for all of its rows."""
+"""System tables by the name after the "$". Calling one with a store (and a snapshot id) returns all of its rows."""
 
 
 class SystemTable(ReadOnlyTable):
@@ -72,7 +72,7 @@ class SystemTable(ReadOnlyTable):
         return SystemTable(self.store.refresh(), self.system)
 
     def copy(self, options: Mapping[str, str | None]) -> SystemTable:
-        """Return the same view of the table with dynamic options; None removes one.
+        """Return the same view of the table with dynamic options; a value of None removes its option.
 
         Raises InvalidOption for an option that is fixed.
         """
@@ -99,7 +99,7 @@ class GlobalTable(ReadOnlyTable):
         return f"sys.{self.system}"
 
     def refresh(self) -> GlobalTable:
-        """Return the view itself: each read looks at the catalog again."""
+        """Return the view itself, because each read lists the catalog again."""
         return self
 
     def _open(self, named: Mapping[str, Any]) -> tuple[TableSchema, Parts]:

@@ -57,7 +57,7 @@ PARTITIONS: Final = table_schema(
 
 @dataclass(frozen=True)
 class Warehouse:
-    """Content of these tables.
+    """Content of the `sys` tables.
 
     Attributes:
         options: options of the catalog.
@@ -71,7 +71,8 @@ class Warehouse:
 def tables(warehouse: Warehouse) -> Iterator[pa.Table]:
     """Yield one row per table.
 
-    Columns that only catalog servers know are null. An unreadable table has only its names.
+    Columns that only catalog servers know are null. The row of an unreadable table has only the names of database and
+    table.
     """
     columns: dict[str, list[Any]] = {name: [] for name in TABLES.field_names[:5]}
     for database, table, store in warehouse.stores:
@@ -84,7 +85,7 @@ def tables(warehouse: Warehouse) -> Iterator[pa.Table]:
 
 
 def all_table_options(warehouse: Warehouse) -> Iterator[pa.Table]:
-    """Yield one row per option of each readable table, its path included."""
+    """Yield one row per option of each readable table; the table's path is one of the options."""
     for database, table, store in warehouse.stores:
         if store is None:
             continue
@@ -107,7 +108,7 @@ def catalog_options(warehouse: Warehouse) -> Iterator[pa.Table]:
 
 
 def partitions(warehouse: Warehouse) -> Iterator[pa.Table]:
-    """Yield one row per partition with files, named as its directories, unescaped; times in epoch ms.
+    """Yield one row per partition with files; names are those of the directories, unescaped, and times are epoch ms.
 
     An unreadable table has no rows; a warning is logged.
     """

@@ -91,12 +91,12 @@ def _local_date_time(column: pa.Array) -> pa.Array:
 
 
 def listed(columns: Sequence[pa.Array], count: int, brackets: str) -> pa.Array:
-    """Return ``count`` texts "{a, b}" from columns of texts; null values are printed as "null"."""
+    """Return ``count`` texts such as "{a, b}" from columns of texts; null values are printed as "null"."""
     return _join_texts([pc.fill_null(column, NULL) for column in columns], count, brackets)
 
 
 def mapped(columns: Sequence[tuple[str, pa.Array]], count: int) -> pa.Array:
-    """Return ``count`` texts "{name=a, other=b}", sorted by name as Java's TreeMap does."""
+    """Return ``count`` texts such as "{x=a, y=b}", with the columns sorted by name as in Java's TreeMap."""
     named = sorted(columns, key=lambda column: column[0].encode("utf-16-be", "surrogatepass"))
     texts = [pc.binary_join_element_wise(f"{name}=", pc.fill_null(column, NULL), "") for name, column in named]
     return _join_texts(texts, count, "{}")
@@ -117,17 +117,17 @@ _SEPARATOR: Final = "\x00"
 _NO_ROW: Final = arrow_scalar(None, pa.binary())
 _MICROS: Final = 6
 _MOST_MICROS: Final = (2**63 - 1) // 1000
-"""How far from the epoch nanoseconds reach."""
+"""Largest distance from the epoch, in microseconds, that a nanosecond timestamp can represent."""
 
 
 def partition_texts(store: TableStore, partitions: pa.Array | pa.ChunkedArray) -> pa.Array:
-    """Return partitions as "{2024-01-01, 3}"; each distinct one is formatted once."""
+    """Return partitions as texts such as "{2024-01-01, 3}"; each distinct partition is formatted once."""
     encoded = pc.dictionary_encode(one_array(partitions))
     return row_texts(store, encoded.dictionary).take(encoded.indices)
 
 
 def row_texts(store: TableStore, partitions: pa.Array) -> pa.Array:
-    """Return serialised partitions as texts, one by one."""
+    """Return serialised partitions as texts, formatting every row."""
     types = store.schema.partition_types
     columns = decode_rows(partitions, types) if types else []
     texts = [cast_text(column, kind) for column, kind in zip(columns, types, strict=True)]
@@ -175,10 +175,10 @@ def key_texts(store: TableStore, entries: pa.Table, column: str) -> pa.Array:
 
 
 def stats_texts(store: TableStore, entries: pa.Table) -> dict[str, pa.Array]:
-    """Return null counts, minima and maxima of every column of the current schema, as "{a=1, b=null}".
+    """Return null counts, minima and maxima of each file as texts over the current columns, such as "{a=1, b=null}".
 
     For files of older schemas, renamed columns have their new names, values are cast, and added columns are null in
-    every row. Null where a file has no statistics of a column.
+    every row. If a file has no statistics of a column, the column's value is null.
 
     Source: Paimon `SimpleStatsEvolution`.
     """
@@ -198,7 +198,7 @@ def stats_texts(store: TableStore, entries: pa.Table) -> dict[str, pa.Array]:
 
 
 def _join_names(lists: pa.ChunkedArray) -> pa.Array:
-    """Return lists of names as texts; a missing list differs from an empty one."""
+    """Return lists of names as texts; a null list and an empty list have different texts."""
     flat = one_array(lists)
     texts = pc.binary_join(flat, _SEPARATOR)
     return pc.if_else(pc.is_valid(flat), pc.binary_join_element_wise("=", pc.fill_null(texts, ""), ""), "")
@@ -243,7 +243,7 @@ def _bound(column: _Column | None, old: DataField | None, field: DataField, coun
 
 
 def _counts(lists: pa.Array, at: int | None) -> pa.Array:
-    """Return the null counts of the column at ``at``; null where a file has none."""
+    """Return the null count of the column at index ``at`` for each file; null if the file has no null count."""
     if at is None:
         return pa.nulls(len(lists), pa.string())
     lengths = pc.fill_null(pc.list_value_length(lists), 0).to_numpy().astype(np.int64)
@@ -257,9 +257,9 @@ class _Column:
     """Values of one type.
 
     Attributes:
-        values: the values.
-        type: their type.
-        coarse: values beyond Arrow's nanoseconds, to the microsecond; they are null in ``values``.
+        values: values that Arrow can represent exactly.
+        type: type of the values.
+        coarse: timestamps outside Arrow's nanosecond range, to the microsecond; these are null in ``values``.
     """
 
     values: pa.Array
@@ -273,7 +273,7 @@ class _Column:
 
 
 def _bounds(blobs: pa.Array, types: Sequence[DataType]) -> list[_Column] | list[None]:
-    """Return the columns of serialised rows; null where a row has another number of columns (usually none)."""
+    """Return the columns of serialised rows; a row with a wrong number of columns (usually 0) has only nulls."""
     try:
         return _decoded(pc.if_else(_of_arity(blobs, len(types)), blobs, _NO_ROW), types)
     except DredgeError:  # statistics that cannot be read say nothing, and hide nothing else of the file
@@ -303,7 +303,7 @@ def _of_arity(blobs: pa.Array, count: int) -> pa.Array:
 
 
 def _groups(keys: pa.Array, entries: pa.Table) -> Iterator[tuple[np.ndarray[Any, Any], pa.Table]]:
-    """Yield the rows that share a key, with their positions."""
+    """Yield the rows of each distinct key, as (positions, rows)."""
     encoded = pc.dictionary_encode(keys)
     codes = encoded.indices.to_numpy(zero_copy_only=False)
     for code in range(len(encoded.dictionary)):
@@ -312,7 +312,7 @@ def _groups(keys: pa.Array, entries: pa.Table) -> Iterator[tuple[np.ndarray[Any,
 
 
 def _scattered(parts: Sequence[tuple[np.ndarray[Any, Any], pa.Array]], count: int) -> pa.Array:
-    """Return parts in the original order of their rows."""
+    """Return the values of all parts as one array, in the original order of the rows."""
     if not count:
         return pa.array([], pa.string())
     where = np.concatenate([rows for rows, _ in parts])

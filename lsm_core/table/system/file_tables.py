@@ -1,6 +1,6 @@
-"""System tables about files and places.
+"""System tables about files, buckets and partitions.
 
-These are `$files`, `$file_key_ranges`, `$manifests`, `$table_indexes`, `$buckets` and `$partitions`.
+The module contains `$files`, `$file_key_ranges`, `$manifests`, `$table_indexes`, `$buckets` and `$partitions`.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ _MADE_FROM: Final = {
 }
 _ORDERED_BY: Final = ("partition", "bucket", "file_name")
 _AT_ONCE: Final = 8192
-"""Entries whose texts are made together: statistics of wide tables are some KB a file."""
+"""Manifest entries whose texts are computed in one batch, because statistics of wide tables are some KB per file."""
 
 
 class Files(View):
@@ -98,9 +98,9 @@ class Files(View):
 
 
 def _keeper(store: TableStore, predicate: Predicate | None) -> Callable[[pa.Table], pa.Table]:
-    """Return a filter of entries by partition, bucket and level, applied before they are kept in memory.
+    """Return a function that filters entries by partition, bucket and level before the entries are kept in memory.
 
-    It always drops postponed files.
+    The function always drops postponed files.
     """
     placed = _placed(predicate)
 
@@ -119,7 +119,7 @@ def _keeper(store: TableStore, predicate: Predicate | None) -> Callable[[pa.Tabl
 
 
 def _placed(predicate: Predicate | None) -> Predicate | None:
-    """Return the tests of partition, bucket and level in a filter whose tests must all hold."""
+    """Return the part of a filter that tests partition, bucket and level, from the tests combined by AND; or None."""
     if predicate is None or predicate.groups is None or len(predicate.groups) != 1:
         return None
     tests: list[tuple[object, ...]] = []
@@ -194,12 +194,12 @@ _SAME_INDEX: Final = ["bucket", "index_type", "file_name", "file_size", "row_cou
 
 
 class Manifests(View):
-    """One row per manifest of the version: inherited ones, its own, and those of its changelog."""
+    """One row per manifest of the version: manifests of the base, delta and changelog manifest lists."""
 
     columns = MANIFESTS
 
     def tables(self, version: Version, wanted: Wanted) -> Iterator[pa.Table]:
-        """See View. All rows at once, because a version has some hundred manifests. Raises CorruptFile."""
+        """See View. All rows are in one part, because a version has some hundred manifests. Raises CorruptFile."""
         store, snapshot = version.store, version.snapshot
         if snapshot is None:
             return
@@ -215,12 +215,12 @@ class Manifests(View):
 
 
 class TableIndexes(View):
-    """One row per index file of the version: hash indexes, and deletion vectors with the range of each."""
+    """One row per index file of the version: hash indexes, and deletion vector files with the range of each vector."""
 
     columns = INDEXES
 
     def tables(self, version: Version, wanted: Wanted) -> Iterator[pa.Table]:
-        """See View. All rows at once, because there is at most one index file per bucket. Raises CorruptFile."""
+        """See View. All rows are in one part, because a bucket has few index files. Raises CorruptFile."""
         if version.snapshot is None:
             return
         entries = manifests.index_entries(version.store, version.snapshot)

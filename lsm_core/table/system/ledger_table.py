@@ -48,7 +48,7 @@ class Ledger(View):
     columns = LEDGER
 
     def tables(self, version: Version, wanted: Wanted) -> Iterator[pa.Table]:
-        """See View. Some hundred runs at once."""
+        """See View. The runs are yielded in parts of some hundred rows."""
         runs = iterate_ledger(version.store, heads=True, stalls=True)
         while entries := list(islice(runs, _AT_ONCE)):
             yield of_columns(
@@ -77,7 +77,7 @@ class Ledger(View):
 
 
 def _whole(value: Any) -> int | None:
-    """Return a number of a report, or None for any other value, because the table's folder is not trusted."""
+    """Return a value of a report if it is a whole number, or None, because the ledger files are untrusted input."""
     return value if isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**63 else None
 
 
@@ -87,7 +87,7 @@ def _dropped(report: Mapping[str, Any]) -> str | None:
 
 
 def _verification(entry: LedgerEntry) -> str | None:
-    """Return the level that was passed, with the setting if the report has one: "V2 (full)"."""
+    """Return the verification level that was passed, with the setting if the report has a setting: "V2 (full)"."""
     verification = entry.report.get("verification")
     if isinstance(verification, dict) and isinstance(verification.get("level"), str):
         return f"{verification['level']} ({verification.get('setting', 'full')})"

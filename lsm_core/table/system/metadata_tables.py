@@ -1,6 +1,6 @@
-"""System tables about definition and history.
+"""System tables about the definition and the history of a table.
 
-These are `$schemas`, `$options`, `$aggregation_fields`, `$snapshots`, `$tags`, `$branches`, `$consumers` and
+The module contains `$schemas`, `$options`, `$aggregation_fields`, `$snapshots`, `$tags`, `$branches`, `$consumers` and
 `$statistics`.
 """
 
@@ -72,7 +72,7 @@ def _compact(value: Any) -> str:
 
 
 class Options(View):
-    """Options as the schema stores them; for a version, its schema."""
+    """Options as the schema stores them; for a chosen version, the options of the version's schema."""
 
     columns = OPTIONS
 
@@ -150,7 +150,7 @@ _SAME: Final = [name for name in SNAPSHOTS.field_names if name not in {"snapshot
 
 
 class Snapshots(View):
-    """All snapshots, oldest first, or the chosen one; record counts are of unmerged rows, times are UTC."""
+    """All snapshots, oldest first, or the chosen snapshot; record counts are of unmerged rows, times are UTC."""
 
     columns = SNAPSHOTS
 
@@ -191,7 +191,7 @@ class Tags(View):
 
 
 def duration_text(millis: int) -> str:
-    """Return Java's `Duration.toString`: "PT24H", "PT1M30.5S", "PT0S"."""
+    """Return a duration as Java's `Duration.toString` prints it: "PT24H", "PT1M30.5S", "PT0S"."""
     sign, seconds = ("-" if millis < 0 else ""), abs(millis) // 1000
     hours, minutes, seconds_left = seconds // 3600, seconds // 60 % 60, seconds % 60
     fraction = f"{abs(millis) % 1000:03d}".rstrip("0")
@@ -232,7 +232,7 @@ class Consumers(View):
 
 
 class Statistics(View):
-    """Statistics of the version: one row, or none."""
+    """Statistics of the version: one row, or no row if the version has no statistics."""
 
     columns = STATISTICS
 

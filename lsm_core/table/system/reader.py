@@ -1,4 +1,4 @@
-"""Reads of system tables with the arguments of a table's reads: columns, filter, limit and version."""
+"""Reads of system tables, with the same arguments as reads of tables: columns, filter, limit and version."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ _VERBS: Final = frozenset(name for name, value in vars(Table).items() if callabl
 
 
 class ReadOnlyTable(Readable):
-    """Reading methods of a table over rows from metadata; ``name`` is its name in errors."""
+    """Base of system tables: the reading methods of `Table` over rows that are computed from metadata."""
 
     if not TYPE_CHECKING:
 
         def __getattr__(self, verb: str) -> Callable[..., NoReturn]:
-            """Return a function that raises UnsupportedFeature, for the methods of tables that change something."""
+            """Return a function that raises UnsupportedFeature, for methods of `Table` that change the table."""
             if verb not in _VERBS:
                 raise AttributeError(f"{type(self).__name__!r} object has no attribute {verb!r}")
 
@@ -44,7 +44,7 @@ class ReadOnlyTable(Readable):
         return self._open({})[0]
 
     def schema_at(self, snapshot_id: int | None) -> TableSchema:
-        """Return the columns at a snapshot (None for today).
+        """Return the schema of the system table at a snapshot (None for the newest version).
 
         Raises:
             SnapshotNotFound: the snapshot does not exist.
@@ -69,7 +69,7 @@ class ReadOnlyTable(Readable):
 
     @abstractmethod
     def _open(self, named: Mapping[str, Any]) -> tuple[TableSchema, Parts]:
-        """Return the schema at a version, and the function that yields its rows.
+        """Return the schema of the system table at a version, and a function that yields the rows of this version.
 
         Raises SnapshotNotFound, InvalidOption.
         """

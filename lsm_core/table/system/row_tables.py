@@ -40,20 +40,20 @@ def _with_kind(store: TableStore, fields: tuple[DataField, ...]) -> TableSchema:
 
 
 class AuditLog(View):
-    """Newest row of every key with its kind, deleted rows included; all rows of an append table.
+    """Newest row of every key with its row kind, deleted rows included; all rows of an append table.
 
-    Where options ask for changes (`incremental-between` ...), each changed row with its kind.
+    With options for incremental reads (`incremental-between` ...), the table contains each change with its row kind.
     """
 
     def schema(self, store: TableStore) -> TableSchema:
         """Return `rowkind` and the table's columns.
 
-        Raises UnsupportedFeature for a table with a column of that name.
+        Raises UnsupportedFeature for a table with a column named `rowkind`.
         """
         return _with_kind(store, store.schema.fields)
 
     def version(self, store: TableStore, named: Mapping[str, Any]) -> Version:
-        """Return the version as in other views; a range of changes is read with today's schema."""
+        """Return the chosen version, see View; a range of changes is read with the current schema."""
         pinned = any(value is not None for value in named.values())
         return super().version(store, named) if pinned or not startup(store).changes else Version(store, None)
 
@@ -71,10 +71,10 @@ class AuditLog(View):
 
 
 class Binlog(AuditLog):
-    """`$audit_log` with every value in a list; the old and new row of an update are one row."""
+    """`$audit_log` with every value in a list; the old row and the new row of an update are joined in one row."""
 
     def schema(self, store: TableStore) -> TableSchema:
-        """Return `rowkind`, and a list for each of the table's columns."""
+        """Return `rowkind`, and a list column for each of the table's columns."""
         lists = [
             replace(field, type=DataType(TypeRoot.ARRAY, element=field.type.with_nullable(nullable=True)), default=None)
             for field in store.schema.fields
@@ -91,7 +91,7 @@ class Binlog(AuditLog):
 class ReadOptimized(View):
     """Rows of the files on the top level, which need no merging; all rows of an append table.
 
-    It is fast, and as old as the last full compaction.
+    Reads need no merge, but return the rows as of the last full compaction.
     """
 
     def schema(self, store: TableStore) -> TableSchema:
@@ -111,7 +111,10 @@ class RowTracking(View):
     """Rows of the table with their ids and the snapshots that wrote them: `_ROW_ID`, `_SEQUENCE_NUMBER`."""
 
     def schema(self, store: TableStore) -> TableSchema:
-        """Return the table's columns and these two. Raises UnsupportedFeature for a table without row tracking."""
+        """Return the table's columns, then `_ROW_ID` and `_SEQUENCE_NUMBER`.
+
+        Raises UnsupportedFeature for a table without row tracking.
+        """
         if not tracks_rows(store):
             raise UnsupportedFeature("$row_tracking of a table without option 'row-tracking.enabled'", store.name)
         return tracked_schema(store.schema)
@@ -124,7 +127,7 @@ class RowTracking(View):
 
 
 def _span(version: Version) -> Span | None:
-    """Return the range of changes that the options ask for, or None where the rows of a version are read."""
+    """Return the range of changes that the options select, or None if the rows of one version are read."""
     return None if version.pinned else span_of_options(version.store)
 
 
@@ -135,7 +138,7 @@ def _all_rows(choice: Choice, scan: Scan) -> Rows:
 
 
 def _with_kind_texts(choice: Choice, rows: Rows) -> Generator[pa.Table, None, None]:
-    """Yield rows with their kinds as text in the first column."""
+    """Yield rows with their row kinds as text in the first column."""
     with closing(rows) as batches:
         for batch in batches:
             rows_with_kinds = pa.Table.from_batches([choice.with_text_kinds(batch)])
@@ -143,7 +146,7 @@ def _with_kind_texts(choice: Choice, rows: Rows) -> Generator[pa.Table, None, No
 
 
 def _paired(parts: Iterator[pa.Table], *, together: bool) -> Generator[pa.Table, None, None]:
-    """Yield rows as lists; with ``together``, a `-U` and the `+U` after it are one `+U` of two values.
+    """Yield rows as lists; with ``together``, a `-U` row and the `+U` row after it become one `+U` row of two values.
 
     Source: Paimon `PackChangelogReader`.
     """
@@ -166,7 +169,7 @@ def _paired(parts: Iterator[pa.Table], *, together: bool) -> Generator[pa.Table,
 
 
 def _in_lists(part: pa.Table, second: npt.NDArray[np.bool_]) -> pa.Table:
-    """Return each row as lists of one value, or of two values with the row before where it is the ``second`` of two."""
+    """Return each row as lists of one value; if ``second`` is true for a row, the previous row's value is put first."""
     kinds = one_array(part.column(ROW_KIND))
     ends = np.r_[np.flatnonzero(~second), part.num_rows].astype(np.int32)
     columns = {ROW_KIND: kinds.take(pa.array(ends[1:] - 1))}
@@ -176,7 +179,7 @@ def _in_lists(part: pa.Table, second: npt.NDArray[np.bool_]) -> pa.Table:
 
 
 def _pruning(wanted: Wanted) -> object:
-    """Return the part of a filter that the table itself can use: all tests except those of the row kind."""
+    """Return the part of a filter that the table's own read can use: all tests except tests of the row kind."""
     predicate, filter_argument = wanted.predicate, wanted.filter_argument
     if predicate is None or predicate.by_position:
         return None

@@ -1,4 +1,4 @@
-"""Base of all system tables: a schema, and rows from metadata that are computed only as far as a reader needs them."""
+"""Base of all system tables: a schema, and rows that are computed from metadata only as far as a read needs them."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Version:
         store: the table with the schema of the version.
         snapshot: the snapshot, or None for an empty table.
         pinned: whether the caller chose the version.
-        named: the caller's choice, as `plan_scan` takes it.
+        named: arguments by which the caller chose the version, such as `snapshot_id` or `tag` of `plan_scan`.
     """
 
     store: TableStore
@@ -48,7 +48,7 @@ class Wanted:
     """Columns and filter of a read.
 
     Attributes:
-        columns: columns that output and filter need.
+        columns: names of the columns that the result and the filter need.
         predicate: the parsed filter, or None.
         filter_argument: the filter as the caller passed it.
     """
@@ -62,21 +62,21 @@ class Wanted:
 
 
 class View(ABC):
-    """System table of one table. Calling it returns all of its rows: ``view(store, snapshot_id) -> pa.Table``."""
+    """Kind of system table. A call returns all rows for one table: ``view(store, snapshot_id) -> pa.Table``."""
 
     timeless = False
-    """Whether it is the same at every version (tags, branches ...), so that naming one is an error."""
+    """Whether the rows are the same at every version (tags, branches ...), so that choosing a version is an error."""
 
     columns: TableSchema
-    """Its columns, where they are the same for every table; else :meth:`schema` tells them."""
+    """Columns of a view whose columns are the same for every table; all other views override :meth:`schema`."""
 
     def schema(self, store: TableStore) -> TableSchema:
-        """Return the columns for a table with one of its schemas."""
+        """Return the columns of the system table for a table and its schema in ``store``."""
         return self.columns
 
     @abstractmethod
     def tables(self, version: Version, wanted: Wanted) -> Iterator[pa.Table]:
-        """Yield the rows in parts that fit in memory, with at least the wanted columns.
+        """Yield the rows in parts that fit in memory, with at least the columns of ``wanted``.
 
         The caller applies the filter.
         """
@@ -97,7 +97,7 @@ class View(ABC):
         return Version(resolved.store, resolved.snapshot, bool(pinned), dict(named))
 
     def __call__(self, store: TableStore, snapshot_id: int | None = None) -> pa.Table:
-        """Return all rows, of a snapshot or the newest version. Raises SnapshotNotFound, CorruptFile."""
+        """Return all rows at a snapshot, or at the newest version for None. Raises SnapshotNotFound, CorruptFile."""
         version = self.version(store, {"snapshot_id": snapshot_id})
         schema = self.schema(version.store).arrow_schema
         parts = self.tables(version, Wanted(frozenset(schema.names)))
@@ -105,18 +105,18 @@ class View(ABC):
 
 
 def shaped(part: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Return a table with exactly the columns of a schema, in their types.
+    """Return a table with exactly the columns and types of a schema.
 
-    A column that became NOT NULL may still hold nulls.
+    A column that became NOT NULL later may still hold nulls.
     """
     return refit_table(part.select(schema.names), schema)
 
 
 def of_columns(schema: TableSchema, columns: Mapping[str, Iterable[Any]], path: str = "") -> pa.Table:
-    """Return a table of Python values by column, for metadata of few rows. Columns without values are null.
+    """Return an Arrow table made of Python values by column. Columns without values are null.
 
     Raises:
-        CorruptFile: a value does not fit its column; the error names ``path``, where the values were read.
+        CorruptFile: a value does not fit its column; the error names ``path``, the file of the values.
     """
     arrow = schema.arrow_schema
     values = {name: list(items) for name, items in columns.items()}

@@ -32,14 +32,15 @@ def cast_values(array: pa.Array, source: DataType, target: DataType) -> pa.Array
 
     Args:
         array: values with the type `to_arrow(source)`.
-        source: their logical type.
+        source: logical type of the values.
         target: the new logical type.
 
     Returns:
         Values with the type `to_arrow(target)`.
 
     Raises:
-        CastError: a text is not a value of ``target`` (the message names the first one), or the types cannot be cast.
+        CastError: a text is not a value of ``target`` (the message names the first invalid text), or the types cannot
+            be cast.
     """
     if same_values(source, target):
         return array
@@ -73,7 +74,7 @@ def cast_back(array: pa.Array, source: DataType, target: DataType) -> pa.Array:
         Values with the type `to_arrow(target)`.
 
     Raises:
-        CastError: a value cannot be represented (the message names the first one), or the types cannot be cast.
+        CastError: a value cannot be represented (the message names the first such value), or the types cannot be cast.
     """
     converted = cast_values(array, source, target)
     if same_values(source, target) or target.root in (TypeRoot.FLOAT, TypeRoot.DOUBLE):

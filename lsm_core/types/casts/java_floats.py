@@ -68,7 +68,7 @@ def text_before_jdk19(value: float, *, single: bool) -> str:
 def text_since_jdk19(value: float, *, single: bool) -> str:
     """Return the text of `Float.toString` (``single``) or `Double.toString` of JDK 19 and newer.
 
-    The shortest exact digits.
+    The text has the shortest digits that identify the number.
     """
     value = float(np.float32(value)) if single and not math.isnan(value) else value
     special_text = _special_text(value)
@@ -99,9 +99,9 @@ def _special_text(value: float) -> str | None:
 
 
 def _generate_digits(size: float, layout: _Layout) -> tuple[str, int]:
-    """Return digits until the remainder is within half a unit of the last place.
+    """Return (digits, position of the decimal point).
 
-    Also return the position of the decimal point.
+    Digits are generated until the remainder is within half a unit of the last place.
     """
     state = _scale(size, layout)
     remainder, margin, power, tens = state.remainder, state.margin, state.power, state.scale * 10

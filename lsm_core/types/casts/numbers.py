@@ -159,7 +159,7 @@ def _shift_point(whole: pa.Array, part: pa.Array, exponent: int) -> tuple[pa.Arr
 def from_decimal(array: pa.Array, _source: DataType, target: DataType) -> pa.Array:
     """Cast decimals: integers are truncated at the point and then to their lowest bits, as `BigDecimal.longValue`.
 
-    Floats are the nearest ones.
+    Floats are the nearest representable numbers.
     """
     if target.root in (TypeRoot.FLOAT, TypeRoot.DOUBLE):
         return array.cast(pa.string()).cast(to_arrow(target))

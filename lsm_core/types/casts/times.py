@@ -102,14 +102,14 @@ def from_seconds(array: pa.Array, _source: DataType, target: DataType) -> pa.Arr
 
 
 def to_seconds(array: pa.Array, _source: DataType, target: DataType) -> pa.Array:
-    """Convert to whole seconds since the epoch, truncated towards it; INT wraps around."""
+    """Convert to whole seconds since the epoch, truncated towards the epoch; INT wraps around."""
     millis = _parts(array)[0]
     seconds = (millis - np.fmod(millis, 1000)) // 1000
     return with_nulls_of(seconds.astype(np.int32 if target.root is TypeRoot.INT else np.int64), array, to_arrow(target))
 
 
 def to_date(array: pa.Array, source: DataType, _target: DataType) -> pa.Array:
-    """Convert to days. Without a time zone Java truncates towards 1970, so the last day before it is lost."""
+    """Convert to days. Without a time zone, Java truncates towards 1970, so times before 1970 round up to a day."""
     millis = _parts(array)[0]
     if source.root is TypeRoot.TIMESTAMP:
         days = (millis - np.fmod(millis, DAY_MILLIS)) // DAY_MILLIS
@@ -135,6 +135,6 @@ def from_date(array: pa.Array, _source: DataType, target: DataType) -> pa.Array:
 
 
 def from_time(array: pa.Array, _source: DataType, target: DataType) -> pa.Array:
-    """Convert to that time on 1970-01-01, in milliseconds for every precision."""
+    """Convert a time of day to a timestamp on 1970-01-01, in milliseconds for every precision."""
     millis = filled_values(array.cast(pa.int32())).astype(np.int64)
     return uncut(array, millis, np.zeros_like(millis), target)

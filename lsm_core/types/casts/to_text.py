@@ -1,6 +1,6 @@
 """Values in Java's text form, for whole columns: numbers, times, and nested values in brackets.
 
-Lengths truncated or padded.
+Texts of CHAR(n) and VARCHAR(n) are truncated or padded to their length.
 """
 
 from __future__ import annotations
