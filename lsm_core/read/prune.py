@@ -87,7 +87,7 @@ class Bounds:
 
     @staticmethod
     def exactly(values: pa.Array) -> Bounds:
-        """Return the bounds of items in which all rows have one value: the item's entry in ``values``, which may be null."""
+        """Return the bounds of items in which all rows have the same value or null, as ``values`` lists per item."""
         missing = numpy_array(pc.is_null(values))
         return Bounds.of(values, values, missing.astype(np.float64), np.ones(len(values)))
 
