@@ -540,7 +540,7 @@ class TableStore:
         """Return the directories of a bucket's files, the one for new files first.
 
         Usually there is one directory. JDKs before 19 print some floating-point partition values differently than later
-        JDKs. For such a value the existing directory is returned; if both exist, both are returned.
+        JDKs. For such a value the existing directories are returned, or both names if none exists.
 
         Args:
             partition: the partition as a serialised row.

@@ -277,7 +277,7 @@ _NAMED_FILES: Final = 8
 """Largest number of files of one run that an error message names."""
 _SMALLEST_ROW_BYTES: Final = 32.0
 _IN_MEMORY_SHARE: Final = 8
-"""Divisor: this part of the merge budget may hold inputs that are read into memory.
+"""Divisor of the merge budget: the resulting part may hold inputs that are read into memory.
 
 The same part may hold the result of one pass before the result is spilled.
 """
