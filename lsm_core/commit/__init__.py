@@ -1,7 +1,7 @@
-"""Commits: turn messages into snapshots, detect conflicts, retry lost races; the outcome is done, failed or unknown.
+"""Commits: turn commit messages into snapshots, detect conflicts and retry; the outcome is done, failed or unknown.
 
-Data files are not written here: they arrive in messages of `lsm_core.write` and `lsm_core.compact`. The reading of
-snapshots and manifests is in `lsm_core.metadata`. Begin with `committer`.
+This package writes no data files: `lsm_core.write` and `lsm_core.compact` write them and list them in commit messages.
+`lsm_core.metadata` reads snapshots and manifests. Begin with `committer`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Attempts to commit one change as one snapshot: read the base, check, write and merge manifests, publish.
 
-Manifests are merged at every commit, which keeps their number small. After the publication of a snapshot, its outcome
-is searched for if the storage reports none. A definite failure leaves no file behind, whether the attempt created it or
-a message made for this table names it.
+Manifests are merged at every commit, which keeps their number small. If the storage does not report whether a snapshot
+was written, the attempt looks for the snapshot. After a definite failure, the files that the attempt created are
+deleted, and also the files that the commit messages made for this table list.
 
 Source: ``FileStoreCommitImpl``, ``ManifestFileMerger``.
 """
@@ -72,17 +72,17 @@ _UNKNOWN = "dredge_outcome_unknown"
 
 
 def mark_unknown(error: BaseException) -> None:
-    """Mark an error that interrupted the publishing of a snapshot: the snapshot may exist."""
+    """Mark an error as one that interrupted the publishing of a snapshot, so that the snapshot may exist."""
     setattr(error, _UNKNOWN, True)
 
 
 def is_unknown(error: BaseException) -> bool:
-    """Return whether a commit that raised an error may have happened."""
+    """Return whether a commit that raised ``error`` may still have published its snapshot."""
     return isinstance(error, CommitUnknown) or getattr(error, _UNKNOWN, False) is True
 
 
 class RecordingFileIO:
-    """FileIO that records the path of every file before it is created; other calls pass through."""
+    """FileIO that records the path of every file before creating it; all calls are delegated to a wrapped FileIO."""
 
     def __init__(self, inner: FileIO) -> None:
         self.inner = inner
@@ -150,7 +150,7 @@ class RecordingFileIO:
 
 
 def remove(file_io: FileIO, paths: Iterable[str]) -> None:
-    """Delete files as far as possible; no snapshot names the remaining ones, so orphan cleaning finds them."""
+    """Delete files and ignore failures; no snapshot refers to the remaining files, so orphan cleaning finds them."""
     for path in paths:
         try:
             file_io.delete(path)
@@ -161,8 +161,9 @@ def remove(file_io: FileIO, paths: Iterable[str]) -> None:
 def abort(store: TableStore, messages: Iterable[CommitMessage]) -> list[str]:
     """Delete the data and index files of messages after a *definite* failure, and return the deleted paths.
 
-    Never call it after :class:`CommitUnknown`. Upgraded files belong to the table and stay. Files stay too if a later
-    commit, a tag or a deletion record names them; if these cannot be read, nothing is deleted.
+    Never call this function after :class:`CommitUnknown`. Upgraded files belong to the table and are not deleted. Files
+    that a later commit, a tag or a deletion record refers to are not deleted either. If that metadata cannot be read,
+    nothing is deleted.
     """
     listed = [message for message in messages if message.written()]
     try:
@@ -192,9 +193,9 @@ def abort(store: TableStore, messages: Iterable[CommitMessage]) -> list[str]:
 
 @contextmanager
 def discard_on_failure(store: TableStore, messages: Sequence[CommitMessage]) -> Iterator[None]:
-    """:func:`abort` the messages if the block fails definitely, also by an interruption, and raise the error again.
+    """Call :func:`abort` for the messages if the block fails definitely (or is interrupted), and raise the error again.
 
-    While the outcome of a commit inside is unknown nothing is deleted, because the snapshot may name the files.
+    If the outcome of a commit in the block is unknown, nothing is deleted, because a snapshot may refer to the files.
     ``messages`` may be a list that grows inside the block.
     """
     try:
@@ -223,7 +224,7 @@ def missing_file(store: TableStore, files: Iterable[tuple[CommitMessage, Sequenc
 
 
 def origin_of(store: TableStore) -> Origin:
-    """Return the origin for messages that are created now; call it before they are sent.
+    """Return the origin for commit messages that are created now, from the table's newest snapshot.
 
     Raises:
         CorruptFile: a schema file is damaged.
@@ -232,7 +233,7 @@ def origin_of(store: TableStore) -> Origin:
 
 
 def origin_at(store: TableStore, snapshot: Snapshot | None) -> Origin:
-    """Return the origin of messages that were made when ``snapshot`` was the newest."""
+    """Return the origin of commit messages that were made when ``snapshot`` was the newest snapshot."""
     number, known = (0, "") if snapshot is None else (snapshot.id, snapshot.delta_manifest_list)
     return Origin(store.name, store.root, store.branch, number, known)
 
@@ -240,7 +241,7 @@ def origin_at(store: TableStore, snapshot: Snapshot | None) -> Origin:
 def messages_of(store: TableStore, messages: object) -> list[CommitMessage]:
     """Return messages as a list, after checking that they were made for this table and branch.
 
-    If the table was renamed since, the messages' own files are in the new directory.
+    If the table was renamed after the messages were made, their files are in the new directory.
 
     Raises:
         InvalidData: a message was made for another table, or is not a message.
@@ -354,14 +355,15 @@ def publish(store: TableStore, snapshot: Snapshot, retries: Retries, base: Snaps
     """Create ``snapshot-<id>`` exclusively, under the table's lock if it has one.
 
     Returns:
-        PUBLISHED, or TAKEN if the snapshot was definitely not published: another commit has the id, another process
-        took over the lock, or ``base`` is no longer the snapshot below it because of a rollback or fast-forward.
+        PUBLISHED, or TAKEN if the snapshot was definitely not published. The reason for TAKEN is one of: another commit
+        has the id, another process took over the lock, or ``base`` is no longer the previous snapshot because of a
+        rollback or fast-forward.
 
     Raises:
-        TableNotFound: the table was dropped or replaced before the snapshot was there; the snapshot was deleted.
+        TableNotFound: the table was dropped or replaced before the snapshot was written; the snapshot was deleted.
         CommitUnknown: the storage kept failing and the file could not be read, or the lock was lost during the write.
-        LockTimeout: the lock was not free in time; nothing was published. Other typed refusals, such as LockRequired,
-            MetastoreFailed and StorageFull, mean the same.
+        LockTimeout: the lock was not free in time; nothing was published. Nothing was published either if LockRequired,
+            MetastoreFailed, StorageFull or a similar error is raised.
     """
     lock = table_lock(store.file_io, store.root, store.name, store.options, store.clock, snapshot.commit_user)
     if lock is None:
@@ -398,14 +400,17 @@ def _publish(
 
 
 def _take_back(store: TableStore, snapshot: Snapshot, data: bytes) -> None:
-    """Delete a snapshot that was published wrongly, unless other content has its id by now."""
+    """Delete a snapshot that must not have been published, unless the file of its id now has different content."""
     path = store.snapshot_path(snapshot.id)
     if _look(store, path) == data:
         remove(store.file_io, [path])
 
 
 def _create(store: TableStore, snapshot_id: int, data: bytes, retries: Retries, lease: Lease | None) -> PublishOutcome:
-    """Try until the file exists, written by this or another process. Writing the same bytes again is safe."""
+    """Try to create a snapshot file until it exists, written by this or another process.
+
+    Writing the same bytes again is safe.
+    """
     path = store.snapshot_path(snapshot_id)
     tried = False
     while True:
@@ -450,18 +455,19 @@ def _look(store: TableStore, path: str) -> bytes | None:
 
 
 def _replaced(base: Snapshot, current: Snapshot | None) -> bool:
-    """Return whether another snapshot than ``base`` has its id."""
+    """Return whether ``current``, the snapshot with the id of ``base``, is a different commit than ``base``."""
     return current is not None and not snapshots.is_same(base, current)
 
 
 def _came_too_late(store: TableStore, snapshot: Snapshot, base: Snapshot | None) -> bool:
-    """Return whether the id was free only because its owner has expired, or because the base was rolled back.
+    """Return whether the id was free only because its earlier snapshot expired, or because the base was rolled back.
 
-    A committer that slept longer than snapshots live between check and publish finds its id deleted, not taken. Expiry
-    removes ids in ascending order and never the latest, so an existing predecessor proves the id right. If the
-    predecessor is missing but an older one exists, a rollback removed it. If another snapshot has the predecessor's id,
-    a rollback and a commit, or a fast-forward, happened: an own snapshot on the removed base would bring it back. If
-    the own snapshot is missing then, it was rolled back after its publication.
+    If a committer pauses between check and publish for longer than snapshots are retained, the snapshot of another
+    commit with this id may already have expired. Expiry removes ids in ascending order and never the latest, so an
+    existing previous snapshot proves that the id was free. If the previous snapshot is missing but an older one exists,
+    a rollback removed it. If a different snapshot has the previous id, a rollback and a commit, or a fast-forward,
+    happened. A new snapshot on the removed base would then restore the removed content. If the new snapshot is missing
+    in that case, it was rolled back after its publication.
     """
     try:
         below = snapshots.try_read(store, snapshot.id - 1) if snapshot.id > 1 else None
@@ -487,7 +493,7 @@ def _came_too_late(store: TableStore, snapshot: Snapshot, base: Snapshot | None)
 def _follows(store: TableStore, successor: Snapshot, snapshot: Snapshot) -> bool:
     """Return whether ``successor`` was built on ``snapshot``.
 
-    Its base then holds the added files of ``snapshot`` and not the deleted ones.
+    If so, the base of ``successor`` contains the files that ``snapshot`` added, and not the files that it deleted.
     """
     base = merge_entries(manifests.entries_of(store, manifests.base_list(store, successor)))
     delta = manifests.delta_entries(store, snapshot)
@@ -508,14 +514,14 @@ _NEEDED = ("kind", *IDENTITY)
 def merge_manifests(
     store: TableStore, metas: Sequence[ManifestFileMeta], writer: TableStore | None = None
 ) -> list[ManifestFileMeta]:
-    """Return the base manifests of the next snapshot from all manifests of the last one (base then delta, in order).
+    """Merge the manifests of the last snapshot (base, then delta) into the base manifests of the next snapshot.
 
-    Live entries do not change. Manifests with unknown fields are never rewritten.
+    The live entries stay the same. Manifests with unknown fields are never rewritten.
 
     Args:
         store: the table.
         metas: manifests of the last snapshot.
-        writer: state through which new manifests are written; None for ``store``.
+        writer: store whose FileIO writes new manifests; None for ``store``.
     """
     full = full_merge(store, metas, store.options.manifest_target_size, store.options.manifest_full_threshold, writer)
     if full is not None:
@@ -530,9 +536,10 @@ class NothingToMerge(DredgeError):
 def compacted(
     store: TableStore, metas: Sequence[ManifestFileMeta], writer: TableStore | None = None
 ) -> list[ManifestFileMeta]:
-    """Return the manifests after a merge of all that are small or hold deletions, however few.
+    """Merge all manifests that are small or contain deletions, and return the resulting manifests.
 
-    Raises NothingToMerge when none changes.
+    The number of such manifests does not matter. Raises NothingToMerge if no manifest
+    would change.
 
     Source: Paimon `compactManifest`.
     """
@@ -552,13 +559,13 @@ def full_merge(
     threshold: int,
     writer: TableStore | None = None,
 ) -> list[ManifestFileMeta] | None:
-    """Rewrite all manifests that hold deletions, are affected by them, or are small.
+    """Rewrite all manifests that contain deletions, contain files that are deleted, or are small.
 
-    Deletions never survive, so kept manifests may come first in the result. Memory is that of the deletions and of two
-    manifests.
+    The result contains no DELETE entries, so unchanged manifests may come first in it. Memory holds the deletions and
+    two manifests.
 
     Returns:
-        The manifests, or None where a rewrite is not worth it.
+        The manifests, or None if the rewrite is below its threshold.
     """
     must = [meta for meta in metas if meta.num_deleted_files > 0 or meta.file_size < target]
     if not must or sum(meta.file_size for meta in must) < threshold:
@@ -614,7 +621,7 @@ def minor_merge(
     min_count: int,
     writer: TableStore | None = None,
 ) -> list[ManifestFileMeta]:
-    """Merge neighbours into files of the target size, in order; the tail only if it has ``min_count`` files."""
+    """Merge neighbouring manifests into files of the target size; the last group only if it has ``min_count`` files."""
     result: list[ManifestFileMeta] = []
     group: list[ManifestFileMeta] = []
     size = 0
@@ -656,7 +663,7 @@ def _of_kind(entries: pa.Table, kind: int) -> pa.Table:
 
 _LOG = logging.getLogger(__name__)
 _CATCHING_UP = 8
-"""So often at most the base is brought up to date in one attempt."""
+"""Largest number of times that one attempt brings the base up to date."""
 
 
 class Phase(StrEnum):
@@ -676,8 +683,8 @@ Hook = Callable[[Phase, Mapping[str, object]], None]
 class CommitHooks:
     """Hooks that call ``hook(phase, info)`` when a phase begins.
 
-    ``info`` holds plain values such as ``snapshot_id`` and ``attempt``. A hook that raises an error stops the commit at
-    its step, as a crash would.
+    ``info`` contains plain values such as ``snapshot_id`` and ``attempt``. If a hook raises an error, the commit stops
+    at this phase, as after a crash.
     """
 
     def __init__(self, hook: Hook | None = None) -> None:
@@ -700,18 +707,19 @@ class Request:
         identifier: commit identifier.
         watermark: epoch ms, or None.
         properties: properties of the snapshot.
-        rescan: returns base and entries again at every attempt, for overwrites and compactions.
-        added: new files of writers, which must be new to the table; compactions name the files that they replace
-            instead.
+        rescan: function that returns live entries and entries of the change at every attempt, for overwrites and
+            compactions.
+        added: new files of writers, which the table must never have contained. Compactions do not set it, because they
+            list the files that they replace.
         index: index files that are added and removed.
         changelog: entries of changelog files.
-        merge: returns the base manifests of the snapshot from all manifests of the previous one.
-        lost_rows: rows that ``merge`` loses.
-        strict: checks commits of other users at every attempt.
-        statistics: statistics file of the snapshot; None to keep the previous one.
-        purpose: features that the files of the previous snapshot must not need.
-        looked_at: snapshot up to which the user's commits were searched for this one; None if it may be committed
-            again.
+        merge: function that returns the base manifests of the snapshot from all manifests of the previous snapshot.
+        lost_rows: number of rows that ``merge`` loses.
+        strict: check for commits of other users at every attempt.
+        statistics: statistics file of the snapshot; None to keep the previous file.
+        purpose: purpose of the commit; the files of the previous snapshot must not need a feature that it refuses.
+        looked_at: id of the snapshot up to which earlier commits of the user were searched for this commit. None if the
+            same commit may be made twice.
     """
 
     kind: CommitKind
@@ -761,7 +769,7 @@ class CommitRun:
         """Commit, and return the id of the published snapshot.
 
         Raises:
-            CommitConflict: the change does not fit; nothing was committed.
+            CommitConflict: the change conflicts with the newest snapshot; nothing was committed.
             CommitUnknown: the outcome could not be read; no file was deleted.
             DredgeError: the storage failed before publishing; nothing was committed.
         """
@@ -816,7 +824,7 @@ class CommitRun:
     # -- one attempt -------------------------------------------------------------------------------------------------
 
     def _read_base(self) -> tuple[Snapshot | None, list[ManifestFileMeta], pa.Table, pa.Table]:
-        """Read the latest snapshot, its manifests, the live entries that may conflict, and the change's entries."""
+        """Return the latest snapshot, its manifests, the live entries that may conflict, and the change's entries."""
         store, request = self._store, self._request
         if self._retries.attempt:  # before any manifest is written; the committer checked it for the first attempt
             store.require_folder()
@@ -836,10 +844,10 @@ class CommitRun:
         return latest, old, self._base.at(latest, old, request.entries, request.index, are_new=are_new), request.entries
 
     def _prepare(self) -> tuple[Snapshot, list[str]]:
-        """Read the latest snapshot, check, and write manifests.
+        """Read the latest snapshot, check the change for conflicts, and write the manifests.
 
         Returns:
-            The snapshot to publish, and the files of this attempt.
+            The snapshot to publish, and the paths of the files that this attempt created.
         """
         store, request = self._store, self._request
         latest, old, base, entries = self._read_base()
@@ -873,7 +881,7 @@ class CommitRun:
         return self._snapshot(latest, entries, base_list, index_manifest), self._files.take()
 
     def _require_first(self, looked_at: int) -> None:
-        """Refuse the commit if another process of the same user has meanwhile committed its number with other files."""
+        """Raise CommitConflict if another process of the user has committed this identifier with different files."""
         request, store = self._request, self._store
         for number in range(looked_at + 1, self._base_id + 1):
             snapshot = snapshots.try_read(store, number)
@@ -941,7 +949,8 @@ class CommitRun:
 def numbered(store: TableStore, latest: Snapshot | None, entries: pa.Table) -> dict[str, str]:
     """Return the property with the largest sequence number, for `write.sequence-number-init-mode` = snapshot.
 
-    Java keeps it as a property of snapshots. Where the previous snapshot lacks it, all live files are read.
+    Java stores this number as a property of each snapshot. If the previous snapshot does not have the property, all
+    live files are read.
     """
     if store.options.get("write.sequence-number-init-mode") != "snapshot" or not store.schema.primary_keys:
         return {}
@@ -956,8 +965,8 @@ def numbered(store: TableStore, latest: Snapshot | None, entries: pa.Table) -> d
 def _inherited_statistics(store: TableStore, latest: Snapshot | None, schema_id: int) -> str | None:
     """Return the statistics file that the next snapshot keeps, or None.
 
-    Statistics are valid for the schema that they were computed for. A file that cannot be read now may be readable
-    later, so it is kept while the schema stays. A damaged file is dropped.
+    Statistics are valid only for the schema that they were computed with. A file that cannot be read now may be
+    readable later, so it is kept as long as the schema id is the same. A damaged file is not kept.
     """
     if latest is None or latest.statistics is None:
         return None

@@ -1,4 +1,4 @@
-"""The committer: turns messages into snapshots. An unknown outcome can be resolved by committing again."""
+"""The committer turns commit messages into snapshots; committing again resolves an unknown outcome."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ BATCH: Final = BATCH_COMMIT_IDENTIFIER
 
 @dataclass(frozen=True)
 class CommitResult:
-    """Snapshots of a commit: none for an empty one, two for data with a compaction.
+    """Snapshots of a commit: none for a commit without changes, two for a commit of new data and a compaction.
 
     Attributes:
         snapshot_ids: ids of the snapshots.
@@ -71,10 +71,10 @@ class CommitResult:
 class Committer:
     """Commits messages of one user to one table.
 
-    A commit has three outcomes. A result means that the commit is done. :class:`CommitConflict` or another error means
-    that nothing happened: own manifests are deleted, and the caller may :func:`abort` its data files.
-    :class:`CommitUnknown` means that no file was deleted; committing the same messages again with the same user
-    resolves it.
+    A commit has three outcomes. A returned result means that the commit is done. :class:`CommitUnknown` means that the
+    snapshot may exist and no file was deleted. Committing the same messages again with the same user resolves it.
+    :class:`CommitConflict` or any other error means that nothing was committed: the new manifests are deleted, and the
+    caller may :func:`abort` its data files.
 
     Source: Paimon `FileStoreCommitImpl`.
     """
@@ -84,9 +84,9 @@ class Committer:
 
         Args:
             store: the table.
-            commit_user: user of the commits, so that retries from other processes are recognised; None for a random
-                one.
-            hooks: called at the phases of a commit.
+            commit_user: user of the commits, by which retries from other processes are recognised; None for a random
+                user.
+            hooks: hooks that are called at the phases of a commit.
         """
         require_whole(commit_user or "", store.name, "commit user")
         self._store = store
@@ -105,20 +105,21 @@ class Committer:
         properties: Mapping[str, str] | None = None,
         made_from: int | None = None,
     ) -> CommitResult:
-        """Commit messages; without changes, no snapshot is written.
+        """Commit messages; if they contain no change, no snapshot is written.
 
-        A commit of the same files by the same named user and identifier is made once; its snapshots are returned again.
+        If the same named user has already committed the same files with the same identifier, the commit is not
+        repeated. Its snapshots are returned again.
 
         Args:
-            messages: messages of writers.
-            commit_identifier: number of the commit.
-            watermark: epoch ms.
+            messages: commit messages of writers.
+            commit_identifier: identifier of the commit within its user.
+            watermark: watermark of the snapshot (epoch ms).
             properties: properties of the snapshot.
-            made_from: snapshot that the change was computed from. The commit fails if another commit, except a
-                compaction, has changed one of its buckets since.
+            made_from: id of the snapshot that the change was computed from. The commit fails if a later commit, except
+                a compaction, has changed one of the change's buckets.
 
         Raises:
-            CommitConflict: the change does not fit, or another commit added the files before.
+            CommitConflict: the change conflicts with the newest snapshot, or an earlier commit added the files.
             CommitUnknown: the outcome could not be read.
             CorruptFile: a new file is missing.
             InvalidData: a message was made for another table or branch.
@@ -148,15 +149,15 @@ class Committer:
         properties: Mapping[str, str] | None = None,
         kind: CommitKind = CommitKind.COMPACT,
     ) -> CommitResult:
-        """Commit only the compactions of messages, as long as ``source`` allows them.
+        """Commit only the compaction part of messages, if ``source`` finds no conflict.
 
         Args:
-            messages: messages of compactions.
-            source: given the entries of the change, returns a function that is called at every attempt. It returns the
-                live entries and the change at the newest snapshot, and raises :class:`CommitConflict` where the change
-                does not fit.
+            messages: commit messages of compactions.
+            source: function of the entries of the change. It returns a function that is called at every attempt. That
+                function returns the live entries and the change at the newest snapshot, or raises
+                :class:`CommitConflict`.
             properties: properties of the snapshot.
-            kind: OVERWRITE where the new files hold other rows than the replaced ones.
+            kind: kind of the snapshot; OVERWRITE if the new files contain different rows than the replaced files.
 
         Raises:
             DredgeError: the errors of :meth:`commit`.
@@ -178,20 +179,20 @@ class Committer:
         watermark: int | None = None,
         properties: Mapping[str, str] | None = None,
     ) -> CommitResult:
-        """Replace a scope of the table by the new files of messages.
+        """Replace all files in a scope (some partitions or the whole table) by the new files of messages.
 
-        Files that concurrent commits added to the scope before are replaced, too.
+        Files that concurrent commits added to the scope before this commit are replaced, too.
 
-        Changelog files of the messages are deleted, as in Java. Files that follow their keys out of the scope
-        (`CommitMessage.follows`) are added there.
+        Changelog files of the messages are deleted, as in Java. Files with rows that follow their keys into partitions
+        outside the scope (`CommitMessage.follows`) are added to these partitions.
 
         Args:
-            messages: messages of writers.
-            partition_spec: None for the partitions that get files, or the whole table without partitions; ``{}`` for
-                the whole table; ``{column: value}`` for the partitions with these values; a list of these for the
-                partitions that match one of them.
-            commit_identifier: number of the commit.
-            watermark: epoch ms.
+            messages: commit messages of writers.
+            partition_spec: None for the partitions that get new files (the whole table if it has no partitions). ``{}``
+                for the whole table; ``{column: value}`` for the partitions with these values. A list of such mappings
+                for the partitions that match at least one mapping.
+            commit_identifier: identifier of the commit within its user.
+            watermark: watermark of the snapshot (epoch ms).
             properties: properties of the snapshot.
 
         Raises:
@@ -236,11 +237,11 @@ class Committer:
 
         Args:
             partitions: values by partition column; columns that are left out match every value. None empties the table.
-            commit_identifier: number of the commit.
+            commit_identifier: identifier of the commit within its user.
             properties: properties of the snapshot.
 
         Raises:
-            InvalidOption: ``partitions`` is empty, or holds an empty entry.
+            InvalidOption: ``partitions`` is empty, or contains an empty mapping.
             DredgeError: the errors of :meth:`overwrite`.
         """
         nothing = self._parts(()).append
@@ -258,11 +259,11 @@ class Committer:
         """Delete all rows of whole partitions, including rows of concurrent commits before this one.
 
         Args:
-            partitions: BinaryRows of the partitions; without any, nothing is committed.
-            commit_identifier: number of the commit.
+            partitions: BinaryRows of the partitions; if empty, nothing is committed.
+            commit_identifier: identifier of the commit within its user.
             properties: properties of the snapshot.
-            still: given live entries, returns the partitions that are still to be dropped; called at every attempt, so
-                that a partition with new rows may stay.
+            still: function of live entries that returns the partitions still to be dropped. It is called at every
+                attempt, so that a partition with new rows can be kept.
 
         Raises:
             CommitConflict: no partition is left to be dropped.
@@ -303,9 +304,9 @@ class Committer:
         return CommitResult([self._commit_part(replace(request, rescan=rescan, index=index))])
 
     def compact_manifests(self, *, properties: Mapping[str, str] | None = None) -> CommitResult:
-        """Merge small manifests and those with deletions, in a COMPACT snapshot without file changes.
+        """Merge small manifests and manifests with deletions, in a COMPACT snapshot without changes of data files.
 
-        Without such manifests, nothing is committed. Memory is that of the deletions and of two manifests. Raises the
+        If no manifest would change, nothing is committed. Memory holds the deletions and two manifests. Raises the
         errors of :meth:`commit`.
         """
         request = self._request(CommitKind.COMPACT, self._parts(()).append, BATCH, None, properties)
@@ -320,7 +321,7 @@ class Committer:
         """Remove files from the table with all their rows.
 
         Args:
-            entries: entries (`ENTRY_SCHEMA`) of the files, as they were added; without any, nothing is committed.
+            entries: ADD entries (`ENTRY_SCHEMA`) of the files; if empty, nothing is committed.
             properties: properties of the snapshot.
 
         Raises:
@@ -341,8 +342,8 @@ class Committer:
         """Commit a snapshot without some manifests that cannot be read.
 
         Args:
-            names: names of the manifests; nothing is committed if the table has none of them any more.
-            lost_rows: unmerged rows that only these manifests counted.
+            names: names of the manifests; nothing is committed if the newest snapshot lists none of them.
+            lost_rows: number of unmerged rows in the files that only these manifests list.
             properties: properties of the snapshot.
 
         Raises:
@@ -369,11 +370,11 @@ class Committer:
         commit_identifier: int = BATCH,
         properties: Mapping[str, str] | None = None,
     ) -> CommitResult:
-        """Replace all files of some partitions by the new files of messages, which delete all of them.
+        """Replace all files of some partitions by new files; the messages list the new files and every file to delete.
 
         Raises:
-            CommitConflict: a partition got or lost a file since, or deletion vectors that the messages do not delete;
-                so no concurrent commit is lost.
+            CommitConflict: a concurrent commit has added or removed a file of a partition, or has added deletion
+                vectors that the messages do not delete.
             DredgeError: the errors of :meth:`commit`.
         """
         parts = self._parts(without_changelog(self._store, messages_of(self._store, messages)))
@@ -417,11 +418,12 @@ class Committer:
         watermark: int | None = None,
         properties: Mapping[str, str] | None = None,
     ) -> list[int]:
-        """Make the numbered commits that this user has not made yet, in order of identifier.
+        """Make all numbered commits that this user has not made yet, in order of identifier.
 
-        Identifiers up to the user's last one are skipped. Where all of the user's snapshots have expired, commits whose
-        files the table knows are skipped. If a crash left only the first snapshot of an identifier, its compaction is
-        committed now, or left out if other commits replaced its inputs; its rows are in the table in any case.
+        Identifiers up to the user's last committed identifier are skipped. If all of the user's snapshots have expired,
+        commits whose files were in the table are skipped. If a crash left only the first snapshot of an identifier, its
+        compaction is committed now. The compaction is left out if its inputs were replaced since; no row is lost by
+        that.
 
         Returns:
             The ids of the new snapshots.
@@ -468,7 +470,8 @@ class Committer:
     ) -> list[int]:
         """Commit the compaction part of messages.
 
-        If the rows are in the table without it, a conflict only loses the work of the compaction.
+        ``may_be_left_out``: whether a conflict is ignored. It may be if the rows are already in the table, because only
+        the work of the compaction is lost.
         """
         nothing: dict[str, Any] = dict.fromkeys(
             ("new_files", "deleted_files", "changelog_files", "new_index_files", "deleted_index_files"), ()
@@ -495,7 +498,7 @@ class Committer:
     # ----------------------------------------------------------------------------------------------------------------
 
     def _parts(self, messages: Iterable[CommitMessage]) -> Parts:
-        """Return the parts of a commit, after a check that the table exists and can be written."""
+        """Check that the table exists and can be written, and return the append and compaction parts of messages."""
         self._store.require_folder()
         # What the newest snapshot's files need every attempt asks, of the snapshot that it begins with.
         require_possible(self._store, Purpose.WRITE)
@@ -528,7 +531,7 @@ class Committer:
         return any(drops(entry.partition) for entry in manifests.index_entries(self._store, latest))
 
     def _with_new_files(self, request: Request, messages: Sequence[CommitMessage]) -> Request:
-        """Return a request that checks at every attempt that its new files exist and are new to the table."""
+        """Return ``request`` with a check at every attempt: its new files exist and were never in the table."""
         missing = missing_file(self._store, [(message, message.written(by_writer=True)) for message in messages])
         if missing is not None:
             self._store.require_same()
@@ -542,7 +545,7 @@ class Committer:
         return replace(request, added=AddedFiles(self._store, messages))
 
     def _commit_part(self, request: Request, messages: Sequence[CommitMessage] = ()) -> int:
-        """Commit one part, unless an earlier attempt with unknown outcome is in the table already."""
+        """Commit one request and return its snapshot id, unless an attempt with unknown outcome has published it."""
         if self._named:
             lookup = Lookup(request.user, request.identifier, request.kind, request.entries, request.index.new_names)
             snapshot_id = find_applied(self._store, lookup, self._signatures)

@@ -1,7 +1,7 @@
-"""Conflict checks: whether a change still fits the newest snapshot.
+"""Conflict checks: whether a change can still be applied to the newest snapshot.
 
-A change that was computed from one snapshot fits only while others leave its inputs unchanged. The base of a commit is
-the live entries that the change may conflict with, read from as few manifests as possible.
+A change conflicts if a later commit has changed its inputs. The base of a commit is the set of live entries that the
+change may conflict with. It is read from as few manifests as possible.
 
 Source: ``ConflictDetection``.
 """
@@ -30,16 +30,16 @@ from lsm_core.options.table_options import PaimonVersion
 _STRICT: Final = "commit.strict-mode.last-safe-snapshot"
 
 Rescan = Callable[[Snapshot | None], tuple[pa.Table, pa.Table]]
-"""(live entries, entries of the change) at the latest snapshot; asked anew at every attempt."""
+"""Function of the latest snapshot that returns (live entries, entries of the change); called at every attempt."""
 NEEDED_COLUMNS = ("kind", "total_buckets", "row_count", *IDENTITY)
-"""What the checks read of base entries when no file of a level above 0 is added."""
+"""Columns of base entries that the checks need if the change adds no file above level 0."""
 _BLAME_DEPTH = 50
 
 
 def check(store: TableStore, base: pa.Table, delta: pa.Table, kind: CommitKind, latest: Snapshot | None) -> None:
-    """Raise :class:`CommitConflict` unless a change fits the live entries of its partitions.
+    """Raise :class:`CommitConflict` if a change conflicts with the live entries of its partitions.
 
-    The error names the conflicting files and, where it can be read, the commit that added them.
+    The error names the conflicting files and, if it can be found, the commit that added them.
     """
     if kind is not CommitKind.OVERWRITE:
         _check_bucket_count(store, base, delta, latest)
@@ -49,10 +49,13 @@ def check(store: TableStore, base: pa.Table, delta: pa.Table, kind: CommitKind, 
 
 
 class StrictMode:
-    """Commits of other users that one committer refuses to follow (`commit.strict-mode.last-safe-snapshot`).
+    """Strict mode of a committer: refuse to commit after certain commits of other users since the last safe snapshot.
+
+    The option is `commit.strict-mode.last-safe-snapshot`.
 
     Attributes:
-        safe: last snapshot up to which other commits are accepted; -1 to check nothing before the first own commit.
+        safe: id of the last snapshot up to which commits of other users are accepted; -1 to check nothing until the
+            committer's own first commit.
 
     Source: Paimon `StrictModeChecker`.
     """
@@ -62,15 +65,15 @@ class StrictMode:
 
     @staticmethod
     def of(store: TableStore, user: str) -> StrictMode | None:
-        """Return the checker, or None where the table does not use strict mode."""
+        """Return the checker, or None if the table does not use strict mode."""
         safe = store.options.get(_STRICT)
         return None if safe is None else StrictMode(store, user, int(safe))
 
     def check(self, latest: Snapshot | None, kind: CommitKind, partitions: Sequence[bytes]) -> None:
         """Raise :class:`CommitConflict` for a compaction or overwrite by another user since the last safe snapshot.
 
-        Before an overwrite, any rows of another user are a conflict. Since Paimon 2.0 this applies only where one of
-        ``partitions`` was changed. An expired snapshot is a conflict too.
+        For an overwrite, an APPEND snapshot of another user is a conflict too. Since Paimon 2.0 a commit conflicts only
+        if it changed one of ``partitions``. An expired snapshot since the last safe snapshot is also a conflict.
         """
         if self._safe < 0:
             return
@@ -84,7 +87,7 @@ class StrictMode:
         self._safe = newest
 
     def published(self, snapshot_id: int) -> None:
-        """Note that an own snapshot is safe."""
+        """Record a snapshot of this committer as the last safe snapshot."""
         self._safe = snapshot_id
 
     def _counts(self, snapshot: Snapshot, kind: CommitKind, partitions: Sequence[bytes]) -> bool:
@@ -214,10 +217,10 @@ def _names(files: list[tuple[object, ...]]) -> list[str]:
 
 
 def unchanged_since(store: TableStore, entries: pa.Table, snapshot_id: int) -> Rescan:
-    """Return a source for entries that fit while no commit after a snapshot, except compactions, changes their buckets.
+    """Return a :data:`Rescan` that raises a conflict if a later commit (no compaction) changed the entries' buckets.
 
-    The source raises :class:`CommitConflict`, which names that commit; also where it cannot be read (expired, rolled
-    back).
+    Later commits are those after ``snapshot_id``. The :class:`CommitConflict` names the commit. It is also raised if a
+    later snapshot cannot be read (expired, rolled back).
     """
     touched = {
         (bytes(p), b) for p, b in zip(entries["partition"].to_pylist(), entries["bucket"].to_pylist(), strict=True)
@@ -259,9 +262,9 @@ def _require_apart(store: TableStore, number: int, touched: set[tuple[bytes, int
 
 
 def replacing_all_of(store: TableStore, entries: pa.Table, partitions: list[bytes]) -> Rescan:
-    """Return a source for entries that fit while the files they delete are exactly the live files of some partitions.
+    """Return a :data:`Rescan` that raises a conflict if the entries do not delete all live files of ``partitions``.
 
-    The source raises :class:`CommitConflict`, which names the added or removed files and their commit.
+    The :class:`CommitConflict` names the added or removed files and their commit.
     """
     deletions = entries.filter(pc.equal(entries.column("kind"), DELETE))
     expected = set(identities(deletions))
@@ -294,9 +297,9 @@ class _ListedEntry:
 
 
 class BaseEntries:
-    """Base of one change over its attempts.
+    """Base of one change (the live entries that it may conflict with), kept over all attempts of the commit.
 
-    The first attempt reads manifests, later ones only the deltas committed since.
+    The first attempt reads manifests. Later attempts read only the delta manifests of snapshots committed since.
     """
 
     def __init__(self, store: TableStore) -> None:
@@ -319,7 +322,8 @@ class BaseEntries:
     ) -> pa.Table:
         """Return the live entries that a change may conflict with.
 
-        One entry of each other partition is added for its number of buckets.
+        For each partition of the change without such entries, one live entry is added, because it has the number of
+        buckets.
 
         Args:
             latest: the snapshot.
@@ -329,7 +333,7 @@ class BaseEntries:
             are_new: whether none of the added files was in the table before.
 
         Returns:
-            The columns `NEEDED_COLUMNS`, or all columns where files are added above level 0.
+            The columns `NEEDED_COLUMNS`, or all columns if the change adds files above level 0.
 
         Raises:
             CorruptFile: a manifest cannot be read.
@@ -348,11 +352,11 @@ class BaseEntries:
     def _one_of_each(
         self, metas: Sequence[ManifestFileMeta], partitions: set[bytes], columns: Sequence[str]
     ) -> Iterator[pa.Table]:
-        """Yield a live entry with a number of buckets for each partition that has one.
+        """Yield one live entry with a number of buckets for each partition that has such an entry.
 
-        The newest manifests are read first. All live files of a partition have the same number (`conflicts.check`), so
-        one entry is enough. An entry of an earlier attempt is still live if its manifest is listed and no manifest with
-        deletions was added.
+        The newest manifests are read first. All live files of a partition have the same number of buckets
+        (`conflicts.check`), so one entry is enough. An entry of an earlier attempt is still live if its manifest is
+        still listed and no manifest with deletions was added.
         """
         names = frozenset(meta.file_name for meta in metas)
         if any(meta.num_deleted_files > 0 and meta.file_name not in self._seen for meta in metas):
@@ -386,9 +390,9 @@ class BaseEntries:
             later = merged.filter(pc.equal(merged.column("kind"), DELETE))
 
     def _advanced(self, latest: Snapshot, search: Search) -> pa.Table | None:
-        """Return the last base plus the deltas since, or None.
+        """Return the base of the last attempt with the changes of later snapshots applied, or None.
 
-        None means that the deltas cannot be read: expired, rolled back, or too many.
+        The result is None if these snapshots cannot be read (expired or rolled back), or if they are too many.
         """
         until = latest.id
         known = self._search == search and self._snapshot_id <= until <= self._snapshot_id + _MOST_DELTAS
@@ -412,7 +416,8 @@ class BaseEntries:
 def _search_of(store: TableStore, entries: pa.Table, index: IndexChange, *, are_new: bool) -> Search:
     """Return the search for entries that a commit's entries and index files may conflict with.
 
-    Where a bucket loses files, their deletion shows whether the commit was made before, so added files need no search.
+    In a bucket that also loses files, the added files are not searched: the state of the lost files shows whether this
+    commit was already made.
     """
     columns = (entries.column(name).to_pylist() for name in ("kind", "partition", "bucket", "file_name", "level"))
     listed = list(zip(*columns, strict=True))  # a tuple a file of the commit

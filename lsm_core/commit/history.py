@@ -1,4 +1,4 @@
-"""Search in snapshots for a commit or a file that may already be, or have been, in the table."""
+"""Search in the snapshots of a table for a commit or a file that the table may already contain or have contained."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Lookup:
         identifier: commit identifier.
         kind: kind of the snapshot.
         entries: entries of the change.
-        index: names of its new index files.
+        index: names of the commit's new index files.
     """
 
     user: str
@@ -49,7 +49,7 @@ class LastOfUser:
 
     Attributes:
         identifier: commit identifier.
-        kinds: kinds of its snapshots so far.
+        kinds: kinds of the snapshots with this identifier so far.
         snapshot_id: the last of these snapshots.
     """
 
@@ -75,10 +75,10 @@ class Signatures:
 
 
 def find_applied(store: TableStore, lookup: Lookup, signatures: Signatures) -> int | None:
-    """Return the snapshot that holds exactly this commit, or None.
+    """Return the id of the snapshot with exactly this commit, or None.
 
-    Batch commits share one identifier, so user, identifier and kind are not enough: the added files must be the same
-    too. For an overwrite or delete without new files, the removed files must be.
+    All batch commits have the same identifier, so user, identifier and kind are not sufficient: the added files must be
+    the same too. For an overwrite or delete without new files, the removed files must be the same.
     """
     wanted = _signature(lookup.entries, lookup.kind)
     rows = rows_of(lookup.entries, ADD) - rows_of(lookup.entries, DELETE)
@@ -141,9 +141,9 @@ def _newest_first(store: TableStore) -> Iterator[Snapshot]:
 
 
 def snapshots_since(store: TableStore, created: Sequence[int | None]) -> Iterator[Snapshot]:
-    """Yield the snapshots, newest first, that may name files of some creation times (epoch ms; None for unknown).
+    """Yield the snapshots, newest first, that may have added files created at ``created`` (epoch ms; None if unknown).
 
-    A commit is not older than its newest file; ten minutes are allowed for clocks that disagree.
+    A commit is not older than its newest file; clocks of different machines may differ by up to ten minutes.
     """
     since = _since(created, max)
     for snapshot in _newest_first(store):
@@ -159,9 +159,9 @@ def _since(created: Sequence[int | None], pick: Callable[[Iterable[int]], int]) 
 
 @dataclass(frozen=True)
 class _Seen:
-    """Snapshot that was the newest at some time; its id is 0 if the table had no snapshot yet.
+    """Snapshot that was the newest when a message was made; its id is 0 if the table had no snapshot.
 
-    A rollback reuses ids, but names of manifest lists are unique.
+    Ids are reused after a rollback, so the name of the delta manifest list identifies the snapshot.
     """
 
     snapshot_id: int
@@ -170,7 +170,7 @@ class _Seen:
     def is_below(self, store: TableStore, latest: Snapshot) -> bool | None:
         """Return whether this snapshot is ``latest`` or an ancestor of it.
 
-        None where it has expired or its list is unknown.
+        The result is None if this snapshot has expired or its manifest list is unknown.
         """
         if not 0 < self.snapshot_id <= latest.id:
             return self.snapshot_id == 0
@@ -183,10 +183,10 @@ class _Seen:
 class AddedFiles:
     """New files of messages, and the check whether the table has or had any of them.
 
-    A file that was added before must never be added again: its rows are in a compaction's output or were deleted, and
-    the file itself may be deleted at any time. Only commits after the messages were made are read: the snapshots after
-    their origin (without one, after the files' creation times). Where these have expired, tags, branches, changelogs
-    and deletion records are read.
+    A file that was added before must never be added again. Its rows may already be in the output of a compaction, or
+    may have been deleted, and the file itself may be deleted at any time. Only commits after the creation of the
+    messages are read: the snapshots after the messages' origin or, without an origin, after the files' creation times.
+    If these snapshots have expired, tags, branches, changelogs and deletion records are read.
     """
 
     def __init__(self, store: TableStore, messages: Sequence[CommitMessage]) -> None:
@@ -206,9 +206,9 @@ class AddedFiles:
         self._oldest = _since([file.creation_time_ms for message in mine for file in message.own_files()], min)
 
     def are_new(self, latest: Snapshot) -> bool:
-        """Return whether all snapshots since the messages exist and none added one of the files.
+        """Return whether all snapshots since the messages' creation exist, and none of them added one of the files.
 
-        Then no file was ever in the table. Snapshots that were read are not read again, also not by
+        If so, none of the files was ever in the table. A snapshot is read only once, also over calls of
         :meth:`require_new`.
         """
         if not self._is_below(self._last_checked, latest) and not self._is_below(self._origin, latest):
@@ -221,9 +221,9 @@ class AddedFiles:
         return self._complete
 
     def require_new(self, latest: Snapshot | None) -> None:
-        """Raise :class:`CommitConflict` for files that were in the table, with their commit where it is known.
+        """Raise :class:`CommitConflict` if a file is or was in the table; the error names the commit if it is known.
 
-        At a later snapshot, another call reads only the snapshots since.
+        A repeated call at a later snapshot reads only the new snapshots.
         """
         for snapshot in self._later(latest, self._last_checked):
             if snapshot.commit_kind in _ADDS_LEVEL0:
@@ -235,9 +235,9 @@ class AddedFiles:
         self._last_checked = None if latest is None else _Seen(latest.id, latest.delta_manifest_list)
 
     def in_use(self) -> set[str]:
-        """Return the names of files that are live, were added since, or are kept.
+        """Return the names of the messages' files that the table uses: files that are live, were added, or are kept.
 
-        A tag, branch, changelog or deletion record keeps files. Index files are included.
+        Tags, branches, changelogs and deletion records keep files. The result includes index files.
         """
         latest = snapshots.latest(self._store)
         if latest is None or not self.names:
@@ -250,9 +250,9 @@ class AddedFiles:
         return used_names if self._complete else used_names | self._kept()
 
     def _later(self, latest: Snapshot | None, known: _Seen | None = None) -> Iterator[Snapshot]:
-        """Yield snapshots after ``known``, newest first, that may hold the files.
+        """Yield the snapshots after ``known``, newest first, that may have added the files.
 
-        Afterwards :attr:`_complete` holds whether none of them was missing.
+        At the end, :attr:`_complete` is True if no snapshot was missing.
         """
         self._complete = True
         newest, counted, first = 0 if latest is None else latest.id, False, 0
@@ -271,7 +271,7 @@ class AddedFiles:
             yield snapshot
 
     def _is_below(self, seen: _Seen | None, latest: Snapshot) -> bool | None:
-        """Return `_Seen.is_below`, computed once per attempt; False for None."""
+        """Return the result of `_Seen.is_below`, computed once per attempt; False if ``seen`` is None."""
         if seen is None:
             return False
         line = (seen, latest.delta_manifest_list)
@@ -315,7 +315,7 @@ class AddedFiles:
 
 
 def _signature(entries: pa.Table, kind: CommitKind) -> frozenset[tuple[object, ...]]:
-    """Return the identity of a commit: the files it added; without any, the files it removed (with their kind)."""
+    """Return the identity of a commit: its added files or, if it added none, its removed files and its kind."""
     added = entries.filter(pc.equal(entries.column("kind"), ADD))
     if kind is CommitKind.COMPACT or not added.num_rows:
         kinds = entries.column("kind").to_pylist()

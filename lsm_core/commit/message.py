@@ -1,7 +1,7 @@
-"""Commit messages: files that a writer or compactor added and removed, and the changes of a snapshot that they make up.
+"""Commit messages: files that a writer or compaction added and removed, and their conversion to changes of snapshots.
 
-Manifest entries of writers come first, then those of compactions. Index files are checked against the base, and become
-the next index manifest.
+The changes of writers become the first snapshot, those of compactions the second one. Index files are checked against
+the previous index manifest, and written to the next index manifest.
 
 Source: ``CommitMessageImpl``, ``ManifestEntryChanges``, ``IndexManifestFileHandler``.
 """
@@ -65,15 +65,15 @@ _OPTIONAL: Final = ("index_state", "keys_as_of", "keys_after", "follows")
 
 @dataclass(frozen=True)
 class Origin:
-    """Table for which a message was made.
+    """Table for which a commit message was made, and its newest snapshot at that time.
 
     Attributes:
         table: name of the table.
         root: directory of the table.
         branch: name of the branch.
-        snapshot_id: newest snapshot at that time, 0 for none.
-        delta_list: delta manifest list of this snapshot, or "" if unknown. A rollback reuses ids, but these names are
-            unique.
+        snapshot_id: id of the newest snapshot when the message was made; 0 if the table had no snapshot.
+        delta_list: name of the delta manifest list of this snapshot, or "" if unknown. Ids are reused after a rollback,
+            but these names are unique.
     """
 
     table: str
@@ -91,30 +91,31 @@ class CommitMessage:
     ``compact_after`` and ``compact_changelog`` become a COMPACT snapshot. A file with the same name in both
     ``compact_before`` and ``compact_after`` was *upgraded*: its level changed, its bytes did not.
 
-    A message names each index file that it replaces, as its maker read it; the commit conflicts if another file has
-    replaced it. The deletion vector of a removed data file must be removed in the same message.
+    A message names each index file that it replaces. The commit conflicts if a concurrent commit has already replaced
+    this index file. The deletion vector of a removed data file must be removed in the same message.
 
     Attributes:
         partition: BinaryRow of the partition (with arity prefix).
         bucket: number of the bucket.
         total_buckets: number of buckets of the partition.
-        new_files: files of a writer.
-        deleted_files: files that a statement removed.
+        new_files: data files that a writer added.
+        deleted_files: data files that an SQL statement or overwrite removed.
         compact_before: inputs of a compaction.
         compact_after: outputs of a compaction.
-        changelog_files: changelog of a writer.
-        compact_changelog: changelog of a compaction.
-        origin: table of the message; None if only its maker commits it.
+        changelog_files: changelog files of a writer.
+        compact_changelog: changelog files of a compaction.
+        origin: table of the message; None if the process that made the message also commits it.
         new_index_files: index files added with the first snapshot.
         deleted_index_files: index files removed with the first snapshot.
         compact_new_index_files: index files added with the COMPACT snapshot.
         compact_deleted_index_files: index files removed with the COMPACT snapshot.
         index_state: hash indexes of the whole partition when its rows got their buckets (:func:`index_state_of`), or
             None.
-        keys_as_of: snapshot at which the partitions of keys were located (0: none), in tables whose keys may move.
-        keys_after: commits of the same user that were pending then and must come first.
-        follows: whether the rows follow their keys into a partition that no written row named; an overwrite adds to
-            this one.
+        keys_as_of: id of the snapshot at which the partition of each key was looked up (0 for an empty table), in
+            tables whose keys may move between partitions.
+        keys_after: identifiers of the user's commits that were pending at this lookup and must be committed first.
+        follows: whether the rows follow their keys into a partition that no written row named. An overwrite adds these
+            files to the partition and does not replace its files.
 
     Source: Paimon `CommitMessageImpl`.
     """
@@ -144,22 +145,22 @@ class CommitMessage:
         return not any(getattr(self, group) for group in (*_GROUPS, *_INDEX_GROUPS))
 
     def own_files(self) -> list[DataFileMeta]:
-        """Return the files that exist only because of this message, each once; upgraded files are not among them."""
+        """Return the files that were created for this message, each once; upgraded files are left out."""
         new = {file.file_name for file in self.new_files}
         kept = {file.file_name for file in (*self.compact_before, *self.deleted_files)} - new
         made = (*self.new_files, *self.compact_after, *self.changelog_files, *self.compact_changelog)
         return list({file.file_name: file for file in reversed(made) if file.file_name not in kept}.values())[::-1]
 
     def own_index_files(self) -> list[IndexFileMeta]:
-        """Return the index files that exist only because of this message, each once."""
+        """Return the index files that were created for this message, each once."""
         made = (*self.new_index_files, *self.compact_new_index_files)
         return list({file.file_name: file for file in made}.values())
 
     def written(self, *, by_writer: bool = False) -> list[WrittenFile]:
-        """Return all own data and index files.
+        """Return all data and index files that were created for this message.
 
         Args:
-            by_writer: only the writer's files of the first snapshot.
+            by_writer: return only the writer's files, which belong to the first snapshot.
         """
         if by_writer:
             return [*self.new_files, *self.changelog_files, *self.new_index_files]
@@ -189,7 +190,7 @@ class CommitMessage:
 
     @staticmethod
     def from_bytes(data: bytes) -> CommitMessage:
-        """Return the message of :meth:`to_bytes`. Raises :class:`CorruptFile` for other bytes or another version."""
+        """Return the message that :meth:`to_bytes` serialised; raise :class:`CorruptFile` for unreadable bytes."""
         try:
             document = parse_json(data, unique=True)
             version = document["version"]
@@ -225,7 +226,7 @@ class CommitMessage:
 
 
 def index_state_of(names: Iterable[str]) -> str:
-    """Return a short text for the names of a partition's hash index files; it differs if the files differ."""
+    """Return a fingerprint of the names of a partition's hash index files; different files give different texts."""
     return hashlib.sha256("\n".join(sorted(names)).encode()).hexdigest()[:32]
 
 
@@ -271,22 +272,22 @@ def _member(name: str, item: Any) -> Any:
 
 
 IDENTITY = ("partition", "bucket", "level", "file_name", "extra_files", "embedded_index", "external_path")
-"""Columns that make two entries speak of one file (Java `FileEntry.Identifier`)."""
+"""Columns that identify the file of an entry (Java `FileEntry.Identifier`)."""
 
 
 @dataclass(frozen=True)
 class IndexChange:
-    """Change of a table's index files; false when it changes nothing.
+    """Change of a table's index files; its truth value is False if it changes nothing.
 
     Attributes:
         added: new index files of messages.
         removed: removed index files of messages.
-        dropped: returns true for partitions that lose all index files (an overwrite, dropped partitions), also files of
-            unknown types.
+        dropped: function that returns True for a partition that loses all index files, including files of unknown types
+            (overwritten and dropped partitions).
         states: state that the hash indexes of partitions must have for their rows to be in the right buckets
             (`CommitMessage.index_state`).
-        keys_as_of: oldest snapshot at which keys were located (`CommitMessage.keys_as_of`).
-        keys_after: commits of the same user that must come before this one.
+        keys_as_of: oldest snapshot at which keys were looked up (`CommitMessage.keys_as_of`).
+        keys_after: identifiers of the same user's commits that must be committed before this change.
     """
 
     added: tuple[IndexManifestEntry, ...] = ()
@@ -352,7 +353,7 @@ def next_index_manifest(
     delta: pa.Table,
     user: str,
 ) -> str | None:
-    """Return the name of the index manifest after a change, which is written if anything changes.
+    """Write the index manifest that results from a change, if anything changes, and return its name.
 
     Args:
         store: the table.
@@ -364,8 +365,8 @@ def next_index_manifest(
         user: commit user.
 
     Raises:
-        CommitConflict: the change does not fit the newest snapshot (`INDEX_CHANGED`, or `INPUTS_GONE` for vectors of
-            missing data files).
+        CommitConflict: the change conflicts with the newest snapshot (`INDEX_CHANGED`, or `INPUTS_GONE` for deletion
+            vectors of missing data files).
     """
     previous = None if latest is None else latest.index_manifest
     takes_files = bool(pc.any(pc.equal(delta.column("kind"), DELETE)).as_py())
@@ -392,7 +393,7 @@ def _require_states(
     live: Sequence[IndexManifestEntry],
     states: Sequence[tuple[bytes, str]],
 ) -> None:
-    """Refuse rows whose buckets were assigned by an older index, because one key could get two buckets."""
+    """Raise CommitConflict if buckets were assigned with an older hash index, because a key could get two buckets."""
     names: dict[bytes, list[str]] = {partition: [] for partition, _ in states}
     for entry in live:
         if entry.index_type == HASH_INDEX and entry.partition in names:
@@ -409,9 +410,9 @@ def _require_states(
 
 
 def _require_no_write_since(store: TableStore, latest: Snapshot | None, change: IndexChange, user: str) -> None:
-    """Refuse rows whose keys were located at an older snapshot, if another commit may have moved or added a key since.
+    """Raise CommitConflict if another commit may have moved or added a key since the keys of the change were looked up.
 
-    Commits of the same user that were pending then must be in the table now.
+    Commits of the same user that were pending at the lookup must be in the table now.
     """
     if change.keys_as_of is None:
         return
@@ -453,9 +454,9 @@ def _require_one_a_bucket(
     staying: Sequence[IndexManifestEntry],
     added: Sequence[IndexManifestEntry],
 ) -> None:
-    """Require one hash index and one file of vectors per bucket.
+    """Check that each bucket has at most one hash index file and one index file of deletion vectors.
 
-    Tables without buckets may have several files of vectors.
+    Tables in bucket-unaware mode may have several index files of deletion vectors.
     """
     names = [entry.file_name for entry in staying]
     if again := sorted({entry.file_name for entry in added} & set(names)):
@@ -491,7 +492,7 @@ def _require_vectors_fit(
     base: pa.Table,
     delta: pa.Table,
 ) -> None:
-    """Require that no data file has two vectors, no removed file leaves one, and all new vectors have a file."""
+    """Check that each data file has at most one deletion vector, and that each vector has a live data file."""
     # A vector that appeared on a data file since would be lost with the file, and its rows come back
     # (format.md 14.3 d).
     is_add = pc.equal(delta.column("kind"), ADD)
@@ -567,13 +568,13 @@ class Parts:
 
     @property
     def append_kind(self) -> CommitKind:
-        """Kind of the first snapshot: OVERWRITE if it removes files or rows, else APPEND."""
+        """Kind of the first snapshot: OVERWRITE if it removes files or changes deletion vectors, else APPEND."""
         takes = has_deletes(self.append) or self.append_index.takes_rows
         return CommitKind.OVERWRITE if takes else CommitKind.APPEND
 
 
 def split(messages: Iterable[CommitMessage]) -> Parts:
-    """Return the entries of messages, deletions before additions."""
+    """Return the append and compaction parts of messages; DELETE entries come before ADD entries."""
     append: list[ManifestEntry] = []
     compact: list[ManifestEntry] = []
     append_changelog: list[ManifestEntry] = []
@@ -617,12 +618,12 @@ def rows_of(entries: pa.Table, kind: int) -> int:
 
 
 def partitions_of(entries: pa.Table) -> list[bytes]:
-    """Return the distinct partitions, in order of appearance."""
+    """Return the distinct partitions of entries, in order of appearance."""
     return [bytes(value) for value in pc.unique(entries.column("partition")).to_pylist()]
 
 
 def deletions_of(live: pa.Table) -> pa.Table:
-    """Return entries that remove every file of ``live``, each exactly as it was added."""
+    """Return a DELETE entry for every entry of ``live``; all other fields are equal."""
     index = live.schema.get_field_index("kind")
     return live.set_column(index, ENTRY_SCHEMA.field("kind"), pa.array(np.full(live.num_rows, DELETE, np.int8)))
 

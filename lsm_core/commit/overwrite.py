@@ -1,4 +1,4 @@
-"""Files that an overwrite replaces: all files in its scope at the attempt."""
+"""Overwrites: the scope (some partitions or the whole table), and the files in the scope that each attempt replaces."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from lsm_core.types import to_arrow
 
 Values = Mapping[str, Any]
 _NAMED = 5
-"""Partitions that a log line names."""
+"""Largest number of partitions that a text names."""
 
 
 @dataclass(frozen=True)
@@ -32,8 +32,8 @@ class Scope:
     """Partitions that an overwrite replaces.
 
     Attributes:
-        partitions: BinaryRows of the partitions; None for those that match one of ``specs``.
-        specs: values by partition column; without any, the scope is the whole table.
+        partitions: BinaryRows of the partitions; None for the partitions that match one of ``specs``.
+        specs: mappings of partition column to value; if empty and ``partitions`` is None, the scope is the whole table.
     """
 
     partitions: tuple[bytes, ...] | None
@@ -41,21 +41,21 @@ class Scope:
 
     @property
     def is_empty(self) -> bool:
-        """Whether the scope is that of a dynamic overwrite without new files, which changes nothing."""
+        """Whether the scope has no partition, as for a dynamic overwrite without new files, which changes nothing."""
         return self.partitions is not None and not self.partitions
 
     def matcher(self, store: TableStore) -> Callable[[bytes], bool]:
-        """Return a function that returns whether a partition (BinaryRow) is in the scope."""
+        """Return a predicate that is True for partitions (BinaryRow) in the scope."""
         if self.partitions is not None:
             return frozenset(self.partitions).__contains__
         return _matcher(store, self.specs) if self.specs else lambda _: True
 
 
 def asked_scope(store: TableStore, spec: Values | None) -> Values | None:
-    """Return the argument of :func:`scope_of` for the partition that a user named.
+    """Return the argument ``partition_spec`` of :func:`scope_of` for the partition that a user named.
 
-    Without one (None or ``{}``) the option `dynamic-partition-overwrite` decides: by default the partitions that get
-    files, else the whole table. So new data of one partition never empties another.
+    If the user named no partition (None or ``{}``), option `dynamic-partition-overwrite` decides. By default only the
+    partitions that get new files are replaced, so that no other partition is emptied. Otherwise it is the whole table.
 
     Source: Paimon `FileStoreCommitImpl.overwritePartition`.
     """
@@ -70,9 +70,9 @@ def scope_of(store: TableStore, added: pa.Table, partition_spec: Values | Sequen
     Args:
         store: the table.
         added: entries of the new files.
-        partition_spec: None for the partitions that get files, or the whole table without partitions; ``{}`` for the
-            whole table; ``{column: value}`` for the partitions with these values; a list of these for the partitions
-            that match one of them, none for an empty list.
+        partition_spec: None for the partitions that get new files (the whole table if it has no partitions). ``{}`` for
+            the whole table; ``{column: value}`` for the partitions with these values. A list of such mappings for the
+            partitions that match at least one mapping; an empty list for no partition.
 
     Raises:
         ColumnNotFound: a column is not a partition column.
@@ -100,17 +100,17 @@ def scope_of(store: TableStore, added: pa.Table, partition_spec: Values | Sequen
 
 
 def scope_of_drop(store: TableStore, specs: Sequence[Values]) -> Scope:
-    """Return the partitions that match one of ``specs``; columns that are left out match every value.
+    """Return the scope of partitions that match one of ``specs``; columns that are left out match every value.
 
     Raises:
-        InvalidOption: ``specs`` is empty, or holds an empty entry, which would be the whole table.
+        InvalidOption: ``specs`` is empty, or contains an empty mapping, which would match the whole table.
         DredgeError: the errors of :func:`scope_of`.
     """
     return Scope(None, _typed_specs(store, specs))
 
 
 def partition_matcher(store: TableStore, specs: Sequence[Values]) -> Callable[[bytes], bool]:
-    """Return a function that returns whether one of ``specs`` matches a partition.
+    """Return a predicate that is True for partitions (BinaryRow) that match one of ``specs``.
 
     Raises the errors of :func:`scope_of_drop`.
     """
@@ -148,9 +148,9 @@ def _typed_spec(store: TableStore, spec: Values) -> Values:
 def overwrite_entries(
     store: TableStore, latest: Snapshot | None, added: pa.Table, scope: Scope
 ) -> tuple[pa.Table, pa.Table]:
-    """Return the live entries of a scope, and the change: delete all of them, add ``added``.
+    """Return the live entries of a scope, and the entries of the change: deletions of all of them, then ``added``.
 
-    Postponed rows are removed where the table postpones them; writers of real buckets leave them.
+    Files of postponed rows are removed only if the table is in postpone bucket mode; writers of real buckets keep them.
 
     Source: Paimon `FileStoreCommitImpl`.
     """
@@ -168,10 +168,11 @@ def overwrite_entries(
 
 
 def upgraded(store: TableStore, added: pa.Table, scope: Scope) -> pa.Table:
-    """Return the new files of an overwrite on the top level, in buckets whose files do not overlap.
+    """Move the new files of an overwrite to the top level, in buckets whose new files do not overlap.
 
-    Buckets of the scope hold nothing else afterwards, so nothing needs merging; files outside the scope stay as they
-    are. The option is `overwrite-upgrade`. Files with deletes stay on level 0, although Java moves them, too.
+    After the overwrite, buckets of the scope contain only the new files, so no merge is needed. New files outside the
+    scope keep their level. The option is `overwrite-upgrade`. Files with deletes stay on level 0, although Java moves
+    them, too.
 
     Source: Paimon `tryUpgrade`.
     """
@@ -191,14 +192,14 @@ def upgraded(store: TableStore, added: pa.Table, scope: Scope) -> pa.Table:
 
 
 def moves_hidden_keys(store: TableStore) -> bool:
-    """Return whether keys move between partitions of the table, and readers see such a move only after a compaction."""
+    """Return whether keys may move between partitions and readers see a move only after a compaction."""
     return store.bucket_mode is BucketMode.CROSS_PARTITION and store.options.batch_scan_skips_level0
 
 
 def can_be_raised(files: Sequence[DataFile]) -> bool:
-    """Return whether all files of a bucket may be on one level unchanged.
+    """Return whether all files of a bucket may be moved to one level unchanged.
 
-    That is so if no key is in two files, and no file has deletes.
+    This is possible if no key is in two files, and no file has deletes.
     """
     ordered = sorted(files, key=lambda file: (file.min_key, file.max_key))
     apart = all(file.max_key < following.min_key for file, following in pairwise(ordered))
@@ -217,10 +218,10 @@ def replaced_text(store: TableStore, scope: Scope, live: pa.Table) -> str:
     Args:
         store: the table.
         scope: scope of the overwrite.
-        live: entries that it deleted.
+        live: entries of the files that the overwrite deleted.
 
     Returns:
-        "the whole table: 3 files, 10 rows", or at most five partitions in place of the whole table.
+        A text like "the whole table: 3 files, 10 rows", or with up to five partition names for a smaller scope.
     """
     named = partitions_of(live) if scope.partitions is None else scope.partitions
     if (scope.partitions is None and not scope.specs) or not store.schema.partition_keys:
@@ -248,5 +249,5 @@ def _same(left: object, right: object) -> bool:
 def entries_source(
     store: TableStore, added: pa.Table, scope: Scope
 ) -> Callable[[Snapshot | None], tuple[pa.Table, pa.Table]]:
-    """Return the overwrite's change as a function of the latest snapshot, which is called at every attempt."""
+    """Return a function of the latest snapshot that computes the overwrite's change; it is called at every attempt."""
     return lambda latest: overwrite_entries(store, latest, added, scope)

@@ -64,10 +64,10 @@ class ColumnIndexer(Protocol):
     """Builder of the index of one column of one file."""
 
     def add(self, array: pa.Array) -> None:
-        """Add the next rows: an array of the type's Arrow type."""
+        """Add the values of the next rows, as an array of the column type's Arrow type."""
 
     def finish(self) -> bytes | None:
-        """Return the index, or None where these values cannot have one."""
+        """Return the encoded index, or None if the index cannot represent the values."""
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ class IndexedColumn:
         key: key of the column's maps whose values are indexed; None to index the column itself.
         type: type of the indexed values.
         kind: kind of the index.
-        start: creates the builder.
+        start: function that creates the index builder.
     """
 
     column: str
@@ -125,7 +125,7 @@ def _column(schema: TableSchema, options: TableOptions, index: str, name: str) -
         raise InvalidOption(option, name, f"{accepted}; '{column}' is {kind}", options.table)
 
     def setting(key_suffix: str, default: str) -> str:
-        """Return a column's own setting; for a map's key without one, the map's."""
+        """Return the option value of a column; for a map key without its own option, the value of the map column."""
         own = options.text(f"file-index.{index}.{name}.{key_suffix}")
         return own or options.text(f"file-index.{index}.{column}.{key_suffix}") or default
 
@@ -261,7 +261,7 @@ class IndexWriter:
 
     @staticmethod
     def of(store: TableStore) -> IndexWriter | None:
-        """Return a writer of the indexes that the table's options name, or None without any.
+        """Return a writer of the indexes that the table's options name, or None if they name no index.
 
         Raises:
             InvalidOption: see :func:`indexed_columns`.
@@ -283,13 +283,16 @@ class IndexWriter:
                 indexer.add(values)
 
     def finish(self, path: str, meta: DataFileMeta) -> DataFileMeta:
-        """Return the manifest entry of a data file with its indexes; large ones are written beside it.
+        """Add the collected indexes to a data file's metadata; write a large index to a side file.
 
         The next :meth:`add` starts another file. The side file is at ``path`` + :data:`SUFFIX`.
 
         Args:
             path: path of the data file.
-            meta: its manifest entry.
+            meta: metadata of the data file.
+
+        Returns:
+            ``meta`` with the embedded index, or with the name of the side file.
         """
         indexes: dict[str, dict[str, bytes | None]] = {}
         for column, indexer, any_value in zip(self._columns, self._indexers, self._values, strict=True):

@@ -1,8 +1,8 @@
-"""NOT NULL columns in which merging leaves nulls: a retract took the value back, and no newer row supplied another.
+"""NOT NULL columns in which merging leaves nulls: a retract removed the value, and no newer row has set a value.
 
-Java's readers return these nulls, but its writers reject them, so that one lone retract keeps a bucket from ever being
-compacted (1.4.2: "expected not null but found null value"). Here the files of these tables declare the columns
-nullable, as files from before an ALTER to NOT NULL do, and a compaction writes the rows that a read returns.
+Java's readers return these nulls, but Java's writers reject them. A single retract can therefore prevent all further
+compactions of a bucket (1.4.2: "expected not null but found null value"). Dredge declares these columns nullable in
+the files, as in files from before an ALTER to NOT NULL, so that a compaction writes the rows that a read returns.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def merging_leaves_nulls(store: TableStore) -> bool:
 def with_merged_nulls(store: TableStore, layout: pa.Schema) -> pa.Schema:
     """Return the ``layout`` of a key-value file with all columns nullable in which merging may leave nulls.
 
-    These are all columns but the keys.
+    Merging may leave nulls in all columns except the keys.
     """
     if not merging_leaves_nulls(store):
         return layout

@@ -23,7 +23,7 @@ class Deleted(Protocol):
 
 
 class Unwanted:
-    """Rows of one file that a filter's indexes exclude, and those that a deletion vector marks."""
+    """Rows of one file to leave out: excluded by file indexes for a filter, or marked by a deletion vector."""
 
     def __init__(self, excluded: npt.NDArray[np.bool_], deleted: Deleted | None) -> None:
         self._excluded, self._deleted = excluded, deleted
@@ -43,7 +43,7 @@ class Unwanted:
 
 
 class RowPositions:
-    """Positions of the rows of the chosen row groups, followed while they are decoded in file order."""
+    """Tracks the file positions of rows while the chosen row groups are decoded in file order."""
 
     def __init__(self, group_rows: Sequence[int], row_groups: Sequence[int] | None) -> None:
         counts = np.asarray(group_rows, np.int64)

@@ -49,13 +49,12 @@ class _Column:
 
     Attributes:
         field: the target column.
-        stored: the stored column; None if the file is older than the column.
+        stored: name of the stored column; None if the file was written before the column was added.
         written: type in the file's schema, if it must be cast.
         wanted: type in the table's schema, if it must be cast.
         may_be_null: whether nulls are allowed although the column is NOT NULL.
         padded: type with CHAR values that ORC pads.
-        is_newer: whether the file has a newer schema than the table as it was opened, so values are cast to the
-            older type.
+        is_newer: whether the file has a newer schema than the opened table, so that values are cast to the older type.
     """
 
     field: pa.Field
@@ -219,7 +218,7 @@ class _ColumnFinder:
     is_newer: bool
 
     def find(self, field: pa.Field) -> _Column:
-        """Return the source of ``field``. A key may be stored twice; then either copy is returned."""
+        """Return the source of ``field``; for a key that is stored twice, either stored column."""
         if not self.schema.primary_keys and field.name in COLUMNS:
             # Newly appended files store neither: the reader fills in the null values.
             return _Column(field, field.name if field.name in self.present else None, may_be_null=True)
@@ -285,7 +284,7 @@ def open_append(
         columns: columns to return, in this order; None for all.
         batch_rows: largest number of rows of a batch.
         row_groups: row groups to read; see :data:`RowGroups`.
-        deleted: positions in the whole file that are left out; None for none.
+        deleted: deleted rows, by position in the whole file; None if no row is deleted.
         dictionaries: text columns to return as Arrow dictionaries of int32.
 
     Raises:
@@ -343,7 +342,7 @@ def read_rows(
     row_groups: RowGroups,
     deleted: Deleted | None,
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of any data file, without deleted ones.
+    """Yield the rows of a key-value or append file, without the rows that ``deleted`` marks.
 
     Args:
         store: the table.
@@ -353,7 +352,7 @@ def read_rows(
         target: schema of the batches.
         batch_rows: largest number of rows of a batch.
         row_groups: row groups to read; see :data:`RowGroups`.
-        deleted: positions in the whole file that are left out; None for none.
+        deleted: deleted rows, by position in the whole file; None if no row is deleted.
 
     Raises:
         CorruptFile: see :func:`open_append`.
@@ -441,7 +440,7 @@ def open_kv(
     """Yield the rows of a key-value file in key order, as batches of :func:`kv_read_schema`.
 
     Thin files get their `_KEY_*` from the value columns. If both `_KEY_<c>` and ``<c>`` are stored, one is decoded and
-    used for both, so damage in the second is not detected here. Files of older schemas are read by field id: missing
+    used for both, so damage of the second column is not detected. Files of older schemas are read by field id: missing
     columns are null, others are cast. The file is opened at the first ``next``.
 
     Args:
@@ -454,8 +453,8 @@ def open_kv(
         need_kind: return `_VALUE_KIND`.
         batch_rows: largest number of rows of a batch.
         row_groups: row groups to read; see :data:`RowGroups`.
-        deleted: positions in the whole file that are left out; None for none.
-        dictionaries: text columns to return as Arrow dictionaries of int32, whether the file has them so or not.
+        deleted: deleted rows, by position in the whole file; None if no row is deleted.
+        dictionaries: text columns to return as Arrow dictionaries of int32, even if the file stores plain text.
 
     Raises:
         ColumnNotFound: a column does not exist.

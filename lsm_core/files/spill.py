@@ -61,7 +61,7 @@ class SpilledRun:
             raise CorruptFile(self.path, f"gave {seen} rows, {self.rows} were spilled")
 
     def delete(self) -> None:
-        """Free the disk space now instead of when the space closes."""
+        """Delete the file now, before its :class:`SpillSpace` is closed."""
         if os.path.exists(self.path):
             os.remove(self.path)
 
@@ -69,8 +69,8 @@ class SpilledRun:
 class SpillSpace:
     """Private folder for spilled runs; leaving the ``with`` block always removes it.
 
-    It holds no table data: a crash leaves only a temporary folder, which the next space that spills removes. A space
-    that is not closed is removed with its last reference.
+    If the process crashes, the folder remains; the next :class:`SpillSpace` that spills removes it. A space that is not
+    closed is removed when the last reference to it is deleted.
     """
 
     def __init__(self, parent: str | None = None, compression: str = "zstd", level: int = 1, table: str = "") -> None:
@@ -110,7 +110,7 @@ class SpillSpace:
         self.close()
 
     def close(self) -> None:
-        """Remove the folder and its files; the next spill creates another."""
+        """Remove the folder and its files; a later spill creates a new folder."""
         if self._folder is not None:
             self._folder.remove()
         self._folder = None

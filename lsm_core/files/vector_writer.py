@@ -1,4 +1,4 @@
-"""Index files of deletion vectors: written whole, and replaced when the vectors of some data files change.
+"""Writing of deletion vector index files; an index file is replaced as a whole when one of its vectors changes.
 
 Source: ``DeletionVectorsIndexFile``, ``BaseAppendDeleteFileMaintainer``, ``BucketedDvMaintainer``.
 """
@@ -22,7 +22,7 @@ _BITMAP64: Final = "deletion-vectors.bitmap64"
 
 @dataclass(frozen=True)
 class VectorChange:
-    """Index files that were written, and those that they replace."""
+    """Change of index files: the new files, and the old files that the new files replace."""
 
     new: tuple[IndexFileMeta, ...] = ()
     deleted: tuple[IndexFileMeta, ...] = ()
@@ -49,7 +49,7 @@ def change_vectors(
         partition: BinaryRow bytes of the partition.
         bucket: number of the bucket.
         live: all index files of the bucket.
-        changed: vector of each changed data file; None if it has none any more.
+        changed: new vector by name of the data file; None if the data file has no vector any more.
         present: names of the data files that exist; vectors of other files are removed.
 
     Raises:

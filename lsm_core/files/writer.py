@@ -45,7 +45,7 @@ _NULLS_REFUSED: Final = (
     "give these rows a value, or let the column have nulls"
 )
 _FULL_ENOUGH: Final = 0.9
-"""Share of the target size from which a file is closed, because another row group would be very small."""
+"""Fraction of the target size from which a file is closed, because its next row group would be very small."""
 
 
 class FileDescriber(Protocol):
@@ -58,7 +58,7 @@ class FileDescriber(Protocol):
         """Add rows of the current file."""
 
     def describe(self, name: str, size: int, values: ColumnValues) -> DataFileMeta:
-        """Return the metadata of the file just closed; the next :meth:`add` starts another file."""
+        """Return the metadata of the file just closed; the next :meth:`add` belongs to the next file."""
 
 
 class RollingWriter:
@@ -128,7 +128,7 @@ class RollingWriter:
             raise
 
     def close(self) -> list[DataFileMeta]:
-        """Finish the last file, and return all files in writing order; none without rows."""
+        """Finish the last file, and return all files in writing order; an empty list if no row was written."""
         if self._closed:
             return list(self._done)
         try:
@@ -239,17 +239,17 @@ _LONG = np.iinfo(np.int64)
 class KeyValueFileWriter:
     """Rolling writer of one (partition, bucket, level) of a primary-key table.
 
-    Batches are in KV layout, ascending by key over the writer's whole life, each key once; the caller (merge)
-    guarantees it.
+    Batches are in KV layout. Keys ascend over all batches of the writer, and each key occurs once; the caller (the
+    merge) guarantees this.
 
     Source: ``KeyValueFileWriterFactory``.
     """
 
     @classmethod
     def of_changes(cls, store: TableStore, partition: bytes, bucket: int, total_buckets: int, level: int) -> Self:
-        """Return a writer of changelog files, configured by options `changelog-file.*`, else as for data files.
+        """Return a writer of changelog files; options `changelog-file.*` override the options of data files.
 
-        Its rows ascend by key too, but a key appears as often as it changed, in the order of the changes.
+        Keys ascend over all batches, but a key occurs once per change, in the order of the changes.
 
         Args:
             store: the table.
@@ -293,7 +293,7 @@ class KeyValueFileWriter:
         return self._rolling.group_rows
 
     def close(self) -> list[DataFileMeta]:
-        """Finish, and return the files in key order; none without rows."""
+        """Finish the last file, and return all files in key order; an empty list if no row was written."""
         return self._rolling.close()
 
     def abort(self) -> None:
@@ -307,9 +307,7 @@ _CHANGELOG_OPTIONS: Final = {
     "metadata.stats-mode": ("changelog-file.stats-mode", "metadata.stats-mode.per.level"),
     "data-file.prefix": ("changelog-file.prefix", ""),
 }
-"""For each option of data files, the option of changelog files that replaces it, and an option that the latter
-overrides.
-"""
+"""For each option of data files: the changelog option that replaces it, and an option that it overrides."""
 
 
 def changelog_files_of(store: TableStore) -> TableStore:
@@ -447,7 +445,7 @@ class AppendFileWriter:
         return self._rolling.group_rows
 
     def close(self) -> list[DataFileMeta]:
-        """Finish, and return the files in writing order; none without rows."""
+        """Finish the last file, and return all files in writing order; an empty list if no row was written."""
         return self._rolling.close()
 
     def abort(self) -> None:

@@ -1,12 +1,12 @@
 """Avro for manifests and data files: schemas, codecs, records as Arrow columns, and container files (format.md 4.1).
 
-Columns are encoded as a whole. No library decodes Avro into columns by Paimon's logical types, and the length of a
-record is known only after reading it. So fastavro decodes record by record, in compiled code and in pieces of bounded
-size. (DataFusion reads large manifests even faster: `lsm_core.metadata.manifests`.)
+Whole columns are encoded at once. No library decodes Avro into columns by Paimon's logical types, and the length of a
+record is known only after reading it. So fastavro decodes record by record, in compiled code, a bounded number of
+records at a time. (DataFusion reads large manifests even faster: `lsm_core.metadata.manifests`.)
 
 Schemas follow Paimon's conventions instead of Avro's. `timestamp-*` is a timestamp without time zone and
 `local-timestamp-*` one with a time zone, the reverse of Avro's meaning. A map with keys other than strings is an array
-of records {key, value}. The map and the array have the same bytes, so they are read in the same way.
+of records {key, value}. An Avro map and such an array have the same bytes, so both are read in the same way.
 
 Files may be truncated or forged: every length is checked against the file's size, and decompression is limited.
 """
@@ -81,10 +81,10 @@ class AvroField:
     """Type of one value of a record.
 
     Attributes:
-        avro: its Avro type for fastavro, without names and logical types.
+        avro: Avro type that is passed to fastavro, without names and logical types.
         raw: Arrow type of fastavro's result.
         arrow: Arrow type of the value.
-        nullable: whether it may be null.
+        nullable: whether the value may be null.
     """
 
     avro: Any
@@ -94,14 +94,14 @@ class AvroField:
 
 
 def record_of(schema: Any, path: str) -> tuple[Mapping[str, Any], bool]:
-    """Return the record at the root of a file's schema.
+    """Return the Avro record type at the root of a file's schema.
 
     Args:
         schema: the parsed schema.
         path: path of the file, for messages.
 
     Returns:
-        The record, and whether the root is a union of null and the record, as in paimon-rust.
+        The record type, and whether the root is a union of null and this record, as in files of paimon-rust.
 
     Raises:
         CorruptFile: the root is not a record; the message names ``path``.
@@ -125,14 +125,14 @@ def fields_of(schema: Any, path: str, *, logical: bool = True) -> dict[str, Avro
         The fields by name.
 
     Raises:
-        CorruptFile: no Paimon writer produces the schema.
+        CorruptFile: the schema has a form that no Paimon writer produces.
     """
     record, _ = record_of(schema, path)
     return dict(_Parser(path, logical).record_fields(record, 0))
 
 
 class _Parser:
-    """Parser from Avro types to :class:`AvroField`, which remembers the named types."""
+    """Parser from Avro types to :class:`AvroField`; it keeps the named types of the schema."""
 
     def __init__(self, path: str, logical: bool) -> None:
         self._path, self._logical = path, logical
@@ -287,11 +287,12 @@ def _type_schema(field: pa.Field, name: str, table: str) -> Any:
 CODECS: Final = frozenset({"null", "zstandard", "deflate", "snappy", "bzip2", "xz"})
 _CHECKSUM_BYTES: Final = 4
 _MAX_BLOCK_BYTES: Final = 1 << 28
-"""Limit of decompressed bytes per block: writers start a new one after some ten thousand, but a block has at least one
-row.
+"""Largest decompressed bytes of a block.
+
+Writers start a new block after some ten thousand bytes, but a block has at least one row, which may be large.
 """
 _ALLOWANCE, _MAX_EXPANSION = 1 << 24, 200
-"""A block may have this many bytes plus this multiple of its compressed size."""
+"""Limit of a block's decompressed bytes: `_ALLOWANCE` plus `_MAX_EXPANSION` times its compressed size."""
 _DECOMPRESSORS: Final[dict[str, Callable[[], Any]]] = {
     "zstandard": zstd.ZstdDecompressor,
     "deflate": lambda: zlib.decompressobj(wbits=-zlib.MAX_WBITS),
@@ -363,7 +364,7 @@ _VARINT_BYTES = 10
 
 @dataclass(frozen=True)
 class Piece:
-    """Encoded bytes of one field for all records.
+    """Avro-encoded bytes of one field (or of whole records) for all records.
 
     Attributes:
         lengths: number of bytes of each record.
@@ -375,7 +376,7 @@ class Piece:
 
 
 def join(pieces: Sequence[Piece]) -> Piece:
-    """Combine fields: for each record, the bytes of the first piece, then of the second, and so on."""
+    """Combine encoded fields to encoded records: per record, the bytes of each piece, in the order of ``pieces``."""
     lengths: I64 = np.sum([piece.lengths for piece in pieces], axis=0, dtype=np.int64)
     starts = offsets_from(lengths)
     data = np.empty(int(starts[-1]), np.uint8)
@@ -391,23 +392,23 @@ def join(pieces: Sequence[Piece]) -> Piece:
 def encode_rows(rows: pa.RecordBatch) -> Piece:
     """Return the encoded records of a batch.
 
-    Their schema is that of :func:`lsm_core.format.avro.avro_schema` for its columns.
+    The records have the schema that :func:`lsm_core.format.avro.avro_schema` returns for the batch's columns.
     """
     return encode_columns(rows.columns, rows.schema)
 
 
 def encode_columns(columns: Sequence[pa.Array], schema: pa.Schema) -> Piece:
-    """Return the encoded records of columns.
+    """Encode columns as Avro records.
 
     ``schema`` decides which values are nullable in Avro (a union of null and the value), even inside lists, maps and
     structs; the arrays' own types do not.
 
     Args:
         columns: the columns.
-        schema: their schema.
+        schema: Arrow schema of the columns.
 
     Returns:
-        The records.
+        The encoded records.
 
     Raises:
         ValueError: a required value is null.
@@ -471,7 +472,7 @@ def _values(array: pa.Array, declared: pa.DataType) -> list[Piece]:
 
 
 def _blocks(offsets: I64, items: Piece) -> list[Piece]:
-    """Return arrays as one block (count, items) and an end mark; an empty array is only the end mark."""
+    """Encode each Avro array as one block (count, items) and an end mark; an empty array is only the end mark."""
     counts = np.diff(offsets)
     ends = offsets_from(items.lengths)[offsets - offsets[0]]
     mark = Piece((counts > 0).astype(np.int64), np.zeros(int((counts > 0).sum()), np.uint8))
@@ -483,7 +484,7 @@ def _fixed(data: U8, width: int) -> Piece:
 
 
 def long_values(values: I64) -> Piece:
-    """Return zig-zag variable-length integers (Avro's int and long have the same encoding)."""
+    """Encode integers as zig-zag variable-length numbers (Avro's int and long have the same encoding)."""
     zigzag: U64 = ((values << 1) ^ (values >> 63)).view(np.uint64)
     largest = zigzag.max() if len(zigzag) else np.uint64(0)
     lengths = np.ones(len(values), np.int64)
@@ -502,8 +503,9 @@ def long_values(values: I64) -> Piece:
 SYNC_BYTES: Final = 16
 _SYNC = bytes(SYNC_BYTES)
 _MAX_PURE_RECORDS = 4096
-"""Largest number of records that are converted without loading pandas; for more, Arrow itself is up to three times as
-fast.
+"""Largest number of records that are converted to columns without pandas, whose import takes longer for few records.
+
+For more records, Arrow's conversion (which imports pandas) is up to three times as fast.
 """
 
 
@@ -538,7 +540,7 @@ class RecordDecoder:
         return in_record(["null", record]) if self._in_union else record
 
     def records(self, plain: bytes, rows: int) -> Any:
-        """Return an iterator over the records of a block, for :meth:`take`, which converts its errors."""
+        """Return an iterator over the records of a block; pass it to :meth:`take`, which converts decoding errors."""
         frame = self._prefix + varint(rows) + varint(len(plain)) + plain + _SYNC
         return fastavro.reader(io.BytesIO(frame), self._reader_schema)
 
@@ -732,7 +734,7 @@ class Container:
 
 
 def header(schema: Any, codec: str, sync: bytes) -> bytes:
-    """Return a file's header, up to its first block."""
+    """Return the bytes of an Avro file before its first block."""
     text = json.dumps(schema, separators=(",", ":"), ensure_ascii=False).encode()
     out = io.BytesIO()
     out.write(MAGIC + varint(2))
@@ -772,7 +774,10 @@ _ZSTD_LEVEL: Final = 1
 _BLOCK_BYTES: Final = 1 << 16
 _MIN_ALLOWANCE: Final = 1 << 21
 _RECORD_BYTES: Final = 1 << 20
-"""Allowance per record: an index embedded in a manifest has 600 KB by default, mostly zeros for a small file."""
+"""Decompressed bytes allowed per record.
+
+An index that is embedded in a manifest entry has 600 KB by default, and is mostly zeros for a small data file.
+"""
 _MAX_TOTAL_BYTES: Final = 1 << 30
 _MAX_CACHED_SCHEMA: Final = 1 << 16
 """Largest schema text that is cached (bytes)."""
@@ -796,7 +801,7 @@ def _prepare_schema(text: str) -> Any:
 def records_piece(schema: Mapping[str, Any], records: Iterable[Record]) -> Piece:
     """Encode records one by one, which is faster for a few records than :func:`encode_columns`.
 
-    The bytes are equal.
+    Both functions return the same bytes.
 
     Raises:
         ValueError: a required field is null.
@@ -828,8 +833,8 @@ class _ParsedSchema:
     """A parsed schema.
 
     Attributes:
-        arrow: its Arrow columns.
-        decoder: decoder of its records.
+        arrow: Arrow columns of the schema.
+        decoder: decoder for records of the schema.
     """
 
     arrow: pa.Schema
@@ -902,7 +907,7 @@ def read_records(data: bytes, path: str) -> tuple[Mapping[str, Any], list[Record
 
 
 def with_record_root(data: bytes, path: str) -> tuple[bytes, bool]:
-    """Return the file for readers that accept only a record as root.
+    """Convert an Avro file for readers that accept only a record as root.
 
     If the root is a union of null and the record (paimon-rust), only the header changes, and entries are in the field
     ``entry`` of a new record.

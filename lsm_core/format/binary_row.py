@@ -51,7 +51,7 @@ _MAX_NANOS = 999_999
 
 @dataclass
 class Source:
-    """The bytes to decode and their file.
+    """Bytes to decode, and the path of their file for messages.
 
     Attributes:
         data: the bytes, padded so that a word can be read at any valid position.
@@ -76,8 +76,9 @@ class Source:
 class Slots:
     """Positions of the slots of one column.
 
-    Regions of a correct writer never overlap, so lengths that exceed ``room`` are a forgery. They are refused before
-    they can multiply memory.
+    The slots are fixed-length words of a BinaryRow or BinaryArray (the container). In valid data, variable-length parts
+    never overlap. If their lengths exceed ``room`` in total, the data is invalid and is refused before memory is
+    allocated.
 
     Attributes:
         at: byte position of each slot.
@@ -96,14 +97,14 @@ class Slots:
     offsets: I64 | None = None
 
     def regions(self, source: Source) -> tuple[I64, I64]:
-        """Return validated start and length of each variable-length part (bytes); 0 and 0 for null."""
+        """Return (starts, lengths) of the variable-length parts in bytes, after validation; 0 and 0 for null."""
         slots = source.load(self.at)
         lengths = (slots & np.uint64(0xFFFFFFFF)).astype(np.int64)
         offsets = (slots >> np.uint64(32)).astype(np.int64)
         return self.check_regions(source, offsets, lengths)
 
     def check_regions(self, source: Source, offsets: I64, lengths: I64) -> tuple[I64, I64]:
-        """Validate offsets and lengths that are already split; see :meth:`regions`."""
+        """Validate offsets and lengths that were already extracted from the slots; see :meth:`regions`."""
         if self.nulls is not None:
             offsets, lengths = np.where(self.nulls, 0, offsets), np.where(self.nulls, 0, lengths)
         source.check(not (offsets + lengths > self.limit).any(), "a value reaches beyond its row")
@@ -121,7 +122,7 @@ def decode_rows(
 ) -> list[pa.Array]:
     """Return the Arrow columns (types of `to_arrow`) of serialised BinaryRows.
 
-    The work is bounded by rows x columns + bytes.
+    Time and memory are proportional to rows x columns + bytes.
 
     Args:
         blobs: rows as a binary array or chunked array, without nulls.
@@ -357,7 +358,7 @@ COMPACT_DECIMAL: Final = 18
 
 
 class ValueStorage(Enum):
-    """Storage of a value; all kinds except FIXED may use the variable-length part."""
+    """How a value is stored in a BinaryRow; values of all kinds except FIXED may be in the variable-length part."""
 
     FIXED = auto()
     BYTES = auto()
@@ -371,7 +372,7 @@ class ValueStorage(Enum):
 
 @dataclass(frozen=True)
 class Layout:
-    """Storage of one type.
+    """How values of one column type are stored in a BinaryRow.
 
     Attributes:
         kind: kind of storage.
@@ -437,7 +438,7 @@ _COUNT_BYTES = 4
 
 
 def parts_of(columns: Sequence[Any], layouts: Sequence[Layout]) -> tuple[list[Parts], int]:
-    """Return encoded columns and the number of rows.
+    """Encode columns; return the encoded columns and the number of rows.
 
     Raises:
         ValueError: the columns do not match the layouts, or have unequal lengths.
@@ -452,7 +453,7 @@ def parts_of(columns: Sequence[Any], layouts: Sequence[Layout]) -> tuple[list[Pa
 
 
 def header_words(parts: Sequence[Parts]) -> list[U64 | None]:
-    """Return the words of row kind and null bits before the slots; None for a word that is 0 in every row."""
+    """Return the 8-byte words with row kind and null bits that precede the slots; None for a word that is always 0."""
     words: list[U64 | None] = [None] * (header_bytes(len(parts)) // 8)
     for index, part in enumerate(parts):
         if part.nulls is None:
@@ -505,7 +506,7 @@ def assemble(parts: Sequence[Parts], count: int) -> tuple[U64, I64]:
 
 
 def serialise(words: U64, offsets: I64, arity: int | None) -> pa.BinaryArray:
-    """Return rows of words as Arrow binary values, each after its big-endian arity unless that is None.
+    """Convert rows of 8-byte words to Arrow binary values; each starts with the big-endian ``arity`` unless it is None.
 
     Raises:
         ValueTooLarge: the rows exceed 2 GiB.
@@ -602,9 +603,9 @@ def _encode_fixed(array: pa.Array, layout: Layout) -> Parts:
 
 
 def byte_ranges(array: pa.Array) -> tuple[U8, I64, I64]:
-    """Return the bytes of a string or binary array (padded by 8 zeros), and the range of each value.
+    """Return (bytes, starts, lengths) of the values of a string or binary array.
 
-    A range is start and length, 0 for null.
+    The bytes are padded by 8 zeros. Start and length of a null are 0.
     """
     offsets = value_offsets(array)
     first, last = int(offsets[0]), int(offsets[-1])
@@ -624,7 +625,7 @@ def word_view(data: U8) -> U64:
 
 
 def pack_words(data: U8, starts: I64, lengths: I64) -> tuple[I64, U64]:
-    """Copy byte ranges into zero-padded words, and return the number of words of each range and all words."""
+    """Copy byte ranges into zero-padded 8-byte words; return (number of words of each range, all words)."""
     counts = (lengths + 7) >> 3
     ends = np.cumsum(counts)
     total = int(ends[-1]) if len(ends) else 0
@@ -713,7 +714,7 @@ def _array(array: Any, layout: Layout) -> tuple[I64, U64]:
 
 
 def binary_arrays(offsets: I64, child: pa.Array, layout: Layout) -> tuple[I64, U64]:
-    """Return the BinaryArrays of a list column: bytes of each (a multiple of 8), and words of all."""
+    """Encode a list column as BinaryArrays: return (bytes of each array, a multiple of 8; words of all arrays)."""
     child = child if child.type == layout.arrow else child.cast(layout.arrow)
     part = _without_reserved_nulls(encode_values(child, layout))
     counts = np.diff(offsets)
@@ -749,7 +750,7 @@ def binary_arrays(offsets: I64, child: pa.Array, layout: Layout) -> tuple[I64, U
 
 
 def array_header(counts: I64) -> I64:
-    """Return the bytes of element count and null bits of BinaryArrays."""
+    """Return the header size in bytes (element count and null bits) of BinaryArrays with ``counts`` elements."""
     return _COUNT_BYTES + ((counts + 31) >> 5) * 4
 
 

@@ -19,7 +19,7 @@ INDEX_FILE_VERSION: Final = 1
 _MAGIC_V1: Final = (1581511376).to_bytes(4, "big")
 _MAGIC_V2: Final = (1681511377).to_bytes(4, "little")
 _FRAME: Final = 8
-"""Bytes of the size in front (4) and the checksum behind (4)."""
+"""Bytes that surround an encoded vector: its size before it (4) and its checksum after it (4)."""
 _WORD: Final = 4
 _HIGH_SHIFT: Final = 32
 _SLOT_ROWS: Final = 1 << _HIGH_SHIFT
@@ -46,7 +46,7 @@ class DeletionVector:
 
     @staticmethod
     def union(vectors: Iterable[DeletionVector]) -> DeletionVector:
-        """Return a vector of the rows that any of the vectors marks."""
+        """Return the union of vectors: a vector of the rows that at least one of ``vectors`` marks."""
         bitmaps: dict[int, BitMap] = {}
         for vector in vectors:
             for key, bitmap in vector.parts:
@@ -58,7 +58,7 @@ class DeletionVector:
         """Decode a vector.
 
         Args:
-            data: the bytes from the size to the checksum.
+            data: encoded vector, from its size field to its checksum.
             path: path of the index file, for messages.
             length: length in the index manifest, or None if unknown.
 
@@ -117,7 +117,7 @@ class DeletionVector:
 
     @property
     def max_position(self) -> int:
-        """The last deleted row, or -1 without any."""
+        """Position of the last deleted row, or -1 if no row is deleted."""
         filled = [(key << _HIGH_SHIFT) + bitmap.max() for key, bitmap in self.parts if len(bitmap)]
         return filled[-1] if filled else -1
 

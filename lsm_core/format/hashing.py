@@ -167,7 +167,7 @@ def hash_words(words: U64, offsets: I64) -> I32:
 
 
 def _mix_tail(seed: int, quads: U32) -> np.uint32:
-    """Apply the rounds with Python integers, for the words that only a few very long rows have."""
+    """Apply the Murmur3 rounds with Python integers to the remaining 4-byte words of one very long row."""
     with np.errstate(over="ignore"):
         scrambled = quads * _C1
         scrambled = (scrambled << np.uint32(15)) | (scrambled >> np.uint32(17))

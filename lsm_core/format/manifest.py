@@ -1,8 +1,8 @@
 """Manifests, manifest lists and index manifests: the files that list a snapshot's files (format.md 4, 10).
 
-A manifest file holds entries: data files that a commit added or deleted. An addition and a deletion of one file cancel
-each other. A manifest list holds a snapshot's manifests, with the statistics for skipping them. An index manifest holds
-the complete set of a snapshot's index files.
+A manifest contains entries: data files that a commit added or deleted. An ADD and a DELETE entry of the same file
+cancel each other. A manifest list contains a snapshot's manifests, with statistics for skipping manifests. An index
+manifest contains the complete set of a snapshot's index files.
 
 Entries are flat Arrow columns (`ENTRY_SCHEMA`). Only the entries of buckets that are being processed become objects.
 The Avro schemas are compatible with Java 1.3 to 2.1.
@@ -434,7 +434,7 @@ def require_known(table: pa.Table) -> None:
     """Check that no entry that adds a file has fields that this version does not know.
 
     Raises:
-        UnsupportedFeature: an entry has; the message names the file.
+        UnsupportedFeature: an ADD entry has unknown fields; the message names the file.
     """
     lost = has_unknown(table)
     if lost is not None:
@@ -443,7 +443,7 @@ def require_known(table: pa.Table) -> None:
 
 
 def has_unknown(table: pa.Table) -> tuple[str, str] | None:
-    """Return the unknown fields and the file name of the first addition that has some, or None."""
+    """Return (unknown fields, file name) of the first ADD entry with unknown fields, or None."""
     unknown = table.column("unknown")
     if unknown.null_count == len(unknown):
         return None
@@ -539,7 +539,7 @@ def from_avro_table(table: pa.Table, path: str = "") -> pa.Table:
 
 
 def _unknown_fields(table: pa.Table, file: Any) -> Any:
-    """Return for each entry the names of its unknown fields with values, joined; None if no entry has any."""
+    """Return for each entry the joined names of its unknown non-null fields; None if no entry has unknown fields."""
     columns = {name: table.column(name) for name in table.column_names if name not in _KNOWN}
     for field in file.type:
         if field.name in _STATS:
@@ -857,12 +857,12 @@ def stats_from_record(record: Any, path: str) -> SimpleStats:
 def manifest_meta(
     table: pa.Table, file_name: str, file_size: int, partition_types: Sequence[DataType], schema_id: int
 ) -> ManifestFileMeta:
-    """Return the row of a manifest list for a manifest.
+    """Return the manifest-list row of a manifest.
 
     Args:
-        table: its entries (`ENTRY_SCHEMA`).
-        file_name: its name.
-        file_size: its size in bytes.
+        table: entries of the manifest (`ENTRY_SCHEMA`).
+        file_name: file name of the manifest.
+        file_size: size of the manifest in bytes.
         partition_types: types of the partition columns.
         schema_id: the latest schema id, used for a manifest without entries.
 
@@ -1030,21 +1030,21 @@ def encode_index_manifest(entries: Sequence[IndexManifestEntry]) -> bytes:
     """Return an index manifest with the complete set of index files, as Java 1.3 writes it.
 
     Raises:
-        UnsupportedFeature: an entry is a global index, which has members that are not read.
+        UnsupportedFeature: an entry is a global index, which has fields that Dredge does not read.
     """
     return write_records(INDEX_MANIFEST, [_index_record(entry) for entry in entries])
 
 
 def change_index_manifest(data: bytes, path: str, keep: Sequence[bool], added: Sequence[IndexManifestEntry]) -> bytes:
-    """Return the index manifest that follows another one.
+    """Return a new index manifest from the entries of an earlier one and new entries.
 
     Kept entries are written with all their fields, including unknown ones (global indexes, fields of later versions).
     The schema of ``data`` stays, extended by the fields that ``added`` needs.
 
     Args:
         data: the earlier index manifest.
-        path: its path, for messages.
-        keep: whether each of its entries stays.
+        path: path of the earlier index manifest, for messages.
+        keep: for each entry of the earlier index manifest, whether it stays.
         added: new entries.
 
     Returns:
@@ -1073,7 +1073,7 @@ def change_index_manifest(data: bytes, path: str, keep: Sequence[bool], added: S
 
 
 def _with_fields(earlier: Mapping[str, Any], current: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the record ``theirs`` with the missing fields of ``ours``, including those of the ranges inside."""
+    """Return the record type ``earlier`` with the fields of ``current`` that it lacks, also in nested ranges."""
     missing_fields = {field["name"]: field for field in current["fields"]}
     fields = []
     for field in earlier["fields"]:

@@ -76,9 +76,9 @@ def partition_dir(schema: TableSchema, partition: bytes, options: TableOptions) 
 
 
 def newer_partition_dir(schema: TableSchema, partition: bytes, options: TableOptions) -> str | None:
-    """Return the directory of a partition on JDK 19 or newer, or None if it is the usual one.
+    """Return the directory of a partition on JDK 19 or newer if it differs from :func:`partition_dir`, else None.
 
-    It almost always is.
+    The directories differ only for some floating-point values.
     """
     if not any(kind.root in _FLOATS for kind in schema.partition_types):
         return None
@@ -94,7 +94,7 @@ def partition_text(schema: TableSchema, partition: bytes, options: TableOptions)
 def partition_names(schema: TableSchema, partitions: Sequence[bytes], options: TableOptions) -> list[str]:
     """Return partition names for users and for Dagster.
 
-    Directories, but with distinct names for texts that share null's directory.
+    The names are the directories, except that texts which share the directory of null get names of their own.
 
     Null is `partition.default-name` (``dt=__DEFAULT_PARTITION__``). The empty text, texts of spaces only, and the text
     of the default name are quoted (``dt=""``). No other text is quoted, because a quotation mark inside a text is
@@ -402,7 +402,7 @@ class PartitionTimeExtractor:
             The time.
 
         Raises:
-            NoTime: Java finds no time either.
+            NoTime: the values do not form a time by Java's rules.
         """
         text = self.text_of(values)
         try:

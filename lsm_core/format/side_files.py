@@ -137,8 +137,8 @@ def encode_consumer(next_snapshot: int) -> bytes:
 def decode_changelog(data: bytes, path: str) -> Snapshot:
     """Return an expired snapshot from its changelog file.
 
-    Its base and delta lists are only names, because expiry deleted these files unless the table has no changelog
-    producer.
+    The base and delta manifest lists that it names may no longer exist: expiry deletes them unless the table has no
+    changelog producer.
 
     Raises:
         CorruptFile: the file is damaged; the message names ``path``.
@@ -220,9 +220,9 @@ class Statistics:
 
     Attributes:
         snapshot_id: id of the snapshot.
-        schema_id: id of its schema.
-        merged_record_count: rows after merging.
-        merged_record_size: their size in bytes.
+        schema_id: id of the snapshot's schema.
+        merged_record_count: number of rows after merging.
+        merged_record_size: size of the merged rows in bytes.
         columns: statistics by column name.
     """
 

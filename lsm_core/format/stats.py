@@ -113,7 +113,7 @@ class ColumnStats:
 
 
 ColumnValues = Mapping[str, ColumnStats]
-"""Statistics of a file's columns by their stored names; an absent column is unknown."""
+"""Statistics of a file's columns by stored column name; a column without statistics is absent."""
 
 
 def modes_of(schema: TableSchema, options: TableOptions, level: int) -> list[StatsMode]:
@@ -172,7 +172,7 @@ def value_stats(
 def key_stats(values: ColumnValues, schema: TableSchema) -> SimpleStats:
     """Return `_KEY_STATS` of a key-value file.
 
-    The trimmed primary key, from `_KEY_*` or, in thin files, the value columns.
+    The statistics cover the trimmed primary key, from `_KEY_*` columns or, in thin files, from the value columns.
     """
     types = schema.trimmed_key_types
     names = [key_name(name) if key_name(name) in values else name for name in schema.trimmed_primary_keys]
@@ -276,7 +276,7 @@ def float_bounds(values: Any) -> tuple[float, float]:
 
 
 def _choose_zero(values: Any, bound: Any, *, negative: bool) -> float:
-    """Return ``bound``; for a zero, the outermost one that occurs, because NumPy treats both zeros as equal."""
+    """Return ``bound``; for zero, the lowest (``negative``) or highest zero of ``values``, in the order -0.0 < 0.0."""
     if bound != 0:
         return float(bound)
     signs = np.signbit(values[values == 0])

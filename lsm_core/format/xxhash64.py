@@ -26,7 +26,7 @@ _N1, _N2, _N3, _N4, _N5 = (np.uint64(prime) for prime in (_P1, _P2, _P3, _P4, _P
 _MASK: Final = (1 << 64) - 1
 _STRIPE: Final = 32
 _LONG: Final = 128
-"""Length in bytes from which a call of the package is faster."""
+"""Length in bytes from which a call of the package xxhash per value is faster."""
 _START: Final = ((_P1 + _P2) & _MASK, _P2, 0, -_P1 & _MASK)
 _BLOCK_ROWS: Final = 16_384
 

@@ -1,7 +1,7 @@
 """Reading and writing of a table's metadata.
 
-It has the store (the state of one table), schemas, snapshots, hints, manifests, tags, branches and consumers, and the
-check of unsupported features. Data files are not opened here, and snapshots are published by `lsm_core.commit` only.
+The package covers the store (the state of one table), schemas, snapshots, hints, manifests, tags, branches, consumers,
+and the check for unsupported features. This package opens no data files. Only `lsm_core.commit` publishes snapshots.
 Begin with `store` and `snapshots`.
 """
 

@@ -61,7 +61,7 @@ def open_branch(store: TableStore, branch: str) -> TableStore:
 
     Args:
         store: the table, on any branch.
-        branch: the branch; ``main`` is the table itself.
+        branch: name of the branch; ``main`` for the table itself.
 
     Returns:
         The table with the metadata of that branch.
@@ -78,13 +78,13 @@ def other_stores(store: TableStore, excluded: str | None = None) -> list[TableSt
 
     Args:
         store: the table, on any branch.
-        excluded: a further branch to leave out, or None.
+        excluded: name of one more branch to leave out, or None.
 
     Returns:
         One store per branch.
 
     Raises:
-        TableNotFound: a branch has lost its schema, so the files that it needs are unknown.
+        TableNotFound: a branch has lost its schema, so the files that the branch needs are unknown.
     """
     stores = []
     for name in [MAIN, *list_branches(store)]:
@@ -101,7 +101,7 @@ def other_stores(store: TableStore, excluded: str | None = None) -> list[TableSt
 def all_stores(store: TableStore) -> list[TableStore]:
     """Return the table on every branch, main first.
 
-    Code that deletes files must check every one of them.
+    Code that deletes files must check that no branch uses the files.
 
     Raises:
         TableNotFound: a branch has lost its schema; see :func:`other_stores`.
@@ -158,10 +158,10 @@ def require_branch(store: TableStore, branch: str) -> None:
 def create_branch(
     store: TableStore, branch: str, from_tag: str | None = None, from_snapshot: int | None = None
 ) -> TableStore:
-    """Create a branch by copying metadata, and return it; no data file is copied.
+    """Create a branch by copying metadata, and return the table on it; no data file is copied.
 
-    The branch starts with the rows of a tag or snapshot and the schemas up to that version. Without either it starts
-    empty, with all schemas. An interrupted attempt is completed.
+    The branch starts with the rows of a tag or snapshot and the schemas up to that version. If neither is given, the
+    branch starts empty, with all schemas. A call after an interrupted attempt completes the branch.
 
     Args:
         store: the table, on the branch to copy from.
@@ -173,7 +173,7 @@ def create_branch(
         The table on the new branch.
 
     Raises:
-        TableExists: the branch exists, or another writer is creating it.
+        TableExists: the branch exists, or a concurrent process is creating it.
         InvalidOption: Paimon does not accept the name (blank, `main`, digits only), or both tag and snapshot are set.
         InvalidData: the name would lead out of the table's directory.
         SnapshotNotFound: the tag or snapshot does not exist, or was deleted during the copy.
@@ -206,7 +206,7 @@ def create_branch(
 
 
 def _check_new_name(store: TableStore, branch: str) -> None:
-    """Check the name of a new branch; beyond Paimon's rules '$' is refused, because no table name could contain it."""
+    """Check the name of a new branch by Paimon's rules; '$' is refused too, because no table name can contain it."""
     if not isinstance(branch, str) or not branch.strip() or branch == MAIN or branch.isdecimal() or "$" in branch:
         accepted = "a name that is not blank, not 'main', not digits alone, and without '$'"
         raise InvalidOption("branch", branch, accepted, store.name)
@@ -215,10 +215,11 @@ def _check_new_name(store: TableStore, branch: str) -> None:
 def _collect_files(
     store: TableStore, folder: str, from_tag: str | None, from_snapshot: int | None
 ) -> tuple[dict[str, bytes], str | None]:
-    """Return the files of a new branch and the tag or snapshot that keeps their data.
+    """Return the metadata files of a new branch, and the source tag or snapshot whose data files they need.
 
     Returns:
-        Content by path, in the order of writing, and the path of the tag or snapshot (None for an empty branch).
+        The content by path, in the order of writing. Then the path of the source tag or snapshot file (None for an
+        empty branch).
     """
     snapshot: Snapshot | None = None
     source: str | None = None
@@ -255,14 +256,14 @@ def rename_branch(store: TableStore, branch: str, to: str) -> None:
     """Rename a branch in one step.
 
     Args:
-        store: the table, on another branch.
+        store: the table, on any branch except ``branch``.
         branch: the current name.
         to: the new name.
 
     Raises:
         TableNotFound: the branch does not exist.
         TableExists: the new name is in use.
-        InvalidOption: Paimon does not accept the new name, or the branch is the one that ``store`` has open.
+        InvalidOption: Paimon does not accept the new name, or ``store`` is opened on this branch.
         InvalidData: a name would lead out of the table's directory.
     """
     require_branch(store, branch)
@@ -277,7 +278,7 @@ def remove_folder(store: TableStore, branch: str) -> bool:
     """Remove the directory of a branch if it contains no files.
 
     Returns:
-        Whether no file was left.
+        Whether the directory contained no files.
 
     Raises:
         CorruptFile: the directory is a link.

@@ -62,7 +62,7 @@ def read_changelog(store: TableStore, snapshot_id: int) -> Snapshot:
 
     Raises:
         SnapshotNotFound: the changelog does not exist; the message names table and id.
-        CorruptFile: the file is unreadable or holds another id.
+        CorruptFile: the file is unreadable or contains a different id than its name.
     """
     path = changelog_path(store, snapshot_id)
     try:
@@ -92,8 +92,8 @@ def write_changelog(store: TableStore, snapshot: Snapshot) -> None:
 def delete_changelogs(store: TableStore, ids: list[int]) -> None:
     """Delete changelogs, oldest first, after pointing the hints at the remaining ones.
 
-    Java trusts a LATEST hint of a deleted changelog while the next one does not exist. So the hint must never outlive
-    its changelog.
+    Java trusts a LATEST hint if no changelog with the next id exists, even if the hinted changelog was deleted. The
+    hint must therefore never name a deleted changelog.
 
     Args:
         store: the table.
@@ -127,7 +127,8 @@ def point_hints(store: TableStore, kept: list[int]) -> None:
 def keeps_deltas(store: TableStore) -> bool:
     """Return whether the table has no changelog producer, so that changelogs keep data files.
 
-    Streams then read the files that a snapshot added, so an expired snapshot's own data files are its changelog.
+    Without a producer, streams read the data files that a snapshot added. These files are kept as the changelog of an
+    expired snapshot.
     """
     return store.options.changelog_producer == "none"
 
@@ -135,11 +136,11 @@ def keeps_deltas(store: TableStore) -> bool:
 def kept_lists(store: TableStore, changelog: Snapshot) -> list[tuple[str, int | None]]:
     """Return the existing manifest lists that a changelog keeps.
 
-    This is the list of changelog files; without a changelog producer also the lists of data files, which Java keeps as
-    well (`SnapshotDeletion`).
+    A changelog keeps the manifest list of its changelog files. Without a changelog producer, it also keeps the lists of
+    data files, as in Java (`SnapshotDeletion`).
 
-    Some changelogs keep nothing: those that expired while the table had a producer, and those of an interrupted expiry,
-    which no reader can use.
+    Some changelogs keep no list: changelogs of snapshots that expired while the table had a producer, and changelogs of
+    an interrupted expiry, which no reader can use.
 
     Returns:
         Name and size in bytes (None if not recorded) of each list.
@@ -156,8 +157,8 @@ def kept_lists(store: TableStore, changelog: Snapshot) -> list[tuple[str, int | 
 def kept_entries(store: TableStore, changelog: Snapshot) -> pa.Table:
     """Return the manifest entries of the files that a changelog keeps.
 
-    These are its changelog files. Without a producer they include the files that a writer (not a compaction) added or
-    deleted in its delta.
+    These are the changelog files. Without a changelog producer they include the data files that a writer (not a
+    compaction) added or deleted in the snapshot.
 
     Returns:
         A table of `ENTRY_SCHEMA`.
@@ -176,7 +177,7 @@ def kept_entries(store: TableStore, changelog: Snapshot) -> pa.Table:
 
 
 def is_written(entries: pa.Table) -> pa.ChunkedArray:
-    """Return a mask of the entries whose file was made by a writer, or has an unknown origin.
+    """Return a mask that is True for entries whose file was written by a writer or has an unknown source.
 
     See format.md 4.3, `_FILE_SOURCE`.
     """

@@ -15,7 +15,7 @@ from lsm_core.storage import check_name
 
 _PREFIX = "consumer-"
 _MAX_SNAPSHOT_ID = 2**63 - 1
-"""Snapshot ids are signed 64-bit numbers."""
+"""Largest snapshot id; ids are signed 64-bit integers."""
 
 
 @dataclass(frozen=True)
@@ -23,9 +23,9 @@ class Consumer:
     """Read position of one stream.
 
     Attributes:
-        consumer_id: name of the stream.
-        next_snapshot: id of the snapshot that it reads next.
-        seen_ms: when it last recorded its position (epoch ms).
+        consumer_id: id of the consumer (Paimon's `consumer-id`).
+        next_snapshot: id of the snapshot that the stream reads next.
+        seen_ms: time at which the stream last recorded its position (epoch ms).
     """
 
     consumer_id: str
@@ -87,7 +87,7 @@ def read_consumer(store: TableStore, consumer_id: str) -> int | None:
 
 
 def write_consumer(store: TableStore, consumer_id: str, next_snapshot: int) -> None:
-    """Record that a consumer has read everything before ``next_snapshot``; an earlier record is replaced.
+    """Record that a consumer has read all snapshots before ``next_snapshot``; replace its earlier record.
 
     Raises:
         InvalidData: the name would lead out of the directory.
@@ -113,7 +113,7 @@ def reset_consumer(store: TableStore, consumer_id: str, next_snapshot: int | Non
 
     Args:
         store: the table.
-        consumer_id: name of the stream.
+        consumer_id: id of the consumer.
         next_snapshot: the snapshot to read next, or None to delete the consumer.
 
     Raises:
@@ -129,14 +129,14 @@ def reset_consumer(store: TableStore, consumer_id: str, next_snapshot: int | Non
 
 
 def list_stale(store: TableStore, now_ms: int) -> list[Consumer]:
-    """Return the consumers without a new position for longer than `consumer.expiration-time`.
+    """Return the consumers that have not recorded a position for longer than option `consumer.expiration-time`.
 
     Args:
         store: the table.
         now_ms: the current time (epoch ms).
 
     Returns:
-        The stale consumers; none if the option is not set.
+        The stale consumers; an empty list if the option is not set.
     """
     lifetime = store.options.get("consumer.expiration-time")
     return (

@@ -1,4 +1,4 @@
-"""The hint files LATEST and EARLIEST: they save a directory listing and are never the source of truth.
+"""Hint files LATEST and EARLIEST: a valid hint saves a directory listing; readers verify hints before use.
 
 Source: ``HintFileUtils``.
 """
@@ -65,9 +65,9 @@ def find_latest(file_io: FileIO, folder: str, prefix: str) -> int | None:
 
 
 def hinted_latest(file_io: FileIO, folder: str, prefix: str) -> int | None:
-    """Return the id in LATEST unless the file of the next id exists.
+    """Return the id in LATEST, or None if there is no hint or the file of the next id exists.
 
-    The caller detects a missing file of the id itself when it reads that file.
+    The file of the hinted id itself is not checked: the caller notices a missing file when reading it.
     """
     hint = read_hint(file_io, folder, LATEST)
     return None if hint is None or _is_file(file_io, f"{folder}/{prefix}{hint + 1}") else hint
@@ -76,7 +76,7 @@ def hinted_latest(file_io: FileIO, folder: str, prefix: str) -> int | None:
 def _is_file(file_io: FileIO, path: str) -> bool:
     """Return whether a file exists, with one request.
 
-    In an object store `exists` would list the folder of that name too.
+    `FileIO.exists` would also list the folder with the same name in an object store.
     """
     try:
         file_io.size(path)

@@ -1,4 +1,4 @@
-"""Checks of a table's snapshot history: hints that do not name its ends, and missing ids."""
+"""Checks of a table's snapshot history: wrong EARLIEST and LATEST hints, and missing ids."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class WrongHint:
     Attributes:
         folder: `snapshot` or `changelog`.
         name: `EARLIEST` or `LATEST`.
-        found: text of the file, "" if it is missing.
+        found: text of the hint file, "" if the file is missing.
         wanted: the correct id, or None if the file should not exist.
         reason: explanation for the user.
     """
@@ -74,7 +74,8 @@ def history_warnings(store: TableStore) -> list[str]:
 def _misleads(store: TableStore, hint: WrongHint) -> bool:
     """Return whether Java would trust a wrong hint.
 
-    Java checks whether the snapshot in EARLIEST exists, and for LATEST only whether the next one exists.
+    For EARLIEST, Java checks whether the named snapshot exists. For LATEST, Java only checks that no snapshot with the
+    next id exists.
     """
     if not hint.found.isdecimal():
         return True

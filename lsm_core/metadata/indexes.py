@@ -32,11 +32,11 @@ if TYPE_CHECKING:  # imported inside the functions: the libraries are slow to im
 def index_file_path(store: TableStore, entry: IndexManifestEntry) -> str:
     """Return the path of an index file.
 
-    It is in `index/`, in its bucket (option `index-file-in-data-file-dir`), or at an external path.
+    The file is in `index/`, in its bucket's directory (option `index-file-in-data-file-dir`), or at an external path.
 
     Raises:
-        InvalidData: the name would lead elsewhere.
-        CorruptFile: the external path would lead elsewhere.
+        InvalidData: the name would lead out of the directory.
+        CorruptFile: the external path is not below a declared external path.
     """
     return index_path(store, entry.partition, entry.bucket, entry.file)
 
@@ -61,7 +61,7 @@ def index_path(store: TableStore, partition: bytes, bucket: int, file: IndexFile
 
 
 def read_part(store: TableStore, path: str, offset: int, length: int) -> bytes:
-    """Return at most ``length`` bytes from ``offset`` on, never more than the file has.
+    """Return up to ``length`` bytes of a file from ``offset`` on; fewer if the file ends before.
 
     Raises:
         CorruptFile: the file is missing or ends before ``offset``.
@@ -88,7 +88,7 @@ def write_index_file(store: TableStore, partition: bytes, bucket: int, file: Ind
         partition: the partition as a serialised row.
         bucket: the bucket.
         file: name and location of the index file.
-        data: its content.
+        data: content of the index file.
 
     Raises:
         StorageFull: the storage is full.
@@ -104,7 +104,7 @@ def write_index_file(store: TableStore, partition: bytes, bucket: int, file: Ind
 
 
 def discard_index_file(store: TableStore, partition: bytes, bucket: int, file: IndexFileMeta) -> None:
-    """Delete an index file that will not be published; if that fails, it remains as an orphan."""
+    """Delete an index file that will not be committed; if the deletion fails, the file remains as an orphan."""
     with suppress(OSError, DredgeError):
         store.delete(index_path(store, partition, bucket, file))
 
@@ -121,7 +121,7 @@ class DeletionFile:
 
     Attributes:
         index_file: name of the index file that holds the vector.
-        path: its path.
+        path: path of the index file.
         offset: start of the vector in the file (bytes).
         length: size of the vector (bytes).
         cardinality: number of deleted rows, or None if not recorded.
@@ -163,9 +163,9 @@ def deletion_vectors(
 def require_in_place(store: TableStore, snapshot: Snapshot, entries: pa.Table) -> None:
     """Check that the index lists each deletion vector in the partition and bucket of its data file.
 
-    A misplaced vector would not be applied, and deleted rows would reappear. So every operation that reads, rewrites or
-    compares files with their vectors calls this first. Vectors of deleted data files may be anywhere; Java leaves some
-    behind.
+    A misplaced vector would not be applied, and deleted rows would reappear. Every operation that reads, rewrites or
+    compares files with deletion vectors therefore calls this function first. Vectors of data files that are no longer
+    live are not checked; Java does not remove all of them.
 
     Args:
         store: the table.
@@ -264,7 +264,7 @@ def deleted_rows(files: Sequence[IndexFileMeta]) -> dict[str, int]:
 
 
 def read_vector(store: TableStore, file: DeletionFile, rows: int | None = None) -> DeletionVector:
-    """Return one deletion vector; at most ``file.length`` bytes and one frame are read.
+    """Return one deletion vector; at most ``file.length`` bytes plus the frame around them are read.
 
     Args:
         store: the table.
@@ -326,7 +326,7 @@ def hash_index(store: TableStore, entry: IndexManifestEntry) -> npt.NDArray[np.i
 
 _SUFFIX: Final = ".index"
 _FIRST_BYTES: Final = 4096
-"""Size of the first read (bytes), which contains most heads."""
+"""Bytes of the first read of a file index; most index headers are not longer."""
 
 
 def file_index(store: TableStore, partition: bytes, bucket: int, file: DataFileMeta) -> FileIndex | None:
@@ -343,7 +343,7 @@ def file_index(store: TableStore, partition: bytes, bucket: int, file: DataFileM
 
     Raises:
         CorruptFile: the index is damaged or its side file is missing; the message names the index.
-        InvalidData: the name would lead elsewhere.
+        InvalidData: the name would lead out of the directory.
 
     Source: ``FileIndexEvaluator``.
     """

@@ -1,7 +1,8 @@
 """Live files of large tables in bounded memory: one manifest at a time, or a search that reads few manifests.
 
-Totals per partition or bucket are computed from manifests one at a time. Entries become values of the tree: files by
-bucket, keys as bytes that compare in key order. Batch reads of some tables see compacted files only.
+Totals per partition or bucket are computed from manifests one at a time. Entries are converted to the files of the tree
+package, grouped by bucket, with keys as order-preserving bytes. The module also decides for which tables batch reads
+see only compacted files.
 
 Source: ``PartitionEntry``, ``BucketEntry``.
 """
@@ -29,7 +30,7 @@ from lsm_core.tree import DataFile
 
 NameOnLevel: TypeAlias = tuple[str, int]
 _KEPT_BYTES: Final = 1 << 22
-"""Limit for the manifests with deletions that stay in memory while the others are read (bytes)."""
+"""Largest bytes of decoded manifests with deletions that stay in memory while the other manifests are read."""
 
 
 def live_parts(
@@ -43,16 +44,16 @@ def live_parts(
 ) -> Iterator[tuple[str, pa.Table]]:
     """Yield the live files of a snapshot, one manifest at a time.
 
-    Files that some manifest deletes come last, under the manifest name "": those of them that are still live. A file
-    that two manifests add is not detected.
+    The last part has the manifest name "". It contains the live files among those that some manifest deletes (a file
+    may be deleted and added again). A file that two manifests add is not detected.
 
     Args:
         store: the table.
         snapshot: the snapshot to read.
         columns: columns of `ENTRY_SCHEMA` to return.
         partitions: partitions to include (serialised rows), or None for all.
-        only: names of the manifests to read, or None for all; with names the last part is incomplete.
-        keep: filter for entries, applied to each decoded part; it must decide each entry by itself.
+        only: names of the manifests to read, or None for all. If names are given, the last part is incomplete.
+        keep: filter for entries, applied to each decoded part; it must judge each entry independently of other entries.
 
     Yields:
         Name of the manifest and its entries.
@@ -67,7 +68,7 @@ def live_parts(
     possibly_deleted: list[pa.Table] = []
 
     def narrow(entries: pa.Table) -> pa.Table:
-        """Return the entries to keep, and all entries that some manifest deletes."""
+        """Return the entries that pass ``keep``, and all entries of files that some manifest deletes."""
         part = manifests.keep_rows(entries.select(needed), partitions, None, None)
         if not len(deleted_names):
             return keep(part)
@@ -109,15 +110,15 @@ def _read_deletions(
 class Search:
     """Description of live files to find: named files and, with ``tree``, all files above level 0.
 
-    A manifest that is read may add further files to the result.
+    The result may contain further matching files of the manifests that are read.
 
     Attributes:
         partitions: partitions to search (serialised rows).
         buckets: buckets to search.
         names: names of files to return if a manifest lists them.
-        sought: (name, level) of files whose state must be determined.
+        sought: (name, level) of files for which the search must find out whether they are live.
         columns: columns of `ENTRY_SCHEMA` to return, including those of an entry's identity.
-        anywhere: names of files whose state must be determined, on any level.
+        anywhere: names of files for which the search must find out whether they are live, on any level.
         tree: whether to include all files above level 0.
     """
 
@@ -131,20 +132,21 @@ class Search:
 
     @property
     def is_empty(self) -> bool:
-        """Whether the search requests no file."""
+        """Whether the search asks for no file."""
         return not (self.sought or self.anywhere or self.tree)
 
     def keep(self, entries: pa.Table) -> pa.Table:
-        """Return the matching entries.
+        """Return the entries that match the search.
 
-        The choice depends only on an entry's identity, so an addition and its deletion stay together.
+        The match depends only on an entry's identity, so the ADD and the DELETE entry of a file are kept or dropped
+        together.
         """
         entries = manifests.keep_rows(entries.select(self.columns), self.partitions, self.buckets, None)
         matches = pc.is_in(entries.column("file_name"), arrow_array(self.names, pa.string()))
         return entries.filter(pc.or_(matches, pc.greater(entries.column("level"), 0)) if self.tree else matches)
 
     def is_done(self, live: set[NameOnLevel]) -> bool:
-        """Return whether all sought files are among the ``live`` ones."""
+        """Return whether all ``sought`` files are in ``live``."""
         return self.sought <= live and self.anywhere <= {name for name, _ in live}
 
 
@@ -153,9 +155,9 @@ def find_live(
 ) -> pa.Table:
     """Return the live entries that match a search, in manifest order.
 
-    It reads only manifests that may list the buckets: those with deletions, those that may list the tree, and as many
-    more as necessary. Others are read from both ends, because compactions take the newest files and recoveries the
-    oldest.
+    Only manifests that may list the searched buckets are read: all manifests with deletions, all that may list files
+    above level 0 (with ``tree``), and as many others as necessary. The others are read alternately from the newest and
+    the oldest end, because compactions search the newest files and recoveries the oldest.
 
     Args:
         store: the table.
@@ -197,7 +199,7 @@ def _keep_additions(entries: pa.Table) -> pa.Table:
 
 
 def _names_on_levels(parts: Iterable[pa.Table], kind: int) -> set[NameOnLevel]:
-    """Return (name, level) of the entries of one kind; one tuple per requested file."""
+    """Return the set of (name, level) of all entries of one kind (ADD or DELETE)."""
     names: set[NameOnLevel] = set()
     for part in parts:
         entries = part.filter(pc.equal(part.column("kind"), kind))
@@ -206,7 +208,7 @@ def _names_on_levels(parts: Iterable[pa.Table], kind: int) -> set[NameOnLevel]:
 
 
 def _from_both_ends(metas: Sequence[ManifestFileMeta]) -> Iterator[ManifestFileMeta]:
-    """Yield the newest, the oldest, the second newest and so on."""
+    """Yield manifests alternately from both ends: the newest, the oldest, the second newest and so on."""
     half = len(metas) // 2
     for newer, older in zip_longest(reversed(metas[half:]), metas[:half]):
         yield from (meta for meta in (newer, older) if meta is not None)
@@ -226,15 +228,16 @@ def totals(
 ) -> pa.Table:
     """Return rows, bytes and files per key, and the creation time of the newest file (epoch ms).
 
-    Additions and deletions are summed with opposite signs as manifests are read, so files need no matching. Memory
-    holds one manifest and the groups. As in Java, the newest file is taken from all manifest entries, including deleted
-    files. Groups without files are left out.
+    ADD and DELETE entries are summed with opposite signs, so they need not be matched by file. Memory holds one
+    manifest and the totals. As in Java, the newest file is chosen among all manifest entries, including deleted files.
+    Groups without files are left out.
 
     Args:
         store: the table.
         snapshot: the snapshot to read.
         keys: grouping columns: "partition" (bytes), "bucket".
-        waiting: whether to include files that still wait for a bucket; by bucket they are always included.
+        waiting: whether to include files that have no bucket yet (postponed rows). If ``keys`` contains "bucket", these
+            files are always included.
         partitions: partitions to include (serialised rows), or None for all.
 
     Returns:
@@ -292,7 +295,8 @@ def bucket_groups(entries: pa.Table) -> list[BucketGroup]:
         entries: manifest entries.
 
     Returns:
-        Partition, bucket, total buckets (the largest recorded in the bucket) and the bucket's entries in their order.
+        For each bucket: partition, bucket, total buckets (the largest recorded value) and entries in their original
+            order.
     """
     if entries.num_rows == 0:
         return []
@@ -319,7 +323,7 @@ def bucket_groups(entries: pa.Table) -> list[BucketGroup]:
 
 
 def tree_files(store: TableStore, entries: pa.Table) -> list[DataFile]:
-    """Return one bucket's files as values of the tree.
+    """Return one bucket's files as :class:`DataFile` of the tree package.
 
     Keys are memcomparable bytes of the trimmed primary key; append tables get empty keys. ``creation_ms`` is the
     recorded creation time (0 if unknown).
@@ -369,14 +373,15 @@ _COLUMNS = (
 
 
 def compacted_only(store: TableStore) -> bool:
-    """Return whether batch reads see compacted rows only, where each key has one row on any level."""
+    """Return whether batch reads see only compacted files, in which each key has one row over all levels."""
     return store.options.batch_scan_skips_level0
 
 
 def has_unmarked_levels(store: TableStore, entries: pa.Table) -> bool:
     """Return whether a bucket of ``entries`` has several levels above 0 from before `deletion-vectors.enabled` was set.
 
-    These levels hold versions of one key, and no vector marks the older ones: Java reads each as a row.
+    Such levels may contain several versions of a key, and no deletion vector marks the older versions. Java would
+    return each version as a row.
     """
     if not store.has_primary_key or not store.options.deletion_vectors_enabled:
         return False

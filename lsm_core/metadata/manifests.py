@@ -1,8 +1,8 @@
 """Manifest lists and manifests of a snapshot, streamed and columnar, so that a table with 900,000 files stays fast.
 
-Row tracking of append tables adds two columns with each row's id and the snapshot that wrote it (format.md 8.3). An
-appended file stores neither: its metadata has the first row's id and one sequence number for all rows. A rewritten
-file stores both columns, so that rows keep their values.
+Row tracking of append tables adds two columns: `_ROW_ID`, and `_SEQUENCE_NUMBER`, the snapshot that wrote the row
+(format.md 8.3). An appended file stores neither column: its metadata has the first row's id and one sequence number for
+all rows. A rewritten file stores both columns, so that rows keep their values.
 
 Source: ``ManifestFile``, ``SpecialFields``, ``RowTrackingCommitUtils``.
 """
@@ -76,7 +76,7 @@ IDENTITY_COLUMNS = (
 
 
 def read_list(store: TableStore, name: str, size: int | None = None) -> list[ManifestFileMeta]:
-    """Return the rows of a manifest list.
+    """Return the manifests that a manifest list contains.
 
     Java trusts recorded sizes and silently loses rows if they are wrong, so the size is checked here.
 
@@ -107,7 +107,7 @@ def write_list(store: TableStore, metas: Sequence[ManifestFileMeta]) -> tuple[st
     """Write a manifest list.
 
     Returns:
-        Its name and exact size in bytes.
+        The file name and the exact size in bytes of the new list.
 
     Raises:
         StorageFull: the storage is full.
@@ -119,16 +119,17 @@ def write_list(store: TableStore, metas: Sequence[ManifestFileMeta]) -> tuple[st
 
 
 Narrowing = Callable[[pa.Table], pa.Table]
-"""Filter of rows and columns of manifest entries; applied to slices it must give the same as applied to the whole
-table.
+"""Filter of rows and columns of manifest entries.
+
+The filter is applied to slices of a table, so it must judge each entry independently of other entries.
 """
 
 
 def read_manifest(store: TableStore, meta: ManifestFileMeta, narrow: Narrowing | None = None) -> pa.Table:
     """Return a manifest's entries (`ENTRY_SCHEMA`), unmerged and in order.
 
-    A large manifest is narrowed during decoding, some thousand entries at a time. So only one slice is in memory
-    with all its columns.
+    ``narrow`` is applied to a large manifest during decoding, some thousand entries at a time. So only one slice at a
+    time is in memory with all columns.
 
     Args:
         store: the table.
@@ -188,15 +189,15 @@ _decode_cached = lru_cache(maxsize=256)(decode_manifest)
 def write_manifests(store: TableStore, entries: pa.Table | Iterable[pa.Table]) -> list[ManifestFileMeta]:
     """Write entries in order into manifests of about ``manifest.target-file-size``.
 
-    An iterator of tables is consumed in steps: at most the content of two manifests is in memory. If a write or a table
-    fails, the files already written are deleted.
+    An iterator of tables is consumed in steps: at most the content of two manifests is in memory. If a write or the
+    iterator raises an error, the files already written are deleted.
 
     Args:
         store: the table.
         entries: a table or an iterable of tables (`ENTRY_SCHEMA`).
 
     Returns:
-        The new manifests; none for no entries.
+        The new manifests; an empty list if there are no entries.
 
     Raises:
         StorageFull: the storage is full.
@@ -217,7 +218,7 @@ def write_manifests(store: TableStore, entries: pa.Table | Iterable[pa.Table]) -
 
 
 def base_list(store: TableStore, snapshot: Snapshot) -> list[ManifestFileMeta]:
-    """Return the manifests that the snapshot inherits.
+    """Return the manifests of the snapshot's base manifest list (the state before the snapshot's own changes).
 
     Raises:
         CorruptFile: the manifest list is missing or damaged.
@@ -226,7 +227,7 @@ def base_list(store: TableStore, snapshot: Snapshot) -> list[ManifestFileMeta]:
 
 
 def delta_list(store: TableStore, snapshot: Snapshot) -> list[ManifestFileMeta]:
-    """Return the manifests of the snapshot's own changes.
+    """Return the manifests of the snapshot's delta manifest list (the snapshot's own changes).
 
     Raises:
         CorruptFile: the manifest list is missing or damaged.
@@ -235,7 +236,7 @@ def delta_list(store: TableStore, snapshot: Snapshot) -> list[ManifestFileMeta]:
 
 
 def data_manifests(store: TableStore, snapshot: Snapshot) -> list[ManifestFileMeta]:
-    """Return all manifests of the snapshot's state, in merge order.
+    """Return all data manifests of a snapshot: base, then delta.
 
     Raises:
         CorruptFile: a manifest list is missing or damaged.
@@ -266,8 +267,8 @@ def live_entries(
         levels: levels to include, or None for all.
         columns: columns of `ENTRY_SCHEMA` to return, or None for all; fewer columns save memory on large tables.
         choose: selects the manifests to read, or None for all.
-        keep: filters the entries of each manifest, by partition, bucket and level only. Otherwise an ADD could stay
-            without the DELETE that cancels it.
+        keep: filters the entries of each manifest. The filter may use only partition, bucket and level; otherwise an
+            ADD could be kept without the DELETE entry of the same file.
 
     Returns:
         One row per live file.
@@ -297,7 +298,7 @@ def live_entries(
 
 
 def iter_live(store: TableStore, snapshot: Snapshot) -> Iterator[pa.Table]:
-    """Yield the live files of a snapshot (`ENTRY_SCHEMA`), manifest by manifest; only the deletions stay in memory.
+    """Yield the live files of a snapshot (`ENTRY_SCHEMA`) manifest by manifest; only deletions stay in memory.
 
     Raises:
         CorruptFile: a manifest list or manifest is damaged; the message names it.
@@ -335,7 +336,7 @@ def changelog_list(store: TableStore, snapshot: Snapshot) -> list[ManifestFileMe
     expired.
 
     Returns:
-        The manifests; empty without a changelog, None if the list no longer exists.
+        The manifests; an empty list if the snapshot has no changelog; None if its manifest list no longer exists.
 
     Raises:
         CorruptFile: the list exists but cannot be read.
@@ -387,9 +388,9 @@ def index_entries(store: TableStore, snapshot: Snapshot) -> list[IndexManifestEn
 
 @lru_cache(maxsize=64)
 def _decode_indexes_cached(data: bytes, path: str) -> tuple[IndexManifestEntry, ...]:
-    """Return the entries of a small index manifest.
+    """Return the entries of a small index manifest, from a cache if possible.
 
-    Cached, because a read needs both its vectors and the check of their places.
+    A read decodes the same index manifest twice: for its deletion vectors, and for the check of their buckets.
     """
     return tuple(decode_index_manifest(data, path))
 
@@ -400,16 +401,16 @@ def write_index_manifest(
     keep: Sequence[bool],
     added: Sequence[IndexManifestEntry],
 ) -> str | None:
-    """Write the index manifest that follows an earlier one.
+    """Write a new index manifest from the entries of an earlier one and new entries.
 
     Args:
         store: the table.
         previous: name of the earlier index manifest, or None.
-        keep: whether each of its entries stays.
+        keep: for each entry of ``previous``, whether it stays.
         added: new entries.
 
     Returns:
-        The new name, ``previous`` if nothing changes, or None if no entry remains.
+        Name of the new index manifest; ``previous`` if nothing changes; None if no entry remains.
 
     Raises:
         CorruptFile: the earlier index manifest is damaged.
@@ -431,9 +432,10 @@ def write_index_manifest(
 
 
 def _read(store: TableStore, path: str, size: int | None) -> bytes:
-    """Return the bytes of a manifest, manifest list or index manifest, whose names are never reused.
+    """Return the bytes of a manifest, manifest list or index manifest.
 
-    In object stores, small files are cached: a plan, its execution and its commit read the same manifests.
+    Small files of object stores are cached, because a plan, its execution and its commit read the same manifests. The
+    cache is safe because Paimon never reuses these file names.
     """
     data: bytes | None = store.kept.get(("manifest", path))
     if data is None:
@@ -469,9 +471,9 @@ def fast_decode(data: bytes, path: str, rows: int | None = None, narrow: Narrowi
 
     Args:
         data: the manifest's bytes.
-        path: its path, for messages.
+        path: path of the manifest, for messages.
         rows: the recorded number of entries, or None if unknown. A truncated file may lose rows without an error, so
-            another number gives None.
+            the result is None if the number of decoded entries differs.
         narrow: filter for the entries, or None to keep all.
 
     Returns:
@@ -517,7 +519,7 @@ def fast_decode(data: bytes, path: str, rows: int | None = None, narrow: Narrowi
 
 
 def _copy(table: pa.Table) -> pa.Table:
-    """Return a copy of ``table`` with its own memory; one column would keep the whole decoder batch alive."""
+    """Return a copy of ``table`` with its own memory; a slice of it would keep all decoded columns in memory."""
     return pa.concat_tables([table, table.slice(0, 0)]).combine_chunks()
 
 
@@ -564,7 +566,7 @@ def keep_rows(
 ) -> pa.Table:
     """Return the entries of the given partitions, buckets and levels; None means all.
 
-    All three belong to an entry's identity, so an ADD and the DELETE that cancels it are kept or dropped together.
+    All three belong to an entry's identity, so the ADD and the DELETE entry of a file are kept or dropped together.
     """
     for name, values in (("partition", partitions), ("bucket", buckets), ("level", levels)):
         if values is not None:
@@ -614,11 +616,10 @@ _MAX_ATTEMPTS = 4
 
 
 def _split_manifests(parts: Iterator[pa.Table], target: int) -> Iterator[tuple[pa.Table, bytes]]:
-    """Yield consecutive slices with their encoded form, each slightly larger than ``target`` bytes.
+    """Yield consecutive slices of entries, each with its encoded manifest of slightly more than ``target`` bytes.
 
-    The last may be smaller.
-
-    Smaller manifests would be merged again by every commit (`commit.attempt`).
+    The last manifest may be smaller. Each commit merges manifests that are smaller than ``target`` (`commit.attempt`),
+    so the other ones must not be.
     """
     pending, rows, attempts = next(parts, NO_ENTRIES), _FIRST_ROWS, 0
     while True:
@@ -640,9 +641,10 @@ def _split_manifests(parts: Iterator[pa.Table], target: int) -> Iterator[tuple[p
 
 
 def difference(store: TableStore, old: Sequence[ManifestFileMeta], new: Sequence[ManifestFileMeta]) -> pa.Table:
-    """Return the changes from the live files of ``old`` manifests to those of ``new`` ones.
+    """Return the changes from the live files of the manifests ``old`` to the live files of the manifests ``new``.
 
-    A manifest that is on both sides contributes nothing. So only the others are read; their entries are held in memory.
+    Manifests in both lists contribute no change and are not read. The entries of all other manifests are held in
+    memory.
 
     Args:
         store: the table.
@@ -680,7 +682,7 @@ COLUMNS: Final = (ROW_ID, SEQUENCE_NUMBER)
 
 
 def tracks_rows(store: TableStore) -> bool:
-    """Return whether rows of the table have ids."""
+    """Return whether the table has row tracking, so that each row has an id."""
     return bool(store.options.get("row-tracking.enabled")) and not store.has_primary_key
 
 
@@ -702,12 +704,12 @@ def tracked_schema(schema: TableSchema, *, unnumbered: bool = False) -> TableSch
 
 
 def with_row_ids(store: TableStore, *, unnumbered: bool = False) -> TableStore:
-    """Return ``store`` with the two columns added: reads return their values, writes store them.
+    """Return ``store`` with `_ROW_ID` and `_SEQUENCE_NUMBER` in its schema: reads return them, writes store them.
 
     Args:
         store: the table.
-        unnumbered: whether written files may have a null `_SEQUENCE_NUMBER`, which means the snapshot that commits
-            them.
+        unnumbered: whether written files may have a null `_SEQUENCE_NUMBER`, which stands for the snapshot that commits
+            the file.
 
     Returns:
         The table with the extended schema.
@@ -716,14 +718,14 @@ def with_row_ids(store: TableStore, *, unnumbered: bool = False) -> TableStore:
 
 
 def stores_row_ids(schema: TableSchema) -> bool:
-    """Return whether files of ``schema`` contain the two columns (see :func:`with_row_ids`)."""
+    """Return whether files of ``schema`` contain `_ROW_ID` and `_SEQUENCE_NUMBER` (see :func:`with_row_ids`)."""
     return schema.has_field(ROW_ID)
 
 
 def fill_tracking(
     batch: pa.RecordBatch, meta: DataFileMeta, positions: npt.NDArray[np.int64], path: str
 ) -> pa.RecordBatch:
-    """Return ``batch`` with the missing values of the two columns filled in from the file's metadata.
+    """Return ``batch`` with missing values of `_ROW_ID` and `_SEQUENCE_NUMBER` filled in from the file's metadata.
 
     Args:
         batch: rows of one file.
@@ -748,7 +750,7 @@ def fill_tracking(
 
 
 def assign(entries: pa.Table, snapshot_id: int, next_row_id: int) -> tuple[pa.Table, int]:
-    """Number the files of one commit on a table that tracks rows.
+    """Assign row ids and sequence numbers to the files of one commit on a table with row tracking.
 
     Appended files get ``snapshot_id`` as their sequence number, and consecutive row ids from ``next_row_id`` on. Files
     that store both columns and have rows without a sequence number (largest 0) get ``snapshot_id`` as their largest

@@ -21,7 +21,7 @@ _KNOWN: Final = (_SUCCESS_FILE, "done-partition", "mark-event", "http-report", "
 
 
 def mark_partitions_done(store: TableStore, partitions: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Run `partition.mark-done-action` for whole partitions.
+    """Run the actions of option `partition.mark-done-action` for whole partitions.
 
     `success-file` writes `_SUCCESS` into the partition's directory: JSON with the first and last time of marking (epoch
     ms, table clock). The directory need not contain data.
@@ -31,7 +31,7 @@ def mark_partitions_done(store: TableStore, partitions: Sequence[Mapping[str, An
         partitions: values of all partition columns, one mapping per partition.
 
     Returns:
-        Paths of the partitions below the table.
+        Paths of the partitions, relative to the table's directory.
 
     Raises:
         InvalidOption: the table has no partitions, or an action is unknown.
@@ -51,7 +51,9 @@ def mark_end_of_input(store: TableStore, partitions: Iterable[bytes]) -> list[st
         partitions: serialised rows of the written partitions.
 
     Returns:
-        Paths of the marked partitions; see :func:`mark_partitions_done` for the errors.
+        Paths of the marked partitions, relative to the table's directory.
+
+    The errors are those of :func:`mark_partitions_done`.
     """
     if not store.options.get(_AT_END) or not store.schema.partition_keys:
         return []
@@ -59,7 +61,7 @@ def mark_end_of_input(store: TableStore, partitions: Iterable[bytes]) -> list[st
 
 
 def check_end_of_input(store: TableStore) -> None:
-    """Check before a write that :func:`mark_end_of_input` will be possible.
+    """Check before a write that the actions of :func:`mark_end_of_input` can be run.
 
     Raises:
         InvalidOption: an action is unknown.

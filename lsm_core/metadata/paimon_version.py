@@ -1,12 +1,12 @@
-"""Detection of the Paimon version that wrote a table's newest snapshots, from the members of each snapshot.
+"""Detection of the Paimon version that wrote a table's newest snapshots, from the JSON fields of each snapshot.
 
-Observed members by writer (semantics.md 12):
+Observed fields by writer (semantics.md 12):
 
 - Java 1.3 and 1.4: neither `uuid` nor `writerVersion`.
-- Java 2.0.0 and its Spark connector: only a `uuid`.
-- Java 2.1 and pypaimon 2.1: both.
-- pypaimon-rust: a `uuid`, but no sizes of manifest lists, which every Java version writes.
-- Dredge: only a `writerVersion`, or neither if the table follows 1.4.
+- Java 2.0.0 and its Spark connector: only `uuid`.
+- Java 2.1 and pypaimon 2.1: `uuid` and `writerVersion`.
+- pypaimon-rust: `uuid`, but no sizes of manifest lists, which every Java version writes.
+- Dredge: only `writerVersion`, or neither field if the table follows 1.4.
 """
 
 from __future__ import annotations
@@ -33,8 +33,7 @@ from lsm_core.storage import FileIO, Kept, done_in_turn, place_of
 
 PREFIX: Final = "snapshot-"
 EXAMINED_SNAPSHOTS: Final = 10
-"""Number of newest snapshots to read: a table's default minimum, so opening costs the same for any length of history.
-"""
+"""Number of newest snapshots to read: Paimon's default minimum to retain, so that opening cost is bounded."""
 
 
 @dataclass(frozen=True)
@@ -42,9 +41,9 @@ class Evidence:
     """Evidence of one snapshot for the version of its writer.
 
     Attributes:
-        snapshot_id: its id.
-        writer: text that names a version: its `writerVersion`, else the version that its `uuid` implies, else None.
-        unmarked: whether it has neither member, as in Paimon 1.4 and earlier.
+        snapshot_id: id of the snapshot.
+        writer: `writerVersion` of the snapshot, else the version that its `uuid` implies, else None.
+        unmarked: whether the snapshot has neither field, as in Paimon 1.4 and earlier.
         reason: explanation for the user.
     """
 
@@ -75,15 +74,15 @@ def judge_snapshot(snapshot: Snapshot) -> Evidence:
 
 
 def carried_writer(snapshot: Snapshot) -> str | None:
-    """Return the `writerVersion` for a copy of a snapshot without its uuid.
+    """Return the `writerVersion` to write into a copy of a snapshot, which does not keep the uuid.
 
-    The table then keeps following the same version.
+    With this value the table keeps following the same Paimon version.
 
     Args:
-        snapshot: the snapshot whose members are copied.
+        snapshot: the snapshot whose fields are copied.
 
     Returns:
-        The text, or None for a snapshot of 1.4 or of unknown version.
+        The `writerVersion`, or None for a snapshot of Paimon 1.4 or of unknown version.
     """
     version = judge_snapshot(snapshot).version
     return snapshot.writer_version or (None if version is None else written_as(version))
@@ -92,9 +91,10 @@ def carried_writer(snapshot: Snapshot) -> str | None:
 def read_evidence(
     file_io: FileIO, snapshot_dir: str, kept: Kept | None = None, newest: Snapshot | None = None
 ) -> list[Evidence]:
-    """Read the newest :data:`EXAMINED_SNAPSHOTS` snapshots and judge them, up to the first missing or unreadable one.
+    """Read and judge the newest :data:`EXAMINED_SNAPSHOTS` snapshots, up to the first missing or unreadable snapshot.
 
-    An unreadable snapshot is reported by its readers; the table can still be opened and repaired.
+    An unreadable snapshot raises no error here, so that the table can still be opened and repaired. Reads of this
+    snapshot report the damage.
 
     Args:
         file_io: access to the files.
@@ -132,7 +132,7 @@ def read_evidence(
 
 
 def of_snapshots(file_io: FileIO, snapshot_dir: str, kept: Kept | None = None) -> PaimonVersion | None:
-    """Return the version that a table follows because of its snapshots.
+    """Return the Paimon version that a table follows because of its snapshots.
 
     Args:
         file_io: access to the files.
@@ -140,23 +140,23 @@ def of_snapshots(file_io: FileIO, snapshot_dir: str, kept: Kept | None = None) -
         kept: cache of earlier evidence, or None.
 
     Returns:
-        The version, or None if no writer is known; the default applies then.
+        The version, or None if no snapshot shows a version, so that the default applies.
     """
     writers = [item.writer for item in read_evidence(file_io, snapshot_dir, kept)]
     return version_followed(writers) if any(writer is not None for writer in writers) else None
 
 
 def followed(file_io: FileIO, snapshot_dir: str, options: TableOptions) -> PaimonVersion:
-    """Return the version that a table follows, if opening it did not examine snapshots.
+    """Return the Paimon version that a table follows, for a table that was opened without reading its snapshots.
 
-    Tables without keys merge nothing.
+    Append tables need no detection, because they merge no rows.
     """
     version = None if options.is_set(PAIMON_VERSION) else of_snapshots(file_io, snapshot_dir)
     return options.paimon_version if version is None else version
 
 
 def describe_version(options: TableOptions, from_writers: bool) -> str:
-    """Return the version that a table follows and the reason, for the user.
+    """Return a text for the user: the Paimon version that a table follows, and the reason.
 
     Args:
         options: the table's effective options.
@@ -170,7 +170,7 @@ def describe_version(options: TableOptions, from_writers: bool) -> str:
 
 
 def explain_version(options: TableOptions, from_writers: bool, judged: Sequence[Evidence]) -> str:
-    """Return the version that a table follows and the evidence for it, for the user.
+    """Return a text for the user: the Paimon version that a table follows, and the evidence.
 
     Args:
         options: the table's effective options.
@@ -190,10 +190,11 @@ def explain_version(options: TableOptions, from_writers: bool, judged: Sequence[
 
 
 def find_contradiction(options: TableOptions, from_writers: bool, judged: Sequence[Evidence]) -> str | None:
-    """Return the reason why a merge might follow the wrong version.
+    """Return the reason why a merge might follow the wrong Paimon version.
 
-    This is so if an older version wrote after a newer one, which no upgrade explains, and the two give different
-    answers for the table. An explicit option settles it. Reads are not blocked: they follow the newest version.
+    The version is in doubt if an older Paimon version wrote after a newer one, and both versions merge this table
+    differently. No upgrade explains this order. An explicit option removes the doubt. Reads are not blocked: they
+    follow the newest version.
 
     Args:
         options: the table's effective options.
@@ -219,7 +220,7 @@ def find_contradiction(options: TableOptions, from_writers: bool, judged: Sequen
 
 
 def mixed(options: TableOptions, from_writers: bool, judged: Sequence[Evidence]) -> str | None:
-    """Return a warning about snapshots of several versions, or of another version than the table follows.
+    """Return a warning about snapshots of several Paimon versions, or of a version that the table does not follow.
 
     Args:
         options: the table's effective options.

@@ -35,13 +35,13 @@ def list_ids(store: TableStore) -> list[int]:
 
 
 def gaps(ids: Sequence[int]) -> list[tuple[int, int]]:
-    """Return the runs of missing ids between the first and last of ``ids``.
+    """Return the ranges of missing ids between the first and last of ``ids``.
 
     Args:
         ids: snapshot ids, ascending.
 
     Returns:
-        First and last id of each run.
+        First and last missing id of each range.
     """
     return [(left + 1, right - 1) for left, right in pairwise(ids) if right > left + 1]
 
@@ -56,7 +56,7 @@ def read(store: TableStore, snapshot_id: int) -> Snapshot:
 
     Raises:
         SnapshotNotFound: the snapshot does not exist; ``expired`` is set if it existed once.
-        CorruptFile: the file is damaged or holds another id.
+        CorruptFile: the file is damaged or contains a different id than its name.
     """
     path = store.snapshot_path(snapshot_id)
     try:
@@ -91,7 +91,7 @@ def try_read(store: TableStore, snapshot_id: int) -> Snapshot | None:
 
 
 def find_damaged(store: TableStore, ids: Sequence[int]) -> dict[int, CorruptFile]:
-    """Return the error of each snapshot in ``ids`` whose file exists but cannot be read, by id."""
+    """Return, by snapshot id, the error of each snapshot file of ``ids`` that exists but cannot be read."""
     damaged = {}
     for snapshot_id in ids:
         try:
@@ -104,8 +104,8 @@ def find_damaged(store: TableStore, ids: Sequence[int]) -> dict[int, CorruptFile
 def is_same(snapshot: Snapshot, other: Snapshot) -> bool:
     """Return whether two snapshots are the same commit.
 
-    Ids are reused after a rollback. Names of manifest lists are unique, and stay the same when a snapshot is copied to
-    a branch, to main by a fast-forward, or into a tag.
+    Ids are reused after a rollback, so the names of manifest lists are compared. These names are unique, and stay the
+    same when a snapshot is copied to a branch, to main by a fast-forward, or into a tag.
     """
     identity = (snapshot.id, snapshot.base_manifest_list, snapshot.delta_manifest_list)
     return identity == (other.id, other.base_manifest_list, other.delta_manifest_list)
@@ -132,7 +132,7 @@ def latest(store: TableStore) -> Snapshot | None:
 
 
 def iterate(store: TableStore, ids: list[int] | None = None) -> Iterator[Snapshot]:
-    """Yield snapshots, oldest first; those that expire during the iteration are skipped.
+    """Yield snapshots, oldest first; skip snapshots that expire during the iteration.
 
     In object stores, the next few files are requested in advance.
 
@@ -153,7 +153,7 @@ def write_latest_hint(store: TableStore, snapshot_id: int) -> bool:
     """Point LATEST at ``snapshot_id``.
 
     Returns:
-        False if the hint could not be written, which is harmless.
+        False if the hint could not be written; readers then list the directory.
     """
     return hints.write_hint(store.file_io, store.snapshot_dir, hints.LATEST, snapshot_id)
 
@@ -161,9 +161,9 @@ def write_latest_hint(store: TableStore, snapshot_id: int) -> bool:
 def point_latest(store: TableStore) -> int | None:
     """Point LATEST at the newest listed snapshot after snapshots were replaced.
 
-    A concurrent commit writes the hint after its snapshot. So a snapshot that appears after the last listing has its
-    own hint. If snapshots keep appearing, the hint is deleted and all readers list the directory. Otherwise a hint to
-    an older snapshot, with a gap in the ids above it, would hide the newest snapshot from every engine.
+    A concurrent commit writes LATEST after its snapshot, so a snapshot that appears after the last listing gets its own
+    hint. If snapshots keep appearing, the hint is deleted, and all readers list the directory. A hint to an older
+    snapshot followed by a gap in the ids would hide the newest snapshot from every engine.
 
     Returns:
         Id of the newest snapshot, or None without snapshots.
@@ -183,6 +183,6 @@ def write_earliest_hint(store: TableStore, snapshot_id: int) -> bool:
     """Point EARLIEST at ``snapshot_id``.
 
     Returns:
-        False if the hint could not be written, which is harmless.
+        False if the hint could not be written; readers then list the directory.
     """
     return hints.write_hint(store.file_io, store.snapshot_dir, hints.EARLIEST, snapshot_id)

@@ -1,4 +1,4 @@
-"""Statistics of ANALYZE: the file that a snapshot names.
+"""Statistics of ANALYZE: reading the statistics file that a snapshot refers to.
 
 Source: ``StatsFileHandler``.
 """
@@ -17,7 +17,7 @@ PREFIX: Final = "stat-"
 
 
 def read_statistics(store: TableStore, snapshot: Snapshot) -> Statistics | None:
-    """Return the statistics of a snapshot, which may describe an older snapshot that they name.
+    """Return the statistics of a snapshot; they may have been computed for an older snapshot, whose id they contain.
 
     Returns:
         The statistics, or None if the snapshot has none.

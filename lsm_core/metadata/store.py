@@ -1,6 +1,6 @@
 """State of one table (or branch) for all operations: paths, FileIO, schema, options and clock.
 
-Schema files: find the newest, read any, add one without ever replacing another.
+The module also lists, reads and creates schema files; an existing schema file is never replaced.
 """
 
 from __future__ import annotations
@@ -65,10 +65,10 @@ def list_schema_ids(file_io: FileIO, root: str, branch: str = "main") -> list[in
 
 
 def load_schema(file_io: FileIO, root: str, schema_id: int, branch: str = "main") -> TableSchema:
-    """Return the schema with an id.
+    """Return the schema ``schema_id``.
 
     Raises:
-        CorruptFile: the file is missing, too large, truncated or holds another id; the message names it.
+        CorruptFile: the file is missing, too large, truncated or contains a different id; the message names the file.
     """
     path = schema_path(root, schema_id, branch)
     try:
@@ -88,10 +88,10 @@ def load_schema(file_io: FileIO, root: str, schema_id: int, branch: str = "main"
 
 
 def require_same(file_io: FileIO, root: str, name: str, opened: TableSchema, branch: str = "main") -> None:
-    """Check that a folder still holds the table that was opened.
+    """Check that a folder still contains the table that was opened.
 
-    The identity of a table is the content of the schema that it was opened with, which contains the time of its
-    creation. Paimon never changes a schema file.
+    The identity of a table is the content of the schema with which the table was opened; the schema contains its
+    creation time. Paimon never changes a schema file.
 
     Args:
         file_io: access to the files.
@@ -101,7 +101,7 @@ def require_same(file_io: FileIO, root: str, name: str, opened: TableSchema, bra
         branch: the branch.
 
     Raises:
-        TableNotFound: the table was dropped or renamed, or another table or history is in its place.
+        TableNotFound: the table was dropped or renamed, or the folder now contains a different table or history.
         CorruptFile: the schema file is damaged.
     """
     try:
@@ -120,7 +120,7 @@ def require_same(file_io: FileIO, root: str, name: str, opened: TableSchema, bra
 
 
 def replaced_text(name: str) -> str:
-    """Return the message about a table that is not the one that was opened."""
+    """Return the error message for a folder that now contains a different table than when it was opened."""
     reason = "was replaced since it was opened: it was dropped and created again, or has another history"
     return f"table {name} {reason}; open it again"
 
@@ -139,10 +139,10 @@ def latest_schema(file_io: FileIO, root: str, branch: str = "main") -> TableSche
 
 
 def write_schema(file_io: FileIO, root: str, schema: TableSchema, branch: str = "main") -> bool:
-    """Create the file of a new schema.
+    """Create the file of a new schema; an existing file is not replaced.
 
     Returns:
-        False if the id is taken, because another writer was faster.
+        Whether the file was created; False if another writer has already used the schema id.
     """
     path = schema_path(root, schema.id, branch)
     return file_io.write_exclusive(path, schema.to_json())
@@ -155,15 +155,15 @@ class BucketMode(StrEnum):
     """How rows are assigned to buckets (Java `BucketMode`)."""
 
     FIXED = "fixed"
-    """By the bucket function over a fixed number of buckets (`bucket` > 0)."""
+    """The bucket function selects one of a fixed number of buckets (`bucket` > 0)."""
     DYNAMIC = "dynamic"
-    """By an index of key hashes (`bucket` = -1 with a primary key that contains the partition columns)."""
+    """An index of key hashes selects the bucket (`bucket` = -1, the primary key contains all partition columns)."""
     CROSS_PARTITION = "cross-partition"
-    """By the current bucket of the key in any partition (`bucket` = -1, the primary key lacks a partition column)."""
+    """A key keeps its bucket, found in any partition (`bucket` = -1, the primary key lacks a partition column)."""
     UNAWARE = "unaware"
     """All rows of a partition are in bucket 0 (`bucket` = -1 without a primary key)."""
     POSTPONE = "postpone"
-    """By a later compaction (`bucket` = -2)."""
+    """A later compaction assigns the bucket (`bucket` = -2)."""
 
 
 _METADATA_FOLDERS: Final = (
@@ -198,11 +198,12 @@ def _require_no_links(root: str, branch: str, name: str) -> None:
 class TableStore:
     """One table with one schema.
 
-    It is immutable except for the counter of file names. It can be pickled; a copy generates its own file names.
-    Metadata of a branch is in a separate directory, while manifests, index files and data files are shared with main.
+    A store is immutable except for the counter of file names. A store can be pickled; a copy generates its own file
+    names. Metadata of a branch is in a separate directory, whereas manifests, index files and data files are shared
+    with main.
 
-    The Paimon version to follow (`dredge.paimon-version`) is determined once, on opening, so that no operation mixes
-    two versions.
+    The Paimon version to follow (`dredge.paimon-version`) is determined once, when the table is opened, so that no
+    operation mixes two versions.
 
     Attributes:
         file_io: access to the files.
@@ -213,7 +214,7 @@ class TableStore:
         dynamic_options: options that apply to this object only.
         clock: source of the current time.
         branch: the branch, ``main`` by default.
-        identity: schema as it was read when the table was opened; :meth:`require_same` recognises the table by it.
+        identity: schema that was read when the table was opened; :meth:`require_same` compares it with the file.
         kept: cache of immutable files (footers, indexes).
 
     Source: ``FileStorePathFactory``, ``AbstractFileStore``.
@@ -325,7 +326,7 @@ class TableStore:
         return store.naming_files_as(self)
 
     def with_schema(self, schema: TableSchema) -> TableStore:
-        """Return this table with another schema, for reading and writing its files; the caches are shared."""
+        """Return this table with ``schema`` in place of its own schema; both stores share their caches."""
         other = object.__new__(type(self))
         other.__dict__.update(self.__dict__)  # both take file names from one counter
         other.schema = schema
@@ -333,9 +334,9 @@ class TableStore:
         return other
 
     def in_family(self, family: str) -> TableStore:
-        """Return this table with a common prefix in the UUIDs of new file names, also in other processes.
+        """Return this table with ``family`` as prefix of the UUID in new file names, also in other processes.
 
-        The prefix identifies the files that the writers of one job left behind.
+        The prefix identifies the files that the writers of one job wrote and did not commit.
 
         Args:
             family: the prefix of a UUID.
@@ -348,7 +349,7 @@ class TableStore:
         return other
 
     def naming_files_as(self, other: TableStore) -> TableStore:
-        """Generate names of new files with the same UUID and counter as ``other``, and return this object."""
+        """Use the UUID and counter of ``other`` for names of new files; return this object."""
         self._family, self._own_uuid, self._numbers = other._family, other._own_uuid, other._numbers
         return self
 
@@ -375,16 +376,17 @@ class TableStore:
         require_same(self.file_io, self.root, self.name, self.identity, self.branch)
 
     def require_folder(self) -> None:
-        """Check as :meth:`require_same` before a file is created, because a new file would create a lost folder again.
+        """Run :meth:`require_same` before a file is created, because a new file would recreate a deleted table folder.
 
-        Object stores have no folders. The check before a commit is sufficient for them, so this one makes no request.
+        Object stores have no folders. For them the check before a commit is sufficient, so this method sends no
+        request.
         """
         if not place_of(self.root):
             self.require_same()
 
     @contextmanager
     def naming_lost_table(self) -> Iterator[None]:
-        """Raise TableNotFound instead of the error of a missing file if the block fails because the table is missing.
+        """Replace the error of a missing file in the block by TableNotFound if the table itself is missing.
 
         Raises:
             TableNotFound: a file was missing, and :meth:`require_same` fails.
@@ -404,7 +406,7 @@ class TableStore:
 
     @property
     def given_options(self) -> dict[str, str | None]:
-        """The dynamic options without those that were detected on opening the table."""
+        """The dynamic options that the caller set, without options that were detected when the table was opened."""
         return {key: value for key, value in self.dynamic_options.items() if key not in self._detected_options}
 
     @property
@@ -413,7 +415,7 @@ class TableStore:
         return bool(self._detected_options)
 
     def schema_of(self, schema_id: int) -> TableSchema:
-        """Return the schema with an id.
+        """Return the schema ``schema_id``.
 
         Raises:
             CorruptFile: the schema file is missing or damaged.
@@ -445,7 +447,7 @@ class TableStore:
 
     @property
     def metadata_root(self) -> str:
-        """Directory of schema, snapshot, tag, consumer and changelog of this branch."""
+        """Directory that contains the schema, snapshot, tag, consumer and changelog folders of this branch."""
         return metadata_root(self.root, self.branch)
 
     @property
@@ -537,8 +539,8 @@ class TableStore:
     def bucket_dirs(self, partition: bytes, bucket: int) -> tuple[str, ...]:
         """Return the directories of a bucket's files, the one for new files first.
 
-        Usually it is one directory. JDKs before and since 19 print some floating-point partition values differently:
-        then it is the directory that exists. If both exist, each contains the files of its writers.
+        Usually there is one directory. JDKs before 19 print some floating-point partition values differently than later
+        JDKs. For such a value the existing directories are returned, or both names if none exists.
 
         Args:
             partition: the partition as a serialised row.
@@ -581,22 +583,22 @@ class TableStore:
     def data_path(
         self, partition: bytes, bucket: int, file: DataFileMeta | str, external_path: str | None = None
     ) -> str:
-        """Return the path of a data file or of an extra file beside it.
+        """Return the path of a data file or of an extra file in the same directory.
 
-        An external path must be inside one that ``data-file.external-paths`` declares.
+        An external path must be below a path that option ``data-file.external-paths`` declares.
 
         Args:
             partition: the partition as a serialised row.
             bucket: the bucket.
             file: the file or its name.
-            external_path: recorded external path, or None to use the one of ``file``.
+            external_path: recorded external path, or None to use the external path of ``file``.
 
         Returns:
             The absolute path.
 
         Raises:
-            InvalidData: the name would lead elsewhere.
-            CorruptFile: the external path is outside the declared ones.
+            InvalidData: the name would lead out of the directory.
+            CorruptFile: the external path is outside the declared external paths.
             UnsupportedFeature: the table declares no external paths, or they use another kind of storage than the
                 table.
         """
@@ -630,7 +632,7 @@ class TableStore:
         raise CorruptFile(external_path, "an external path that data-file.external-paths does not declare")
 
     def data_paths(self, partition: bytes, bucket: int, file: DataFileMeta) -> list[str]:
-        """Return the paths of a data file and of its extra files (its index)."""
+        """Return the paths of a data file and of its extra files (file index)."""
         extra_paths = [self.data_path(partition, bucket, name, file.external_path) for name in file.extra_files]
         return [self.data_path(partition, bucket, file), *extra_paths]
 
@@ -642,7 +644,7 @@ class TableStore:
     # -- transfer to other processes -------------------------------------------------------------------------------
 
     def to_json(self) -> str:
-        """Return a text from which another process can open the same table (same schema, options, clock)."""
+        """Serialise the table as JSON, so that another process can open it with the same schema, options and clock."""
         return json.dumps(
             {
                 "root": self.root,

@@ -1,6 +1,7 @@
-"""Support checks: refuse tables with features that Dredge cannot maintain, by name, before any file is written.
+"""Support checks: refuse tables with features that Dredge cannot maintain, before any file is written.
 
-Compacting or writing these tables would lose its changelog, restore deleted rows or leave an index outdated.
+The errors name the feature. A compaction of or a write to such a table would lose its changelog, restore deleted rows
+or leave an index outdated.
 """
 
 from __future__ import annotations
@@ -21,9 +22,9 @@ from lsm_core.options import REGISTRY, canonical, inline_default
 from lsm_core.types import TypeRoot
 
 _UNREAD_TYPES = frozenset({TypeRoot.VARIANT, TypeRoot.GEOMETRY, TypeRoot.GEOGRAPHY, TypeRoot.UNKNOWN})
-"""Column types that a read may leave out."""
+"""Column types that cannot be read; a read is possible if it leaves these columns out."""
 _REFUSED_TYPES = _UNREAD_TYPES | {TypeRoot.BLOB, TypeRoot.VECTOR}
-"""The unread types and the types whose values are in separate files."""
+"""Types of `_UNREAD_TYPES`, and types whose values are in separate files."""
 _FORMATS = frozenset({"parquet", "orc", "avro"})
 _FILE_INDEXES = frozenset({"bloom-filter", "bitmap", "bsi", "range-bitmap"})
 _HASH, _VECTORS = "HASH", "DELETION_VECTORS"
@@ -60,7 +61,7 @@ _MERGING = frozenset({"ignore-delete", "sequence.field", "sequence.field.sort-or
 
 
 class Purpose(IntEnum):
-    """Purpose of an operation; each purpose refuses everything that the earlier ones refuse, and more."""
+    """Purpose of an operation; each purpose refuses all features that the purposes before it refuse, and more."""
 
     READ = 0
     WRITE = 1
@@ -75,12 +76,12 @@ def require_readable(
     Args:
         store: the table.
         snapshot: the snapshot to read, or None for the newest.
-        columns: columns to read, including those of filters, or None for all. A column of an unreadable type is refused
-            only if it is among them or a merge needs it.
+        columns: columns to read, including columns of filters, or None for all. A column of an unreadable type is
+            refused only if ``columns`` contains it or a merge needs it.
 
     Raises:
         TableNotFound: the table was dropped, renamed or replaced since it was opened.
-        UnsupportedFeature: the message names feature and table.
+        UnsupportedFeature: the rows cannot be read; the message names feature and table.
     """
     store.require_same()
     for feature in _unsupported_by_schema(store, Purpose.READ, columns):
@@ -91,7 +92,8 @@ def require_readable(
 def require_plain_files(store: TableStore, snapshot: Snapshot, entries: pa.Table) -> None:
     """Check that an engine that reads the Parquet files itself, by column name, sees the same rows as Dredge.
 
-    Tables with deletion vectors, with other file formats, or with files of a schema with other columns are refused.
+    Refused are tables with deletion vectors, with files that are not Parquet, or with files whose schema has different
+    columns than the table.
 
     Args:
         store: the table.
@@ -99,7 +101,7 @@ def require_plain_files(store: TableStore, snapshot: Snapshot, entries: pa.Table
         entries: manifest entries of the files to read.
 
     Raises:
-        UnsupportedFeature: the message names feature and table.
+        UnsupportedFeature: the engine could see different rows; the message names feature and table.
     """
     if any(entry.index_type.upper() == _VECTORS for entry in manifests.index_entries(store, snapshot)):
         raise UnsupportedFeature("deletion vectors in another engine's reader", store.name)
@@ -118,14 +120,14 @@ def require_plain_files(store: TableStore, snapshot: Snapshot, entries: pa.Table
 def require_declared_places(store: TableStore, entries: pa.Table) -> None:
     """Refuse to open or rewrite data files outside the table's folder if the table declares no external paths.
 
-    Java's `import_files` leaves entries of this kind.
+    Java's `import_files` creates such entries.
 
     Args:
         store: the table.
         entries: manifest entries with their `external_path`.
 
     Raises:
-        UnsupportedFeature: a file is outside; the message names it.
+        UnsupportedFeature: a file is outside the table's folder; the message names the file.
     """
     reason = _describe_undeclared(store, entries)
     if reason is not None:
@@ -148,8 +150,8 @@ def require_writable(store: TableStore) -> None:
 
     Raises:
         TableNotFound: the table was dropped, renamed or replaced since it was opened.
-        UnsupportedFeature: the message names feature and table.
-        LockRequired: commits could be lost, because the storage needs a lock and none is set.
+        UnsupportedFeature: the table cannot be written; the message names feature and table.
+        LockRequired: commits could be lost, because the storage needs a lock and no lock is configured.
         InvalidOption: the lock cannot be used.
     """
     store.require_same()
@@ -158,7 +160,7 @@ def require_writable(store: TableStore) -> None:
 
 
 def require_possible(store: TableStore, purpose: Purpose) -> None:
-    """Check schema and options for a purpose, without reading a snapshot.
+    """Check that schema and options of a table allow a purpose, without reading a snapshot.
 
     See :func:`require_writable` and :func:`require_compactable`.
     """
@@ -178,7 +180,7 @@ def require_supported(store: TableStore, purpose: Purpose, snapshot: Snapshot | 
         snapshot: the snapshot, or None if the table is empty.
 
     Raises:
-        UnsupportedFeature: the message names feature and table.
+        UnsupportedFeature: the purpose is not possible; the message names feature and table.
     """
     if snapshot is None:
         return
@@ -199,11 +201,11 @@ def require_compactable(store: TableStore, snapshot: Snapshot | None = None) -> 
 
     Args:
         store: the table.
-        snapshot: the newest snapshot if the caller has just read it, and applies or checks the table itself; or None.
+        snapshot: the newest snapshot if the caller has just read it and has checked that the table exists; else None.
 
     Raises:
         TableNotFound: the table was dropped, renamed or replaced since it was opened.
-        UnsupportedFeature: the message names feature and table.
+        UnsupportedFeature: the table cannot be compacted; the message names feature and table.
     """
     if snapshot is None:
         store.require_same()
@@ -214,8 +216,8 @@ def require_compactable(store: TableStore, snapshot: Snapshot | None = None) -> 
 def require_current(store: TableStore, entries: pa.Table, operation: str) -> None:
     """Check that rewriting ``entries`` with the schema of ``store`` loses nothing.
 
-    A table opened before a column was added would rewrite newer files without that column. A table opened before the
-    sequence field changed would keep the wrong row.
+    If the table was opened before a column was added, a rewrite of newer files would lose that column. If the table was
+    opened before the sequence field changed, a merge would keep the wrong row.
 
     Args:
         store: the table.
@@ -229,7 +231,7 @@ def require_current(store: TableStore, entries: pa.Table, operation: str) -> Non
 
 
 def require_schema(store: TableStore, newest: int | None, operation: str) -> None:
-    """Check as :func:`require_current`, for rows whose newest schema is known.
+    """Run the check of :func:`require_current` for rows whose newest schema id is already known.
 
     Args:
         store: the table.
@@ -265,7 +267,7 @@ def _rewrite_rules(schema: TableSchema) -> tuple[object, ...]:
 
 
 def unsupported(store: TableStore, purpose: Purpose) -> list[str]:
-    """Return all reasons against ``purpose``, the most important first; empty if it is possible."""
+    """Return all reasons why ``purpose`` is not possible, the most important first; empty if it is possible."""
     snapshot = snapshots.latest(store)
     used = [] if snapshot is None else list(_unsupported_files(store, purpose, snapshot))
     if snapshot is not None and purpose is Purpose.COMPACT:
@@ -275,7 +277,7 @@ def unsupported(store: TableStore, purpose: Purpose) -> list[str]:
 
 
 def _find_contradiction(store: TableStore, snapshot: Snapshot) -> str | None:
-    """Return the reason why a stored merge might follow the wrong Paimon version; tables without keys merge nothing."""
+    """Return why a compaction or write might merge by the wrong Paimon version, or None (always for append tables)."""
     if not store.has_primary_key:
         return None
     judged = paimon_version.read_evidence(store.file_io, store.snapshot_dir, store.kept, snapshot)
@@ -287,7 +289,7 @@ def _unsupported_by_schema(
 ) -> Iterator[str]:
     """Yield the unsupported features of schema and options.
 
-    Args: see :func:`require_readable`.
+    The arguments are those of :func:`require_readable`.
     """
     yield from _unsupported_options(store, purpose)
     for field in store.schema.fields:
@@ -325,7 +327,7 @@ def _unsupported_files(store: TableStore, purpose: Purpose, snapshot: Snapshot) 
 def _keeps_vectors(store: TableStore) -> bool:
     """Return whether writes and compactions maintain deletion vectors.
 
-    With the option off, Java shows the deleted rows again.
+    If the option is off, Java returns the deleted rows again.
     """
     return store.options.deletion_vectors_enabled
 
@@ -375,7 +377,7 @@ def _unsupported_indexes(store: TableStore) -> Iterator[str]:
 
 
 def _unsupported_formats(store: TableStore, snapshot: Snapshot) -> Iterator[str]:
-    """Yield unsupported formats of live files; entries are read only if an earlier schema allowed one."""
+    """Yield unsupported formats of live files; entries are read only if some schema allowed such a format."""
     formats = _former_formats(store)
     if not formats:
         return
@@ -386,6 +388,6 @@ def _unsupported_formats(store: TableStore, snapshot: Snapshot) -> Iterator[str]
 
 
 def _former_formats(store: TableStore) -> set[str]:
-    """Return the unsupported formats of all the table's schemas, which some files may still have."""
+    """Return the unsupported file formats that any schema of the table has set; existing files may have them."""
     ids = list_schema_ids(store.file_io, store.root, store.branch)
     return {str(store.schema_of(i).options.get("file.format", "parquet")).strip().lower() for i in ids} - _FORMATS

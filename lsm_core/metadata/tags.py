@@ -25,7 +25,7 @@ _SUCCESS: Final = "_SUCCESS"
 _MAX_NAME_BYTES: Final = 200
 _MOST_RETAINED_DAYS: Final = 100_000_000
 _MOST_RETAINED_MS: Final = _MOST_RETAINED_DAYS * 24 * 3_600_000
-"""Longest retention of a tag: a file with a longer one cannot be read back."""
+"""Longest retention of a tag in ms: readers cannot parse a tag file with a longer retention."""
 
 
 def tag_dir(store: TableStore) -> str:
@@ -43,7 +43,7 @@ def tag_path(store: TableStore, name: str) -> str:
 
 
 def success_path(store: TableStore, name: str) -> str:
-    """Return the path of the file that announces a new tag (`tag.create-success-file`).
+    """Return the path of a tag's success file (option `tag.create-success-file`).
 
     Raises:
         InvalidData: the name would lead out of the directory.
@@ -109,7 +109,7 @@ def try_read(store: TableStore, name: str) -> Tag | None:
 
 
 def find_snapshot(store: TableStore, snapshot_id: int) -> Snapshot:
-    """Return a snapshot that exists, or has expired and is kept by a tag (Java `findSnapshot`).
+    """Return a snapshot from its file or, if it has expired, from a tag that keeps it (Java `findSnapshot`).
 
     Raises:
         SnapshotNotFound: neither the snapshot nor a tag of it exists.
@@ -172,7 +172,7 @@ def made_now(store: TableStore, snapshot: Snapshot, time_retained_ms: int | None
 def create(store: TableStore, name: str, tag: Tag) -> bool:
     """Write a new tag, and delete it again if its snapshot expired during the creation.
 
-    Without another tag of that snapshot, its files may be deleted.
+    The tag is not deleted if another tag keeps the same snapshot, because its files then still exist.
 
     Args:
         store: the table.
@@ -212,7 +212,7 @@ def replace(store: TableStore, name: str, tag: Tag) -> None:
 
 
 def delete(store: TableStore, name: str) -> bool:
-    """Delete a tag's files; data files remain.
+    """Delete a tag file and its success file; data files remain.
 
     Returns:
         Whether the tag existed.
@@ -254,7 +254,7 @@ def rename(store: TableStore, name: str, new_name: str) -> None:
 
 
 def tell_success(store: TableStore, name: str) -> None:
-    """Write or update the file that announces the tag, if `tag.create-success-file` is set."""
+    """Write or update the tag's success file, if option `tag.create-success-file` is set."""
     if not store.options.get("tag.create-success-file"):
         return
     path, now = success_path(store, name), store.clock.now_ms()

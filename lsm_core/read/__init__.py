@@ -1,7 +1,7 @@
 """Reading of tables: plan a scan of one snapshot, prune it, and stream merged rows.
 
-Compactions use the same merging streams. Nothing is written here; the order and folding of versions is in
-`lsm_core.merge`. Begin with `scan`.
+Compactions use the same merging streams. This package writes no files. `lsm_core.merge` orders and merges the versions
+of a key. Begin with `scan`.
 """
 
 from __future__ import annotations

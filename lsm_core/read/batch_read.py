@@ -1,6 +1,7 @@
 """Rows of a batch read.
 
-They are the rows of a version. If the table's options select changes, they are the changed rows without their kinds.
+A batch read returns the rows of one version. If the table's options select changes, it returns the changed rows
+without their row kinds.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ def answer_table(
 ) -> pa.Table:
     """Return the rows of a read as one table.
 
-    Arguments and errors are those of :func:`answer_stream`.
+    The arguments and errors are the same as for :func:`answer_stream`.
     """
     span = _span(store, version)
     if span is None:
@@ -56,9 +57,10 @@ def answer_stream(
     version: Mapping[str, Any],
     dictionaries: bool = False,
 ) -> tuple[pa.Schema, Batches]:
-    """Plan a read and return the schema of its rows and their batches.
+    """Plan a batch read and return its Arrow schema and its batches of rows.
 
-    Changed rows are the same as in Java: all rows of delta and changelog files, but no deleted rows of a comparison.
+    If the table's options select changes, the rows are the same as in Java: all rows of delta and changelog files.
+    A comparison of two versions (mode diff) returns no deleted rows.
 
     Args:
         store: the table.
@@ -66,7 +68,7 @@ def answer_stream(
         filter: condition on the rows, as :func:`parse_filter` takes it.
         limit: largest number of rows; None for all.
         version: the arguments of :func:`plan_scan` that name a version; they override the table's options.
-        dictionaries: return text columns as Arrow dictionaries of int32, each batch with its own.
+        dictionaries: return text columns as Arrow dictionaries of int32; each batch has its own dictionary.
 
     Returns:
         The Arrow schema and a generator of batches in bounded memory.
@@ -86,12 +88,12 @@ def answer_stream(
 
 
 def fixed_answers(store: TableStore, version_arguments: Mapping[str, Any]) -> tuple[TableSchema, Callable[[Any], Any]]:
-    """Resolve a version once, for many reads of it.
+    """Resolve a version once, for many reads of this version.
 
     Args:
         store: the table.
-        version_arguments: the arguments of :func:`resolve` that name a version; without one the table's options choose,
-            else the newest is read.
+        version_arguments: the arguments of :func:`resolve` that name a version. If empty, the table's options choose
+            the version; without such options the newest version is read.
 
     Returns:
         The schema of the version, and a function that maps a read (columns, filter, limit, ...) to the Arrow schema and
@@ -99,7 +101,7 @@ def fixed_answers(store: TableStore, version_arguments: Mapping[str, Any]) -> tu
 
     Raises:
         SnapshotNotFound: the version does not exist.
-        InvalidOption: two versions are named.
+        InvalidOption: the arguments name two versions.
     """
     if _span(store, version_arguments) is not None:
         return store.schema, lambda question: answer_stream(store, *question)
@@ -114,7 +116,7 @@ def fixed_answers(store: TableStore, version_arguments: Mapping[str, Any]) -> tu
 
 
 def _span(store: TableStore, version: Mapping[str, Any]) -> Span | None:
-    """Return the changes that the options select, or None to read a version."""
+    """Return the span of changes that the table's options select, or None if a version is to be read."""
     return span_of_options(store) if all(value is None for value in version.values()) else None
 
 

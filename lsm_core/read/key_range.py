@@ -1,4 +1,4 @@
-"""Range of keys of one bucket, and the files, row groups and rows in it.
+"""Range of keys of one bucket, and the files, row groups and rows in this range.
 
 Large sections are compacted range by range.
 """
@@ -46,12 +46,12 @@ class KeyRange:
 
     @property
     def is_first(self) -> bool:
-        """Whether no range comes before this one."""
+        """Whether the range has no lower bound, so that it is the first range of its section."""
         return self.low is None
 
 
 class _Bound:
-    """One bound in each form in which it is compared."""
+    """One bound of a key range, in each of the forms that comparisons need."""
 
     def __init__(self, row: bytes, store: TableStore) -> None:
         columns = decode_rows(pa.array([row], pa.binary()), store.schema.trimmed_key_types, "(key range)")
@@ -77,7 +77,7 @@ class KeyBounds:
             raise CorruptFile("(key range)", "its bounds do not ascend")
 
     def meets(self, shape: DataFile) -> bool:
-        """Return whether a file may hold keys of the range, by its smallest and largest key."""
+        """Return whether a file may contain keys of the range, judged by the file's smallest and largest key."""
         return not (
             (self._low is not None and shape.max_key < self._low.key)
             or (self._high is not None and shape.min_key >= self._high.key)
@@ -91,7 +91,7 @@ class KeyBounds:
         )
 
     def groups(self, meta: DataFileMeta, source: FileSource) -> list[int] | None:
-        """Return the row groups of a file that may hold keys of the range, by its footer.
+        """Return the row groups of a file that may contain keys of the range, judged by the footer.
 
         Returns:
             Numbers of the row groups, or None if the footer has no usable bounds.
@@ -111,7 +111,7 @@ class KeyBounds:
         return [int(group) for group in np.flatnonzero(inside)]
 
     def _group_bounds(self, meta: DataFileMeta, source: FileSource) -> tuple[list[bytes], list[bytes]] | None:
-        """Return the smallest and largest value of the first key column of each row group, as bytes that compare."""
+        """Return each row group's smallest and largest value of the first key column, as order-preserving bytes."""
         key = self._store.schema.field(self._store.schema.trimmed_primary_keys[0])
         written = next((f.name for f in self._store.schema_of(meta.schema_id).fields if f.id == key.id), None)
         if written is None:
@@ -129,10 +129,10 @@ class KeyBounds:
         return list(lows), list(highs)
 
     def rows(self, batch: pa.RecordBatch) -> tuple[int, int]:
-        """Return the first row of an ascending batch in the range, and the end (exclusive) of these rows.
+        """Return the rows of an ascending batch that are in the range, as (first row, end); the end is exclusive.
 
-        The whole batch is decoded only where a bound is inside it. Rows out of order may be missed: a caller that reads
-        all ranges of a file must count the rows.
+        All keys of the batch are decoded only if a bound lies inside the batch. If rows are out of order, some may be
+        missed: a caller that reads all ranges of a file must compare the total row count.
         """
         start, stop = 0, batch.num_rows
         if not stop:
@@ -149,7 +149,7 @@ class KeyBounds:
     def open(
         self, store: TableStore, partition: bytes, bucket: int, meta: DataFileMeta, **options: Any
     ) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of the range of a file; decoding stops at the end of the range.
+        """Yield the rows of a file whose keys are in the range; decoding stops at the end of the range.
 
         ``options``: further arguments of `files.open_kv`.
         """

@@ -1,8 +1,8 @@
 """Merge-on-read: the files of one bucket as one stream of merged rows, shared by reads and compactions.
 
-The inputs of a merge are key-disjoint sections with their ordered runs, and the age order of files. Batch sizes follow
-from the decoded bytes of a row, before anything large is decoded. Of more inputs than may be open at once, some are
-read into memory first, and others are merged in earlier passes.
+The files are divided into key-disjoint sections, each with sorted runs and the age order of its files. Batch sizes are
+computed from the decoded bytes of a row, before large data is decoded. If there are more inputs than may be open at
+once, some are read into memory first, and others are merged in earlier passes.
 """
 
 from __future__ import annotations
@@ -60,8 +60,9 @@ def decoded_row_bytes(
 ) -> float:
     """Return the average decoded bytes of a row of ``columns``, from the files with the largest rows on disk.
 
-    Fixed-width columns are counted by type. The size of text comes from the footer where it is stored plain. Where text
-    is stored as a dictionary, the file's size does not show it, so the first rows of these columns are decoded.
+    The size of fixed-width columns follows from their type. The size of plain-encoded text comes from the file's
+    footer. The footer does not show the decoded size of dictionary-encoded text, so the first rows of such columns are
+    decoded.
     """
     schema = store.schema.arrow_schema
     fixed = _SYSTEM_BYTES + sum(_width(schema.field(name).type) for name in columns)
@@ -76,7 +77,7 @@ def decoded_row_bytes(
 def repeating_texts(
     store: TableStore, partition: bytes, bucket: int, files: Sequence[DataFileMeta], names: Sequence[str]
 ) -> list[str]:
-    """Return the text columns of ``names`` whose values repeat in the largest of ``files``, by its footer."""
+    """Return the text columns among ``names`` whose values repeat, according to the footer of the largest file."""
     texts = [name for name in names if pa.types.is_string(store.schema.arrow_schema.field(name).type)]
     if not texts or not files:
         return []
@@ -102,7 +103,7 @@ def _width(kind: pa.DataType) -> float:
 
 
 def _text_bytes(store: TableStore, partition: bytes, bucket: int, file: DataFileMeta, texts: list[str]) -> float:
-    """Return the average decoded bytes of the columns ``texts`` of a row together; cached with the table."""
+    """Return the average decoded bytes per row of all columns ``texts`` together; cached with the table."""
     cache_key = (_TEXT_BYTES_KEY, store.schema.id, file.file_name, *texts)
     cached: float | None = store.kept.get(cache_key)
     if cached is not None:
@@ -121,14 +122,14 @@ def _text_bytes(store: TableStore, partition: bytes, bucket: int, file: DataFile
 
 
 MOST_IN_MEMORY: Final = 1_024
-"""Largest number of inputs held in memory at once: each has a fixed cost whatever its size."""
+"""Largest number of inputs held in memory at once: each input has a fixed cost in addition to its size."""
 
 
 def in_memory(sizes: Sequence[float], threshold: int) -> set[int]:
     """Return the positions of the inputs that are read as a whole before merging.
 
-    They are the smallest ones, as many as exceed ``threshold``. One place stays free, through which these inputs are
-    read one after another.
+    These are the smallest inputs, so many that the remaining ones may be open at once. One of the ``threshold`` open
+    inputs is reserved for reading the inputs into memory, one after another.
 
     Args:
         sizes: decoded bytes of each input.
@@ -139,12 +140,12 @@ def in_memory(sizes: Sequence[float], threshold: int) -> set[int]:
 
 
 def fits(sizes: Sequence[float], threshold: int, limit: float) -> bool:
-    """Return whether all inputs can be merged at once.
+    """Return whether all inputs can be merged in one pass.
 
     Args:
         sizes: decoded bytes of each input.
         threshold: inputs that may be open at once.
-        limit: decoded bytes of the inputs in memory.
+        limit: largest decoded bytes of all inputs in memory together.
     """
     chosen = in_memory(sizes, threshold)
     return len(chosen) <= MOST_IN_MEMORY and sum(sizes[position] for position in chosen) <= limit
@@ -159,7 +160,7 @@ def next_pass(sizes: Sequence[float], threshold: int, limit: float) -> list[rang
     Args:
         sizes: decoded bytes of each input.
         threshold: inputs that may be open at once.
-        limit: decoded bytes of the inputs in memory.
+        limit: largest decoded bytes of all inputs in memory together.
     """
     count = len(sizes)
     if count <= threshold * threshold:
@@ -184,12 +185,12 @@ Files = tuple[DataFileMeta, ...]
 
 @dataclass(frozen=True)
 class Section:
-    """Files of a bucket whose key ranges overlap each other, and no other file's range.
+    """Files of a bucket whose key ranges overlap each other, but not the key range of any file outside the section.
 
     Attributes:
-        runs: the smallest number of runs of key-ordered files; a run may mix levels.
-        groups: the same files by age, oldest first: each level above 0 is one group, the highest first, then each
-            level-0 file. Groups are in key order too.
+        runs: the files in as few sorted runs as possible; a run may contain files of several levels.
+        groups: the same files by age, oldest first. Each level above 0 is one group, highest level first; each level-0
+            file is a group of its own. The files of a group are in key order.
     """
 
     runs: tuple[Files, ...]
@@ -207,7 +208,7 @@ class Section:
 
     @property
     def disjoint_sequences(self) -> bool:
-        """Whether the sequence number ranges of the groups are disjoint, so that a group's range orders its rows."""
+        """Whether the sequence number ranges of the groups are disjoint, so that the ranges alone order the rows."""
         return all(before[1] < after[0] for before, after in pairwise(sorted(map(sequence_range, self.groups))))
 
 
@@ -217,19 +218,19 @@ def sequence_range(files: Files) -> tuple[int, int]:
 
 
 def as_tree(store: TableStore, files: Sequence[DataFileMeta]) -> list[DataFile]:
-    """Return the files of one bucket as the tree package uses them: with keys as order-preserving bytes."""
+    """Return the files of one bucket as :class:`DataFile` of the tree package, with keys as order-preserving bytes."""
     return tree_files(store, entries_to_table([ManifestEntry(0, b"", 0, 0, file) for file in files]))
 
 
 class Shapes:
-    """Cache of the files of one bucket as the tree package uses them."""
+    """Cache of the :class:`DataFile` objects (tree package) of the files of one bucket."""
 
     def __init__(self, store: TableStore) -> None:
         self._store = store
         self._known: dict[tuple[str, int], DataFile] = {}
 
     def of(self, files: Sequence[DataFileMeta]) -> list[DataFile]:
-        """Return the tree files of ``files``, in their order."""
+        """Return the :class:`DataFile` objects of ``files``, in the same order."""
         new = [file for file in files if (file.file_name, file.level) not in self._known]
         if new:
             self._known.update(((shape.name, shape.level), shape) for shape in as_tree(self._store, new))
@@ -242,7 +243,7 @@ def sections_of(store: TableStore, files: Sequence[DataFileMeta], shapes: Shapes
     Args:
         store: the table.
         files: files of one bucket.
-        shapes: cache of their tree files; None for a new one.
+        shapes: cache of the files' :class:`DataFile` objects; None for a new cache.
     """
     if not files:
         return []
@@ -269,15 +270,16 @@ def sections_of(store: TableStore, files: Sequence[DataFileMeta], shapes: Shapes
 _MOST_ROWS: Final = 65_536
 _FEWEST_ROWS: Final = 16
 _ROWS_AT_ONCE: Final = 1 << 19
-"""Rows of all inputs of a merge together: windows are long enough then, and the same memory is reused."""
+"""Largest number of batch rows of all inputs of a merge together: windows are long enough, and memory is reused."""
 _BUFFERED_ROWS: Final = 1_024
-"""Rows that each input has buffered, however small its files are."""
+"""Smallest number of rows that each input buffers."""
 _NAMED_FILES: Final = 8
-"""Number of a chain's files that an error names."""
+"""Largest number of files of one run that an error message names."""
 _SMALLEST_ROW_BYTES: Final = 32.0
 _IN_MEMORY_SHARE: Final = 8
-"""Divisor of the merge budget for inputs that are read as a whole, and for results of passes before they are
-spilled.
+"""Divisor of the merge budget: the resulting part may hold inputs that are read into memory.
+
+The same part may hold the result of one pass before the result is spilled.
 """
 
 Batches = Generator[pa.RecordBatch, None, None]
@@ -285,7 +287,7 @@ Batches = Generator[pa.RecordBatch, None, None]
 
 @dataclass(frozen=True)
 class _InMemory:
-    """Merged part that is too small for a spill file; ``size`` is in decoded bytes."""
+    """Result of a merge pass that is too small for a spill file; ``size`` is in decoded bytes."""
 
     kept: list[pa.RecordBatch]
     size: int
@@ -293,11 +295,11 @@ class _InMemory:
 
     @property
     def rows(self) -> int:
-        """Number of rows that were not yet read."""
+        """Number of rows that have not been read yet."""
         return sum(batch.num_rows for batch in self.kept)
 
     def batches(self) -> Batches:
-        """Yield the batches, and release each."""
+        """Yield the batches; each batch is released from memory when it is yielded."""
         while self.kept:
             yield self.kept.pop(0)
 
@@ -308,12 +310,12 @@ class _InMemory:
 
 @dataclass(frozen=True)
 class Parked:
-    """Merged part of a section on the local disk, or in memory if small.
+    """Result of a merge pass over a part of a section, on the local disk, or in memory if small.
 
     Attributes:
-        run: the rows.
-        level: level of the newest rows.
-        age: age rank of the newest rows.
+        run: the merged rows.
+        level: level of the newest input.
+        age: age rank of the newest input.
     """
 
     run: SpilledRun | _InMemory
@@ -328,10 +330,10 @@ class Parked:
 
 @dataclass(frozen=True)
 class HighLevels:
-    """Files above level 0 of a table whose compactions look keys up, as one input.
+    """Files above level 0 as one input, for a table whose compactions look up keys.
 
-    A compaction with lookups merges the rows from levels above its output into the output. So the version of a
-    key on the lowest level is complete, and merging the others again would count them twice.
+    A lookup compaction merges the rows of levels above its output into the output. The version of a key on the lowest
+    level is therefore complete. Merging the versions of higher levels again would count these versions twice.
 
     Attributes:
         groups: the files, from the highest level down.
@@ -352,16 +354,16 @@ Input = Files | Parked | HighLevels
 
 @dataclass(frozen=True)
 class Changes:
-    """Settings of a merge that looks keys up and writes their changes (`merge.changelog`).
+    """Settings of a merge that looks up keys and writes the changes of their rows (`merge.changelog`).
 
-    They are for whole compaction units only.
+    Only merges of whole compaction units use these settings.
 
     Attributes:
         rules: rules of the changelog producer.
         max_level: highest level of the bucket's tree.
-        look_up: looks keys up in the levels above the output, with all columns of the merge; None if none of them meets
-            the unit's keys.
-        write_changes: writes the changes as whole KV batches, in key order.
+        look_up: function that looks up keys in the levels above the output, with all columns of the merge. None if
+            these levels contain none of the unit's keys.
+        write_changes: function that writes the changes as whole KV batches, in key order.
     """
 
     rules: ChangelogRules
@@ -380,23 +382,23 @@ class Merging:
         store: the table.
         partition: BinaryRow bytes of the partition.
         bucket: number of the bucket.
-        columns: value columns to merge; extended by those that the merge engine needs.
+        columns: value columns to merge; columns that the merge engine needs are added.
         drop_delete: whether deleted rows are left out.
-        exact: return true sequence numbers and kinds (compaction); otherwise they are decoded only where file metadata
+        exact: return true sequence numbers and row kinds (compaction). If False, both are decoded only if file metadata
             does not order the rows.
-        dropped: rows left out by reason, over all sections.
-        keys_folded: keys merged by kernels, over all sections.
-        keys_one_by_one: keys merged one by one, over all sections.
+        dropped: number of rows left out, by reason, over all sections.
+        keys_folded: number of keys merged by vectorised kernels, over all sections.
+        keys_one_by_one: number of keys merged one by one, over all sections.
         seen: callback for each batch that is read from a file.
         deletions: deletion vectors by file name.
-        living: keeps the rows of a batch that are not expired (record-level expiry), before they are merged; only
-            compactions set it.
-        opener: opens files instead of :func:`open_kv`, with its arguments; lookups and key ranges use it to read fewer
-            rows.
+        living: function that removes expired rows (record-level expiry) from a batch before the merge; only compactions
+            set it.
+        opener: function that opens files instead of :func:`open_kv`, with the same arguments. Lookups and key ranges
+            use it to read fewer rows.
         budget: decoded bytes of all windows together; None for option `dredge.merge-budget`.
-        dictionaries: text columns that may be returned as Arrow dictionaries of int32. A column is one where its values
-            repeat in the files and the engine only selects rows; it may be plain in other batches.
-        changes: looks keys up and writes their changes; None for neither.
+        dictionaries: text columns that may be returned as Arrow dictionaries of int32. A column is a dictionary if its
+            values repeat in the files and the merge engine only selects rows. It may be plain in some batches.
+        changes: settings for looking up keys and writing changes; None to do neither.
         row_bytes: largest decoded bytes of a row so far; 0 before the first batch.
     """
 
@@ -471,20 +473,20 @@ class Merging:
                     yield self._with_keys(batch)
 
     def _with_keys(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Return the batch with its `_KEY_*` columns, which were merged as the value columns that they equal."""
+        """Return the batch with `_KEY_*` columns added: copies of the equal value columns, which alone were merged."""
         layout = kv_read_schema(self.store, self.columns)
         return batch_of([batch.column(self.twins.get(name, name)) for name in layout.names], layout)
 
     def count_dropped(self, counters: MergeCounters) -> None:
-        """Add the rows that a merge left out."""
+        """Add the counters of one merge to the totals of this object."""
         for reason, rows in counters.dropped.items():
             self.dropped[reason] = self.dropped.get(reason, 0) + rows
 
     def _one_pass(self, inputs: list[Input], reader: _Reader, space: SpillSpace, limit: int) -> list[Input]:
-        """Merge neighbours in age order into parked runs, deletes kept; the other inputs stay unchanged.
+        """Run one merge pass: merge inputs of neighbouring age into :class:`Parked` results, and keep deletes.
 
-        Where changes are written, the oldest input above level 0 stays too: rows of the others are compared with its
-        rows.
+        Inputs outside the chosen ranges stay unchanged. If changes are written, the oldest input above level 0 stays
+        unchanged too, because the rows of all newer inputs are compared with its rows.
         """
         apart = int(self.changes is not None and reader.place(inputs[0])[0] > 0)
         fewer: list[Input] = []
@@ -556,13 +558,13 @@ class Merging:
 
 @dataclass(frozen=True)
 class _Reader:
-    """Opener of the inputs of one section.
+    """Reader of the inputs of one section.
 
     Attributes:
         merging: settings of the merge.
         inputs: groups or runs of files.
-        ages: level and age rank of each file, by name.
-        batch_rows: rows of a batch.
+        ages: level and age rank of each file, by file name.
+        batch_rows: number of rows of a batch.
         need_sequence: whether sequence numbers must be decoded.
         need_kind: whether row kinds must be decoded.
         dictionaries: columns to read as Arrow dictionaries.
@@ -578,11 +580,11 @@ class _Reader:
 
     @staticmethod
     def of(merging: Merging, section: Section) -> _Reader:
-        """Choose the inputs of a section: groups of one age each where all may be open at once, else the fewest runs.
+        """Choose the inputs of a section: its groups by age if all may be open at once, else the fewest runs.
 
-        More inputs are merged in passes. Passes merge neighbours in age, so they need groups too, unless no two groups
-        share a sequence number: then the numbers decide. Where sequence numbers need not be decoded, the groups' ranges
-        decide.
+        If too many runs remain, they are merged in passes. A pass merges inputs of neighbouring age, so it needs groups
+        too, unless the sequence number ranges of the groups are disjoint: then sequence numbers order the rows. If
+        sequence numbers need not be decoded, the ranges of the groups order the rows.
         """
         disjoint = section.disjoint_sequences
         in_passes = min(len(section.runs), len(section.groups)) > merging.threshold
@@ -607,7 +609,7 @@ class _Reader:
 
     @cached_property
     def schema(self) -> pa.Schema:
-        """Schema of all inputs and of the merged rows; keys that are among the columns are not included twice."""
+        """Schema of all inputs and of the merged rows; a key column that is also a value column is included once."""
         merging = self.merging
         full = kv_read_schema(
             merging.store,
@@ -636,7 +638,7 @@ class _Reader:
     def stream(self, source: Input, *, whole: bool) -> RunInput:
         """Return the rows of an input with their levels and ages; files are opened when they are reached.
 
-        ``whole``: read the input to its end, and close it, when its first rows are needed.
+        ``whole``: whether the complete input is read and closed when its first rows are needed.
         """
         if isinstance(source, Parked):
             batches = source.run.batches()
@@ -669,7 +671,7 @@ class _Reader:
         return min(self.batch_rows, _BUFFERED_ROWS)
 
     def _lowest(self, high: HighLevels) -> Batches:
-        """Yield for each key the version of the lowest level."""
+        """Yield for each key the row from the lowest level that contains the key."""
         streams = [self.stream(group, whole=False) for group in high.groups]
         counters = MergeCounters()
         try:
@@ -715,7 +717,7 @@ class _Reader:
 
 
 def _chain_name(parts: Sequence[RunInput]) -> str:
-    """Return the name of a chain of files for errors: all of them, or the first few of many."""
+    """Return the names of the files of one input for error messages: all names, or the first few of many."""
     names = [part.name for part in parts[:_NAMED_FILES]]
     more = [f"one of {len(parts) - _NAMED_FILES} more files"] if len(parts) > _NAMED_FILES else []
     return " or ".join([*names, *more])
@@ -730,7 +732,7 @@ def _read_ahead(batches: Iterator[pa.RecordBatch]) -> Batches:
 
 
 def _park(merged: Batches, schema: pa.Schema, space: SpillSpace, limit: int) -> SpilledRun | _InMemory:
-    """Keep up to ``limit`` decoded bytes in memory, else write all batches to ``space``."""
+    """Keep merged batches in memory if they have up to ``limit`` decoded bytes, else write all of them to ``space``."""
     kept: list[pa.RecordBatch] = []
     size = 0
     for batch in merged:
@@ -742,7 +744,7 @@ def _park(merged: Batches, schema: pa.Schema, space: SpillSpace, limit: int) -> 
 
 
 def _batch_rows(merging: Merging, files: Files, open_inputs: int) -> int:
-    """Return the rows of an input batch: the budget holds two batches of each open input (kernels.md note 1)."""
+    """Return the rows of an input batch such that the budget holds two batches per open input (kernels.md note 1)."""
     if not merging.row_bytes:
         merging.row_bytes = max(
             _SMALLEST_ROW_BYTES,
@@ -781,9 +783,9 @@ def read_bucket_merged(
         keep_system: return whole KV batches (`_KEY_*`, `_SEQUENCE_NUMBER`, `_VALUE_KIND`, then at least ``columns``)
             with true sequence numbers.
         sections: key-disjoint sections of the files; None to compute them.
-        deletions: by file name, vectors of rows that are deleted regardless of the merge.
+        deletions: deletion vectors by file name; the rows that they mark are left out before the merge.
         budget: see :class:`Merging`.
-        living: keeps rows that are not expired, as a compaction at its clock does; reads never set it.
+        living: function that removes expired rows, as a compaction does; reads never set it.
         dictionaries: see :class:`Merging`.
         within: range of keys to read; None for all keys.
         seen: see :class:`Merging`.

@@ -1,6 +1,6 @@
 """Partitions that a procedure or compaction applies to.
 
-By name, by a condition, or by the time since their last change.
+The partitions are chosen by name, by a condition, or by the time since their last change.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from lsm_core.read.sql_text import condition_groups
 
 
 def without_null_name(store: TableStore, spec: Mapping[str, str]) -> dict[str, str | None]:
-    """Replace the name of the null partition by None."""
+    """Return a copy of ``spec`` with None in place of the table's name for the null partition."""
     null = store.options.partition_default_name
     return {key: None if value == null else value for key, value in spec.items()}
 
@@ -36,10 +36,10 @@ def chosen_partitions(store: TableStore, arguments: Mapping[str, Any]) -> list[d
         arguments: arguments of a procedure; only `partitions` and `where` are used.
 
     Returns:
-        One mapping of column to value for each partition; None for all partitions, without a selection.
+        One mapping of column to value for each partition; None (all partitions) if neither argument is set.
 
     Raises:
-        InvalidOption: both are given, or the table has no partitions.
+        InvalidOption: both arguments are set, or the table has no partitions.
         InvalidFilter: the condition is not on partition columns.
     """
     specs, where = arguments.get("partitions"), arguments.get("where")
@@ -64,7 +64,8 @@ def chosen_partitions(store: TableStore, arguments: Mapping[str, Any]) -> list[d
 def idle_partitions(store: TableStore, snapshot: Snapshot, idle_ms: int, now_ms: int) -> list[bytes]:
     """Return the partitions whose newest file is at least ``idle_ms`` old at ``now_ms``, as BinaryRow bytes.
 
-    A table without partitions is one partition. The newest file may be a deleted one, as in Java (see `totals`).
+    A table without partitions counts as one partition. As in Java, the newest file may be a deleted file (see
+    `totals`).
     """
     sizes = totals(store, snapshot, ("partition",), waiting=True)
     newest = pc.fill_null(sizes.column(NEWEST), pa.scalar(0, pa.int64()))
@@ -77,7 +78,7 @@ def _equal_to(store: TableStore, spec: Mapping[str, str]) -> list[tuple[str, str
 
 
 def _convert_test(store: TableStore, test: tuple[str, str, Any]) -> tuple[str, str, Any]:
-    """Return a test with its texts as values of the column's type; raise InvalidFilter for other columns."""
+    """Convert the texts of a test to the column's type; raise InvalidFilter if it is no partition column."""
     column, operator, value = test
     keys, error_prefix = store.schema.partition_keys, f"table {store.name}: "
     name = next((key for key in keys if key == column), None) or next(

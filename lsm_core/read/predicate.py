@@ -1,4 +1,4 @@
-"""Filters of callers, parsed into one Arrow expression that both pruning and row filtering evaluate."""
+"""Filters: the condition of a caller is parsed into one Arrow expression for both pruning and row filtering."""
 
 from __future__ import annotations
 
@@ -52,8 +52,8 @@ class Conjunct:
         column: name of the column.
         op: the operator.
         value: Arrow scalar, Arrow array (in, not in), or None (tests for null and NaN).
-        others: values of an `in` that the column's type cannot hold exactly, compared one by one; ``value`` is None
-            then.
+        others: values of an `in` test if the column's type cannot store all of them exactly. They are compared one by
+            one, and ``value`` is None.
     """
 
     column: str
@@ -71,8 +71,8 @@ class Predicate:
 
     Attributes:
         expression: the condition on rows.
-        columns: the columns that it may read, in table order.
-        groups: the or-ed list of and-ed tests of a filter of tuples; None for an Arrow expression.
+        columns: the columns that the filter may read, in table order.
+        groups: or-ed lists of and-ed tests; None if the filter was given as an Arrow expression.
         by_position: whether the expression names columns by number, so that batches must hold all columns.
     """
 
@@ -101,7 +101,7 @@ class ComputedPredicate(Predicate):
     """Filter that a function evaluates, for example a condition with subqueries.
 
     Attributes:
-        compute: returns one boolean for each row of a batch that holds `columns`; null is not true.
+        compute: function that returns one boolean for each row of a batch with the columns `columns`; null is not true.
     """
 
     compute: Callable[[pa.RecordBatch], pa.Array] = field(kw_only=True)
@@ -110,12 +110,12 @@ class ComputedPredicate(Predicate):
     def of(
         compute: Callable[[pa.RecordBatch], pa.Array], columns: Sequence[str], necessary: Predicate | None = None
     ) -> ComputedPredicate:
-        """Return the filter of a function.
+        """Return the filter that a function evaluates.
 
         Args:
-            compute: the function.
-            columns: columns that it needs.
-            necessary: tests that are true for each row for which the function is true; they prune files and partitions.
+            compute: see :attr:`compute`.
+            columns: columns that the function needs.
+            necessary: filter that is true for each row for which the function is true; it prunes files and partitions.
         """
         groups = ((),) if necessary is None or necessary.groups is None else necessary.groups
         needed = (*columns, *(() if necessary is None else necessary.columns))
@@ -127,11 +127,10 @@ class ComputedPredicate(Predicate):
 
 
 def parse_filter(condition: object, schema: TableSchema, table: str) -> Predicate | None:
-    """Parse a filter of engine.md.
+    """Parse a filter (its forms are described in engine.md).
 
     Floating point values compare as in Arrow and in SQL on IEEE numbers: NaN is neither equal, less nor greater, and
-    -0.0 equals 0.0. Java orders NaN above all and -0.0 below 0.0; keys and partitions are distinguished that way here,
-    too.
+    -0.0 equals 0.0. Java orders NaN above all numbers and -0.0 below 0.0. Keys and partitions follow Java here, too.
 
     Args:
         condition: a tuple (column, operator, value), a list of and-ed tuples, a list of or-ed lists, SQL text, an Arrow
@@ -140,7 +139,7 @@ def parse_filter(condition: object, schema: TableSchema, table: str) -> Predicat
         table: name of the table, for errors.
 
     Returns:
-        The filter; None without a condition, and for an empty list.
+        The filter; None if the condition is None or an empty list.
 
     Raises:
         InvalidFilter: a part of the filter is not understood.
@@ -171,7 +170,7 @@ def parse_filter(condition: object, schema: TableSchema, table: str) -> Predicat
 
 
 def _parse_text(text: str, schema: TableSchema, table: str) -> Predicate | None:
-    """Parse a condition in SQL; column names match in any case where no column has exactly that name."""
+    """Parse a SQL condition; a column name that matches no column exactly is matched without regard to case."""
     condition = _resolve_names(parse_condition(text, table), schema, table)
     if not _needs_expression(condition):
         return parse_filter(groups_of(condition, table), schema, table)
@@ -209,9 +208,9 @@ def _resolve_names(condition: Condition, schema: TableSchema, table: str) -> Con
 
 
 def _as_float(value: Any) -> Any:
-    """Return a number of a SQL text as a float.
+    """Convert a number from a SQL text to a float.
 
-    A number beyond the range of DOUBLE stays unchanged and equals no value.
+    A number beyond the range of DOUBLE is returned unchanged, and is equal to no value.
     """
     if isinstance(value, bool) or not isinstance(value, (decimal.Decimal, int)):
         return value
@@ -223,9 +222,9 @@ def _as_float(value: Any) -> Any:
 
 
 def _needs_expression(condition: Condition) -> bool:
-    """Return whether a condition cannot be a list of filter conditions.
+    """Return whether a condition must become an Arrow expression, because it cannot be listed as or-ed groups.
 
-    It cannot if a comparison has no such operator, or if the alternatives are too many to list.
+    This is so if a filter tuple has no operator for a comparison, or if there are too many alternatives.
     """
     if isinstance(condition, CompoundCondition):
         return any(map(_needs_expression, condition.parts)) or _alternatives(condition) > MOST_TESTS
@@ -257,9 +256,9 @@ def _condition_expression(condition: Condition, schema: TableSchema, table: str)
 
 
 def _merge_groups(groups: Groups, schema: TableSchema) -> Groups:
-    """Return the same filter with groups of a single `=` merged into one `in` per column.
+    """Merge groups that consist of a single `=` test into one `in` test per column.
 
-    Arrow evaluates `in` fast.
+    Arrow evaluates `in` faster than many or-ed tests.
     """
     values_by_column: dict[str, list[pa.Scalar]] = {}
     others = []
@@ -328,7 +327,7 @@ def _parse_test(item: object, schema: TableSchema, table: str) -> Conjunct:
 
 
 def _parse_value(value: object, kind: pa.DataType, name: str, table: str) -> pa.Scalar:
-    """Return ``value`` as a scalar of the column's type if it fits exactly, else of a type that compares with it."""
+    """Convert ``value`` to a scalar of the column's type ``kind``, or of a comparable type if it does not fit."""
     if value is None:
         return arrow_scalar(None, kind)
     plain = value.as_py() if isinstance(value, pa.Scalar) else value
@@ -381,7 +380,7 @@ def _parse_temporal(value: Any, kind: pa.DataType) -> Any:
 
 
 def _comparable_scalar(value: Any, kind: pa.DataType) -> pa.Scalar | None:
-    """Return a scalar of another type with the same order.
+    """Convert a value that the column's type cannot store to a scalar of a type that is comparable with the column.
 
     Examples are 3.5 for an INT column and a long for a TINYINT column.
     """
@@ -445,7 +444,7 @@ def _expression(test: Conjunct) -> pc.Expression:
 
 
 def _mask(test: Conjunct, batch: pa.RecordBatch) -> pa.Array:
-    """Return one boolean for each row for one test, equal to :func:`_expression`; null where it is unknown."""
+    """Evaluate one test on a batch: one boolean per row, null if unknown; the result equals :func:`_expression`."""
     column = batch.column(test.column)
     if test.op == "is null":
         return pc.is_null(column)
@@ -479,9 +478,9 @@ def prefix_end(prefix: str) -> str | None:
 
 
 def _fold_balanced(parts: Sequence[pc.Expression], operator_name: str) -> pc.Expression:
-    """Join all parts as a balanced tree.
+    """Join all parts with an operator as a balanced tree.
 
-    Arrow walks expressions recursively, and a chain of thousands would end the process.
+    Arrow traverses expressions recursively: a chain of thousands of parts would overflow the stack and end the process.
     """
     if len(parts) < 2:
         return parts[0] if parts else ALWAYS
@@ -491,7 +490,7 @@ def _fold_balanced(parts: Sequence[pc.Expression], operator_name: str) -> pc.Exp
 
 
 def _check_expression(expression: pc.Expression, schema: TableSchema, table: str) -> Predicate:
-    """Check an Arrow expression against the schema and derive (a superset of) its columns from its text."""
+    """Check an Arrow expression against the schema, and derive its columns (or a superset) from its text."""
     try:
         empty_table(schema.arrow_schema).filter(expression)
     except (pa.ArrowException, KeyError, TypeError) as error:

@@ -1,8 +1,9 @@
 """Pruning of manifests, partitions, buckets and files that hold no matching row, from metadata alone.
 
-Arrow expressions are pruned by Arrow's "simplify with guarantee": each manifest, bucket or file has an expression that
-is true for all of its rows, and is skipped when the filter cannot be true under it. Manifests are pruned by their
-partition ranges; files by bounds and null counts of their columns, by their file indexes, and by expired rows.
+A filter that is an Arrow expression is evaluated by Arrow's "simplify with guarantee". Each manifest, bucket or file
+has an expression that is true for all of its rows. The item is skipped if the filter cannot be true under this
+expression. Manifests are pruned by their partition ranges. Files are pruned by bounds and null counts of their columns,
+by their file indexes, and by record-level expiry.
 
 Source: ``RecordLevelExpire.isExpireFile``.
 """
@@ -37,18 +38,18 @@ if TYPE_CHECKING:
 
 Mask = np.ndarray[Any, Any]
 _LONG_LIST: Final = 64
-"""An `in` of more values than this is tested by its smallest and largest value only."""
+"""Largest `in` list whose values are tested one by one; of a longer list, only its minimum and maximum are tested."""
 
 
 @dataclass(frozen=True)
 class Bounds:
-    """Bounds of one column; each item is a manifest, bucket or file.
+    """Bounds of one column for a list of items; each item is a manifest, bucket or file.
 
     Attributes:
-        lows: lower bound of all values that are not null; null if unknown.
-        highs: upper bound of all values that are not null; null if unknown.
-        nulls: whether some values may be null.
-        only_nulls: whether all values are null.
+        lows: for each item, the lower bound of all values that are not null; null if unknown.
+        highs: for each item, the upper bound of all values that are not null; null if unknown.
+        nulls: for each item, whether some values may be null.
+        only_nulls: for each item, whether all values are null.
     """
 
     lows: pa.Array
@@ -60,15 +61,17 @@ class Bounds:
     def of(
         lows: pa.Array, highs: pa.Array, null_counts: Sequence[int | None] | Mask | None, rows: Mask | None = None
     ) -> Bounds:
-        """Return the bounds that statistics give.
+        """Return the bounds that follow from statistics.
 
-        A NaN bound is unknown: Java up to 1.3, and ORC, leave NaN out, where later writers make it the largest value.
+        A NaN bound counts as unknown: Java up to 1.3, and ORC, leave NaN values out of the statistics, whereas later
+        writers treat NaN as the largest value.
 
         Args:
-            lows: smallest values; null if unknown.
-            highs: largest values; null if unknown.
-            null_counts: nulls of each item; without a count the bounds are unknown. None if no item has nulls.
-            rows: rows of each item; None if unknown.
+            lows: smallest value of each item; null if unknown.
+            highs: largest value of each item; null if unknown.
+            null_counts: number of nulls of each item; an item without a count has unknown bounds. None if no item has
+                nulls.
+            rows: number of rows of each item; None if unknown.
         """
         count = len(lows)
         counts = np.zeros(count) if null_counts is None else np.array(null_counts, dtype=np.float64)
@@ -84,30 +87,30 @@ class Bounds:
 
     @staticmethod
     def exactly(values: pa.Array) -> Bounds:
-        """Return the bounds of items whose rows all have one value, or null."""
+        """Return the bounds of items in which all rows have the same value or null, as ``values`` lists per item."""
         missing = numpy_array(pc.is_null(values))
         return Bounds.of(values, values, missing.astype(np.float64), np.ones(len(values)))
 
     @staticmethod
     def absent(kind: pa.DataType, count: int) -> Bounds:
-        """Return the bounds of items whose rows are all null."""
+        """Return the bounds of ``count`` items in which all values are null."""
         nulls, all_true = pa.nulls(count, kind), np.ones(count, np.bool_)
         return Bounds(nulls, nulls, all_true, all_true)
 
     @staticmethod
     def unknown(kind: pa.DataType, count: int) -> Bounds:
-        """Return the bounds of items about which nothing is known."""
+        """Return the bounds of ``count`` items without statistics."""
         nulls = pa.nulls(count, kind)
         return Bounds(nulls, nulls, np.ones(count, np.bool_), np.zeros(count, np.bool_))
 
     def take(self, places: pa.Array) -> Bounds:
-        """Return the items at ``places``."""
+        """Return the bounds of the items at positions ``places``."""
         at = numpy_array(places)
         return Bounds(self.lows.take(places), self.highs.take(places), self.nulls[at], self.only_nulls[at])
 
     @staticmethod
     def concat(parts: Sequence[Bounds]) -> Bounds:
-        """Return the items of all ``parts``, one after the other."""
+        """Return the concatenated bounds of all ``parts``."""
         lows, highs = (pa.concat_arrays([getattr(p, side) for p in parts]) for side in ("lows", "highs"))
         return Bounds(lows, highs, *(np.concatenate([getattr(p, m) for p in parts]) for m in ("nulls", "only_nulls")))
 
@@ -124,7 +127,7 @@ class Bounds:
                 yield between | is_null if null else between
 
     def may_hold(self, test: Conjunct) -> Mask:
-        """Return a mask of the items in which some row can pass ``test``."""
+        """Return a mask that is True for items in which some row can pass ``test``."""
         if test.op == "is null":
             return self.nulls | self.only_nulls
         if test.op == "is not null":
@@ -182,11 +185,11 @@ _COMPARE: Final[dict[str, Callable[[pa.Array, pa.Array, pa.Scalar], Any]]] = {
 
 
 _NAN_SAFE: Final = frozenset({"=", "==", "<", "<=", ">", ">=", "in", "is null", "is not null"})
-"""Tests that are never true for NaN, so bounds without NaN are sufficient."""
+"""Operators of tests that are never true for NaN, so bounds that leave NaN out are sufficient."""
 
 
 def possible(schema: TableSchema, bounds: Mapping[str, Bounds], count: int, predicate: Predicate) -> Mask:
-    """Return a mask of the ``count`` items for which the filter can be true.
+    """Return a mask that is True for each of the ``count`` items in which the filter can be true for some row.
 
     Tests of a filter of tuples are evaluated over all items at once. An Arrow expression is simplified under each
     item's guarantee, which costs far more.
@@ -221,7 +224,7 @@ def possible(schema: TableSchema, bounds: Mapping[str, Bounds], count: int, pred
 
 
 def conjoin(columns: Sequence[Iterable[pc.Expression]]) -> list[pc.Expression]:
-    """Return for each item the conjunction of its expressions in all ``columns``."""
+    """Return for each item the conjunction of its expressions, one from each of ``columns``."""
     total: list[pc.Expression] = []
     for parts in zip(*columns, strict=True):
         guarantee = ALWAYS
@@ -233,7 +236,7 @@ def conjoin(columns: Sequence[Iterable[pc.Expression]]) -> list[pc.Expression]:
 
 
 def prunable(schema: TableSchema, predicate: Predicate, names: Iterable[str]) -> list[str]:
-    """Return those of ``names`` that the filter uses in a way that bounds can decide."""
+    """Return those columns of ``names`` for which the filter has a test that bounds can decide."""
     wanted = set(names)
 
     def is_comparable(name: str) -> bool:
@@ -294,7 +297,7 @@ def _partition_ranges(
 
 
 def decoded_rows(blobs: pa.Array, types: Sequence[Any]) -> list[pa.Array]:
-    """Return the columns of serialised rows; null where a blob is null."""
+    """Return the columns of serialised rows; a row is null in all columns if its blob is null."""
     filled = pc.is_valid(blobs)
     values = decode_rows(blobs.filter(filled), list(types))
     mask = numpy_array(filled)
@@ -314,7 +317,7 @@ def prune_partitions(schema: TableSchema, entries: pa.Table, predicate: Predicat
 def partition_bounds(
     schema: TableSchema, entries: pa.Table, predicate: Predicate
 ) -> tuple[pa.DictionaryArray, dict[str, Bounds]]:
-    """Return the partitions of the entries, and the values of each in the columns that the filter uses."""
+    """Return the partition of each entry (dictionary), and each distinct partition's bounds by column of the filter."""
     codes = pc.dictionary_encode(one_array(entries.column("partition")))
     names = prunable(schema, predicate, schema.partition_keys)
     columns = decoded_rows(codes.dictionary.cast(pa.binary()), schema.partition_types) if names else []
@@ -322,9 +325,9 @@ def partition_bounds(
 
 
 def prune_buckets(schema: TableSchema, entries: pa.Table, predicate: Predicate | None, function: str) -> pa.Table:
-    """Return the entries of the buckets that equality tests on all bucket keys select; all entries without these tests.
+    """Return the entries of the buckets that equality tests on all bucket keys select; without them, all entries.
 
-    The sides of an `or` that cannot be true in a partition select no bucket in it.
+    An alternative of an `or` that cannot be true in a partition selects no bucket of this partition.
 
     Args:
         schema: schema of the table.
@@ -372,7 +375,7 @@ def _in_chosen_buckets(
 def combinations(schema: TableSchema, predicate: Predicate, keys: Sequence[str]) -> list[pa.Array] | None:
     """Return the columns ``keys`` of all value combinations that equality tests allow.
 
-    None means that a column is not restricted.
+    The result is None if the filter does not restrict one of the columns.
     """
     if predicate.groups is None:
         return None
@@ -394,7 +397,7 @@ def _choices(group: Sequence[Conjunct], name: str, kind: pa.DataType) -> list[An
     """Return the values that all equality tests of a column allow.
 
     Returns:
-        The values, or None without these tests, or if they contradict each other.
+        The values; None if the column has no equality test, or if the tests contradict each other.
     """
     allowed: list[Any] | None = None
     for test in group:
@@ -422,9 +425,9 @@ _FRACTIONS: Final = (TypeRoot.TIMESTAMP, TypeRoot.TIMESTAMP_LTZ, TypeRoot.TIME)
 
 
 def place_bounds(schema: TableSchema, entries: pa.Table, predicate: Predicate) -> dict[str, Bounds]:
-    """Return the bounds of each file's partition and, in a primary-key table, of its key range.
+    """Return the bounds of each file's partition columns and, in a primary-key table, key columns.
 
-    The bounds of the first key column are exact; those of the others come from the key statistics.
+    The bounds of the first key column are exact. Bounds of the further key columns come from the key statistics.
     """
     codes, partitions = partition_bounds(schema, entries, predicate)
     by_column = {name: bounds.take(codes.indices) for name, bounds in partitions.items()}
@@ -478,7 +481,7 @@ def column_bounds(store: TableStore, entries: pa.Table, names: Sequence[str]) ->
 def keeps_order(old: DataType, new: DataType) -> bool:
     """Return whether reading values of type ``old`` as ``new`` keeps them equal.
 
-    Bounds and null counts then stay valid.
+    If it does, bounds and null counts of a file stay valid after the change of type.
     """
     if old.root in _INTEGERS:
         if new.root in _INTEGERS:
@@ -528,7 +531,7 @@ def _stats_bounds(field: DataField, written: TableSchema, names: Sequence[str], 
 
 
 def _decode_column(blobs: pa.ChunkedArray, types: Sequence[DataType], position: int) -> pa.Array:
-    """Return column ``position`` of serialised rows of ``types``; null where a row has another number of columns."""
+    """Return column ``position`` of serialised rows of ``types``; null for a row with a different number of columns."""
     rows = one_array(blobs)
     prefix = pc.binary_slice(rows, 0, _ARITY_BYTES)
     right = pc.equal(prefix, arrow_scalar(len(types).to_bytes(_ARITY_BYTES, "big"), prefix.type))
@@ -605,21 +608,21 @@ def _may_match(today: TableSchema, written: TableSchema, index: FileIndex, predi
 
 
 def _test_may_match(today: TableSchema, written: TableSchema, index: FileIndex, test: Conjunct) -> bool:
-    """Return whether a row of the file can pass; a column whose type changed since excludes nothing."""
+    """Return whether a row of the file can pass the test; True if the column type changed since the write."""
     then = _same_column(today, written, test)
     return then is None or index.may_match(then.name, then.type, test.op, test.value)
 
 
 def _test_mask(today: TableSchema, written: TableSchema, index: FileIndex, test: Conjunct, rows: int) -> Mask | None:
-    """Return a mask of the rows of the file that can pass, or None if no index decides."""
+    """Return a mask of the rows of the file that can pass the test, or None if no index applies."""
     then = _same_column(today, written, test)
     return None if then is None else index.row_mask(then.name, then.type, test.op, test.value, rows)
 
 
 def _same_column(today: TableSchema, written: TableSchema, test: Conjunct) -> DataField | None:
-    """Return a test's column in the schema that a file was written with.
+    """Return the tested column in the schema that a file was written with.
 
-    None means that it is missing or of another type.
+    The result is None if this schema does not have the column, or has it with another type than the current schema.
     """
     now = today.field(test.column)
     then = next((field for field in written.fields if field.id == now.id), None)
@@ -629,19 +632,19 @@ def _same_column(today: TableSchema, written: TableSchema, test: Conjunct) -> Da
 
 
 _WHOLE_ROWS: Final = frozenset({"deduplicate", "first-row"})
-"""Merge engines that return a stored row, not a row built from several files."""
+"""Merge engines that return one of the stored rows unchanged, not a row built from several rows."""
 
 
 def prune_files(
     store: TableStore, entries: pa.Table, predicate: Predicate | None, *, disjoint: bool = False
 ) -> pa.Table:
-    """Return the files that can hold a matching row, and those that the merge needs.
+    """Return the files that can contain a matching row, and further files that the merge needs.
 
     Args:
         store: the table.
         entries: files (`ENTRY_SCHEMA`).
         predicate: the filter; None for no pruning.
-        disjoint: whether no two files hold visible rows of one key, on any level (deletion vectors without
+        disjoint: whether no two files contain visible rows of the same key, on any level (deletion vectors without
             level 0).
 
     Returns:
@@ -664,9 +667,10 @@ def prune_files(
 
 
 def _for_whole_buckets(store: TableStore, entries: pa.Table, mask: Mask) -> Mask:
-    """Restrict the mask as merging requires.
+    """Extend a mask of matching files by the files that the merge needs.
 
-    In a bucket with one file, or with only one level above 0, single files are pruned; else all files or none.
+    In a bucket with one file, or with files on only one level above 0, single files are pruned. In any other bucket all
+    files are kept or none.
     """
     partitions = numpy_array(one_array(entries.column("partition")).dictionary_encode().indices).astype(np.int64)
     buckets = numpy_array(entries.column("bucket")).astype(np.int64)
@@ -692,8 +696,9 @@ class ExpiredFiles:
     """Names of files with expired rows; empty for tables whose rows do not expire.
 
     Attributes:
-        known: files whose smallest time is expired, so at least one row is; a full compaction rewrites these.
-        possible: these, and files without statistics of the time column.
+        known: files with at least one expired row, because their smallest time is expired. A full compaction rewrites
+            these files.
+        possible: the files of ``known``, and files without statistics of the time column.
     """
 
     known: frozenset[str] = _NONE
@@ -712,7 +717,7 @@ def expiry_of(store: TableStore) -> RowExpiry | None:
 
 
 def expired_files(store: TableStore, entries: pa.Table, now_ms: int) -> ExpiredFiles:
-    """Return the files of ``entries`` with expired rows.
+    """Return the names of the files of ``entries`` that have or may have expired rows.
 
     Args:
         store: the table.
@@ -735,15 +740,15 @@ def expired_files(store: TableStore, entries: pa.Table, now_ms: int) -> ExpiredF
 
 
 def living_at(store: TableStore, now_ms: int | None) -> Living | None:
-    """Return the function that keeps the rows that are not expired at ``now_ms`` (epoch ms).
+    """Return the function that removes rows that are expired at ``now_ms`` (epoch ms) from a batch.
 
     Returns:
-        The function; None where rows do not expire, or for ``now_ms`` None.
+        The function; None if the table's rows do not expire, or if ``now_ms`` is None.
     """
     expiry = None if now_ms is None else expiry_of(store)
     return None if expiry is None or now_ms is None else expiry.living(now_ms)
 
 
 def expired_among(store: TableStore, files: Sequence[DataFileMeta], now_ms: int) -> ExpiredFiles:
-    """Return :func:`expired_files` of files of one bucket."""
+    """Return the result of :func:`expired_files` for files of one bucket that are given as objects."""
     return expired_files(store, entries_to_table([ManifestEntry(0, b"", 0, 0, file) for file in files]), now_ms)

@@ -1,8 +1,8 @@
 """Plan of a read and its execution: snapshot, pruned entries, splits, then batches of rows.
 
-Files whose rows need no merging are read straight from the file reader. Several splits are read at once on threads,
-with their rows in the splits' order and a bound on waiting batches. Decoding and merging release Python's lock, so
-threads scale; processes would have to copy every batch.
+Files whose rows need no merging are read without the merge step. Several splits are read at once on threads. Their
+rows are returned in the order of the splits, and the batches in memory are bounded. Decoding and merging release
+Python's global interpreter lock, so threads scale. Processes would have to copy every batch.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ from lsm_core.read.table_versions import Version, require_same_columns, resolve
 Batches = Generator[pa.RecordBatch, None, None]
 Job = Callable[[], Batches]
 _AHEAD: Final = 4
-"""Jobs per worker that may start before the first of them is returned."""
+"""Jobs per worker that may run ahead of the job whose batches are being returned."""
 
 
 def usable_cores() -> int:
@@ -63,9 +63,9 @@ def usable_cores() -> int:
 def in_order(jobs: Sequence[Job], workers: int, most_bytes: int | None) -> Batches:
     """Yield the batches of ``jobs``, one job after the other, while up to ``workers`` of them run.
 
-    About ``most_bytes`` of batches wait to be returned. In addition, the current job may have one batch waiting, so
-    that it always makes progress, and each worker one. An error of a job is raised at its place. Closing the generator
-    stops all workers and waits for them.
+    Up to about ``most_bytes`` of batches wait to be returned. In addition, the current job may have one waiting batch,
+    so that it always makes progress, and each worker one batch. An error of a job is raised after the batches of
+    earlier jobs. Closing the generator stops all workers and waits for their end.
 
     Args:
         jobs: functions that return batches.
@@ -129,7 +129,7 @@ class _Reading:
         self._lanes.clear()
 
     def _take(self, number: int) -> pa.RecordBatch | None:
-        """Return the job's next batch, or None at its end."""
+        """Wait for the next batch of a job and return it, or None at the end of the job."""
         with self._changed:
             while True:
                 lane = self._lanes.get(number)
@@ -158,7 +158,7 @@ class _Reading:
                     self._changed.notify_all()
 
     def _begin(self) -> int | None:
-        """Return the next job's number, or None when all jobs have started."""
+        """Return the number of the next job to start, or None when all jobs have started."""
         with self._changed:
             while not self._stopped and self._head + self._ahead <= self._next < len(self._jobs):
                 self._changed.wait()
@@ -169,7 +169,7 @@ class _Reading:
             return number
 
     def _put(self, number: int, lane: _Lane, batch: pa.RecordBatch) -> bool:
-        """Add a batch to the job's lane when the bound allows it; return False when the reading was stopped."""
+        """Add a batch to the job's lane once the bound allows this; return False if the reading was stopped."""
         with self._changed:
             # The current job continues while none of its own batches waits, however much the others hold.
             while (
@@ -197,13 +197,13 @@ def read_raw(
     """Yield value columns of the files of a raw split, one file after the other.
 
     A raw split has append files, or key-value files without deletes. Rows that a deletion vector marks are left out,
-    and rows that an index of their file excludes under ``predicate``. Files without other rows are not opened.
+    and also rows that a file index excludes for ``predicate``. A file without remaining rows is not opened.
 
     Args:
         store: the table.
         split: the split.
         columns: columns to return, in this order.
-        predicate: filter for file indexes; rows are not filtered by it.
+        predicate: filter for file indexes only; the caller must still filter the rows.
         dictionaries: text columns to return as Arrow dictionaries of int32 if their values repeat in a file.
 
     Raises:
@@ -237,10 +237,11 @@ class Scan:
     Attributes:
         snapshot: the version; None for an empty table.
         splits: the splits to read.
-        store: the table as of the schema that the version is read with.
+        store: the table with the schema that the version is read with.
         columns: columns to return, in output order.
         filter: filter on merged rows; None for all rows.
-        dictionaries: whether text columns are returned as Arrow dictionaries of int32, each batch with its own.
+        dictionaries: whether text columns are returned as Arrow dictionaries of int32; each batch has its own
+            dictionary.
     """
 
     snapshot: Snapshot | None
@@ -277,11 +278,12 @@ def plan_scan(
 ) -> Scan:
     """Plan a read of one version; reads metadata only.
 
-    Tables that track rows have `_ROW_ID` and `_SEQUENCE_NUMBER` too, where ``columns`` or ``filter`` name them.
+    Tables with row tracking also return `_ROW_ID` and `_SEQUENCE_NUMBER` if ``columns`` or ``filter`` names these
+    columns.
 
     Args:
         store: the table.
-        snapshot_id: id of the snapshot to read, with the schema of its time (:func:`resolve`).
+        snapshot_id: id of the snapshot to read, with the schema of that snapshot (:func:`resolve`).
         columns: columns to return, in this order; None for all.
         filter: condition on the rows, as :func:`parse_filter` takes it.
         partitions: partitions to read, or-ed: values of all or some of the partition columns; None for all.
@@ -289,8 +291,8 @@ def plan_scan(
         tag: tag to read.
         timestamp_ms: read the newest snapshot at or before this time (epoch ms).
         watermark: read the oldest snapshot that has reached this watermark (ms).
-        limit: rows that will be read. Without a filter, no more splits are planned than hold as many rows, if those
-            need no merging.
+        limit: number of rows that the caller will read. Without a filter, only the first splits that together contain
+            this many rows are planned, if they need no merging.
         dictionaries: see :class:`Scan`.
 
     Raises:
@@ -416,7 +418,7 @@ def _created_since(store: TableStore, entries: pa.Table) -> pa.Table:
 
 
 def visible(store: TableStore, compacted: bool, entries: pa.Table) -> pa.Table:
-    """Return the entries that batch reads see: no postponed rows, and no level 0 if ``compacted``."""
+    """Return the entries that batch reads see: no files of postponed rows, and no level-0 files if ``compacted``."""
     if not store.schema.primary_keys:
         return entries
     if compacted:
@@ -458,7 +460,7 @@ def to_batches(
 def _naming_lost_table(
     store: TableStore, batches: Generator[pa.RecordBatch, None, None]
 ) -> Generator[pa.RecordBatch, None, None]:
-    """Yield batches; a missing file of a table that was dropped meanwhile raises TableNotFound."""
+    """Yield ``batches``; raise TableNotFound for a missing file if the table was dropped during the read."""
     with store.naming_lost_table(), closing(batches):
         yield from batches
 
@@ -466,7 +468,7 @@ def _naming_lost_table(
 def _read_all(scan: Scan, splits: Sequence[Split], most_bytes: int | None) -> Generator[pa.RecordBatch, None, None]:
     """Return all rows of ``splits``, read on `dredge.read.threads` threads.
 
-    At most ``most_bytes`` of batches wait (None: any).
+    At most ``most_bytes`` of batches wait to be returned; None for no bound.
     """
     workers = min(scan.store.options.read_threads or usable_cores(), max(1, len(splits)))
     budget = scan.store.options.merge_budget // workers
@@ -562,9 +564,9 @@ def _output_schema(schema: TableSchema, columns: Sequence[str], dictionaries: bo
 
 
 def as_schema(batch: pa.RecordBatch, target: pa.Schema) -> pa.RecordBatch:
-    """Return the columns of ``target``, with texts as dictionaries where it has those.
+    """Return ``batch`` with the columns and types of ``target``; text becomes a dictionary if ``target`` says so.
 
-    ``target`` is a schema of the table; batches of files carry field ids in theirs.
+    ``target`` is a schema of the table. The schema of a batch from a file additionally contains field ids.
     """
     if not len(target):
         return batch.select([])
@@ -604,7 +606,7 @@ def chosen_columns(store: TableStore, columns: Sequence[str] | None) -> tuple[st
 def _partitions(
     store: TableStore, partitions: Sequence[Mapping[str, Any]] | None
 ) -> tuple[list[bytes] | None, Predicate | None]:
-    """Return the chosen partitions as bytes when all their columns are named, else as a filter on partition columns."""
+    """Return the chosen partitions: (BinaryRow bytes, None) if all partition columns are given, else (None, filter)."""
     if partitions is None:
         return None, None
     keys = store.schema.partition_keys
@@ -623,9 +625,9 @@ def _partitions(
 
 
 def _exact_partitions(schema: TableSchema, predicate: Predicate | None) -> list[bytes] | None:
-    """Return the partitions to which equality tests restrict a filter.
+    """Return the partitions (BinaryRow bytes) that equality tests of a filter select, or None without such tests.
 
-    Manifests are then pruned before they are read.
+    With this list, manifests are pruned before they are read.
     """
     if predicate is None or not schema.partition_keys:
         return None

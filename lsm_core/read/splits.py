@@ -1,6 +1,6 @@
-"""Split: a part of a scan inside one bucket, its serialised form for other processes, and the cut of files into splits.
+"""Split: a part of a scan inside one bucket, its serialised form for other processes, and planning of splits.
 
-The cut works on columns: a plan of 100,000 files creates no object for a file.
+Splits are planned on columns: a plan of 100,000 files creates no Python object per file.
 
 Source: ``DataSplit``, ``MergeTreeSplitGenerator``.
 """
@@ -38,7 +38,7 @@ class SplitFiles:
     Attributes:
         files: the files.
         sections: key-disjoint sections; empty where rows need no merging.
-        deletions: the deletion vector of each file; None where no row is deleted.
+        deletions: the deletion vector of each file; None for a file without deleted rows.
     """
 
     files: tuple[DataFileMeta, ...]
@@ -52,8 +52,8 @@ class Split:
     Attributes:
         partition: BinaryRow bytes of the partition.
         bucket: number of the bucket.
-        raw: whether the rows of ``files``, one file after the other, are the result. Otherwise the result is the merge
-            of each of ``sections``, in key order, without deleted rows; ``files`` lists the same files once.
+        raw: whether the result is the rows of ``files``, one file after the other. If False, each of ``sections`` is
+            merged, and the result has no deleted rows. ``files`` lists each file once in both cases.
         raw_convertible: whether the split is raw by Paimon's stricter rule, which other engines use. A split of several
             key-disjoint files is raw here, but in Paimon only where the whole bucket needs no merging.
         file_count: number of files.
@@ -90,13 +90,13 @@ class Split:
         totals: tuple[int, int, int],
         load: Callable[[], SplitFiles],
     ) -> Split:
-        """Return a split of a plan whose file objects are created on demand: a plan may list a million files.
+        """Return a split whose file objects are created on demand, because a plan may list a million files.
 
         Args:
             place: partition and bucket.
-            raw: whether its rows need no merge, by Dredge's rule and by Paimon's.
+            raw: two flags: whether the rows need no merge by Dredge's rule, and by Paimon's rule.
             totals: number of files, bytes and rows.
-            load: creates the file objects.
+            load: function that creates the file objects.
         """
         split = cls.__new__(cls)
         split.partition, split.bucket = place
@@ -141,7 +141,7 @@ class Split:
 
     @staticmethod
     def from_bytes(data: bytes) -> Split:
-        """Return the split of :meth:`to_bytes`.
+        """Return the split that :meth:`to_bytes` serialised.
 
         Raises:
             CorruptFile: the bytes are not a split.
@@ -192,16 +192,16 @@ Deletions = Mapping[tuple[bytes, int], Mapping[str, DeletionFile]]
 
 
 def cut(store: TableStore, entries: pa.Table, deletions: Deletions, *, disjoint: bool = False) -> tuple[Split, ...]:
-    """Cut live files into splits, by partition bytes, bucket and key (append tables: age).
+    """Divide live files into splits, ordered by partition bytes, bucket and key (append tables: age).
 
-    Neighbours are grouped up to `source.split.target-size`, each counted as at least `source.split.open-file-cost`, as
-    in Java. Where a bucket needs no merging, files keep the order of ``entries``.
+    As in Java, neighbouring files are packed up to `source.split.target-size`; each file counts as at least
+    `source.split.open-file-cost` bytes. If a bucket needs no merging, its files keep the order of ``entries``.
 
     Args:
         store: the table.
         entries: live files (`ENTRY_SCHEMA`).
         deletions: deletion vectors by partition and bucket, then by file name.
-        disjoint: whether no two files hold visible rows of one key (deletion vectors without level 0).
+        disjoint: whether no two files contain visible rows of the same key (deletion vectors without level 0).
     """
     if not entries.num_rows:
         return ()
@@ -218,9 +218,9 @@ class _Items:
     """Files in split order, grouped into items: the files of an item overlap in keys, so they must be in one split.
 
     Attributes:
-        order: positions of the entries.
+        order: positions of the files in the entries, in split order.
         starts: position in ``order`` of each item's first file.
-        raw: per item, whether it is one file without deletes.
+        raw: per item, whether it is a single file without deletes.
         merge_free: per item, whether its whole bucket needs no merging.
     """
 
@@ -231,7 +231,7 @@ class _Items:
 
 
 def _groups(entries: pa.Table) -> Ints:
-    """Return a number for each entry, ascending by partition bytes and bucket."""
+    """Return a group number for each entry: one number per bucket, ascending by partition bytes and bucket."""
     codes = numpy_array(pc.rank(entries.column("partition"), tiebreaker="dense")).astype(np.int64)
     buckets = numpy_array(entries.column("bucket")).astype(np.int64)
     lowest = buckets.min()
@@ -289,13 +289,13 @@ def _merge_free_files(levels: Ints, groups: Ints, plain: Bools, disjoint: bool) 
 
 
 class _SplitMaker:
-    """Maker of splits from entries in split order; file objects are created on demand."""
+    """Creates splits from entries in split order; file objects are created on demand."""
 
     def __init__(self, store: TableStore, ordered: pa.Table, deletions: Deletions) -> None:
         self._store, self._ordered, self._deletions = store, ordered, deletions
 
     def splits(self, items: _Items, groups: Ints) -> Iterator[Split]:
-        """Yield neighbouring items of a bucket together, up to the target size."""
+        """Yield the splits: neighbouring items of a bucket are combined up to the target size."""
         options, ordered = self._store.options, self._ordered
         target, cost = options.source_split_target, options.open_file_cost
         sizes, rows = (numpy_array(ordered.column(name)) for name in ("file_size", "row_count"))
@@ -325,7 +325,7 @@ class _SplitMaker:
 
 
 def _pack_items(weights: Sequence[int], groups: Sequence[Any], target: int) -> Iterator[tuple[int, int]]:
-    """Yield ranges of neighbouring items of one group, each as long as ``target`` (bytes) allows."""
+    """Yield (start, end) of ranges of neighbouring items of one group, each as long as ``target`` (bytes) allows."""
     first, total = 0, 0
     for item, weight in enumerate(weights):
         if item > first and (groups[item] != groups[first] or total + weight > target):

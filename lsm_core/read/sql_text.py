@@ -49,18 +49,18 @@ _NEGATED: Final = {
     "is not nan": "is nan",
 }
 OPPOSITES: Final = {"not <": ">=", "not <=": ">", "not >": "<=", "not >=": "<"}
-"""Negated comparisons, each with the comparison that means the same where no value is NaN."""
+"""Negated comparisons, each with the comparison that is equivalent for columns without NaN."""
 _MOST_NESTING: Final = 100
 MOST_TESTS: Final = 2_000
-"""Largest number of tests in one filter: Arrow walks them recursively, and tens of thousands end the process."""
+"""Largest number of tests in one filter; Arrow recurses over tests, and tens of thousands overflow the stack."""
 _MOST_CHARACTERS: Final = 65_536
-"""Largest number of characters of a text."""
+"""Largest number of characters of a text to parse."""
 
 
 EXACT_TYPES: Final = frozenset(
     {TypeRoot.TINYINT, TypeRoot.SMALLINT, TypeRoot.INT, TypeRoot.BIGINT, TypeRoot.VARCHAR, TypeRoot.DATE}
 )
-"""Types whose values SQL literals express exactly, and compare as a table does."""
+"""Column types for which SQL literals are exact and compare in the same order as in the table."""
 
 Condition: TypeAlias = "tuple[str, str, Any] | CompoundCondition"
 """A comparison (column, operator, value), or several comparisons joined by AND or OR."""
@@ -68,7 +68,7 @@ Condition: TypeAlias = "tuple[str, str, Any] | CompoundCondition"
 
 @dataclass(frozen=True)
 class CompoundCondition:
-    """Conditions joined by one word.
+    """Conditions joined by AND, or conditions joined by OR.
 
     Attributes:
         word: "AND" or "OR".
@@ -81,12 +81,12 @@ class CompoundCondition:
 
 @dataclass(frozen=True)
 class Token:
-    """Piece of a text.
+    """Token of a SQL text.
 
     Attributes:
-        kind: text, number, name or sign; "other" for text that is no token; "end" behind the last one.
-        text: its characters.
-        at: position of its first character.
+        kind: text, number, name or sign; "other" for characters that form no token; "end" after the last token.
+        text: characters of the token.
+        at: position of the token's first character in the text.
     """
 
     kind: str
@@ -166,8 +166,9 @@ def tokens(text: str, *, stop_early: bool = False) -> Iterator[Token]:
     """Yield the tokens of a text in order, without blanks and comments.
 
     Args:
-        text: the text.
-        stop_early: end at text that is no token, with a last token of kind "other" that holds the remaining text.
+        text: SQL text.
+        stop_early: stop at characters that form no token; the last token is then of kind "other" and contains the
+            remaining text.
 
     Raises:
         InvalidOption: a part of the text is no token, and ``stop_early`` is false.
@@ -188,7 +189,7 @@ def tokens(text: str, *, stop_early: bool = False) -> Iterator[Token]:
 
 
 def unquote(text: str) -> str:
-    """Return the value of a text in quotes: a backslash escapes, and a doubled quotation mark means one."""
+    """Return the value of a quoted text: resolve backslash escapes and doubled quotation marks."""
     quote, inner = text[0], text[1:-1]
     return re.sub(
         rf"\\(.)|{quote}{quote}",
@@ -215,37 +216,37 @@ class SqlReader:
         return tokens(text)
 
     def peek(self, ahead: int = 0) -> Token:
-        """Return the next token, or one ``ahead`` of it; of kind "end" behind the last one."""
+        """Return the next token, or the token ``ahead`` positions after it; kind "end" after the last token."""
         place = self._at + ahead
         return self._tokens[place] if place < len(self._tokens) else Token("end", "", len(self._text))
 
     def take(self) -> Token:
-        """Return the next token and move behind it."""
+        """Return the next token and move past it."""
         token = self.peek()
         self._at += 1
         return token
 
     def word(self) -> str:
-        """Return the next token as an upper-case keyword, or an empty text if it is no name."""
+        """Return the next token in upper case, or "" if it is no name; the position does not change."""
         return self.peek().text.upper() if self.peek().kind == "name" else ""
 
     def accept(self, sign: str) -> bool:
-        """Take the next token if it is this sign; return whether it was."""
+        """Move past the next token if it is ``sign``; return whether it was."""
         is_next = self.peek().kind == "sign" and self.peek().text == sign
         self._at += is_next
         return is_next
 
     def expect(self, sign: str) -> None:
-        """Take this sign.
+        """Move past the next token, which must be ``sign``.
 
         Raises:
-            InvalidOption: the next token is another one.
+            InvalidOption: the next token is not ``sign``.
         """
         if not self.accept(sign):
             raise self.wrong(self.peek(), f"'{sign}' was expected")
 
     def name(self) -> str:
-        """Take a name and remove its back-quotes.
+        """Read a name and return it without back-quotes.
 
         Raises:
             InvalidOption: the next token is no name.
@@ -256,7 +257,7 @@ class SqlReader:
         return token.text[1:-1].replace("``", "`") if token.text[0] == "`" else token.text
 
     def literal(self) -> Literal:
-        """Take a literal.
+        """Read a literal and return its value.
 
         Raises:
             InvalidOption: the next token starts no literal.
@@ -291,10 +292,10 @@ class SqlReader:
         return dict(zip(map(str, literals[::2]), literals[1::2], strict=True))
 
     def alternatives(self, *, negated: bool = False, depth: int = 0) -> Condition:
-        """Take conditions joined by OR.
+        """Read conditions joined by OR.
 
         Args:
-            negated: return their negation.
+            negated: whether to return the negation of the condition.
             depth: number of enclosing parentheses and NOTs.
 
         Raises:
@@ -303,7 +304,7 @@ class SqlReader:
         return self._compound("OR", negated, depth)
 
     def _compound(self, word: str, negated: bool, depth: int) -> Condition:
-        """Take the conditions that ``word`` joins: AND binds tighter than OR."""
+        """Read conditions joined by ``word`` ("AND" or "OR"); AND binds more strongly than OR."""
         parts: list[Condition] = []
         while True:
             parts.append(self._compound("AND", negated, depth) if word == "OR" else self._factor(negated, depth))
@@ -315,7 +316,7 @@ class SqlReader:
         return CompoundCondition(word if not negated else "AND" if word == "OR" else "OR", tuple(parts))
 
     def _factor(self, negated: bool, depth: int) -> Condition:
-        """Take a comparison, or a condition in parentheses or behind NOT."""
+        """Read a comparison, a condition in parentheses, or a condition after NOT."""
         if depth > _MOST_NESTING:
             raise self.wrong(self.peek(), f"at most {_MOST_NESTING} levels of nested parentheses and NOTs are accepted")
         if self.word() == "NOT":
@@ -343,7 +344,7 @@ class SqlReader:
         return (column, _NEGATED[operator] if negated else operator, value)
 
     def condition(self) -> tuple[str, str, Any]:
-        """Take one comparison of a column with a literal.
+        """Read one comparison of a column with a literal; return (column, operator, value).
 
         Raises:
             InvalidOption: the text is not a comparison.
@@ -384,16 +385,16 @@ class SqlReader:
         )
 
     def end(self) -> None:
-        """Check that no token is left.
+        """Check that all tokens have been read.
 
         Raises:
-            InvalidOption: a token is left.
+            InvalidOption: a token remains.
         """
         if self.peek().kind != "end":
             raise self.wrong(self.peek(), "the end was expected")
 
     def wrong(self, token: Token, reason: str) -> InvalidOption:
-        """Return the error for ``token``, with its place in the text."""
+        """Return the error for ``token``, with its position in the text."""
         shown = self._text[token.at : token.at + 40] or "the end"
         return InvalidOption(self._argument, shown, f"{reason} (character {token.at + 1})")
 

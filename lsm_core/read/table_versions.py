@@ -1,6 +1,7 @@
 """Version of a table that a read uses.
 
-It is chosen by arguments or by the table's options (`scan.*`), and read with the schema of its time.
+Arguments or the table's options (`scan.*`) choose the version. A version that is named so is read with the schema of
+its snapshot.
 """
 
 from __future__ import annotations
@@ -77,11 +78,11 @@ _DEFAULT: Final = "default"
 
 @dataclass(frozen=True)
 class Startup:
-    """Start of a read that the options describe.
+    """Start position of a read, as the table's options describe it.
 
     Attributes:
-        mode: the mode.
-        key: the option that it uses; None where it needs none.
+        mode: the start mode.
+        key: name of the option with the mode's argument; None if the mode needs no argument.
         value: the option's value.
     """
 
@@ -91,7 +92,7 @@ class Startup:
 
     @property
     def changes(self) -> bool:
-        """Whether the read is of changes, not of a version."""
+        """Whether the options select changes, not a version."""
         return self.mode in (Mode.INCREMENTAL, Mode.LATEST_DELTA)
 
 
@@ -100,7 +101,7 @@ def startup(store: TableStore) -> Startup:
 
     Raises:
         InvalidOption: options contradict each other, or the mode is newer than the Paimon version of the table.
-        UnsupportedFeature: a way to start that is not known.
+        UnsupportedFeature: Dredge does not know the start mode or option.
     """
     start = startup_of(store.options, store.name)
     if start.mode is Mode.LATEST_DELTA:
@@ -121,11 +122,11 @@ def _require_known(start: Startup, version: PaimonVersion, table: str) -> None:
 def startup_of(options: TableOptions, table: str) -> Startup:
     """Return the start that ``options`` describe.
 
-    Unknown ways to start are an error: ignoring one would read another version than requested.
+    An unknown start mode or option is an error: if it were ignored, a read could return the wrong version.
 
     Raises:
-        InvalidOption: keys contradict each other or the mode.
-        UnsupportedFeature: a way to start that is not known.
+        InvalidOption: options contradict each other or the mode.
+        UnsupportedFeature: Dredge does not know the start mode or option.
     """
     if options.get("scan.bucket") is not None:
         raise UnsupportedFeature("read option 'scan.bucket'", table)
@@ -148,7 +149,7 @@ def startup_of(options: TableOptions, table: str) -> Startup:
 
 
 def millis(table: str, key: str, value: Any) -> int:
-    """Return the epoch ms of a number, or of a local time in this machine's zone, as Java reads `scan.timestamp`.
+    """Convert epoch ms or a time text (in this machine's time zone) to epoch ms, as Java reads `scan.timestamp`.
 
     Args:
         table: name of the table, for errors.
@@ -167,18 +168,18 @@ def millis(table: str, key: str, value: Any) -> int:
 
 
 def moment_ms(table: str, key: str, text: str) -> int:
-    """Return the epoch ms of a moment as `TIMESTAMP AS OF` writes it.
+    """Convert the timestamp of a `TIMESTAMP AS OF` clause to epoch ms.
 
     Args:
-        table: Name of the table, for errors.
-        key: Name of the option or clause, for errors.
-        text: Whole seconds since 1970, or a day or time, in UTC unless it names a zone.
+        table: name of the table, for errors.
+        key: name of the option or clause, for errors.
+        text: whole seconds since 1970, or a date or time, in UTC unless the text names a time zone.
 
     Returns:
         Epoch ms.
 
     Raises:
-        InvalidOption: The text is no moment; the error names ``key``.
+        InvalidOption: the text is no timestamp; the error names ``key``.
     """
     moment = text.strip()
     if moment.isascii() and moment.isdigit() and len(moment) <= _DIGITS_OF_SECONDS:
@@ -189,7 +190,7 @@ def moment_ms(table: str, key: str, text: str) -> int:
 
 
 def pair_of(table: str, key: str, text: str) -> tuple[str, str]:
-    """Parse the text `start,end` of a span and return both parts.
+    """Split the text `start,end` of an option and return (start, end).
 
     Raises:
         InvalidOption: the text does not have this form; the error names ``key``.
@@ -201,10 +202,10 @@ def pair_of(table: str, key: str, text: str) -> tuple[str, str]:
 
 
 def times_of(table: str, key: str, text: str) -> tuple[int, int]:
-    """Return the two ends of a span as epoch ms.
+    """Parse the text `start,end` of two times and return (start, end) as epoch ms.
 
     Raises:
-        InvalidOption: an end is no time, or the start is after the end; the error names ``key``.
+        InvalidOption: a part is no time, or the start is after the end; the error names ``key``.
     """
     since, until = (
         millis(table, key, moment) if (number := parse_digits(moment) if moment.isdigit() else None) is None else number
@@ -225,7 +226,7 @@ def check_reading(options: TableOptions, table: str, followed: PaimonVersion | N
 
     Raises:
         InvalidOption: options contradict each other, or a value names no version.
-        UnsupportedFeature: a way to read that is not known.
+        UnsupportedFeature: Dredge does not know the start mode or option.
 
     Source: ``SchemaValidation`` (``validateStartupMode``).
     """
@@ -249,12 +250,12 @@ _BY_WATERMARK: Final = "watermark-"
 class Version:
     """Version of a table.
 
-    As in Java, a version that is named is read with the schema that was the newest at its commit, and the newest
-    version with the table's current schema.
+    As in Java, a version that arguments or options name is read with the schema of its snapshot. If no version is
+    named, the newest version is read with the table's current schema.
 
     Attributes:
-        snapshot: the snapshot; None if nothing was committed.
-        store: the table as of the schema that it is read with.
+        snapshot: the snapshot; None if the table has no commit.
+        store: the table with the schema that the version is read with.
     """
 
     snapshot: Snapshot | None
@@ -269,7 +270,7 @@ def resolve(
     timestamp_ms: int | None = None,
     watermark: int | None = None,
 ) -> Version:
-    """Return the version that the arguments name, else the one that the options name, else the newest.
+    """Return the version that the arguments name, else the version that the options name, else the newest version.
 
     Args:
         store: the table.
@@ -311,9 +312,9 @@ def resolve(
 
 
 def with_schema(store: TableStore, schema_id: int) -> TableStore:
-    """Return the same table with another of its schemas, and with its dynamic options.
+    """Return the table with schema ``schema_id``; the dynamic options stay.
 
-    If the options of that schema cannot be used (and were repaired since), the current options are used.
+    If the options of that schema are invalid (and were repaired since), the current options are used.
 
     Raises:
         CorruptFile: the schema is missing.
@@ -329,10 +330,10 @@ def with_schema(store: TableStore, schema_id: int) -> TableStore:
 
 
 def replaced_column(store: TableStore, schema_id: int, columns: Iterable[str]) -> str | None:
-    """Return a text about the first of ``columns`` that a newer schema dropped and added again, or None.
+    """Return a message about the first of ``columns`` that a newer schema dropped and added again, or None.
 
-    The table as it was opened would read all values of this column as null. A column that was only dropped is null, as
-    in Java.
+    With the schema at opening, all values of this column would be read as null. A column that was only dropped is read
+    as null, as in Java, and is no error.
 
     Args:
         store: the table as it was opened.
@@ -353,7 +354,7 @@ def replaced_column(store: TableStore, schema_id: int, columns: Iterable[str]) -
 
 
 def require_same_columns(store: TableStore, schema_ids: Iterable[int], columns: Iterable[str]) -> None:
-    """Check that the schema of ``store`` can read ``columns`` of files with these schemas.
+    """Check that the schema of ``store`` can read ``columns`` of files that were written with ``schema_ids``.
 
     Raises:
         InvalidSchema: a column was dropped and added again; the error names it.
@@ -369,7 +370,7 @@ def require_same_columns(store: TableStore, schema_ids: Iterable[int], columns: 
 
 
 def _pinned_snapshot(store: TableStore) -> Snapshot | None:
-    """Return the snapshot that the options name, or None for the newest."""
+    """Return the snapshot that the options name, or None if they name none (the newest is read)."""
     start = startup(store)
     key, value = start.key, start.value
     if start.changes or start.mode is Mode.FROM_CREATION:
@@ -388,7 +389,7 @@ def _pinned_snapshot(store: TableStore) -> Snapshot | None:
 
 
 def _snapshot_of_version(store: TableStore, version: str) -> Snapshot:
-    """Return the snapshot of a tag of that name, else of `watermark-N`, else of a snapshot id."""
+    """Return the snapshot that ``version`` names: a tag, `watermark-N`, or a snapshot id, tried in this order."""
     if store.file_io.exists(tags.tag_path(store, version)):
         return tags.read_tag(store, version)
     digits = version.removeprefix(_BY_WATERMARK)
@@ -399,7 +400,7 @@ def _snapshot_of_version(store: TableStore, version: str) -> Snapshot:
 
 
 def _snapshot_at_time(store: TableStore, timestamp_ms: int) -> Snapshot:
-    """Return the newest snapshot that was committed at ``timestamp_ms`` or before."""
+    """Return the newest snapshot that was committed at or before ``timestamp_ms`` (epoch ms)."""
     ids = snapshots.list_ids(store)
     position = bisect_right(ids, timestamp_ms, key=lambda number: snapshots.read(store, number).time_millis)
     if position == 0:
@@ -415,7 +416,7 @@ def _snapshot_at_time(store: TableStore, timestamp_ms: int) -> Snapshot:
 def _snapshot_at_watermark(store: TableStore, watermark: int) -> Snapshot:
     """Return the oldest snapshot whose watermark is ``watermark`` or more.
 
-    Watermarks never decrease, and the first snapshots have none.
+    Watermarks never decrease; the first snapshots may have no watermark.
     """
     ids = snapshots.list_ids(store)
 
@@ -432,7 +433,7 @@ def _snapshot_at_watermark(store: TableStore, watermark: int) -> Snapshot:
 def newest_of_watermark(store: TableStore, watermark: int) -> Snapshot:
     """Return the newest snapshot whose watermark is ``watermark`` (epoch ms) or less.
 
-    All later snapshots may belong to a later time.
+    Snapshots after this one may contain rows with event times above the watermark.
 
     Args:
         store: the table.
@@ -457,7 +458,7 @@ def newest_of_watermark(store: TableStore, watermark: int) -> Snapshot:
 
 
 def newest_compacted(store: TableStore) -> Snapshot | None:
-    """Return the newest COMPACT snapshot; with periodic full compactions, the newest of those. None without one."""
+    """Return the newest COMPACT snapshot, or None without one; only full compactions count if they are periodic."""
     options = store.options
     every = options.get("full-compaction.delta-commits")
     periodic = every is not None or options.changelog_producer == "full-compaction"

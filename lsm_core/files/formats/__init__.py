@@ -37,7 +37,7 @@ def open_source(
     table: str = "",
     kept: Kept | None = None,
 ) -> FileSource:
-    """Open a data file in the format of its last extension, and compare it with its manifest entry.
+    """Open a data file in the format of its last extension; compare size and rows with its manifest entry.
 
     Args:
         file_io: file system of the file.
@@ -45,7 +45,7 @@ def open_source(
         size: expected bytes; None if unknown.
         rows: expected rows; None if unknown.
         table: name of the table, for errors.
-        kept: cache for data that the next opening needs again; None for none.
+        kept: cache for data that the next opening of the file needs again; None for no cache.
 
     Raises:
         CorruptFile: the file is missing, damaged, or not of ``size`` bytes and ``rows`` rows.
@@ -78,12 +78,12 @@ def open_sink(
     Args:
         file_io: file system of the file.
         path: path of the file, which must not exist.
-        sample: its first rows, with the schema; field ids are in `PARQUET:field_id`.
+        sample: first rows of the file, with its schema; field ids are in `PARQUET:field_id`.
         options: options of the table.
         level: level of the file.
         dictionary: columns that get a dictionary in any case (Parquet).
         delta: columns that are delta-encoded (Parquet).
-        file_format: format that overrides the options (:func:`format_for`); None for none.
+        file_format: format that overrides the options (:func:`format_for`); None to use the options.
 
     Raises:
         InvalidOption: the format or codec is not known.
@@ -105,14 +105,14 @@ _SETTINGS: Final = (
 
 
 def settings() -> tuple[str, ...]:
-    """Return the options that only a format can validate."""
+    """Return the keys of options that only a file format's module can validate."""
     return (*_SETTINGS, *(size for name in _NAMES for size in _format(name).sizes))
 
 
 def require_usable(options: TableOptions) -> None:
     """Check that the table's formats can write files with the codecs and sizes of the options.
 
-    Unknown formats are checked elsewhere, as unsupported features.
+    Unknown formats raise no error here; they are refused as unsupported features.
 
     Raises:
         InvalidOption: a codec or a size cannot be used; the error names the key.
@@ -143,7 +143,7 @@ def require_usable(options: TableOptions) -> None:
 
 
 def _require_codec(name: str, codec: str, table: str) -> None:
-    """Raise InvalidOption where files of format ``name`` cannot be written with ``codec``."""
+    """Raise InvalidOption if files of format ``name`` cannot be written with ``codec``."""
     if name in _NAMES:
         _format(name).codec_of(codec, table)
 
@@ -165,7 +165,7 @@ def format_of(options: TableOptions, level: int) -> str:
 def format_for(options: TableOptions, level: int, rows: pa.Table) -> str:
     """Return the format in which rows are written.
 
-    Each file is read by its own extension, in Java too, so formats may be mixed within a level.
+    Readers (also Java's) choose the format by the file's extension, so formats may be mixed within a level.
 
     Args:
         options: options of the table.
@@ -193,7 +193,8 @@ def extension_of(options: TableOptions, name: str) -> str:
         name: name of the format.
 
     Returns:
-        The format, with `file.suffix.include.compression` after the table-wide codec (never the codec of a level).
+        The format; with option `file.suffix.include.compression`, the codec of the table (never of a level) precedes
+        it.
     """
     if not options.get("file.suffix.include.compression"):
         return name

@@ -29,7 +29,7 @@ from lsm_core.storage import FileIO, Kept
 _BLOCK_BYTES: Final = 1 << 18
 _ENCODE_ROWS: Final = 16_384
 _DECODE_ROWS: Final = 16_384
-"""Largest number of records that are Python objects at a time."""
+"""Largest number of records that are held as Python objects at a time."""
 _DECODE_BYTES: Final = 1 << 23
 _CODECS: Final = {
     "zstd": "zstandard",
@@ -46,7 +46,7 @@ _CODECS: Final = {
 class AvroSink:
     """Avro file that is being written.
 
-    It never overwrites a file, and nothing is published before :meth:`close` returned.
+    The sink never overwrites a file. The file is complete only after :meth:`close` has returned.
     """
 
     def __init__(
@@ -123,7 +123,7 @@ def open_sink(
     dictionary: Sequence[str] = (),
     delta: Sequence[str] = (),
 ) -> AvroSink:
-    """Return a sink with the table's settings.
+    """Create an Avro file with the table's options.
 
     Raises:
         UnsupportedFeature: a type that Paimon's Avro files cannot store.
@@ -187,7 +187,7 @@ class AvroSource(WholeFileSource):
             yield check_values(batch, self.path).select(list(columns))
 
     def _records(self, decoder: RecordDecoder, most: int) -> Iterator[list[Any]]:
-        """Yield records in lists of ``most``, shorter where records are large or the file ends."""
+        """Yield lists of up to ``most`` records; a list is shorter if records are large or the file ends."""
         gathered: list[Any] = []
         unpacked = 0
         for block in self._container.blocks:

@@ -1,6 +1,6 @@
-"""Columns by leaves: bounds and null counts gathered while they are written, and values that a format cannot store.
+"""Bounds and null counts of columns, collected while a file is written, and access to the leaves of nested columns.
 
-This serves formats whose footer does not have the bounds as in Java.
+Formats use this module if their footers do not contain the same bounds as Java computes.
 """
 
 from __future__ import annotations

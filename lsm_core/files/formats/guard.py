@@ -59,7 +59,7 @@ def _exceeds_memory(error: MemoryError) -> bool:
 
 @contextmanager
 def open_checked(file_io: FileIO, path: str, kind: str, size: int | None) -> Iterator[Any]:
-    """Open a file for a block that reads its metadata; the block's errors are converted as by :class:`decoding_errors`.
+    """Open a file for a ``with`` block that reads its metadata; convert the block's errors (:class:`decoding_errors`).
 
     Args:
         file_io: file system of the file.
@@ -83,7 +83,7 @@ def open_checked(file_io: FileIO, path: str, kind: str, size: int | None) -> Ite
 
 @contextmanager
 def create_output(file_io: FileIO, path: str) -> Iterator[Any]:
-    """Create a file for a block that makes its writer; the file is removed if the block fails.
+    """Create a file for a ``with`` block that creates its writer; the file is removed if the block fails.
 
     Args:
         file_io: file system of the file.
@@ -115,10 +115,10 @@ class disk_full_errors:  # noqa: N801 - reads as a statement where it is used
 
 
 class TailOutput:
-    """Output between Arrow's writers and a file that passes bytes on until :meth:`hold`, and buffers later bytes.
+    """Output stream between an Arrow writer and a file: forwards bytes until :meth:`hold`, and buffers later bytes.
 
-    The buffer has the end of a file that is rewritten before it is stored, or bytes that a writer writes after its file
-    was removed: ORC's C++ writer ends the process when its last write fails.
+    The buffer contains the end of a file, which is rewritten before it is stored. It may also contain bytes that a
+    writer writes after its file was removed, because ORC's C++ writer ends the process if its last write fails.
     """
 
     def __init__(self, output: Any) -> None:
@@ -139,7 +139,7 @@ class TailOutput:
         return b"" if self._tail is None else self._tail.getvalue()
 
     def tell(self) -> int:
-        """Return the number of bytes passed on and buffered."""
+        """Return the number of bytes written so far, forwarded and buffered."""
         return int(self._output.tell()) + len(self.tail())
 
     def flush(self) -> None:
@@ -151,7 +151,7 @@ class TailOutput:
 
 
 def quietly_close(resource: Any) -> None:
-    """Close a resource that may be broken already, and ignore errors."""
+    """Close a resource that may already have failed, and ignore errors."""
     try:
         resource.close()
     except (OSError, ValueError, RuntimeError, pa.ArrowException):
@@ -159,7 +159,7 @@ def quietly_close(resource: Any) -> None:
 
 
 def quietly_abort(output: Any) -> None:
-    """Remove an unfinished file that may be broken already; a file that cannot be removed remains as an orphan."""
+    """Remove an unfinished file after a failure; a file that cannot be removed remains as an orphan."""
     with suppress(OSError, ValueError):
         output.abort()
 

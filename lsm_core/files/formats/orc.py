@@ -1,9 +1,9 @@
 """ORC data files as Paimon's Java writes and reads them.
 
-They have Paimon's types and the `paimon.id` of every field, and are read in batches instead of whole stripes.
+The files have Paimon's types and the `paimon.id` of every field. They are read in batches, not in whole stripes.
 
-Readers of the table do not see these differences of ORC: TIME is an int of milliseconds, and Arrow decodes timestamps
-as nanoseconds, so timestamps outside 1677 to 2262 are rejected in both directions instead of wrapped.
+Two properties of ORC are hidden from readers. TIME is stored as an int of milliseconds. Arrow decodes timestamps as
+nanoseconds, so reads and writes reject timestamps outside 1677 to 2262.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ SIZES: Final = ("orc.stripe.size", "orc.compress.size")
 """ORC options that are sizes in bytes, at least 1."""
 _ROW_INDEX_STRIDE: Final = 10_000
 _DICTIONARY_SHARE: Final = 0.5
-"""Largest share of distinct values for which a text column gets a dictionary."""
+"""Largest ratio of distinct values to all values for which a text column gets a dictionary."""
 _BATCH_ROWS: Final = 8_192
 _TEXT_ID, _ID = b"PARQUET:field_id", b"paimon.id"
 _OUT_OF_RANGE: Final = "out of range for nanosecond"
 _RANGE: Final = "timestamps outside 1677-09-21 to 2262-04-11 in ORC files"
 _HEAD_BYTES: Final = 64
-"""More bytes than are written before the first stripe."""
+"""Upper bound of the bytes that are written before the first stripe."""
 _NANOS: Final = 1_000_000_000
 _PER_SECOND: Final = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": _NANOS}
 _LEAST_NANOS, _MOST_NANOS = -(2**63) + 1, 2**63 - 1
@@ -61,7 +61,7 @@ _FIRST_GUESS: Final = 0.5
 class OrcSink:
     """ORC file that is being written.
 
-    It never overwrites a file, and nothing is published before :meth:`close` returned.
+    The sink never overwrites a file. The file is complete only after :meth:`close` has returned.
     """
 
     def __init__(self, file_io: FileIO, path: str, sample: pa.Table, *, table: str, **settings: Any) -> None:
@@ -204,7 +204,7 @@ def open_sink(
     dictionary: Sequence[str] = (),
     delta: Sequence[str] = (),
 ) -> OrcSink:
-    """Return a sink with the table's settings: `file.*`, and those of `orc.*` that ORC's C++ writer supports."""
+    """Create an ORC file with the table's options `file.*` and the options `orc.*` that ORC's C++ writer supports."""
     del dictionary, delta  # only Parquet uses these
     stripe = options.get("file.block-size") or options.given_size("orc.stripe.size", STRIPE_SIZE)
     return OrcSink(

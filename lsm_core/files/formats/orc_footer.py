@@ -1,7 +1,7 @@
-"""Check of the types in an ORC footer before Arrow reads them: its reader ends the process on some invalid ones.
+"""Check of the types in an ORC footer: Arrow's reader ends the process on some invalid types.
 
-It also computes the decoded size of values from the footer's statistics: in ORC, too, a few bytes can decode to
-gigabytes.
+The module also computes the decoded size of values from the footer's statistics, because a few stored bytes can decode
+to gigabytes.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _VARINT_BYTES: Final = 10
 
 
 def decoded_sizes(source: pa.NativeFile, path: str, table: str) -> dict[str, float]:
-    """Return the decoded bytes of a mean row of every top-level column; empty where the statistics do not show them.
+    """Return the average decoded bytes of a row, by top-level column; empty without usable statistics.
 
     Args:
         source: the open file.
@@ -93,10 +93,7 @@ def _require_tree(types: list[_Type], path: str, table: str) -> None:
 
 
 def _decoded_bytes(kind: _Type, statistics: bytes, path: str) -> int:
-    """Return the bytes of all values of one type, without nested ones.
-
-    The size of texts is a sum, which is zigzag coded.
-    """
+    """Return the decoded bytes of all values of one type, without the values of nested types."""
     values = total = 0
     for number, value in _fields(statistics, path):
         if number == _VALUES and isinstance(value, int):

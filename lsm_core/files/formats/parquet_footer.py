@@ -77,8 +77,8 @@ class Leaf(NamedTuple):
         path: names from the top-level column down.
         physical: number of the stored type.
         length: bytes of a FIXED_LEN_BYTE_ARRAY, else 0.
-        repeats: levels of repetition: 0 where every row has one value or null.
-        optional: levels of definition.
+        repeats: largest repetition level; 0 if every row has one value or null.
+        optional: largest definition level.
         ordered: whether bounds are in the order of the type.
     """
 
@@ -234,7 +234,7 @@ class _KnownLists:
         return next((known for known in self._known if data.startswith(known, at)), None)
 
     def keep(self, list_bytes: bytes) -> None:
-        """Add a list, and drop the oldest ones."""
+        """Add a list to the cache, and drop the oldest lists."""
         if len(list_bytes) <= _MOST_KEPT_BYTES:
             self._known = (list_bytes, *self._known[: _MOST_KEPT - 1])
 

@@ -92,7 +92,7 @@ LARGEST_VALUE: Final = 64 << 20
 BATCH_BYTES: Final = 128 << 20
 """Decoded bytes of a batch, as far as page headers show them."""
 _HOLLOW: Final = 64
-"""Compression ratio beyond which a large page counts as hollow."""
+"""Compression ratio above which a large page counts as hollow (few stored bytes, many decoded bytes)."""
 _LEAST_HOLLOW: Final = 2 << 20
 _MOST_HOLLOW: Final = 256 << 20
 """Largest bytes of hollow pages that may be decompressed at a time, one of each column."""

@@ -15,7 +15,7 @@ class FileSource(Protocol):
 
     Attributes:
         path: path of the file.
-        schema: stored names and Arrow types; the caller converts them to the table's.
+        schema: stored names and Arrow types; the caller converts them to the table's names and types.
         rows: rows of the file.
         group_rows: rows of each row group (Parquet); an ORC or Avro file is one group.
         by_column: whether columns are stored separately, so that reading few of them reads fewer bytes.
@@ -50,10 +50,10 @@ class FileSource(Protocol):
         ...
 
     def value_bytes(self, names: Iterable[str]) -> dict[str, float]:
-        """Return average decoded sizes of values.
+        """Return the average decoded size of a value, by column.
 
         Returns:
-            Bytes of a value, for those of ``names`` for which the file's metadata has them.
+            Bytes per value, for those columns of ``names`` whose size the file's metadata shows.
         """
         ...
 
@@ -69,7 +69,7 @@ class FileSource(Protocol):
         """Return the smallest and largest value of a stored column in every row group.
 
         Returns:
-            Two arrays with one value for each row group, or None if the footer has none.
+            Two arrays with one value for each row group, or None if the footer does not contain usable bounds.
         """
         ...
 
@@ -82,17 +82,17 @@ class WholeFileSource:
     """Common part of readers of Avro and ORC files: the file is one row group, without metadata of its values."""
 
     def value_bytes(self, names: Iterable[str]) -> dict[str, float]:
-        """Return nothing: metadata does not have the size of decoded values."""
+        """Return an empty mapping: the file's metadata does not contain the size of decoded values."""
         del names
         return {}
 
     def repeating_texts(self, names: Iterable[str]) -> list[str]:
-        """Return no column: text is not returned as dictionaries."""
+        """Return an empty list: this format returns no text as Arrow dictionaries."""
         del names
         return []
 
     def group_bounds(self, name: str) -> tuple[pa.Array, pa.Array] | None:
-        """Return None: bounds are unknown."""
+        """Return None: the file's metadata contains no bounds."""
         del name
         return None
 
@@ -100,7 +100,7 @@ class WholeFileSource:
 class FileSink(Protocol):
     """Data file that is being written.
 
-    It never overwrites a file, and nothing is published before :meth:`close` returned.
+    The sink never overwrites a file. The file is complete only after :meth:`close` has returned.
     """
 
     path: str

@@ -78,7 +78,7 @@ class Reader:
 
 
 def _struct(data: bytes, at: int, depth: int) -> tuple[Struct, int]:
-    """Return a struct and its end.
+    """Return a struct and the position after it.
 
     Numbers are parsed inline, because opening a table of many files spends most time here.
     """
@@ -124,7 +124,7 @@ def _struct(data: bytes, at: int, depth: int) -> tuple[Struct, int]:
 
 
 def _value(data: bytes, at: int, kind: int, depth: int) -> tuple[Any, int]:
-    """Return a value of any type except a field's own boolean, and its end."""
+    """Return a value of any type (except the boolean of a field, which is in its type), and the position after it."""
     if kind == BINARY:
         size = data[at]
         at += 1

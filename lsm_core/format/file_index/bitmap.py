@@ -1,4 +1,4 @@
-"""The index `bitmap`: the rows of each distinct value, with one dictionary (layout 1) or blocks of it (layout 2)."""
+"""The index `bitmap`: rows per distinct value, with one dictionary (layout 1) or dictionary blocks (layout 2)."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ Entries = tuple[list[Key], I64]
 def encode_bitmap(distinct: Distinct, version: int = _BLOCKS, block_bytes: int = DEFAULT_BLOCK) -> bytes:
     """Return the index of a file's values, with bitmaps in the order of the values.
 
-    Java lists the bitmaps, and in layout 1 the values, in the order of its hash table, which no reader depends on. A
-    value that is larger than a block gets its own block; Java's writer fails in that case.
+    Java writes the bitmaps, and in layout 1 the values, in the order of its hash table; no reader depends on this
+    order. A value that is larger than a block gets its own block; Java's writer fails for such a value.
 
     Args:
         distinct: distinct values with their rows.
@@ -87,7 +87,7 @@ def encode_bitmap(distinct: Distinct, version: int = _BLOCKS, block_bytes: int =
 
 
 class BitmapIndex:
-    """Rows by value; a negative offset means the single row ``-1 - offset``.
+    """Decoded index `bitmap`; a negative offset of a value means that only row ``-1 - offset`` has the value.
 
     Source: ``BitmapFileIndex``.
     """

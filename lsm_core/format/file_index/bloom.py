@@ -35,7 +35,7 @@ _HEAD: Final = 4
 _DENSE: Final = 64
 _MAX_BITS: Final = (1 << 31) - 9
 _MAX_FUNCTIONS: Final = 1_024
-"""Largest number of functions: a false-positive probability near zero needs about 1,000, so more means damage."""
+"""Largest number of hash functions; even a false-positive probability near zero needs only about 1,000."""
 I64 = npt.NDArray[np.int64]
 U32 = npt.NDArray[np.uint32]
 

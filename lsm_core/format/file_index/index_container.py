@@ -20,7 +20,7 @@ _MAX_NAME_BYTES: Final = 0xFFFF
 _MIN_COLUMN_BYTES: Final = _HALF + _WORD
 _MIN_INDEX_BYTES: Final = _HALF + 2 * _WORD
 EMPTY: Final = -1
-"""Start of an index that only states that every value is null."""
+"""Start position that stands for an index without data: every value of the column is null."""
 Places = dict[str, dict[str, tuple[int, int]]]
 
 
@@ -111,7 +111,7 @@ def _int(value: int) -> bytes:
 def _utf(text: str) -> bytes:
     """Return Java's modified UTF-8.
 
-    NUL has two bytes, characters beyond the basic plane are two surrogates of three bytes.
+    In modified UTF-8, NUL has two bytes, and a character beyond the basic plane is two surrogates of three bytes each.
     """
     wide = text.encode("utf-16-be", "surrogatepass")
     data = b""

@@ -1,4 +1,4 @@
-"""Evaluation of one comparison of a filter with the indexes of one data file: the matching rows, or whether any exist.
+"""Evaluation of one comparison of a filter with the indexes of one data file: whether rows may match, and which.
 
 Source: ``FileIndexEvaluator``.
 """
@@ -28,13 +28,13 @@ Fetch = Callable[[int, int], bytes]
 BLOOM: Final = "bloom-filter"
 _SAME: Final = {"==": "=", "<>": "!="}
 _MAX_LITERALS: Final = 1_000
-"""Longest list of literals to look up; rows are tested anyway."""
+"""Largest number of literals that are looked up in an index; for more, the rows are tested without the index."""
 _MAX_INDEX_BYTES: Final = 1 << 28
 """Largest index to load (bytes); above it the rows of the file are tested instead."""
 
 
 class _Rows(Protocol):
-    """An index that knows the rows of values."""
+    """Row index: an index that returns the rows with a given value."""
 
     rows: int
     kind: ValueEncoding
@@ -75,7 +75,7 @@ class FileIndex:
         return {name: tuple(kinds) for name, kinds in self._places.items()}
 
     def may_match(self, column: str, data_type: DataType, op: str, values: pa.Array | pa.Scalar | None = None) -> bool:
-        """Return whether any row of the file can satisfy ``column op values``; True if no index knows.
+        """Return whether any row of the file can satisfy ``column op values``; True if no index can decide.
 
         Args:
             column: name of the column.
@@ -150,10 +150,10 @@ class FileIndex:
             rows: number of rows of the file.
 
         Returns:
-            The mask, or None if no index knows rows.
+            The mask, or None if the column has no row index that can decide.
 
         Raises:
-            CorruptFile: an index is damaged, or has another number of rows.
+            CorruptFile: an index is damaged, or its number of rows differs from ``rows``.
         """
         matching = self._matching_rows(column, data_type, _SAME.get(op, op), _convert_literals(values, data_type))
         if matching is None:
@@ -167,7 +167,7 @@ class FileIndex:
     def _matching_rows(
         self, column: str, data_type: DataType, op: str, literal_values: pa.Array | None
     ) -> tuple[int, BitMap] | None:
-        """Return the number of rows, and the rows that can match by all row indexes; None without an index."""
+        """Return the file's number of rows, and the rows that all row indexes let pass; None without an index."""
         kind = kind_of(data_type)
         matching: tuple[int, BitMap] | None = None
         for name, (start, length) in self._places.get(column, {}).items():

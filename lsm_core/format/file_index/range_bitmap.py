@@ -99,7 +99,7 @@ def _frame(head: bytes) -> bytes:
 
 
 class RangeIndex:
-    """Rows by the rank of their value.
+    """Decoded index `range-bitmap`: rows by the rank of their value among the distinct values.
 
     Source: ``RangeBitmap``, ``ChunkedDictionary``, ``BitSliceIndexBitmap``.
     """
@@ -147,9 +147,9 @@ class RangeIndex:
         return code + 1 + place, place < count and others[place] == key
 
     def _read_chunks(self) -> tuple[list[Key], I64, int]:
-        """Return the chunks' first values, their numbers, and the start of the bodies.
+        """Return (first value of each chunk, numbers of each chunk, start of the chunk bodies).
 
-        The numbers are code, offset, further values and two lengths.
+        The numbers of a chunk are its first code, offset, count of further values, and two lengths.
         """
         if self._chunks is None:
             view, path = self._view, self._path
@@ -186,7 +186,7 @@ class RangeIndex:
 
 
 def _head(view: memoryview, at: int, path: str) -> tuple[int, int]:
-    """Return the offset of a head's members (after its length and version) and of its end."""
+    """Return (offset of the header's fields, after its length and version; offset of the header's end)."""
     length = number(view, at, path)
     head = take(view, at + _WORD, length, path)
     if length < 1 + 2 * _WORD or head[0] != _VERSION:

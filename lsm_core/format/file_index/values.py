@@ -28,7 +28,7 @@ from lsm_core.types import DataType, TypeRoot, to_arrow
 I64 = npt.NDArray[np.int64]
 U32 = npt.NDArray[np.uint32]
 Key = int | bytes
-"""A value: bytes for texts, otherwise a number. Floats are numbered in Java's order: -0.0 before 0.0, NaN last."""
+"""A column value in an index: bytes for text, else an integer; floats map to integers in Java's order (NaN last)."""
 
 _STORED: Final = {
     TypeRoot.BOOLEAN: ">i1",
@@ -159,10 +159,10 @@ def read_keys(
         path: path of the index, for messages.
 
     Returns:
-        The keys, their numbers, and the position after the last entry.
+        The keys, the ``extra`` numbers of each key, and the position after the last entry.
 
     Raises:
-        CorruptFile: the bytes are too few; checked before memory is allocated.
+        CorruptFile: the index has too few bytes; checked before memory is allocated.
     """
     if kind.stored is None:
         take(view, at, count * _WORD * (1 + extra), path)
@@ -191,7 +191,7 @@ def write_keys(kind: ValueEncoding, keys: pa.Array, extra: I64) -> tuple[U8, I64
         extra: the 4-byte numbers after each key, one row per key.
 
     Returns:
-        The bytes, and the start of each entry, with the end.
+        The bytes, and the start of each entry; the last item is the end of the last entry.
     """
     count, width = extra.shape
     tail = np.ascontiguousarray(extra.astype(">i4"))
@@ -234,7 +234,7 @@ class Distinct:
         return len(self.codes)
 
     def rows_of_values(self) -> tuple[U32, I64]:
-        """Return the non-null rows in the order of their values, and the start of each value's rows, with the end."""
+        """Return (non-null rows sorted by value, start of each value's rows); the last start is the number of rows."""
         order = np.argsort(self.codes, kind="stable")
         counts = np.bincount(self.codes + 1, minlength=len(self.keys) + 1)
         return order[counts[0] :].astype(np.uint32), offsets_from(counts[1:])
@@ -245,7 +245,7 @@ class Distinct:
 
 
 class ValueRows:
-    """Collector of the values of one column of one file: 4 bytes per row, and the distinct values of every part."""
+    """Collector of one column's values of one file; holds 4 bytes per row, and each array's distinct values."""
 
     def __init__(self, kind: ValueEncoding) -> None:
         self._kind = kind
@@ -264,7 +264,7 @@ class ValueRows:
         self._parts.append(values.dictionary_encode())
 
     def finish(self) -> Distinct:
-        """Return the collected values, and start again for another file."""
+        """Return the collected values, and reset the collector for the next file."""
         kind = pa.large_binary() if self._kind.stored is None else pa.int64()
         parts, self._parts = self._parts, []
         unified = one_array(pa.chunked_array(parts, pa.dictionary(pa.int32(), kind)).unify_dictionaries())
@@ -277,10 +277,10 @@ class ValueRows:
 
 
 def entries_until(begins: I64, at: int, most: int) -> int:
-    """Return the first entry that does not fit into ``most`` bytes together with those from ``at`` on.
+    """Return the index of the first entry that does not fit into ``most`` bytes, if entries are taken from ``at`` on.
 
     Args:
-        begins: start of each entry, with the end.
+        begins: start of each entry; the last item is the end of the last entry.
         at: index of the first entry.
         most: available bytes.
 
@@ -296,10 +296,10 @@ def number(view: memoryview, at: int, path: str) -> int:
 
 
 def take(view: memoryview, at: int, length: int, path: str) -> memoryview:
-    """Return bytes of an index.
+    """Return ``length`` bytes of an index from ``at`` on.
 
     Raises:
-        CorruptFile: the index has fewer bytes.
+        CorruptFile: the index ends before.
     """
     if at < 0 or length < 0 or at + length > len(view):
         raise CorruptFile(path, f"file index: bytes {at} to {at + length} of {len(view)}")

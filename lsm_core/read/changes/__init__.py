@@ -1,6 +1,6 @@
 """Reads of changes: between two versions of a table, or snapshot after snapshot as a stream.
 
-The names are imported on first use: most reads only check whether the options ask for changes.
+The names of this package are imported on first use, because most reads only check whether the options select changes.
 """
 
 from __future__ import annotations

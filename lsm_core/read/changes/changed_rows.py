@@ -1,6 +1,6 @@
-"""Changed rows as readers receive them.
+"""Changed rows as readers receive them: with the chosen columns, and only rows that pass the filter.
 
-The chosen columns and filter, applied to the rows of added, removed or changed files.
+The rows come from added files, removed files or changelog files.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class Choice:
 
     @cached_property
     def needed(self) -> tuple[str, ...]:
-        """Columns to read: the chosen ones and those that the filter reads."""
+        """Columns to read: the chosen columns and the columns that the filter reads."""
         if self.predicate is None:
             return self.columns
         if self.predicate.by_position:
@@ -85,7 +85,7 @@ class Choice:
 
     @cached_property
     def schema(self) -> pa.Schema:
-        """Schema of kept batches: the row kind as a number (`_VALUE_KIND`), then the columns."""
+        """Schema of the batches of :meth:`keep`: the row kind as a number (`_VALUE_KIND`), then the columns."""
         return pa.schema([_KIND_FIELD, *(self.store.schema.arrow_schema.field(name) for name in self.columns)])
 
     @cached_property
@@ -111,7 +111,7 @@ class Choice:
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
     def with_text_kinds(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Return a batch of :attr:`schema` with its kinds as text, with :attr:`text_schema`."""
+        """Convert a batch of :attr:`schema` to :attr:`text_schema`: the row kinds become text."""
         arrays = [kinds_to_text(batch.column(0)), *batch.columns[1:]]
         return pa.RecordBatch.from_arrays(arrays, schema=self.text_schema)
 
@@ -123,16 +123,18 @@ _BATCH_BYTES: Final = 32 * 1024 * 1024
 _MOST_ROWS: Final = 65_536
 _FEWEST_ROWS: Final = 16
 _MEASURED_FILE_BYTES: Final = 4 * 1024 * 1024
-"""Bytes of a file from which the decoded width of its rows is computed first; smaller files are read in batches of
-fixed row count.
+"""Smallest file size (bytes) for which the decoded width of a row is computed before reading.
+
+Smaller files are read in batches of a fixed number of rows.
 """
 
 
 def file_rows(choice: Choice, entries: pa.Table) -> Rows:
     """Yield the rows of ``entries`` unmerged: bucket by bucket, file by file in the order of the entries.
 
-    Rows are filtered one by one, so any file without a matching row is skipped. Where keys move between partitions, the
-    rows that remove a key from a partition come before those that add it to another (:func:`_leaving_first`).
+    Rows are filtered one by one, so any file without a matching row is skipped. If keys can move between partitions,
+    the rows that remove a key from its old partition come before the rows that add it to its new one
+    (:func:`_leaving_first`).
 
     Args:
         choice: columns and filter.
@@ -160,7 +162,7 @@ def file_rows(choice: Choice, entries: pa.Table) -> Rows:
 
 
 def _may_retract(entries: pa.Table) -> bool:
-    """Return whether a row of these files may be a retract; old writers did not count them."""
+    """Return whether a row of these files may be a retract; True if a file has no count of retracts (old writers)."""
     counts = one_array(pc.fill_null(entries.column("delete_row_count"), arrow_scalar(1, pa.int64())), pa.int64())
     return bool((numpy_array(counts) > 0).any())
 
@@ -168,10 +170,11 @@ def _may_retract(entries: pa.Table) -> bool:
 def _leaving_first(choice: Choice, entries: pa.Table) -> Rows:
     """Yield the rows of keys whose last change in their bucket is a retract, bucket by bucket, then all other rows.
 
-    A key that moved within the snapshot has its last row in the second part, so a consumer that applies changes by key
-    alone ends with it. In partition order the new row could come first. Within a bucket the rows of a key keep their
-    order, because they are all in one of the two parts. Buckets with retracts are read twice, and their keys twice
-    more. One hash for each row of one bucket's files is held in memory.
+    If a key moved to a new partition within the snapshot, its row in the new partition is in the second part. A
+    consumer that applies changes by key alone therefore ends with the new row. In partition order the new row could
+    come first. Within a bucket the rows of a key keep their order, because all of them are in the same part. Buckets
+    with retracts are read twice, and their key columns twice more. One hash for each row of one bucket's files is held
+    in memory.
     """
     keys = choice.store.schema.primary_keys
     key_choice = Choice(choice.store, keys)
@@ -204,7 +207,7 @@ def _key_hashes(batch: pa.RecordBatch, keys: Sequence[str]) -> npt.NDArray[np.ui
 
 
 def _leaving(hashes: npt.NDArray[np.uint64], retracts: npt.NDArray[np.bool_]) -> npt.NDArray[np.uint64]:
-    """Return the sorted hashes whose last row is a retract."""
+    """Return the sorted hashes of keys whose last row is a retract."""
     order = np.argsort(hashes, kind="stable")
     ordered = hashes[order]
     last = np.append(ordered[1:] != ordered[:-1], True) if len(ordered) else np.empty(0, np.bool_)
@@ -215,7 +218,7 @@ def _leaving(hashes: npt.NDArray[np.uint64], retracts: npt.NDArray[np.bool_]) ->
 def bucket_files(entries: pa.Table) -> Iterator[tuple[bytes, int, list[DataFileMeta]]]:
     """Yield partition, bucket and up to 1,024 of the bucket's files.
 
-    A million files as objects would need too much memory.
+    A million files as Python objects would need too much memory.
     """
     for partition, bucket, _, part in bucket_groups(entries):
         for start in range(0, part.num_rows, _FILES_AT_ONCE):
@@ -232,8 +235,8 @@ def _rows_of(
 ) -> Rows:
     """Yield the rows of one file that pass the filter, in batches of about 32 MiB.
 
-    ``chosen``: sorted hashes of keys, and True for only the rows of these keys or False for all others; None for all
-    rows.
+    ``chosen``: sorted hashes of keys, and a flag: True yields only rows with these keys, False only rows with other
+    keys. None yields all rows.
     """
     store, needed = choice.store, choice.needed
     keys = store.schema.primary_keys
@@ -258,14 +261,14 @@ def _rows_of(
 
 
 def split_rows(choice: Choice, split: Split, *, deletes: bool = False) -> Rows:
-    """Yield the merged rows of a split with their kinds, as batches of ``choice.schema``.
+    """Yield the merged rows of a split with their row kinds, as batches of ``choice.schema``.
 
-    As in Java, rows of a raw split are inserts, and merged rows have the kind that was stored.
+    As in Java, rows of a raw split are inserts. Merged rows have the row kind that is stored in the file.
 
     Args:
         choice: columns and filter.
         split: the split to read.
-        deletes: always return stored kinds, and deleted rows too, as `$audit_log` shows them.
+        deletes: return the stored row kinds for raw splits too, and also deleted rows, as `$audit_log` does.
     """
     store = choice.store
     if not store.has_primary_key or (split.raw and not deletes):
@@ -293,7 +296,7 @@ def merged_rows(
     Args:
         choice: columns and filter.
         place: partition (BinaryRow bytes) and bucket.
-        files: the files.
+        files: files of the bucket to merge.
         deletions: deletion vectors by file name.
         deletes: yield deleted rows too.
     """
@@ -316,7 +319,7 @@ def removed_rows(
     Args:
         choice: columns and filter.
         entries: files that were removed (`ENTRY_SCHEMA`).
-        deletions: the deletion vectors that were in force, by partition and bucket, then by file name.
+        deletions: the deletion vectors of the files at their removal, by partition and bucket, then by file name.
 
     Source: ``ReverseReader``.
     """
@@ -333,7 +336,7 @@ def removed_rows(
 def plain_rows(
     choice: Choice, place: tuple[bytes, int], files: Sequence[DataFileMeta], deletions: Mapping[str, DeletionFile]
 ) -> Rows:
-    """Yield the rows of append files without deleted ones, all as `+I`."""
+    """Yield the rows of append files as `+I`, without the rows that deletion vectors mark as deleted."""
     for file in files:
         vector = deletions.get(file.file_name)
         deleted = None if vector is None else read_vector(choice.store, vector, file.row_count)

@@ -39,32 +39,32 @@ Place = tuple[bytes, int]
 _BEFORE: Final = 0
 _AFTER: Final = 1
 _HELD_BYTES: Final = 32 * 1024 * 1024
-"""Arrow bytes of changed rows that are held in memory before they are spilled."""
+"""Arrow bytes of changed rows that may be held in memory; more rows are spilled to disk."""
 
 
 @dataclass(frozen=True)
 class _Side:
-    """One bucket in one version: its visible files and the vectors of their deleted rows."""
+    """One bucket in one version: its visible files and their deletion vectors."""
 
     total_buckets: int = 0
     entries: pa.Table | None = None
     deletions: Mapping[str, DeletionFile] = field(default_factory=dict)
 
     def files(self) -> dict[tuple[str, DeletionFile | None], DataFileMeta]:
-        """Return the files by name and deletion vector; equal keys mean equal rows in both versions."""
+        """Return the files by (file name, deletion vector); the same key in both versions means the same rows."""
         files = [] if self.entries is None else [entry.file for entry in table_to_entries(self.entries)]
         return {(file.file_name, self.deletions.get(file.file_name)): file for file in files}
 
 
 def differences(choice: Choice, before: Snapshot, after: Snapshot) -> Rows:
-    """Yield the rows by which ``after`` differs.
+    """Yield the rows in which version ``after`` differs from version ``before``.
 
-    These are rows whose key is new or whose value changed, with the stored kind, and the old row of removed keys as
-    `-D`.
+    A row whose key is new or whose value changed has the row kind stored in ``after``. For a removed key, the old row
+    is returned as `-D`.
 
-    Values are compared in all columns, whichever are chosen; both versions are read with the schema of ``choice``.
-    Append tables have no keys: the rows of files that only ``after`` has are returned, so rows that were merely
-    compacted are included, as in Java.
+    Values are compared in all columns, not only in the chosen columns. Both versions are read with the schema of
+    ``choice``. Append tables have no keys: all rows of files that only ``after`` has are returned. As in Java, this
+    includes rows that a compaction only rewrote.
 
     Raises:
         UnsupportedFeature: the number of buckets changed between the versions.
@@ -94,9 +94,9 @@ def differences(choice: Choice, before: Snapshot, after: Snapshot) -> Rows:
 
 
 def _buckets(choice: Choice, snapshot: Snapshot) -> dict[Place, _Side]:
-    """Return the visible files by partition and bucket.
+    """Return the visible files and deletion vectors of a snapshot by partition and bucket.
 
-    Only partitions and buckets are pruned: a changed value must be read on both sides.
+    Only partitions and buckets are pruned, not files: a changed value must be read in both versions.
     """
     store, predicate = choice.store, choice.predicate
     compacted = store.has_primary_key and compacted_only(store)
@@ -117,8 +117,9 @@ def _between_buckets(choice: Choice, before: Mapping[Place, _Side], after: Mappi
     """Compare versions of a table whose keys may move to another bucket of their partition.
 
     The buckets are compared one by one. The differences of each bucket, in key order, are then merged by key over the
-    partition. A row that only moved to another bucket is no change, and a key that moved and changed appears once.
-    Where keys may also move between partitions, all keys that left a partition come before those that arrived in one.
+    partition. A row that only moved to another bucket is no change. A key that moved and changed appears once.
+    If keys may also move between partitions, the rows that remove keys from a partition come before the rows that add
+    keys to a partition.
     """
     store = choice.store
     leaving_first = store.bucket_mode is BucketMode.CROSS_PARTITION
@@ -178,7 +179,7 @@ def _partition_differences(
 
 
 def _filter_rows(choice: Choice, rows: Rows) -> Rows:
-    """Yield the chosen columns of rows that pass the filter, their kind first."""
+    """Yield the row kind and the chosen columns of the rows that pass the filter."""
     with closing(rows) as batches:
         for batch in batches:
             kept = choice.keep(batch, batch.column(VALUE_KIND))
@@ -187,12 +188,13 @@ def _filter_rows(choice: Choice, rows: Rows) -> Rows:
 
 
 def _compare_bucket(choice: Choice, place: Place, old: _Side, new: _Side) -> Rows:
-    """Merge each side, then compare the two as sorted streams.
+    """Merge the bucket's files of each version, then compare the two sorted streams.
 
-    Files of sections that are equal on both sides are not opened.
+    Files of sections that are equal in both versions are not opened.
 
     Yields:
-        Whole rows in key order, with keys and system columns; the sequence number is 0 for rows of the older side.
+        Differing rows in key order, with key, system and all value columns. The sequence number is 0 for rows of the
+        older version.
     """
     olds, news = _differing_files(choice.store, old, new)
     if not olds and not news:
@@ -206,7 +208,7 @@ def _compare_bucket(choice: Choice, place: Place, old: _Side, new: _Side) -> Row
 
 
 def _differing_files(store: TableStore, old: _Side, new: _Side) -> tuple[list[DataFileMeta], list[DataFileMeta]]:
-    """Return the files of each side, without sections (of all files together) that are unchanged on both sides."""
+    """Return the files of the old and of the new version, without sections whose files are the same in both."""
     before, after = old.files(), new.files()
     if before.keys() == after.keys():
         return [], []
@@ -224,7 +226,7 @@ def _differing_files(store: TableStore, old: _Side, new: _Side) -> tuple[list[Da
 
 
 def _mark_side(rows: Rows, age: int) -> Iterator[pa.RecordBatch]:
-    """Yield a side's rows with its age (0 older, 1 newer) as sequence number; rows of the older side become deletes."""
+    """Yield the rows of one version with ``age`` (0 older, 1 newer) as sequence number; older rows become deletes."""
     for batch in rows:
         batch = _replace_column(batch, SEQUENCE_NUMBER, np.full(batch.num_rows, age, np.int64))
         yield (

@@ -1,4 +1,4 @@
-"""Rows that changed between two versions, snapshot by snapshot, and the files that hold them."""
+"""Rows that changed between two versions, snapshot by snapshot, and the files that contain these rows."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ def incremental(choice: Choice, span: Span) -> Rows:
     """Return the changed rows as batches of ``choice.schema``, snapshot by snapshot (mode diff: bucket by bucket).
 
     Mode delta reads the rows of APPEND snapshots as they were written. Mode changelog reads the changelog files of all
-    snapshots but OVERWRITE ones. Both are unmerged, as in Java: a key that changed twice appears twice. Mode diff: see
-    :func:`differences`. Expired snapshots are included while their changelog is kept.
+    snapshots except OVERWRITE snapshots. Both modes return unmerged rows, as in Java: a key that changed twice appears
+    twice. Mode diff: see :func:`differences`. Expired snapshots are included while their changelog is kept.
 
     Raises:
-        SnapshotNotFound: the table does not keep the snapshots of the span; raised at once.
+        SnapshotNotFound: a snapshot of the span is not kept; raised by the call, before the first batch.
         UnsupportedFeature: the table or the comparison is not supported.
         CorruptFile: a metadata or data file is missing or damaged.
 
@@ -63,7 +63,7 @@ def incremental_table(choice: Choice, span: Span) -> pa.Table:
 
 
 def _by_snapshot(choice: Choice, span: Span) -> Rows:
-    """Yield rows of changelog files, or of the files that APPEND snapshots added.
+    """Yield the rows of changelog files (mode changelog) or of the files that APPEND snapshots added (mode delta).
 
     Changelog files of OVERWRITE snapshots are left out.
     """
@@ -93,8 +93,9 @@ def changelog_files(store: TableStore, snapshot: Snapshot) -> pa.Table:
     """Return the entries (`ENTRY_SCHEMA`) of the snapshot's changelog files.
 
     Raises:
-        SnapshotNotFound: The changelog has expired, as for a snapshot that only a tag kept (`expired` is set).
-        CorruptFile: The changelog exists and cannot be read.
+        SnapshotNotFound: the changelog has expired, for example because only a tag keeps the snapshot (`expired` is
+            set).
+        CorruptFile: the changelog exists and cannot be read.
     """
     manifest_metas = manifests.changelog_list(store, snapshot)
     if manifest_metas is None:
@@ -115,22 +116,22 @@ Batches = Generator[pa.RecordBatch, None, None]
 
 
 def span_parts(span: Span) -> list[Span]:
-    """Split a span into parts that can be read independently, in order: one a snapshot; a comparison is one part."""
+    """Split a span into independently readable parts in order: one per snapshot; mode diff gives a single part."""
     if span.empty or span.mode is ScanMode.DIFF:
         return [] if span.empty else [span]
     return [replace(span, start=number, end=number + 1) for number in range(span.start, span.end)]
 
 
 def span_values(choice: Choice, span: Span, limit: int | None = None) -> Batches:
-    """Return the changed rows of a span without their kinds.
+    """Return the changed rows of a span without their row kinds.
 
     Args:
         choice: columns and filter.
-        span: the span.
+        span: the span of snapshots.
         limit: largest number of rows; None for all.
 
     Returns:
-        The batches; rows that a comparison reports as deleted are left out, as in Java.
+        The batches. As in Java, mode diff leaves deleted rows out.
     """
     return _without_kinds(incremental(choice, span), span, limit)
 

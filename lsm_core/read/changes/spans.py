@@ -1,4 +1,4 @@
-"""Kept snapshots and changelogs of a table, and the span of them that an incremental read covers."""
+"""Kept snapshots and changelogs of a table, and the span of snapshots that an incremental read covers."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from lsm_core.read.table_versions import BETWEEN, TIMES, Mode, Startup, pair_of,
 
 _RETRIES: Final = 5
 _RETRY_SECONDS: Final = 0.2
-"""Seconds between attempts to find a snapshot of which a file is missing; there are `_RETRIES` of them."""
+"""Seconds between the `_RETRIES` checks whether a snapshot with a missing file has expired."""
 
 
 def read_kept(store: TableStore, snapshot_id: int) -> Snapshot:
-    """Return a snapshot, or its changelog's copy where only that is kept.
+    """Return a snapshot from its snapshot file or, if that has expired, from its changelog file.
 
     Raises:
-        SnapshotNotFound: neither is kept.
+        SnapshotNotFound: neither file is kept.
         CorruptFile: the file cannot be read.
     """
     snapshot = snapshots.try_read(store, snapshot_id)
@@ -39,13 +39,13 @@ def read_kept(store: TableStore, snapshot_id: int) -> Snapshot:
 
 
 def next_snapshot(store: TableStore, snapshot_id: int) -> Snapshot | None:
-    """Return the snapshot that a stream reads next.
+    """Return the snapshot ``snapshot_id``, which a stream reads next.
 
     Returns:
         The snapshot, or None if it is not committed yet.
 
     Raises:
-        SnapshotNotFound: it has expired without a changelog, or the table was rolled back or recreated.
+        SnapshotNotFound: the snapshot has expired without a changelog, or the table was rolled back or recreated.
     """
     snapshot = snapshots.try_read(store, snapshot_id)
     if snapshot is not None:
@@ -63,7 +63,7 @@ def next_snapshot(store: TableStore, snapshot_id: int) -> Snapshot | None:
 
 
 def is_expired(store: TableStore, snapshot_id: int) -> bool:
-    """Return whether neither the snapshot nor its changelog exists."""
+    """Return whether neither the snapshot file nor its changelog file exists."""
     return not (snapshots.exists(store, snapshot_id) or changelogs.exists(store, snapshot_id))
 
 
@@ -71,17 +71,17 @@ def is_expired(store: TableStore, snapshot_id: int) -> bool:
 def expiry_named(store: TableStore, snapshot_id: int, *, whole: bool = False) -> Iterator[None]:
     """Raise SnapshotNotFound instead of CorruptFile when a file is missing in the block because its snapshot expired.
 
-    An expiry deletes files before the snapshot that names them. The snapshot is therefore checked again for about a
-    second, unless it is the newest, which never expires.
+    An expiry deletes data files before it deletes the snapshot file that refers to them. The snapshot is therefore
+    checked again for about a second. The newest snapshot never expires, so it is checked only once.
 
     Args:
-        store: The table.
-        snapshot_id: The snapshot whose files are read.
-        whole: Whether the version is read; else its changes, which its changelog may keep.
+        store: the table.
+        snapshot_id: id of the snapshot whose files are read.
+        whole: True if all rows of the version are read; False for its changes, which a changelog may still keep.
 
     Raises:
-        SnapshotNotFound: The snapshot has expired (``expired`` is set).
-        CorruptFile: A file is missing or damaged although the snapshot exists.
+        SnapshotNotFound: the snapshot has expired (``expired`` is set).
+        CorruptFile: a file is missing or damaged although the snapshot exists.
     """
     try:
         yield
@@ -104,7 +104,7 @@ def expiry_named(store: TableStore, snapshot_id: int, *, whole: bool = False) ->
 
 
 def earliest_kept(store: TableStore) -> int | None:
-    """Return the id of the oldest snapshot that is kept, itself or as one of an unbroken row of changelogs.
+    """Return the oldest id that can be read: a kept snapshot, or a changelog with no gap between it and the snapshots.
 
     Returns:
         The id, or None for a table without snapshots.
@@ -122,7 +122,7 @@ def first_since(store: TableStore, timestamp_ms: int) -> int | None:
     """Return the id of the oldest kept snapshot committed at ``timestamp_ms`` (epoch ms) or later.
 
     Returns:
-        The id, the id of the next commit if all are older, or None for a table without snapshots.
+        The snapshot id; the id of the next commit if all snapshots are older; None for a table without snapshots.
 
     Source: ``TimeTravelUtil``.
     """
@@ -137,7 +137,7 @@ _MODE: Final = "incremental-between-scan-mode"
 
 
 class ScanMode(StrEnum):
-    """How changes are computed.
+    """Source of the changes between two versions, for example changelog files or a comparison.
 
     Source: ``CoreOptions.IncrementalBetweenScanMode``.
     """
@@ -156,8 +156,8 @@ class Span:
         start: id of the snapshot before the first change.
         end: id of the last snapshot whose changes are read.
         mode: how changes are computed.
-        start_version: the first snapshot, for mode diff only, which compares versions.
-        end_version: the last snapshot, for mode diff only.
+        start_version: the older snapshot of the comparison; for mode diff only.
+        end_version: the newer snapshot of the comparison; for mode diff only.
     """
 
     start: int
@@ -180,8 +180,8 @@ def span_between(store: TableStore, a: Version, b: Version, mode: str = ScanMode
 
     Args:
         store: the table.
-        a: snapshot id or tag; a text that is not a tag may be an id.
-        b: the same.
+        a: snapshot id or tag name; a text that is no tag name may be a snapshot id.
+        b: like ``a``.
         mode: a value of :class:`ScanMode`.
 
     Raises:
@@ -198,8 +198,9 @@ def span_between(store: TableStore, a: Version, b: Version, mode: str = ScanMode
 def span_of_options(store: TableStore) -> Span | None:
     """Return the span that the options of ``store`` select, or None if they select a version.
 
-    As in Java, two tags are compared as versions in every mode, unless `incremental-between-tag-to-snapshot` is
-    set. `scan.mode` = `latest-delta` reads the rows that the newest snapshot added, or none where that is no APPEND.
+    As in Java, two tags are compared as versions in every mode, unless `incremental-between-tag-to-snapshot` is set.
+    `scan.mode` = `latest-delta` reads the rows that the newest snapshot added, or no rows if this snapshot is not an
+    APPEND.
     """
     start = startup(store)
     if not start.changes:
@@ -226,9 +227,10 @@ def _between(store: TableStore, text: str, scan_mode: ScanMode) -> Span:
 
 
 def _between_times(store: TableStore, start: Startup, scan_mode: ScanMode) -> Span:
-    """Return the span of two commit times.
+    """Return the span of the snapshots committed between two times.
 
-    It begins after the newest snapshot at or before the start, else with the earliest snapshot.
+    The span begins after the newest snapshot at or before the start time. If no such snapshot is kept, it begins with
+    the earliest snapshot.
     """
     key, text = str(start.key), str(start.value)
     since, until = times_of(store.name, key, text)
@@ -259,7 +261,7 @@ def _span(
 
 
 def _resolve_bound(store: TableStore, bound: Version) -> tuple[int, Snapshot | None]:
-    """Return a snapshot id, and the snapshot itself when a tag names it (only the tag may still keep it)."""
+    """Return the snapshot id of ``bound``, and the tag's snapshot if ``bound`` is a tag (else None)."""
     if isinstance(bound, str):
         if store.file_io.exists(tags.tag_path(store, bound)):
             snapshot = tags.read_tag(store, bound)

@@ -32,11 +32,11 @@ from lsm_core.types import kinds_to_text
 
 @dataclass(frozen=True)
 class Start:
-    """First reads of a stream.
+    """What a stream reads first.
 
     Attributes:
         following: id of the first snapshot whose changes are read.
-        full: the version to read as a whole before them; None for none.
+        full: the version whose rows are all read before the changes; None to start with changes.
     """
 
     following: int
@@ -45,13 +45,13 @@ class Start:
 
 @dataclass(frozen=True)
 class Beginning:
-    """Start settings of one stream, checked when it is opened; the snapshot is found once the table has one.
+    """Start settings of one stream: checked when the stream is opened, resolved once the table has a snapshot.
 
     Attributes:
         store: the table.
-        consumer_id: name of the consumer that records progress; None for none.
-        from_snapshot: id of the first snapshot by argument; None for the options.
-        startup: start mode of the table's options.
+        consumer_id: id of the consumer that records progress; None to record none.
+        from_snapshot: id of the first snapshot, as the caller gave it; None to use the table's options.
+        startup: start mode from the table's options.
     """
 
     store: TableStore
@@ -76,13 +76,13 @@ class Beginning:
         return Beginning(store, consumer_id, number, start)
 
     def find(self) -> Start | None:
-        """Return the first reads of the stream, or None while no commit exists that it could start with.
+        """Return what the stream reads first, or None while the table has no snapshot to start with.
 
         The consumer's progress is used first, then ``from_snapshot``, then the options. Snapshots that have expired are
         skipped, as in Java.
 
         Raises:
-            SnapshotNotFound: a snapshot that is named does not exist.
+            SnapshotNotFound: the snapshot that the settings name does not exist.
             CorruptFile: a metadata file is missing or damaged.
         """
         store, first_id = self.store, self.first_snapshot_id()
@@ -116,7 +116,7 @@ class Beginning:
         return (_named_snapshot_id(self.startup) or 0) if self.startup.mode is Mode.FROM_SNAPSHOT else None
 
     def fixed_snapshot_id(self) -> int | None:
-        """Return the id of the first snapshot if opening the stream fixes it (mode latest), else None."""
+        """Return the first snapshot's id if it is fixed when the stream is opened (mode latest), else None."""
         start = self.find() if self.startup.mode is Mode.LATEST else None
         return None if start is None else start.following
 
@@ -127,7 +127,7 @@ class Beginning:
     def _created_since(self, timestamp_ms: int) -> Start | None:
         """Return the changes since ``timestamp_ms``.
 
-        Where no older snapshot is kept, it is a full read of the files created since.
+        If no older snapshot is kept, the stream starts with a full read of the files created since then.
         """
         first, since = earliest_kept(self.store), first_since(self.store, timestamp_ms)
         last = snapshots.latest_id(self.store)
@@ -140,7 +140,7 @@ class Beginning:
 
 
 def _named_snapshot_id(start: Startup) -> int | None:
-    """Return the snapshot id that the options name, or None."""
+    """Return the snapshot id that the start settings name, or None."""
     if start.key == "scan.snapshot-id":
         return int(start.value)
     text = str(start.value)
@@ -158,7 +158,7 @@ class Follower:
     Attributes:
         choice: columns and filter.
         producer: changelog producer of the table; "none" for append tables.
-        overwrites: whether OVERWRITE snapshots are read.
+        overwrites: whether the changes of OVERWRITE snapshots are read.
     """
 
     choice: Choice
@@ -167,10 +167,11 @@ class Follower:
 
     @staticmethod
     def of(choice: Choice) -> Follower:
-        """Check the options of the table for a stream.
+        """Check the table's options for a stream.
 
         Raises:
-            InvalidOption: overwrites are to be read where they would be read twice or not at all.
+            InvalidOption: the options ask for OVERWRITE snapshots, but the table would return their rows twice or
+                never.
         """
         store = choice.store
         producer = store.options.changelog_producer if store.has_primary_key else "none"
@@ -186,8 +187,8 @@ class Follower:
     def changes(self, snapshot: Snapshot) -> Rows | None:
         """Return the changed rows of a snapshot as they were written, or None when it adds nothing to the stream.
 
-        The rows are those of :meth:`files`. An OVERWRITE that the stream includes gives first the rows that it removed,
-        then those that it added.
+        The rows come from :meth:`files`. If the stream reads an OVERWRITE snapshot, the rows that it removed come
+        first, then the rows that it added.
         """
         if self.is_read_overwrite(snapshot):
             return self._overwrite_rows(snapshot)
@@ -195,19 +196,17 @@ class Follower:
         return None if entries is None else file_rows(self.choice, entries)
 
     def is_read_overwrite(self, snapshot: Snapshot) -> bool:
-        """Return whether the snapshot is an OVERWRITE and the stream reads those."""
+        """Return whether the snapshot is an OVERWRITE and the stream reads OVERWRITE snapshots."""
         return self.overwrites and snapshot.commit_kind is CommitKind.OVERWRITE
 
     def files(self, snapshot: Snapshot) -> pa.Table | None:
-        """Return the entries of the files with the changes of a snapshot, or None without any.
+        """Return the entries of the files that contain the changes of a snapshot.
 
-        An OVERWRITE never has any.
-
-        Without a changelog producer these are the data files of APPEND snapshots. Otherwise they are the changelog
-        files of any snapshot, whichever producer the table had then.
+        Without a changelog producer these are the data files of APPEND snapshots. Otherwise they are the snapshot's
+        changelog files, even if the table had a different producer at that time.
 
         Returns:
-            Entries (`ENTRY_SCHEMA`), or None.
+            Entries (`ENTRY_SCHEMA`); None if the snapshot has no changes, and always for OVERWRITE snapshots.
 
         Raises:
             CorruptFile: a manifest is missing or damaged.
@@ -254,16 +253,16 @@ class Follower:
         return entries
 
     def whole(self, snapshot: Snapshot) -> Rows:
-        """Yield all rows of the version with which a stream starts (:meth:`splits`)."""
+        """Yield all rows of ``snapshot`` for a stream that starts with this version (:meth:`splits`)."""
         for split in self.splits(snapshot):
             with closing(split_rows(self.choice, split)) as batches:
                 yield from batches
 
     def splits(self, snapshot: Snapshot) -> tuple[Split, ...]:
-        """Return the splits of the version with which a stream starts.
+        """Return the splits of ``snapshot`` for a stream that starts with this version.
 
-        With the producers lookup and full-compaction these hold only rows whose changes compactions have written:
-        levels above 0, or the top level. Otherwise they hold all rows, including those that wait for a compaction.
+        With changelog producer lookup the splits cover only levels above 0; with full-compaction, only the top level.
+        Compactions have already written the changes of these rows. Otherwise the splits cover all levels.
 
         Raises:
             InvalidSchema: a column was dropped and added again.
@@ -281,7 +280,7 @@ class Follower:
 
 
 def ends_stream(store: TableStore, snapshot: Snapshot | None) -> bool:
-    """Return whether the snapshot's watermark is beyond `scan.bounded.watermark` (ms).
+    """Return whether the snapshot's watermark is above option `scan.bounded.watermark` (ms), so that the stream ends.
 
     Source: ``BoundedChecker``.
     """
@@ -292,7 +291,7 @@ def ends_stream(store: TableStore, snapshot: Snapshot | None) -> bool:
 
 
 def is_too_young(store: TableStore, snapshot: Snapshot) -> bool:
-    """Return whether the snapshot is younger than `streaming.read.snapshot.delay`."""
+    """Return whether the snapshot is younger than option `streaming.read.snapshot.delay`, so that it must wait."""
     delay = store.options.get("streaming.read.snapshot.delay")
     return delay is not None and snapshot.time_millis > store.clock.now_ms() - int(delay)
 
@@ -308,9 +307,9 @@ class ChangeBatch:
         snapshot_id: id of the snapshot.
         row_kinds: `+I`, `-U`, `+U` or `-D` of each row of ``table``.
         table: the rows.
-        initial: whether the rows belong to the first version, read as a whole.
-        last: whether these are the last rows of the snapshot.
-        watermark: the snapshot's watermark (ms); None without one.
+        initial: whether the rows belong to the initial full read.
+        last: whether this is the last batch of the snapshot.
+        watermark: the snapshot's watermark (ms); None if the snapshot has no watermark.
     """
 
     snapshot_id: int
@@ -332,8 +331,8 @@ class _Unit:
     Attributes:
         snapshot: the snapshot.
         following: id of the snapshot to read next.
-        initial: whether the version is read as a whole, not its changes.
-        parts: tables of rows, each with whether it is the last.
+        initial: True if all rows of the version are read, False if its changes are read.
+        parts: pairs of a table of rows and a flag that is True for the last table.
     """
 
     snapshot: Snapshot
@@ -343,10 +342,10 @@ class _Unit:
 
 
 class StreamScan:
-    """Reader of the changes of a table, each once and in order.
+    """Reader that returns each change of a table once, in commit order.
 
-    It never waits: :meth:`next` returns None when nothing new was committed. Rows are read with the schema that the
-    table had when the stream was opened: renamed columns keep their old names, later columns are not read. Not
+    :meth:`next` never waits: it returns None if nothing new was committed. Rows are read with the schema that the table
+    had when the stream was opened: renamed columns keep their old names, and columns added later are not read. Not
     thread-safe.
     """
 
@@ -363,8 +362,8 @@ class StreamScan:
 
         Args:
             store: the table.
-            consumer_id: name of the consumer that records progress; None for option `consumer-id`.
-            from_snapshot: id of the first snapshot whose changes are read; None for the options.
+            consumer_id: id of the consumer that records progress; None for option `consumer-id`.
+            from_snapshot: id of the first snapshot whose changes are read; None to use the table's options.
             columns: names of the columns; None for all.
             filter: condition as :func:`parse_filter` takes it.
 
@@ -372,7 +371,7 @@ class StreamScan:
             UnsupportedFeature: the table cannot be read as a stream.
             ColumnNotFound: a column does not exist.
             InvalidFilter: the filter is not understood.
-            InvalidOption: an option describes no stream.
+            InvalidOption: the options describe no start of a stream.
             InvalidData: the consumer id is not usable as a file name.
         """
         self._store = store
@@ -390,20 +389,21 @@ class StreamScan:
 
     @property
     def arrow_schema(self) -> pa.Schema:
-        """Schema of the tables of rows."""
+        """Schema of the tables of rows that :meth:`next` returns."""
         return pa.schema(list(self._choice.schema)[1:])
 
     def next(self) -> ChangeBatch | None:
         """Return the next changed rows, or None when all commits have been read.
 
-        A batch always has a row. After an error the snapshot that was being read is read again from its start.
+        A batch has at least one row. If an error is raised within a snapshot, the next call reads this snapshot again
+        from its start.
 
         Raises:
-            TableNotFound: the table was dropped, renamed or replaced since it was opened.
-            SnapshotNotFound: the next snapshot has expired (``expired`` is set), or the table was rolled back behind
-                the stream.
-            InvalidSchema: a value of a newer type does not fit the column's type of this stream, or a column was
-                dropped and added again.
+            TableNotFound: the table was dropped, renamed or replaced since the stream was opened.
+            SnapshotNotFound: the next snapshot has expired (``expired`` is set), or the table was rolled back to a
+                snapshot that the stream has already read past.
+            InvalidSchema: a column's type was changed and a value does not fit the type at the opening of the stream,
+                or a column was dropped and added again.
             CorruptFile: a file is missing or damaged.
         """
         unit = self._unit
@@ -436,13 +436,13 @@ class StreamScan:
                 raise
 
     def checkpoint(self) -> int | None:
-        """Return the id of the next snapshot, for :meth:`restore`, and record it as the consumer's progress.
+        """Return the id of the next snapshot to read, for :meth:`restore`, and record it as the consumer's progress.
 
-        Expiry keeps snapshots that the consumer has not read. A snapshot that was only partly read is returned again
+        Expiry keeps snapshots that the consumer has not read. After a restore, a partly read snapshot is read again
         completely.
 
         Returns:
-            The id, or None before the first version was read to its end.
+            The snapshot id, or None until the initial full read is complete.
 
         Raises:
             StorageFull: the progress cannot be written.
@@ -453,26 +453,26 @@ class StreamScan:
         return self._following
 
     def restore(self, snapshot_id: int | None) -> None:
-        """Continue with the changes of a snapshot, and discard the one that is being read.
+        """Continue with the changes of snapshot ``snapshot_id``; discard the rest of the snapshot that is being read.
 
         Args:
-            snapshot_id: id of the snapshot; None for the start of the stream.
+            snapshot_id: result of :meth:`checkpoint`; None to restart at the stream's beginning.
         """
         self.close()
         number = None if snapshot_id is None else whole_number(snapshot_id, "snapshot_id", self._store.name, least=1)
         self._following, self.ended = number, False
 
     def close(self) -> None:
-        """Close the open files; the snapshot that is being read is read again."""
+        """Close the open files; a later :meth:`next` reads the current snapshot again from its start."""
         unit, self._unit = self._unit, None
         if unit is not None:
             unit.parts.close()
 
     def _open(self) -> _Unit | None:
-        """Return the next unit to read: the first version as a whole, or a snapshot's changes.
+        """Return the next unit to read: the initial full read, or the changes of one snapshot.
 
         Returns:
-            The unit, or None when nothing new exists.
+            The unit, or None if no new snapshot exists.
         """
         if self.ended:
             return None
@@ -510,7 +510,7 @@ class StreamScan:
 
 
 def _portions(rows: Rows, schema: pa.Schema) -> Generator[tuple[pa.Table, bool], None, None]:
-    """Join batches to tables of up to about 64 MiB, each with whether it is the last."""
+    """Join batches to tables of up to about 64 MiB; yield each table with a flag that is True for the last one."""
     held: list[pa.RecordBatch] = []
     size = 0
     try:

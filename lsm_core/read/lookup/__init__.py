@@ -1,6 +1,6 @@
 """Lookup of rows by key without reading other rows.
 
-It finds the candidate buckets and files, searches the sorted files, and merges the rows.
+A lookup finds the candidate buckets and files, searches the sorted files, and merges the versions of each key.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Keys of a lookup, distinct and in order, and the buckets and files that may hold them."""
+"""Distinct, sorted keys of a lookup, and the buckets and files that may contain these keys."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _WORD = 8
 
 
 def lower_bound(keys: NormalisedKeys, wanted: NormalisedKeys) -> Ints:
-    """Return, for each of ``wanted``, the number of ``keys`` below it.
+    """Return, for each key of ``wanted``, the number of ``keys`` that are smaller.
 
     Args:
         keys: keys in ascending order.
@@ -40,7 +40,7 @@ def lower_bound(keys: NormalisedKeys, wanted: NormalisedKeys) -> Ints:
 
 
 def upper_bound(keys: NormalisedKeys, wanted: NormalisedKeys) -> Ints:
-    """Return, for each of ``wanted``, the number of ``keys`` not above it.
+    """Return, for each key of ``wanted``, the number of ``keys`` that are smaller or equal.
 
     Args:
         keys: keys in ascending order.
@@ -57,7 +57,7 @@ def places_of(keys: NormalisedKeys, wanted: NormalisedKeys) -> tuple[Ints, Ints]
         wanted: distinct keys in ascending order.
 
     Returns:
-        Per match, the row of ``keys`` and the row of ``wanted``.
+        Two arrays with one item per match: the row in ``keys``, and the row in ``wanted``.
     """
     if not len(keys) or not len(wanted):
         return np.zeros(0, np.int64), np.zeros(0, np.int64)
@@ -92,7 +92,10 @@ def _search_bound(keys: NormalisedKeys, wanted: NormalisedKeys, *, through: bool
 
 
 def _compare_keys(left: ByteKeys, left_rows: Ints, right: ByteKeys, right_rows: Ints) -> Ints:
-    """Return -1, 0 or 1 for each pair of keys. Eight bytes are compared at a time, while they are equal."""
+    """Return -1, 0 or 1 for each pair of keys: left smaller, equal, or larger.
+
+    Eight bytes are compared at a time, until a pair differs.
+    """
     lengths = left.lengths[left_rows], right.lengths[right_rows]
     order = np.sign(lengths[0] - lengths[1])
     shorter = int(np.minimum(*lengths).max(initial=0))
@@ -132,13 +135,13 @@ class LookupKeys:
         Args:
             store: the table.
             keys: an Arrow table or batch with exactly the primary key columns, in any order. Values of another width or
-                unit are accepted where the table's type holds them exactly.
+                unit are accepted if the table's type can store them exactly.
 
         Raises:
             UnsupportedFeature: the table has no primary key.
             ColumnNotFound: a column does not exist.
-            InvalidFilter: a key column is missing, repeated, of another kind of type, or holds a null; or a column is
-                not a key.
+            InvalidFilter: a key column is missing, repeated, of an incompatible type, or contains a null; or a column
+                is not a key column.
         """
         schema, table = store.schema, store.name
         if not schema.primary_keys:
@@ -172,10 +175,10 @@ class LookupKeys:
         return LookupKeys(store, {name: column.take(places) for name, column in columns.items()}, first_rows)
 
     def partitions(self) -> tuple[Ints, pa.Array] | None:
-        """Return a partition number for each key and the serialised partitions by number.
+        """Return a partition number for each key, and the serialised partitions by number.
 
         Returns:
-            None where the primary key does not contain all partition columns.
+            Both arrays; None if the primary key does not contain all partition columns.
         """
         schema = self.store.schema
         if not schema.partition_keys:
@@ -187,9 +190,7 @@ class LookupKeys:
         return numpy_array(encoded.indices).astype(np.int64), encoded.dictionary
 
     def sorted_keys(self, rows: Ints) -> tuple[SortedKeys, Ints]:
-        """Return the keys of ``rows`` in the order of data files, and ``rows`` in that order.
-
-        The order is that of the trimmed primary key.
+        """Return the keys of ``rows`` sorted by trimmed primary key, as in data files, and ``rows`` in the same order.
 
         Args:
             rows: rows of :attr:`columns`, all of one partition.
@@ -204,7 +205,7 @@ class LookupKeys:
 
 
 def _cast_key_column(column: pa.Array, name: str, kind: pa.DataType, table: str) -> pa.Array:
-    """Cast a key column to the table's type ``kind``; raise InvalidFilter for nulls and where a value would change."""
+    """Cast a key column to the table's type ``kind``; raise InvalidFilter for nulls and values that would change."""
     if column.null_count:
         raise InvalidFilter(f"table {table}: key column '{name}' holds a null")
     if column.type.equals(kind):
@@ -243,13 +244,13 @@ _FAMILIES: Final[tuple[tuple[Callable[[pa.DataType], bool], ...], ...]] = (
     (pa.types.is_time,),
     (pa.types.is_boolean,),
 )
-"""Families of types: keys of one type of a family are cast to the table's type of the same family."""
+"""Families of Arrow types: a key column is cast to the table's type only within the same family."""
 _WIDE: Final = pa.decimal256(76, 0)
 
 
 @dataclass(frozen=True, eq=False)
 class SortedKeys:
-    """Distinct keys of one bucket in ascending order, for the search in files.
+    """Distinct keys of one bucket in ascending order, used to search its files.
 
     Attributes:
         keys: the keys.
@@ -276,14 +277,14 @@ class SortedKeys:
 
 @dataclass(frozen=True, eq=False)
 class BucketKeys:
-    """Keys that may be in one bucket, and its files that may hold some of them.
+    """Keys that may be in one bucket, and the bucket's files that may contain these keys.
 
     Attributes:
         partition: BinaryRow bytes of the partition.
         bucket: number of the bucket.
         keys: the keys.
-        rows: for each key, its row in the lookup's keys.
-        files: files whose key range holds some of the keys.
+        rows: for each key, its row in :class:`LookupKeys`.
+        files: files whose key range contains some of the keys.
         spans: by file name, the range of ``keys`` within the file's key range.
         deletions: deletion vectors by file name.
     """
@@ -306,11 +307,11 @@ def buckets_of(
     newer_than_ms: int | None = None,
     pending: pa.Table | None = None,
 ) -> Iterator[BucketKeys]:
-    """Yield the buckets that may hold ``keys``, by partition bytes and bucket.
+    """Yield the buckets that may contain ``keys``, ordered by partition bytes and bucket.
 
     Args:
         store: the table.
-        snapshot: the version; None for ``pending`` alone.
+        snapshot: the version; None to search only the ``pending`` files.
         keys: the keys of the lookup.
         everything: include files that batch readers do not see yet.
         newer_than_ms: skip buckets whose files are all older than this epoch ms.
@@ -351,7 +352,7 @@ def buckets_of(
 class _Routing:
     """Partition and bucket of each key of a lookup, for each number of buckets that files were written with.
 
-    ``partitions``: the serialised partitions of the keys; None where keys do not determine them.
+    ``partitions``: the serialised partitions of the keys; None if the keys do not determine the partition.
     """
 
     def __init__(self, keys: LookupKeys) -> None:
@@ -363,7 +364,7 @@ class _Routing:
         self._buckets: dict[int, Ints] = {}
 
     def _bucket_of(self, total: int) -> Ints | None:
-        """Return each key's bucket among ``total``, or None where keys do not determine it (dynamic buckets)."""
+        """Return each key's bucket of ``total`` buckets, or None if keys do not determine it (dynamic buckets)."""
         if total <= 0:
             return None
         if total not in self._buckets:
@@ -374,7 +375,7 @@ class _Routing:
         return self._buckets[total]
 
     def entries(self, entries: pa.Table) -> pa.Table:
-        """Return the manifest entries (`ENTRY_SCHEMA`) of the buckets to which some key belongs."""
+        """Return the manifest entries (`ENTRY_SCHEMA`) of the buckets that may contain at least one of the keys."""
         totals = numpy_array(entries.column("total_buckets"))
         buckets = numpy_array(entries.column("bucket")).astype(np.int64)
         if self._codes is None:
@@ -397,7 +398,7 @@ class _Routing:
         return entries if kept.all() else entries.filter(arrow_array(kept))
 
     def rows(self, partition: bytes, bucket: int, entries: pa.Table) -> Ints:
-        """Return the keys that may be in the bucket, by its ``entries``."""
+        """Return the rows (in the lookup's keys) of the keys that may be in the bucket, given its ``entries``."""
         inside = np.zeros(len(self._keys), np.bool_)
         for total in pc.unique(entries.column("total_buckets")).to_pylist():
             route = self._bucket_of(total)

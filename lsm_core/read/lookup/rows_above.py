@@ -1,9 +1,9 @@
 """Rows of the levels above level 0 for the keys of a window: one sorted semi-join for each window.
 
 Compactions of level 0 need these rows: for the values of a lookup changelog, and for the positions in deletion vectors.
-Windows come in key order, so each file above is read forward at most once. Files and row groups are skipped by their
-key range, keys by a bloom filter. Key columns are decoded first. Other columns are decoded only in row groups with
-hits, and taken for the hits.
+Windows come in key order, so each file is read forward at most once. Files and row groups are skipped by their key
+range, keys by a bloom filter. Key columns are decoded first. Other columns are decoded only in row groups with hits
+(rows of a wanted key).
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ from lsm_core.read.lookup.rows_by_key import group_key_bounds, not_ruled_out
 
 @dataclass(frozen=True, eq=False)
 class Hits:
-    """Rows of one file with wanted keys, in key order.
+    """Rows of one file that have a wanted key (hits), in key order.
 
     Attributes:
         file: the file.
-        wanted_rows: for each hit, the row of its key among the wanted keys.
+        wanted_rows: for each hit, the position of its key in the wanted keys.
         positions: for each hit, its row number in the file.
-        rows: the target's columns of the hits; no columns if the target has none.
+        rows: the hits with the columns of the requested schema; no columns if this schema is empty.
     """
 
     file: DataFileMeta
@@ -74,9 +74,10 @@ class RowsAbove:
             partition: BinaryRow bytes of the partition.
             bucket: number of the bucket.
             files: files of the levels to search, all above 0.
-            target: columns of the hits: `_KEY_*`, system and value columns; ``pa.schema([])`` for positions alone.
-            deletions: vectors of deleted rows by file name; these rows are no hits.
-            batch_rows: rows of a batch that is decoded at once.
+            target: columns of the found rows: `_KEY_*`, system and value columns; ``pa.schema([])`` for positions
+                alone.
+            deletions: deletion vectors by file name; the rows that they mark are not returned.
+            batch_rows: number of rows that are decoded at once.
         """
         by_level = sorted(files, key=attrgetter("level"))
         if by_level and by_level[0].level < 1:
@@ -85,12 +86,12 @@ class RowsAbove:
         self._runs = [_Run(search, list(run)) for _, run in groupby(by_level, key=attrgetter("level"))]
 
     def find(self, wanted: SortedKeys) -> list[Hits]:
-        """Return the rows of the ``wanted`` keys, each from the lowest level that has it.
+        """Return the rows of the ``wanted`` keys; each key's row comes from the lowest level that contains the key.
 
-        Keys without a row are in no hit. A retract is a hit like any other row.
+        A key without a row is in no result. A retract is returned like any row.
 
         Args:
-            wanted: keys in ascending order; none is smaller than a key of an earlier call.
+            wanted: keys in ascending order; no key may be smaller than a key of an earlier call.
 
         Raises:
             CorruptFile: a file is damaged or not in key order.
@@ -121,7 +122,7 @@ class RowsAbove:
 
 @dataclass(frozen=True)
 class _Search:
-    """Bucket, columns and vectors that the files of one search share."""
+    """Bucket, columns and deletion vectors for all files of one search."""
 
     store: TableStore
     partition: bytes
@@ -176,7 +177,7 @@ class _Run:
 
 
 class _Cursor:
-    """Reader of one open file, forward only: keys batch by batch, other columns as far as hits need them."""
+    """Forward-only reader of one file: decodes keys batch by batch, and other columns only up to the last found row."""
 
     def __init__(self, search: _Search, file: DataFileMeta) -> None:
         store = search.store
@@ -215,7 +216,7 @@ class _Cursor:
         self._values_first = 0
 
     def find(self, wanted: NormalisedKeys) -> Iterator[tuple[Ints, Ints, pa.RecordBatch]]:
-        """Yield rows of ``wanted``, positions in the file, and the hits' columns, batch by batch."""
+        """Yield for each batch of hits: their rows in ``wanted``, their positions in the file, and their columns."""
         last = wanted.scalar(len(wanted) - 1)
         while self._held_keys is not None or self._advance(wanted):
             keys = self._held_keys
@@ -265,9 +266,9 @@ class _Cursor:
     _last_key: int | bytes | None = None
 
     def _join_columns(self, early: pa.RecordBatch, places: Ints) -> pa.RecordBatch:
-        """Return the target's columns of the rows ``places`` of the row group.
+        """Return the target's columns for the rows at positions ``places`` of the row group.
 
-        ``early`` has those decoded with the keys.
+        ``early`` has the columns that were decoded together with the keys.
         """
         if not self._without_keys.columns:
             return early

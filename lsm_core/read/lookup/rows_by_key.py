@@ -39,7 +39,7 @@ from lsm_core.read.table_versions import require_same_columns, resolve
 from lsm_core.types.arrow import refit
 
 _GATHERED_ROWS: Final = 16_384
-"""Hits that are returned together, unless the caller's batches are smaller."""
+"""Number of found rows that are returned in one batch, unless the caller's batches are smaller."""
 _KEPT_BOUNDS: Final = "key bounds"
 
 
@@ -56,9 +56,9 @@ def open_hits(
     batch_rows: int = BATCH_ROWS,
     deleted: Deleted | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a key-value file that have one of ``keys``, as :func:`lsm_core.files.open_kv` does.
+    """Yield the rows of a key-value file whose key is in ``keys``, in the form of :func:`lsm_core.files.open_kv`.
 
-    ``keys`` may exceed the file's key range. The other arguments and errors are those of
+    ``keys`` may lie outside the file's key range. All arguments except ``keys`` are those of
     :func:`lsm_core.files.open_kv`.
 
     Raises:
@@ -104,12 +104,12 @@ class _Search:
         source: the file.
         spec: key columns and order.
         target: columns of the returned rows.
-        keys: the columns that are decoded for every row, to compare keys.
-        other_columns: the columns that are decoded for returned rows only.
+        keys: columns that are decoded for every row, to compare keys.
+        other_columns: columns that are decoded for returned rows only.
         wanted: the keys to look up.
-        batch_rows: rows of a batch that is decoded at once.
-        deleted: deleted rows of the file; None for none.
-        bounds: smallest and largest key of each row group; None if the file does not have them.
+        batch_rows: number of rows that are decoded at once.
+        deleted: deleted rows of the file; None if no row is deleted.
+        bounds: smallest and largest key of each row group; None if the file does not store these statistics.
     """
 
     source: FileSource
@@ -132,7 +132,7 @@ class _Search:
         batch_rows: int,
         deleted: Deleted | None,
     ) -> _Search:
-        """Split the target's columns into those that the search needs and those for hits only."""
+        """Prepare a search: split the target's columns into those that compare keys and those for found rows only."""
         whole = Evolution.of(store, meta, source.schema, target, source.path)
         names = [key_name(name) for name in store.schema.trimmed_primary_keys]
         stored = {column.stored for column in whole.columns if column.field.name in names}
@@ -148,7 +148,7 @@ class _Search:
         return _Search(source, spec, target, keys, other_columns, wanted, batch_rows, deleted, bounds)
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """Yield hits in key order, joined over row groups."""
+        """Yield the found rows in key order; small batches of several row groups are joined."""
         wanted, groups = self.wanted.keys, len(self.source.group_rows)
         starts, stops = np.zeros(groups, np.int64), np.full(groups, len(wanted), np.int64)
         if self.bounds is not None:
@@ -165,7 +165,7 @@ class _Search:
             yield pa.concat_batches(held)
 
     def _in_group(self, group: int, wanted: NormalisedKeys) -> Iterator[pa.RecordBatch]:
-        """Yield the hits of one row group; other columns are decoded only up to the last hit."""
+        """Yield the found rows of one row group; columns other than keys are decoded only up to the last found row."""
         hits = list(self._key_hits(group, wanted))
         if not hits:
             return
@@ -180,7 +180,7 @@ class _Search:
             done += count
 
     def _key_hits(self, group: int, wanted: NormalisedKeys) -> Iterator[tuple[Ints, pa.RecordBatch]]:
-        """Yield positions in the row group with wanted keys, and their key columns."""
+        """Yield the positions in the row group of rows with a wanted key, and the key columns of these rows."""
         offset = int(sum(self.source.group_rows[:group]))
         last_wanted, before = wanted.scalar(len(wanted) - 1), None
         first = 0
@@ -205,7 +205,7 @@ class _Search:
                     return
 
     def _values(self, group: int, places: Ints) -> Iterator[tuple[pa.RecordBatch, int]]:
-        """Yield the other columns of the rows at ``places`` of a row group, and the number of these rows."""
+        """Yield ``other_columns`` of the rows at positions ``places`` of a row group: batches with their row counts."""
         rows = min(self.batch_rows, int(places[-1]) + 1)
         first = done = 0
         with closing(self.source.batches(self.other_columns.stored, rows, [group])) as stream:  # type: ignore[type-var]
@@ -228,13 +228,13 @@ class _Search:
 def group_key_bounds(
     store: TableStore, source: FileSource, evolution: Evolution, names: list[str]
 ) -> tuple[NormalisedKeys, NormalisedKeys] | None:
-    """Return the smallest and largest key of each row group; cached with the table.
+    """Return bounds of the keys of each row group; cached with the table.
 
-    The smallest values of all key columns together are not larger than any key of the group, even if they come from
-    different rows.
+    The lower bound consists of the smallest value of each key column, even if these values come from different rows. It
+    is never larger than a key of the row group.
 
     Returns:
-        The bounds, or None if the file does not have them.
+        The lower and upper bounds, or None if the file does not store these statistics.
     """
     if len(source.group_rows) < 2:
         return None
@@ -263,7 +263,7 @@ def lookup(store: TableStore, keys: Any, columns: Sequence[str] | None = None) -
     Args:
         store: the table.
         keys: see :meth:`LookupKeys.of`.
-        columns: columns beside the primary key; None for all.
+        columns: columns to return in addition to the primary key; None for all.
 
     Raises:
         UnsupportedFeature: the table has no primary key, or cannot be read.
@@ -304,13 +304,14 @@ def places_of_keys(
     newer_than_ms: int | None = None,
     pending: pa.Table | None = None,
 ) -> Iterator[tuple[bytes, int, Ints]]:
-    """Yield partition, bucket and rows of ``keys`` of the keys that have a row at ``snapshot``, in level 0 too.
+    """Yield, per bucket, the keys that have a row at ``snapshot`` (level 0 included).
 
-    Errors are those of :func:`lookup`.
+    Each item is the partition (BinaryRow bytes), the bucket, and the rows of ``keys``. The errors are those of
+    :func:`lookup`.
 
     Args:
         store: the table.
-        snapshot: the version; None for ``pending`` alone.
+        snapshot: the version; None to search only the ``pending`` files.
         keys: distinct keys, as :meth:`LookupKeys.of` takes them.
         newer_than_ms: skip buckets whose files are all older than this epoch ms (`cross-partition-upsert.index-ttl`).
         pending: entries of files that are treated as committed.
@@ -326,7 +327,7 @@ def places_of_keys(
 def _merge_bucket(
     store: TableStore, bucket: BucketKeys, names: tuple[str, ...]
 ) -> Iterator[tuple[pa.RecordBatch, Ints]]:
-    """Yield merged rows of the bucket's keys, and for each row the row of its key in the lookup."""
+    """Yield batches of merged rows of the bucket's keys, and for each row the position of its key in the lookup."""
 
     def open_file(
         store: TableStore, partition: bytes, number: int, meta: DataFileMeta, **options: Any
