@@ -64,7 +64,7 @@ class MissingFileItem(PartitionItem):
     size: int
 
     def cells(self) -> tuple[Any, ...]:
-        """Return the item's cells of a printed plan: partition, bucket, file name, level, rows and bytes."""
+        """Return the item's cells of a printed plan: bucket, file name, level, rows and bytes."""
         return (bucket_name(self.partition_text, self.bucket), self.name, self.level, self.rows, self.size)
 
 

@@ -1,1 +1,1 @@
-"""Removal of orphan files: find unreferenced files of crashes or other engines by listing, delete them in two phases."""
+"""Removal of orphan files: find unreferenced files of crashes or other engines by listing; delete in two phases."""

@@ -148,7 +148,7 @@ def _remaining_text(passes: int, seconds: float | None = None) -> str:
 
 
 def describe_remaining(plan: MaintenancePlan) -> str:
-    """Return the number of passes that remain after a planned pass, and their time, as text for people.
+    """Return the number of passes that remain, the planned pass included, and their predicted time, as text.
 
     Args:
         plan: the plan of a pass.
