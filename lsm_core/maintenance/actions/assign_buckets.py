@@ -184,7 +184,7 @@ def apply_assignment(store: TableStore, plan: MaintenancePlan, runner: Runner | 
 
     Args:
         store: the table.
-        plan: the plan.
+        plan: plan to apply.
         runner: executor that distributes the work, None for this process.
 
     Returns:
@@ -249,7 +249,7 @@ def assignment_fits(store: TableStore, plan: MaintenancePlan) -> bool:
 
     Args:
         store: the table.
-        plan: the plan.
+        plan: plan to compare with the table.
 
     Raises:
         WriterStale: the schema changed.

@@ -143,7 +143,7 @@ def apply_manifest_compaction(store: TableStore, plan: MaintenancePlan) -> Apply
 
     Args:
         store: the table.
-        plan: the plan.
+        plan: plan to apply.
 
     Returns:
         ApplyOutcome with a ManifestCompactionReport.
@@ -191,7 +191,7 @@ def manifest_compaction_fits(store: TableStore, plan: MaintenancePlan) -> bool:
 
     Args:
         store: the table.
-        plan: the plan.
+        plan: plan to compare with the table.
     """
     snapshot = snapshots.latest(store)
     names = {item.name for item in plan.items_of(MergeManifestItem)}

@@ -154,7 +154,7 @@ def apply_tag_creation(store: TableStore, plan: MaintenancePlan) -> ApplyOutcome
 
     Args:
         store: the table.
-        plan: the plan.
+        plan: plan to apply.
 
     Returns:
         ApplyOutcome with a TagCreationReport.
@@ -202,7 +202,7 @@ def tag_creation_fits(store: TableStore, plan: MaintenancePlan) -> bool:
 
     Args:
         store: the table.
-        plan: the plan.
+        plan: plan to compare with the table.
     """
     (item,) = plan.items_of(TagItem)
     before = tags.try_read(store, item.name)

@@ -201,7 +201,7 @@ def apply_branch_deletion(store: TableStore, plan: MaintenancePlan) -> ApplyOutc
 
     Args:
         store: the table.
-        plan: the plan.
+        plan: plan to apply.
 
     Returns:
         ApplyOutcome with a BranchDeletionReport.
@@ -334,7 +334,7 @@ def branch_deletion_fits(store: TableStore, plan: MaintenancePlan) -> bool:
 
     Args:
         store: the table.
-        plan: the plan.
+        plan: plan to compare with the table.
     """
     return any(branches.metadata_paths(store, item.branch) for item in plan.items_of(BranchItem))
 

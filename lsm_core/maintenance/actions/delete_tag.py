@@ -181,7 +181,7 @@ def apply_tag_deletion(store: TableStore, plan: MaintenancePlan) -> ApplyOutcome
 
     Args:
         store: the table.
-        plan: the plan.
+        plan: plan to apply.
 
     Returns:
         ApplyOutcome with a TagDeletionReport.
@@ -303,7 +303,7 @@ def foresee_tag_deletion(plan: MaintenancePlan) -> TagDeletionReport:
     """Return the report that applying a plan would give.
 
     Args:
-        plan: the plan.
+        plan: plan that may be applied.
     """
     deletions = plan.items_of(DeleteItem)
     return TagDeletionReport(
@@ -323,7 +323,7 @@ def tag_deletion_fits(store: TableStore, plan: MaintenancePlan) -> bool:
 
     Args:
         store: the table.
-        plan: the plan.
+        plan: plan to compare with the table.
     """
     return any(item.names(tags.try_read(store, item.name)) for item in plan.items_of(DropTagItem))
 

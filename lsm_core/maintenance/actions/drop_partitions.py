@@ -156,7 +156,7 @@ def apply_dropping(store: TableStore, plan: MaintenancePlan) -> ApplyOutcome:
 
     Args:
         store: the table.
-        plan: the plan.
+        plan: plan to apply.
 
     Returns:
         ApplyOutcome with a PartitionDropReport.
@@ -224,7 +224,7 @@ def dropping_fits(store: TableStore, plan: MaintenancePlan) -> bool:
 
     Args:
         store: the table.
-        plan: the plan.
+        plan: plan to compare with the table.
     """
     snapshot = snapshots.latest(store)
     planned = {item.partition: item.counts for item in plan.items_of(DropPartitionItem)}

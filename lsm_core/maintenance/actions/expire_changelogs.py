@@ -190,7 +190,7 @@ def apply_changelog_expiry(store: TableStore, plan: MaintenancePlan) -> ApplyOut
 
     Args:
         store: the table.
-        plan: the plan.
+        plan: plan to apply.
 
     Returns:
         ApplyOutcome with a ChangelogExpiryReport.
@@ -205,7 +205,7 @@ def changelog_expiry_fits(store: TableStore, plan: MaintenancePlan) -> bool:
 
     Args:
         store: the table.
-        plan: the plan.
+        plan: plan to compare with the table.
     """
     return not _planned(plan).keys().isdisjoint(changelogs.list_changelogs(store))
 
@@ -214,7 +214,7 @@ def foresee_changelog_expiry(plan: MaintenancePlan) -> ChangelogExpiryReport:
     """Return the report that applying a plan would give.
 
     Args:
-        plan: the plan.
+        plan: plan that may be applied.
     """
     deletions = plan.items_of(DeleteItem)
     return ChangelogExpiryReport(

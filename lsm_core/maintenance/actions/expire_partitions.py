@@ -330,7 +330,7 @@ def apply_partition_expiry(store: TableStore, plan: MaintenancePlan) -> ApplyOut
 
     Args:
         store: the table.
-        plan: the plan.
+        plan: plan to apply.
 
     Returns:
         ApplyOutcome with a PartitionExpiryReport.
@@ -412,7 +412,7 @@ def partition_expiry_fits(store: TableStore, plan: MaintenancePlan) -> bool:
 
     Args:
         store: the table.
-        plan: the plan.
+        plan: plan to compare with the table.
     """
     snapshot = snapshots.latest(store)
     partitions = [item.partition for item in plan.items_of(ExpirePartitionItem)]

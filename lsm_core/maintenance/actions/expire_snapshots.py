@@ -483,7 +483,7 @@ def apply_expiry(store: TableStore, plan: MaintenancePlan, runner: Runner | None
 
     Args:
         store: the table.
-        plan: the plan.
+        plan: plan to apply.
         runner: a `TaskRunner` distributes the reading of very many snapshots and the deletion of very many files.
 
     Returns:
@@ -501,7 +501,7 @@ def expiry_fits(store: TableStore, plan: MaintenancePlan) -> bool:
 
     Args:
         store: the table.
-        plan: the plan.
+        plan: plan to compare with the table.
     """
     return not {item.snapshot_id for item in plan.items_of(ExpireItem)}.isdisjoint(snapshots.list_ids(store))
 
@@ -510,7 +510,7 @@ def foresee_expiry(plan: MaintenancePlan) -> ExpiryReport:
     """Return the report that applying a plan would give.
 
     Args:
-        plan: the plan.
+        plan: plan that may be applied.
     """
     deletions = plan.items_of(DeleteItem)
     return ExpiryReport(

@@ -258,7 +258,7 @@ def apply_fast_forward(store: TableStore, plan: MaintenancePlan) -> ApplyOutcome
 
     Args:
         store: the table.
-        plan: the plan.
+        plan: plan to apply.
 
     Returns:
         ApplyOutcome with a FastForwardReport.
@@ -474,7 +474,7 @@ def fast_forward_fits(store: TableStore, plan: MaintenancePlan) -> bool:
 
     Args:
         store: the table.
-        plan: the plan.
+        plan: plan to compare with the table.
     """
     item = next(iter(plan.items_of(ForwardItem)), None)
     if item is None or not branches.metadata_paths(store, item.branch):

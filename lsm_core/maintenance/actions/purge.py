@@ -179,7 +179,7 @@ def apply_purge(store: TableStore, plan: MaintenancePlan) -> ApplyOutcome:
 
     Args:
         store: the table.
-        plan: the plan.
+        plan: plan to apply.
 
     Returns:
         ApplyOutcome with a PurgeReport.
@@ -223,7 +223,7 @@ def purge_fits(store: TableStore, plan: MaintenancePlan) -> bool:
 
     Args:
         store: the table.
-        plan: the plan.
+        plan: not used.
     """
     del plan
     latest = snapshots.latest(store)

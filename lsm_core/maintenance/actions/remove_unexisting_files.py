@@ -214,7 +214,7 @@ def apply_missing_files(store: TableStore, plan: MaintenancePlan) -> ApplyOutcom
 
     Args:
         store: the table.
-        plan: the plan.
+        plan: plan to apply.
 
     Returns:
         ApplyOutcome with a MissingFilesReport.
@@ -250,7 +250,7 @@ def missing_files_fit(store: TableStore, plan: MaintenancePlan) -> bool:
 
     Args:
         store: the table.
-        plan: the plan.
+        plan: plan to compare with the table.
     """
     return bool(_still_missing(store, plan).num_rows)
 

@@ -124,7 +124,7 @@ def apply_missing_manifests(store: TableStore, plan: MaintenancePlan) -> ApplyOu
 
     Args:
         store: the table.
-        plan: the plan.
+        plan: plan to apply.
 
     Returns:
         ApplyOutcome with a MissingManifestsReport.
@@ -165,7 +165,7 @@ def missing_manifests_fit(store: TableStore, plan: MaintenancePlan) -> bool:
 
     Args:
         store: the table.
-        plan: the plan.
+        plan: plan to compare with the table.
     """
     snapshot = snapshots.latest(store)
     planned = {item.name for item in plan.items_of(MissingManifestItem)}

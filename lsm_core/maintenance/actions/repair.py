@@ -315,7 +315,7 @@ def apply_repair(store: TableStore, plan: MaintenancePlan) -> ApplyOutcome:
 
     Args:
         store: the table.
-        plan: the plan.
+        plan: plan to apply.
 
     Returns:
         ApplyOutcome with a RepairReport.
@@ -358,7 +358,7 @@ def repair_fits(store: TableStore, plan: MaintenancePlan) -> bool:
 
     Args:
         store: the table.
-        plan: the plan.
+        plan: plan to compare with the table.
     """
     missing = bool(_still_damaged(store, plan)) or any(
         not snapshots.exists(store, item.snapshot_id) for item in plan.items_of(BridgeItem)

@@ -216,7 +216,7 @@ def apply_rescale(store: TableStore, plan: MaintenancePlan, runner: Runner | Non
 
     Args:
         store: the table.
-        plan: the plan.
+        plan: plan to apply.
         runner: executor that distributes the work, None for this process.
 
     Returns:
@@ -313,7 +313,7 @@ def rescale_fits(store: TableStore, plan: MaintenancePlan) -> bool:
 
     Args:
         store: the table.
-        plan: the plan.
+        plan: plan to compare with the table.
 
     Raises:
         WriterStale: the schema changed.

@@ -157,7 +157,7 @@ def apply_restore(store: TableStore, plan: MaintenancePlan) -> ApplyOutcome:
 
     Args:
         store: the table.
-        plan: the plan.
+        plan: plan to apply.
 
     Returns:
         ApplyOutcome with a RestoreReport.
@@ -349,7 +349,7 @@ def restore_fits(store: TableStore, plan: MaintenancePlan) -> bool:
 
     Args:
         store: the table.
-        plan: the plan.
+        plan: plan to compare with the table.
     """
     return any(store.file_io.exists(trash.record_path(store, item.trash_id)) for item in plan.items_of(RestoreItem))
 

@@ -330,7 +330,7 @@ def apply_rollback(store: TableStore, plan: MaintenancePlan) -> ApplyOutcome:
 
     Args:
         store: the table.
-        plan: the plan.
+        plan: plan to apply.
 
     Returns:
         ApplyOutcome with a RollbackReport.
@@ -506,7 +506,7 @@ def rollback_fits(store: TableStore, plan: MaintenancePlan) -> bool:
 
     Args:
         store: the table.
-        plan: the plan.
+        plan: plan to compare with the table.
     """
     return bool(plan.items) and set(plan.items_of(NewerContentItem)) == set(
         _NewerContent.of(store, int(plan.arguments["to_snapshot"] or 0)).items()

@@ -218,7 +218,7 @@ def apply_rollback_as_latest(store: TableStore, plan: MaintenancePlan) -> ApplyO
 
     Args:
         store: the table.
-        plan: the plan.
+        plan: plan to apply.
 
     Returns:
         ApplyOutcome with a RollbackAsLatestReport.
@@ -330,7 +330,7 @@ def rollback_as_latest_fits(store: TableStore, plan: MaintenancePlan) -> bool:
 
     Args:
         store: the table.
-        plan: the plan.
+        plan: plan to compare with the table.
     """
     with suppress(DredgeError):
         return bool(_as_planned(store, plan))

@@ -164,7 +164,7 @@ def apply_sweep(store: TableStore, plan: MaintenancePlan, runner: Runner | None 
 
     Args:
         store: the table.
-        plan: the plan.
+        plan: plan to apply.
         runner: with a `TaskRunner`, many files are deleted in parts.
 
     Returns:
@@ -180,7 +180,7 @@ def sweep_fits(store: TableStore, plan: MaintenancePlan) -> bool:
 
     Args:
         store: the table.
-        plan: the plan.
+        plan: plan to compare with the table.
     """
     names = str(plan.arguments.get("records") or "").split()
     return any(store.file_io.exists(trash.record_path(store, name)) for name in names)
@@ -190,7 +190,7 @@ def foresee_sweep(plan: MaintenancePlan) -> SweepReport:
     """Return the report that applying a plan would give.
 
     Args:
-        plan: the plan.
+        plan: plan that may be applied.
     """
     return SweepReport(
         plan.hash,
@@ -259,7 +259,7 @@ def sweep_files(
 
     Args:
         store: the table.
-        plan: the plan.
+        plan: plan of a sweep, whose records are claimed.
         runner: with a `TaskRunner`, many files are deleted in parts.
 
     Returns:

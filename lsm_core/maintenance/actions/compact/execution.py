@@ -171,7 +171,7 @@ def apply_compaction(
 
     Args:
         store: the table.
-        plan: the plan.
+        plan: plan to apply.
         runner: executor of compaction tasks, None for this process.
         entries_of: function that returns the live manifest entries of the planned buckets.
 
@@ -408,7 +408,7 @@ def compaction_fits(store: TableStore, plan: MaintenancePlan) -> bool:
 
     Args:
         store: the table.
-        plan: the plan.
+        plan: plan to compare with the table.
 
     Raises:
         WriterStale: the schema changed.

@@ -108,7 +108,7 @@ def recluster_fits(store: TableStore, plan: MaintenancePlan) -> bool:
 
     Args:
         store: the table.
-        plan: the plan.
+        plan: plan to compare with the table.
 
     Raises:
         WriterStale: the schema changed.
@@ -128,7 +128,7 @@ def apply_recluster(store: TableStore, plan: MaintenancePlan) -> ApplyOutcome:
 
     Args:
         store: the table.
-        plan: the plan.
+        plan: plan to apply.
 
     Returns:
         ApplyOutcome with a CompactionReport.

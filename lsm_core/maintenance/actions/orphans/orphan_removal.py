@@ -363,7 +363,7 @@ def apply_orphans(store: TableStore, plan: MaintenancePlan, runner: Runner | Non
 
     Args:
         store: the table.
-        plan: the plan.
+        plan: plan to apply.
         runner: a `TaskRunner` distributes the deletion of very many files.
 
     Returns:
@@ -449,7 +449,7 @@ def orphans_fit(store: TableStore, plan: MaintenancePlan) -> bool:
 
     Args:
         store: the table.
-        plan: the plan.
+        plan: plan to compare with the table.
     """
     return any(store.file_io.exists(deletable_path(store, item.path)) for item in plan.items_of(DeleteItem))
 
@@ -458,7 +458,7 @@ def foresee_orphans(plan: MaintenancePlan) -> OrphanReport:
     """Return the report that applying a plan would give.
 
     Args:
-        plan: the plan.
+        plan: plan that may be applied.
     """
     items = plan.items_of(DeleteItem)
     return OrphanReport(

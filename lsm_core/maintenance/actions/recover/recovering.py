@@ -434,7 +434,7 @@ def apply_recovery(store: TableStore, plan: MaintenancePlan, runner: Runner | No
 
     Args:
         store: the table.
-        plan: the plan.
+        plan: plan to apply.
         runner: executor of compaction tasks, None for this process.
 
     Returns:
@@ -456,7 +456,7 @@ def recovery_fits(store: TableStore, plan: MaintenancePlan) -> bool:
 
     Args:
         store: the table.
-        plan: the plan.
+        plan: plan to compare with the table.
 
     Raises:
         WriterStale: the schema changed.
