@@ -1,8 +1,8 @@
-"""ANALYZE: choice of columns, one pass over the merged rows, the commit of the statistics, and its report.
+"""ANALYZE: choose columns, read the merged rows once, commit the statistics, and report them.
 
 A column's statistics are counts, minimum and maximum, lengths, and the number of distinct values.
 
-Source: `PaimonAnalyzeTableColumnCommand` of Paimon's Spark connector, whose conventions are kept.
+Source: `PaimonAnalyzeTableColumnCommand` of Paimon's Spark connector. The format of the statistics follows that class.
 """
 
 from __future__ import annotations
@@ -82,10 +82,10 @@ def can_be_analyzed(kind: DataType) -> bool:
 
 
 class ColumnValues:
-    """Statistics of a column of type ``kind``, in memory that does not grow with the rows.
+    """Accumulator of one column's statistics, in memory that does not grow with the number of rows.
 
-    As in Spark, texts and bytes have no minimum and maximum, and their lengths are characters and bytes; NaN is the
-    greatest number.
+    As in Spark, strings and binaries have no minimum and maximum. The length of a string is in characters, of a binary
+    in bytes. NaN is the greatest number. ``kind`` is the data type of the column.
     """
 
     def __init__(self, kind: DataType) -> None:
@@ -97,10 +97,10 @@ class ColumnValues:
         self._unit = 1
 
     def add(self, column: pa.Array) -> None:
-        """Add values.
+        """Add values to the statistics.
 
         Args:
-            column: the values.
+            column: values of the analyzed column, nulls included.
         """
         column = flat(column)
         self._nulls += column.null_count
@@ -129,7 +129,10 @@ class ColumnValues:
         self._greatest = high if self._greatest is None else max(self._greatest, high)
 
     def _to_ordered_numbers(self, column: pa.Array) -> pa.Array:
-        """Return numbers in the order of the values; dates and times as days, milliseconds or the type's unit."""
+        """Return the values in a form whose minimum and maximum Arrow can compute; NaN is left out.
+
+        Dates are days, times are milliseconds, and timestamps are in the unit of their Arrow type.
+        """
         if self._root in (TypeRoot.DATE, TypeRoot.TIME):
             return column.cast(pa.int32())
         if self._root in _TIMESTAMPS:
@@ -160,7 +163,7 @@ class ColumnValues:
         )
 
     def _text(self, value: Any) -> str:
-        """Return a value as text like Java's serialisers of statistics."""
+        """Return a minimum or maximum as text, formatted as by Java's serialisers of statistics."""
         if self._root is TypeRoot.BOOLEAN:
             return "true" if value else "false"
         if self._root in _FLOATS:
@@ -178,10 +181,10 @@ def _greater(left: float, right: float) -> float:
 
 
 class DistinctValues:
-    """Number of distinct values, from the smallest of their 64-bit hashes ("k minimum values").
+    """Counter of distinct values that keeps only the smallest of their 64-bit hashes ("k minimum values").
 
-    Exact up to 65,536 distinct values, except for hash collisions; beyond, an estimate with a standard error of 0.4
-    percent.
+    Up to 65,536 distinct values the count is exact, except for hash collisions. Above that number the count is an
+    estimate with a standard error of 0.4 percent.
     """
 
     def __init__(self) -> None:
@@ -189,10 +192,10 @@ class DistinctValues:
         self._more = False
 
     def add(self, hashes: npt.NDArray[np.uint64]) -> None:
-        """Add values.
+        """Add values by their hashes.
 
         Args:
-            hashes: hashes of the values.
+            hashes: 64-bit hash of each value.
         """
         if self._more:
             hashes = hashes[hashes < self._least[-1]]
@@ -201,7 +204,7 @@ class DistinctValues:
         self._least = together[:_KEPT_HASHES]
 
     def count(self) -> int:
-        """Return the number of distinct values."""
+        """Return the number of distinct values, exact or estimated."""
         if not self._more:
             return len(self._least)
         return round((_KEPT_HASHES - 1) * _HASHES / (float(self._least[-1]) + 1))
@@ -216,7 +219,7 @@ class AnalyzeItem(PlanItem):
 
     Attributes:
         snapshot_id: number of the snapshot.
-        names: columns to analyze.
+        names: names of the columns to analyze.
     """
 
     item_kind: ClassVar[str] = "analyze"
@@ -227,12 +230,12 @@ class AnalyzeItem(PlanItem):
     names: tuple[str, ...]
 
     def cells(self) -> tuple[Any, ...]:
-        """Return snapshot and columns."""
+        """Return the item's cells of a printed plan: snapshot id and column names."""
         return (self.snapshot_id, ", ".join(self.names) or "(rows alone)")
 
     @classmethod
     def from_object(cls, value: Mapping[str, Any]) -> Self:
-        """See PlanItem."""
+        """Return the item from the values of :meth:`to_object`, see `PlanItem.from_object`."""
         return cls(int(value["snapshot_id"]), tuple(value["names"]))
 
 
@@ -241,9 +244,9 @@ class AnalyzeReport(CommitReport):
     """Report of ANALYZE.
 
     Attributes:
-        rows: rows after merging.
-        size: their share of the files' bytes.
-        columns: analyzed columns.
+        rows: number of rows after merging.
+        size: bytes of these merged rows, estimated from the file sizes.
+        columns: names of the analyzed columns.
     """
 
     rows: int = 0
@@ -251,7 +254,7 @@ class AnalyzeReport(CommitReport):
     columns: tuple[str, ...] = ()
 
     def lines(self, table: str) -> list[str]:
-        """Return one sentence for people."""
+        """Return one line with the snapshot, rows, bytes and number of columns."""
         if self.snapshot_id is None:
             return [f"{table} has nothing to analyze"]
         figures = f"{self.rows:,} rows ({size_text(self.size)}), {len(self.columns)} columns"
@@ -268,7 +271,8 @@ def plan_analysis(store: TableStore, columns: Sequence[str] | None = None) -> Ma
 
     Args:
         store: the table.
-        columns: names of the columns, None for all but nested ones; an empty list counts rows only.
+        columns: names of the columns, None for all columns that are not nested; with an empty list only rows are
+            counted.
 
     Raises:
         ColumnNotFound: a column does not exist.
@@ -306,14 +310,14 @@ def apply_analysis(store: TableStore, plan: MaintenancePlan) -> ApplyOutcome:
 
     Args:
         store: the table.
-        plan: the plan.
+        plan: plan to apply.
 
     Returns:
         ApplyOutcome with an AnalyzeReport.
 
     Raises:
         PlanStale: the snapshot has expired.
-        ColumnNotFound: a column was dropped since.
+        ColumnNotFound: a planned column was dropped after planning.
         CommitConflict, CommitUnknown: the commit failed.
     """
     item = next(iter(plan.items_of(AnalyzeItem)), None)

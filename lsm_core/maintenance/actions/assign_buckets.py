@@ -1,8 +1,8 @@
-"""Assignment of postponed rows to buckets: files are replayed in order and written as by any writer of these buckets.
+"""Assignment of postponed rows to buckets: postponed files are read in order, and each row is written to its bucket.
 
-Semantics of Paimon's compaction of postpone tables (Flink `PostponeBucketCompactSplitSource`): a partition with buckets
-keeps their number, another gets `postpone.default-bucket-num`; the postponed files are removed and the new ones added
-in one COMPACT snapshot.
+Postponed rows are the rows of bucket -2 in a table with `bucket` = -2. Semantics of Paimon's compaction of such tables
+(Flink `PostponeBucketCompactSplitSource`): a partition that has buckets keeps their number. A partition without buckets
+gets `postpone.default-bucket-num` of them. One COMPACT snapshot removes the postponed files and adds the new files.
 """
 
 from __future__ import annotations
@@ -57,12 +57,12 @@ _NEWEST: Final = 100
 
 @dataclass(frozen=True)
 class AssignItem(RewriteItem):
-    """Postponed files of one partition.
+    """Postponed files of one partition, whose rows are to be assigned to buckets.
 
     Attributes:
-        inputs: the files, in the order of their replay.
+        inputs: the postponed files, in the order in which they are read.
         buckets: number of buckets of the partition.
-        reason: origin of that number.
+        reason: why the partition gets this number of buckets.
     """
 
     item_kind: ClassVar[str] = "assign_buckets"
@@ -73,7 +73,7 @@ class AssignItem(RewriteItem):
     reason: str
 
     def cells(self) -> tuple[Any, ...]:
-        """Return buckets, files and rows."""
+        """Return the item's cells of a printed plan: buckets, files and rows."""
         place = (self.partition_text or "-", self.buckets)
         return (*place, len(self.inputs), self.rows_in, self.bytes_in, self.reason)
 
@@ -87,7 +87,7 @@ class AssignReport(RewriteReport):
     """Report of an assignment. Bytes are file sizes.
 
     Attributes:
-        partitions: paths of the partitions.
+        partitions: paths of the partitions whose rows were assigned.
     """
 
     partitions: tuple[str, ...] = ()
@@ -103,7 +103,7 @@ class AssignReport(RewriteReport):
 def plan_assignment(
     store: TableStore, partitions: Sequence[Mapping[str, Any]] | None = None, now_ms: int | None = None
 ) -> MaintenancePlan:
-    """Plan buckets for the postponed rows of every chosen partition. Only metadata is read.
+    """Plan the assignment of postponed rows to buckets in every chosen partition. Only metadata is read.
 
     Args:
         store: the table.
@@ -112,7 +112,7 @@ def plan_assignment(
 
     Raises:
         UnsupportedFeature: the table has no postponed buckets.
-        InvalidOption, ColumnNotFound, InvalidData: a partition does not fit the table.
+        InvalidOption, ColumnNotFound, InvalidData: a partition does not fit the table's partition columns.
         CorruptFile: metadata cannot be read.
     """
     require_compactable(store)
@@ -144,11 +144,11 @@ def plan_assignment(
 
 
 def waiting_items(store: TableStore, entries: pa.Table) -> list[AssignItem]:
-    """Return an item for every partition with postponed rows, ordered by partition bytes.
+    """Return an item for every partition with postponed rows, ordered by the serialised partition.
 
     Args:
         store: the table.
-        entries: live entries (`ENTRY_SCHEMA`).
+        entries: live manifest entries (`ENTRY_SCHEMA`) of all buckets.
     """
     default = max(1, int(store.options.get("postpone.default-bucket-num")))
     items = []
@@ -169,10 +169,10 @@ def waiting_items(store: TableStore, entries: pa.Table) -> list[AssignItem]:
 
 
 def estimate_seconds(items: Sequence[AssignItem]) -> float:
-    """Return the forecast time of items on one core in seconds.
+    """Return the predicted time of an assignment on one core, in seconds.
 
     Args:
-        items: the items.
+        items: planned partitions.
     """
     return round(sum(item.bytes_in for item in items) / _BYTES_PER_SECOND, 2)
 
@@ -180,11 +180,11 @@ def estimate_seconds(items: Sequence[AssignItem]) -> float:
 def apply_assignment(store: TableStore, plan: MaintenancePlan, runner: Runner | None = None) -> ApplyOutcome:
     """Write the planned rows into their buckets and remove the postponed files, in one COMPACT commit.
 
-    Memory is that of a write buffer. After an error no new file is left.
+    The memory needed is that of a write buffer. After an error the new files are deleted.
 
     Args:
         store: the table.
-        plan: the plan.
+        plan: plan to apply.
         runner: executor that distributes the work, None for this process.
 
     Returns:
@@ -192,8 +192,8 @@ def apply_assignment(store: TableStore, plan: MaintenancePlan, runner: Runner | 
 
     Raises:
         PlanStale: a planned file is missing.
-        CommitConflict: a planned file was removed meanwhile.
-        VerificationFailed: not all rows were read.
+        CommitConflict: another commit removed a planned file during the work.
+        VerificationFailed: the number of rows read differs from the metadata of a file.
         CorruptFile: a file cannot be read.
     """
     items = plan.items_of(AssignItem)
@@ -215,14 +215,14 @@ def apply_assignment(store: TableStore, plan: MaintenancePlan, runner: Runner | 
 
 
 def live_files(store: TableStore, item: AssignItem) -> tuple[DataFileMeta, ...]:
-    """Return the current metadata of the planned files, in order.
+    """Return the current metadata of the files of a planned partition, in the order of ``item.inputs``.
 
     Args:
         store: the table.
         item: the planned partition.
 
     Raises:
-        PlanStale: a file is missing, or the number of buckets changed.
+        PlanStale: a planned file is no longer postponed, or the partition's number of buckets changed.
     """
     snapshot = snapshots.latest(store)
     where = item.partition_text or f"table {store.name}"
@@ -249,7 +249,7 @@ def assignment_fits(store: TableStore, plan: MaintenancePlan) -> bool:
 
     Args:
         store: the table.
-        plan: the plan.
+        plan: plan to compare with the table.
 
     Raises:
         WriterStale: the schema changed.
@@ -263,13 +263,14 @@ def assignment_fits(store: TableStore, plan: MaintenancePlan) -> bool:
 
 @dataclass(frozen=True)
 class AssignTask(BucketTask):
-    """Task for a runner: the postponed ``files`` of a partition, in replay order, for ``total_buckets`` buckets.
+    """Task for a runner: write the rows of a partition's postponed ``files`` into ``total_buckets`` buckets.
 
-    It has a result for every bucket that gets rows, whose ``new_files`` hold them.
+    The ``files`` are in the order in which they must be read. The task has one result for every bucket that gets rows;
+    ``new_files`` of the result's commit message contain these rows.
     """
 
     def target(self, store: TableStore) -> TableStore:
-        """Return the table as writers of the partition's buckets see it."""
+        """Return the table opened with the partition's number of buckets, for writing into these buckets."""
         return store.with_buckets(self.total_buckets)
 
 
@@ -279,18 +280,18 @@ def place_rows(
     plan_hash: str,
     runner: Runner | None = None,
 ) -> tuple[int | None, list[DataFileMeta]]:
-    """Carry out items in one commit.
+    """Assign the postponed rows of planned partitions to buckets, in one commit.
 
-    Errors are those of :func:`apply_assignment` except PlanStale.
+    Raises the errors of :func:`apply_assignment` except PlanStale.
 
     Args:
         store: the table.
-        files_by_item: each item with its files.
-        plan_hash: hash of the plan.
+        files_by_item: planned partitions, each with the metadata of its postponed files.
+        plan_hash: hash of the plan, recorded in the snapshot.
         runner: executor that distributes the work, None for this process.
 
     Returns:
-        The snapshot (None if there was nothing to do), and the new files.
+        The id of the new snapshot (None if there was nothing to do), and the new data files.
     """
     tasks = [AssignTask(item.partition, POSTPONE_BUCKET, item.buckets, tuple(files)) for item, files in files_by_item]
     if not tasks:
@@ -308,7 +309,7 @@ def place_rows(
 
 
 def _assign_in_process(store: TableStore, tasks: Sequence[BucketTask]) -> Iterator[BucketResult]:
-    """Write every row of the tasks into its bucket, in this process."""
+    """Run the tasks in this process: write every postponed row into its bucket, and yield one result per bucket."""
     for task in tasks:
         assert isinstance(task, AssignTask)
         target = task.target(store)
@@ -324,7 +325,10 @@ def _assign_in_process(store: TableStore, tasks: Sequence[BucketTask]) -> Iterat
 
 
 def _as_compaction(store: TableStore, message: CommitMessage) -> CommitMessage:
-    """Return ``message`` as one compaction; files written and compacted again before the commit are deleted."""
+    """Return ``message`` with all its changes as one compaction.
+
+    Files that the message both added and compacted away were never committed, so they are deleted from storage.
+    """
     written = {file.file_name for file in message.new_files}
     replaced = {file.file_name for file in message.compact_before}
     after = [*(file for file in message.new_files if file.file_name not in replaced), *message.compact_after]
@@ -338,7 +342,7 @@ def _as_compaction(store: TableStore, message: CommitMessage) -> CommitMessage:
 
 
 def replay_rows(store: TableStore, partition: bytes, file: DataFileMeta) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a postponed file in order: the table's columns, and their kinds as `_VALUE_KIND`.
+    """Yield the rows of a postponed file in order: the table's columns, and the row kind in column `_VALUE_KIND`.
 
     Args:
         store: the table.
@@ -347,7 +351,7 @@ def replay_rows(store: TableStore, partition: bytes, file: DataFileMeta) -> Iter
 
     Raises:
         CorruptFile: the file cannot be read.
-        VerificationFailed: the file does not hold the number of rows in its metadata ("V0").
+        VerificationFailed: the number of rows in the file differs from its metadata (check "V0").
     """
     rows, names = 0, [*store.schema.field_names, VALUE_KIND]
     with closing(open_kv(store, partition, POSTPONE_BUCKET, file)) as batches:  # type: ignore[type-var]
@@ -359,15 +363,16 @@ def replay_rows(store: TableStore, partition: bytes, file: DataFileMeta) -> Iter
 
 
 def newest_compaction(store: TableStore) -> int | None:
-    """Return the newest compaction whose content must equal that of the snapshot before it.
+    """Return the newest compaction whose snapshot must have the same rows as the snapshot before it.
 
-    It assigned no buckets and was not undone since.
+    Compactions that assigned postponed rows to buckets, or that were undone later, are skipped.
 
     Args:
         store: the table.
 
     Returns:
-        Number of the snapshot; None if the newest 100 have none, or its predecessor has expired.
+        Id of the compaction's snapshot, or None if none of the newest 100 snapshots qualifies. A compaction whose
+            preceding snapshot has expired does not qualify.
 
     Raises:
         CorruptFile: a snapshot cannot be read.
@@ -389,11 +394,13 @@ def newest_compaction(store: TableStore) -> int | None:
 
 
 def count_assigned_rows(store: TableStore, snapshot_id: int) -> int:
-    """Return the number of postponed rows that a snapshot assigned to buckets; readers then see more rows than before.
+    """Return the number of postponed rows that a snapshot assigned to buckets.
+
+    Readers do not see postponed rows, so after the assignment a read returns more rows than before.
 
     Args:
         store: the table.
-        snapshot_id: number of the snapshot.
+        snapshot_id: id of the snapshot.
 
     Raises:
         SnapshotNotFound: the snapshot does not exist.

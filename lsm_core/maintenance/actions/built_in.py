@@ -1,6 +1,6 @@
-"""Declarations of the built-in actions: name, verb, help and arguments; each names the module that does its work.
+"""Declarations of the built-in actions: name, verb, help, arguments, and the module that implements the action.
 
-Nothing here imports a working module, so that listing actions and flags is cheap.
+This module does not import the implementing modules, so that listing actions and flags is cheap.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Choice of manifests to merge, the COMPACT commit that merges them, and the report.
+"""Manifest compaction: choose manifests to merge, merge them in a COMPACT commit, and report.
 
 Source: Java `FileStoreCommitImpl.compactManifest`.
 """
@@ -31,14 +31,14 @@ _BYTES_PER_SECOND: Final = 4_000_000
 
 @dataclass(frozen=True)
 class MergeManifestItem(PlanItem):
-    """Manifest that is merged with others.
+    """Manifest to merge with the further manifests of the plan.
 
     Attributes:
-        name: name of the file.
-        size: bytes.
-        added: number of its ADD entries.
-        deleted: number of its DELETE entries.
-        reason: reason of the merge.
+        name: file name of the manifest.
+        size: bytes of the manifest file.
+        added: number of ADD entries.
+        deleted: number of DELETE entries.
+        reason: why the manifest is merged.
     """
 
     item_kind: ClassVar[str] = "merge-manifest"
@@ -52,21 +52,21 @@ class MergeManifestItem(PlanItem):
     reason: str
 
     def cells(self) -> tuple[Any, ...]:
-        """Return the manifest and the reason."""
+        """Return the item's cells of a printed plan: the manifest and the reason."""
         return (self.name, self.size, self.added, self.deleted, self.reason)
 
 
 @dataclass(frozen=True)
 class ManifestCompactionReport(CommitReport):
-    """Report of a manifest compaction. Live files are unchanged.
+    """Report of a manifest compaction, which changes no live data file.
 
     Attributes:
-        manifests_in: manifests before.
-        manifests_out: manifests after.
-        bytes_in: their bytes before.
-        bytes_out: their bytes after.
-        entries_in: their entries before.
-        entries_out: their entries after.
+        manifests_in: number of manifests of the snapshot before the compaction.
+        manifests_out: number of manifests of the new snapshot.
+        bytes_in: bytes of all manifests before the compaction.
+        bytes_out: bytes of all manifests after the compaction.
+        entries_in: number of manifest entries before the compaction.
+        entries_out: number of manifest entries after the compaction.
     """
 
     manifests_in: int = 0
@@ -77,7 +77,7 @@ class ManifestCompactionReport(CommitReport):
     entries_out: int = 0
 
     def lines(self, table: str) -> list[str]:
-        """Return one line for people."""
+        """Return one line with the number of manifests, bytes and entries."""
         if self.snapshot_id is None:
             return ["no manifest was merged"]
         counts = (
@@ -89,9 +89,10 @@ class ManifestCompactionReport(CommitReport):
 
 
 def plan_manifest_compaction(store: TableStore, now_ms: int | None = None) -> MaintenancePlan:
-    """Plan to merge manifests that are smaller than `manifest.target-file-size` or hold deletions.
+    """Plan to merge manifests that are smaller than `manifest.target-file-size` or have DELETE entries.
 
-    Manifests with additions that these deletions cancel are rewritten too. Only manifest lists are read.
+    Applying the plan also rewrites manifests whose ADD entries are cancelled by these DELETE entries. Planning reads
+    only manifest lists.
 
     Args:
         store: the table.
@@ -138,11 +139,11 @@ def plan_manifest_compaction(store: TableStore, now_ms: int | None = None) -> Ma
 def apply_manifest_compaction(store: TableStore, plan: MaintenancePlan) -> ApplyOutcome:
     """Merge the manifests in one COMPACT snapshot, including manifests added since planning.
 
-    Manifests with unknown fields are kept.
+    Manifests with fields that Dredge does not know are kept unchanged.
 
     Args:
         store: the table.
-        plan: the plan.
+        plan: plan to apply.
 
     Returns:
         ApplyOutcome with a ManifestCompactionReport.
@@ -179,18 +180,18 @@ def apply_manifest_compaction(store: TableStore, plan: MaintenancePlan) -> Apply
 
 
 def _size(store: TableStore, snapshot_id: int) -> tuple[int, int, int]:
-    """Return the number of manifests of a snapshot, their bytes and their entries."""
+    """Return three figures of a snapshot: number of manifests, bytes of all manifests, number of all entries."""
     metas = manifests.data_manifests(store, snapshots.read(store, snapshot_id))
     entries = sum(meta.num_added_files + meta.num_deleted_files for meta in metas)
     return len(metas), sum(meta.file_size for meta in metas), entries
 
 
 def manifest_compaction_fits(store: TableStore, plan: MaintenancePlan) -> bool:
-    """Return whether the table still has a manifest of the plan.
+    """Return whether the newest snapshot still references at least one manifest of the plan.
 
     Args:
         store: the table.
-        plan: the plan.
+        plan: plan to compare with the table.
     """
     snapshot = snapshots.latest(store)
     names = {item.name for item in plan.items_of(MergeManifestItem)}

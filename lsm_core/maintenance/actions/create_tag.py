@@ -1,4 +1,4 @@
-"""Creation of tags: snapshot, name, retention, and files that a replaced tag frees (Java `TagManager.createTag`)."""
+"""Creation of a tag, and deletion of the files that only a replaced tag needed (Java `TagManager.createTag`)."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ class TagItem(PlanItem):
         name: name of the tag.
         snapshot_id: number of the snapshot.
         time_ms: commit time of the snapshot (epoch ms).
-        time_retained_ms: retention of the tag (ms), None for ever.
-        replaces: snapshot that the tag names until then, None for a new tag.
+        time_retained_ms: retention of the tag (ms), None to keep the tag for ever.
+        replaces: id of the snapshot that an existing tag of this name references at planning, None for a new tag.
     """
 
     item_kind: ClassVar[str] = "tag"
@@ -41,18 +41,21 @@ class TagItem(PlanItem):
     replaces: int | None = None
 
     def cells(self) -> tuple[Any, ...]:
-        """Return name, snapshot, its time, the retention, and the snapshot named before."""
+        """Return the item's cells of a printed plan.
+
+        The cells are the tag's name, the snapshot's id and time, the retention, and the formerly tagged snapshot.
+        """
         return (self.name, self.snapshot_id, utc_text(self.time_ms), self.time_retained_ms, self.replaces)
 
 
 @dataclass(frozen=True)
 class TagCreationReport(DeletionReport):
-    """Report of a creation, with the files that the replaced tag alone had kept.
+    """Report of creating a tag, with the files that only the replaced tag had kept.
 
     Attributes:
         tag: name of the tag, None if nothing was done.
-        tagged: its snapshot.
-        replaced: snapshot that it named before.
+        tagged: id of the tagged snapshot.
+        replaced: id of the snapshot that the tag referenced before, None for a new tag.
     """
 
     tag: str | None = None
@@ -61,11 +64,11 @@ class TagCreationReport(DeletionReport):
 
     @property
     def changed(self) -> bool:
-        """Whether a tag was created or moved."""
+        """Whether a tag was created, or an existing tag was moved to the snapshot."""
         return self.tag is not None
 
     def lines(self, table: str) -> list[str]:
-        """Return lines on the tag, its snapshot, and the files of the replaced one."""
+        """Return lines on the tag, the tagged snapshot, and the files of the replaced tag."""
         if self.tag is None:
             return ["no tag was made"]
         instead = "" if self.replaced is None else f" instead of snapshot {self.replaced}"
@@ -86,14 +89,16 @@ def plan_tag_creation(
     Args:
         store: the table.
         tag: name of the tag.
-        snapshot_id: number of the snapshot, None for the newest; it may have expired if another tag keeps it.
-        time_retained: ms or a text ("7 d"); None for `tag.default-time-retained`, else for ever.
-        replace: move an existing tag of that name; the plan lists the freed files.
+        snapshot_id: id of the snapshot, None for the newest. An expired snapshot is allowed if a tag keeps it.
+        time_retained: retention of the tag in ms or as text ("7 d"). None for `tag.default-time-retained`; if that
+            option is unset too, the tag is kept for ever.
+        replace: move an existing tag of the same name; the plan lists the files that this frees.
         now_ms: time of planning (epoch ms), None for the table's clock.
 
     Raises:
         InvalidData: the name is no valid tag name.
-        InvalidOption: the name is taken, or it would be the second automatic tag of one snapshot.
+        InvalidOption: a tag of this name exists and ``replace`` is False, the snapshot has an automatic tag already and
+            the name is that of an automatic tag, or the retention is invalid.
         SnapshotNotFound: the snapshot does not exist.
         CorruptFile: metadata cannot be read.
     """
@@ -129,7 +134,10 @@ def _with_items(
 
 
 def _require_only_automatic(store: TableStore, tag: str, snapshot: Snapshot) -> None:
-    """Refuse a second automatic tag of one snapshot: the next automatic tag is derived from it."""
+    """Raise InvalidOption for a second automatic tag of one snapshot.
+
+    The name of the next automatic tag is derived from the snapshot's automatic tag, which must therefore be unique.
+    """
     periods = tags.periods(store)
     if periods is None or periods.time_of(tag) is None:
         return
@@ -142,17 +150,17 @@ def _require_only_automatic(store: TableStore, tag: str, snapshot: Snapshot) -> 
 
 
 def apply_tag_creation(store: TableStore, plan: MaintenancePlan) -> ApplyOutcome:
-    """Write the tag; files that a replaced tag alone kept go to the trash first, or are deleted in direct mode.
+    """Write the tag; first, files that only the replaced tag kept are recorded in the trash (deleted in direct mode).
 
     Args:
         store: the table.
-        plan: the plan.
+        plan: plan to apply.
 
     Returns:
         ApplyOutcome with a TagCreationReport.
 
     Raises:
-        PlanStale: the snapshot is missing or another one, or the tag changed since planning.
+        PlanStale: the planned snapshot no longer exists, or the tag changed since planning.
     """
     (item,) = plan.items_of(TagItem)
     before = tags.try_read(store, item.name)
@@ -190,11 +198,11 @@ def _is_created(item: TagItem, tag: Any) -> bool:
 
 
 def tag_creation_fits(store: TableStore, plan: MaintenancePlan) -> bool:
-    """Return whether the snapshot still exists, and the tag does not.
+    """Return whether the planned snapshot still exists and is not yet tagged as planned.
 
     Args:
         store: the table.
-        plan: the plan.
+        plan: plan to compare with the table.
     """
     (item,) = plan.items_of(TagItem)
     before = tags.try_read(store, item.name)
@@ -202,11 +210,14 @@ def tag_creation_fits(store: TableStore, plan: MaintenancePlan) -> bool:
 
 
 def trace_of_creation(store: TableStore, plan: MaintenancePlan) -> Applied | None:
-    """Return the application of a plan by its tag, while that names the snapshot.
+    """Return the earlier application of a plan, recognised by its tag.
 
     Args:
         store: the table.
-        plan: the plan.
+        plan: plan that may have been applied before.
+
+    Returns:
+        The application, or None if the tag does not exist or is not as planned.
     """
     (item,) = plan.items_of(TagItem)
     tag = tags.try_read(store, item.name)

@@ -1,4 +1,4 @@
-"""Deletion of a branch: its freed files, phase one of the two-phase delete, the report, and its restore."""
+"""Deletion of a branch and of the files that only this branch needs, and the restore of a deleted branch."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ class BranchItem(PlanItem):
 
     Attributes:
         branch: name of the branch.
-        snapshots: number of its snapshots.
-        newest: its newest snapshot, 0 for none.
-        tags: number of its tags.
-        metadata_files: number of its metadata files.
-        continues: deletion record of an interrupted attempt to finish, "" for none.
+        snapshots: number of the branch's snapshots.
+        newest: id of the branch's newest snapshot, 0 for none.
+        tags: number of the branch's tags.
+        metadata_files: number of the branch's metadata files.
+        continues: id of the deletion record if an interrupted deletion of this branch is continued, else "".
     """
 
     item_kind: ClassVar[str] = "branch"
@@ -61,7 +61,7 @@ class BranchItem(PlanItem):
     continues: str = ""
 
     def cells(self) -> tuple[Any, ...]:
-        """Return name and counts."""
+        """Return the item's cells of a printed plan: name of the branch, and counts."""
         return (self.branch, self.snapshots, self.newest or None, self.tags, self.metadata_files)
 
 
@@ -81,7 +81,7 @@ class BranchDeletionReport(TrashReport):
         return bool(self.branch)
 
     def lines(self, table: str) -> list[str]:
-        """Return lines on the branch, its files, and how to undo it."""
+        """Return lines on the branch, its files, and how to undo the deletion."""
         if not self.branch:
             return ["no branch was deleted"]
         first = f"branch {self.branch} is deleted"
@@ -93,9 +93,9 @@ class BranchDeletionReport(TrashReport):
 
 
 def plan_branch_deletion(store: TableStore, branch: str) -> MaintenancePlan:
-    """Plan to delete a branch and the files that only it needs. Only metadata is read.
+    """Plan to delete a branch, and the data and metadata files that only this branch needs. Only metadata is read.
 
-    Java's `FileSystemBranchManager.dropBranch` leaves these files behind.
+    Java's `FileSystemBranchManager.dropBranch` leaves the branch's data files and manifests behind.
 
     Args:
         store: the table.
@@ -103,9 +103,9 @@ def plan_branch_deletion(store: TableStore, branch: str) -> MaintenancePlan:
 
     Raises:
         TableNotFound: the branch does not exist.
-        InvalidOption: the branch is main or the open one.
+        InvalidOption: the branch is main, or the branch that ``store`` has opened.
         InvalidData: the name is no valid branch name.
-        CorruptFile: metadata that may need its files cannot be read.
+        CorruptFile: metadata that may reference files of the branch cannot be read.
     """
     if branch == store.branch:
         raise InvalidOption("branch", branch, "another branch than the one that is open", store.name)
@@ -133,7 +133,10 @@ def plan_branch_deletion(store: TableStore, branch: str) -> MaintenancePlan:
 
 
 def _find_interrupted(store: TableStore, branch: str) -> TrashRecord | None:
-    """Return the record of an interrupted deletion of ``branch`` that holds its remaining files byte for byte."""
+    """Return the deletion record of an interrupted deletion of ``branch``, or None.
+
+    The record must contain every remaining metadata file of the branch with the same bytes.
+    """
     records = [
         record for record in read_trash(store).records if record.action == DELETED_BRANCH and record.branch == branch
     ]
@@ -148,12 +151,12 @@ def _find_interrupted(store: TableStore, branch: str) -> TrashRecord | None:
 
 
 def list_needed_files(view: TableStore, lineages: Sequence[Lineage], why: str) -> Iterator[DeleteItem]:
-    """Yield all files that lineages of one branch reference, except those outside the table's folder.
+    """Yield all files that a branch references, except index files outside the table's folder.
 
     Args:
-        view: the branch.
-        lineages: its lineages.
-        why: reason of the deletion.
+        view: the branch, opened as a table.
+        lineages: lines of consecutive snapshots or changelogs of the branch.
+        why: reason of the deletion, as text.
     """
     for lineage in lineages:
         for position, snapshot in enumerate(lineage.snapshots):
@@ -178,7 +181,10 @@ def list_needed_files(view: TableStore, lineages: Sequence[Lineage], why: str) -
 
 
 def _still_needed(held: Sequence[Declined]) -> Iterator[Declined]:
-    """Yield one line per holder of data files, as a branch may share many files with main."""
+    """Yield one declined entry per snapshot, tag or branch that still needs data files of the deleted branch.
+
+    Files are counted instead of listed, because a branch may share many files with main.
+    """
     files, sizes = Counter[str](), Counter[str]()
     for item in held:
         files[str(item.facts["holder"])] += 1
@@ -189,19 +195,20 @@ def _still_needed(held: Sequence[Declined]) -> Iterator[Declined]:
 
 
 def apply_branch_deletion(store: TableStore, plan: MaintenancePlan) -> ApplyOutcome:
-    """Run phase one: record the whole branch, then delete its metadata, schemas last; in direct mode phase two at once.
+    """Run phase one of the delete: record the whole branch, then delete its metadata files, schemas last.
 
-    An interrupted attempt is finished.
+    In direct mode (`dredge.delete-mode`) phase two follows at once. An interrupted deletion is continued.
 
     Args:
         store: the table.
-        plan: the plan.
+        plan: plan to apply.
 
     Returns:
         ApplyOutcome with a BranchDeletionReport.
 
     Raises:
-        PlanStale: the branch was written to since planning or during the deletion (it is then whole again).
+        PlanStale: the branch was written to after planning. If this happened during the deletion, the deleted metadata
+            has been written back.
     """
     item = next(iter(plan.items_of(BranchItem)), None)
     if item is None or not branches.metadata_paths(store, item.branch):
@@ -227,7 +234,10 @@ def apply_branch_deletion(store: TableStore, plan: MaintenancePlan) -> ApplyOutc
 
 
 def _write_branch_record(store: TableStore, plan: MaintenancePlan, item: BranchItem) -> TrashRecord:
-    """Write the record, without files that became needed since planning (by a new branch of this one, for example)."""
+    """Write the deletion record, without files that became needed after planning.
+
+    Such files are needed, for example, by a new branch that was created from the branch to delete.
+    """
     view = branches.open_branch(store, item.branch)
     if item.continues or (snapshots.latest_id(view) or 0) != item.newest:
         raise PlanStale(f"branch {item.branch} was written to since", store.name)
@@ -252,10 +262,10 @@ def _write_branch_record(store: TableStore, plan: MaintenancePlan, item: BranchI
 
 
 def _delete_metadata(store: TableStore, record: TrashRecord) -> None:
-    """Delete the branch's metadata, newest snapshot and schemas last.
+    """Delete the branch's metadata files: tags and hints first, then snapshots by ascending id, then schemas.
 
-    Until the last schema is deleted the branch can be opened: a branch without a schema would block all deletions. The
-    newest snapshot is deleted after all others, so that no reader takes an older one for it.
+    Until the last schema is deleted, the branch can be opened. A branch without a schema would block all deletions of
+    the table. The newest snapshot is deleted after all older ones, so that no reader takes an older one for the newest.
     """
     for path in sorted(record.metadata, key=_age):
         if "/schema/schema-" in path and set(branches.metadata_paths(store, record.branch)) - set(record.metadata):
@@ -272,16 +282,16 @@ _NUMBERED: Final = re.compile(r"/(snapshot|schema)/\1-([0-9]+)")
 
 
 def _age(path: str) -> tuple[int, int, str]:
-    """Return the order of deletion: hints, tags and other files, then snapshots by number, then schemas."""
+    """Return the sort key of a metadata file: tags, hints and the like first, then snapshots by id, then schemas."""
     match = _NUMBERED.search(path)
     return (0, 0, path) if match is None else (1 + (match[1] == "schema"), int(match[2]), path)
 
 
 def _own_path(store: TableStore, record: TrashRecord, path: str) -> str:
-    """Return the path of a file of the branch's metadata.
+    """Return the absolute path of a metadata file in a branch's deletion record.
 
     Raises:
-        CorruptFile: the file is not the branch's.
+        CorruptFile: the path is not in the metadata of the record's branch.
     """
     if not path.startswith(f"branch/branch-{record.branch}/"):
         raise CorruptFile(path, f"deletion record {record.trash_id} names it, it is not of branch {record.branch}")
@@ -289,7 +299,9 @@ def _own_path(store: TableStore, record: TrashRecord, path: str) -> str:
 
 
 def write_branch_metadata(store: TableStore, record: TrashRecord) -> None:
-    """Write the missing files of the branch, schemas first, then the newest snapshot; until then it is empty.
+    """Write the missing metadata files of a deleted branch: schemas first, then snapshots by descending id.
+
+    Until the newest snapshot is written, the branch is empty for readers.
 
     Args:
         store: the table.
@@ -301,15 +313,15 @@ def write_branch_metadata(store: TableStore, record: TrashRecord) -> None:
 
 
 def require_no_other(store: TableStore, record: TrashRecord, *, begun: bool) -> None:
-    """Refuse to restore a branch while another one has its name.
+    """Check that no existing branch has the name of a deleted branch that is to be restored.
 
     Args:
         store: the table.
         record: deletion record of the branch.
-        begun: whether an interrupted restore may have left parts of this branch.
+        begun: whether an interrupted restore may have written files of this branch already; these are accepted.
 
     Raises:
-        PlanRefused: another branch of the same name exists.
+        PlanRefused: a branch of the same name was created after the deletion.
     """
     for path in branches.metadata_paths(store, record.branch):
         if not begun or record.metadata.get(path) != store.file_io.read_bytes(f"{store.root}/{path}"):
@@ -322,7 +334,7 @@ def branch_deletion_fits(store: TableStore, plan: MaintenancePlan) -> bool:
 
     Args:
         store: the table.
-        plan: the plan.
+        plan: plan to compare with the table.
     """
     return any(branches.metadata_paths(store, item.branch) for item in plan.items_of(BranchItem))
 

@@ -1,4 +1,4 @@
-"""Deletion of tags: the files that each alone keeps, phase one of the two-phase delete, and the report.
+"""Deletion of tags and of the files that only these tags keep (phase one of the two-phase delete), and its report.
 
 Source: Java `TagManager.deleteTag`, `TagDeletion`.
 """
@@ -46,9 +46,9 @@ class DropTagItem(PlanItem):
 
     Attributes:
         name: name of the tag.
-        snapshot_id: its snapshot, which identifies the tag when the plan is applied.
-        time_ms: time of that snapshot (epoch ms), for the same purpose.
-        reason: reason of the deletion.
+        snapshot_id: id of the tagged snapshot. If the tag references a different snapshot later, the tag is kept.
+        time_ms: commit time of the tagged snapshot (epoch ms), compared in the same way.
+        reason: why the tag is deleted.
     """
 
     item_kind: ClassVar[str] = "drop_tag"
@@ -61,17 +61,17 @@ class DropTagItem(PlanItem):
     reason: str
 
     def cells(self) -> tuple[Any, ...]:
-        """Return name, snapshot, its time and the reason."""
+        """Return the item's cells of a printed plan: tag name, snapshot id, snapshot time and reason."""
         return (self.name, self.snapshot_id, utc_text(self.time_ms), self.reason)
 
     def names(self, tag: Tag | None) -> bool:
-        """Return whether ``tag`` is still the planned one."""
+        """Return whether ``tag`` exists and still references the planned snapshot."""
         return tag is not None and (tag.snapshot.id, tag.snapshot.time_millis) == (self.snapshot_id, self.time_ms)
 
 
 @dataclass(frozen=True)
 class TagDeletionReport(DeletionReport):
-    """Report of a deletion of tags, with the files that it frees.
+    """Report of a deletion of tags, with the files that the deletion frees.
 
     Attributes:
         tags: names of the deleted tags.
@@ -85,7 +85,7 @@ class TagDeletionReport(DeletionReport):
         return bool(self.tags)
 
     def lines(self, table: str) -> list[str]:
-        """Return lines on the deleted tags, their files, and how to undo it."""
+        """Return lines on the deleted tags, their files, and how to undo the deletion."""
         if not self.tags:
             return ["no tag was deleted"]
         names = f"tag{'s' if len(self.tags) > 1 else ''} {', '.join(self.tags)}"
@@ -93,7 +93,7 @@ class TagDeletionReport(DeletionReport):
 
 
 def plan_tag_deletion(store: TableStore, tag: str, now_ms: int | None = None) -> MaintenancePlan:
-    """Plan to delete a tag and its files that nothing else needs. Only metadata is read.
+    """Plan to delete a tag, and the files that only this tag needs. Only metadata is read.
 
     Args:
         store: the table.
@@ -111,12 +111,12 @@ def plan_tag_deletion(store: TableStore, tag: str, now_ms: int | None = None) ->
 
 
 def with_tags(store: TableStore, plan: MaintenancePlan, reasons: Mapping[str, str]) -> MaintenancePlan:
-    """Return the plan with the deletion of tags and of the files that they alone keep.
+    """Return a plan extended by the deletion of tags and of the files that only these tags keep.
 
     Args:
         store: the table.
-        plan: the plan.
-        reasons: reason of the deletion by name of the tag.
+        plan: plan to extend.
+        reasons: tags to delete: the reason of the deletion by tag name.
     """
     details = tags.list_details(store)
     chosen = {name: details[name] for name in reasons if name in details}
@@ -132,14 +132,15 @@ def with_tags(store: TableStore, plan: MaintenancePlan, reasons: Mapping[str, st
 
 
 def files_of_tags(store: TableStore, tagged: Mapping[str, Tag]) -> tuple[list[DeleteItem], list[Declined]]:
-    """Return the files of tags whose snapshots have expired.
+    """Return the files referenced by tags whose snapshots have expired.
 
     Args:
         store: the table.
-        tagged: the tags by name.
+        tagged: tags by name.
 
     Returns:
-        The files, and a line for each tag that frees nothing: its snapshot still exists, or its metadata is damaged.
+        The files, and a declined entry for each tag whose deletion frees no file, because the tagged snapshot still
+            exists or metadata is damaged.
     """
     candidates: dict[str, DeleteItem] = {}
     kept: list[Declined] = []
@@ -161,7 +162,7 @@ def files_of_tags(store: TableStore, tagged: Mapping[str, Tag]) -> tuple[list[De
 
 
 def _files_of(store: TableStore, name: str, tag: Tag) -> Iterator[DeleteItem]:
-    """Yield all files of the tagged version; its changelog too, unless an expiry deleted it."""
+    """Yield all files of the tagged snapshot, and its changelog files unless an expiry deleted them."""
     snapshot, reason = (
         drop_missing_changelog(store, tag.snapshot),
         f"kept by tag {name} (snapshot {tag.snapshot.id}) alone",
@@ -180,7 +181,7 @@ def apply_tag_deletion(store: TableStore, plan: MaintenancePlan) -> ApplyOutcome
 
     Args:
         store: the table.
-        plan: the plan.
+        plan: plan to apply.
 
     Returns:
         ApplyOutcome with a TagDeletionReport.
@@ -191,13 +192,13 @@ def apply_tag_deletion(store: TableStore, plan: MaintenancePlan) -> ApplyOutcome
 
 
 def _delete(store: TableStore, plan: MaintenancePlan) -> TagDeletionReport:
-    """Write the deletion record, then delete the tags' files.
+    """Write the deletion record, then delete the tag files.
 
-    A tag that names another snapshot than planned is kept. Files that became needed since planning are left out of the
-    record.
+    A tag that no longer references the planned snapshot is kept. Files that became needed after planning are left out
+    of the record.
 
     Raises:
-        PlanStale: no planned tag is left.
+        PlanStale: no tag of the plan can be deleted as planned.
     """
     planned = plan.items_of(DropTagItem)
     names: list[str] = []
@@ -235,14 +236,16 @@ def _delete(store: TableStore, plan: MaintenancePlan) -> TagDeletionReport:
 
 
 def files_of_tag(store: TableStore, name: str) -> dict[str, bytes]:
-    """Return the content of a tag's own files by their paths relative to the table, as a restore writes them back.
+    """Return the content of a tag's files (tag file and success file) by path relative to the table.
+
+    A restore writes these files back.
 
     Args:
         store: the table.
         name: name of the tag.
 
     Raises:
-        SnapshotNotFound: the tag was deleted meanwhile.
+        SnapshotNotFound: the tag no longer exists.
     """
     contents = {}
     for path in (tags.tag_path(store, name), tags.success_path(store, name)):
@@ -257,13 +260,13 @@ def files_of_tag(store: TableStore, name: str) -> dict[str, bytes]:
 def record_of(
     store: TableStore, plan: MaintenancePlan, files: Sequence[DeleteItem], metadata: Mapping[str, bytes]
 ) -> TrashRecord:
-    """Write the deletion record of a plan.
+    """Write the deletion record of a plan to the trash.
 
     Args:
         store: the table.
-        plan: the plan.
-        files: files that a sweep deletes after the grace.
-        metadata: content of small files that are deleted at once, by path.
+        plan: plan that deletes the files.
+        files: files that a sweep deletes after the grace period.
+        metadata: content of small files that are deleted at once and that a restore writes back, by path.
     """
     now = store.clock.now_ms()
     record = TrashRecord(
@@ -283,10 +286,10 @@ def record_of(
 
 
 def record_fields(record: TrashRecord) -> dict[str, Any]:
-    """Return the fields of a DeletionReport that describe a record.
+    """Return the fields of a DeletionReport that describe a deletion record, by field name.
 
     Args:
-        record: the record.
+        record: deletion record in the trash.
     """
     return {
         "files_recorded": len(record.files),
@@ -300,7 +303,7 @@ def foresee_tag_deletion(plan: MaintenancePlan) -> TagDeletionReport:
     """Return the report that applying a plan would give.
 
     Args:
-        plan: the plan.
+        plan: plan that may be applied.
     """
     deletions = plan.items_of(DeleteItem)
     return TagDeletionReport(
@@ -316,21 +319,24 @@ def foresee_tag_deletion(plan: MaintenancePlan) -> TagDeletionReport:
 
 
 def tag_deletion_fits(store: TableStore, plan: MaintenancePlan) -> bool:
-    """Return whether a tag of the plan still exists as planned.
+    """Return whether at least one tag of the plan still references the planned snapshot.
 
     Args:
         store: the table.
-        plan: the plan.
+        plan: plan to compare with the table.
     """
     return any(item.names(tags.try_read(store, item.name)) for item in plan.items_of(DropTagItem))
 
 
 def trace_of_record(store: TableStore, plan: MaintenancePlan) -> Applied | None:
-    """Return the application of a plan by its deletion record in the trash, or None.
+    """Return the earlier application of a plan, recognised by its deletion record in the trash.
 
     Args:
         store: the table.
-        plan: the plan.
+        plan: plan that may have been applied before.
+
+    Returns:
+        The application, or None if the trash has no record of the plan.
     """
     for record in read_trash(store).records:
         if record.plan_hash == plan.hash:

@@ -1,4 +1,4 @@
-"""Plan of dropping partitions, its commit, and its report (Java `FileStoreCommitImpl.dropPartitions`)."""
+"""Dropping of partitions: the plan, the OVERWRITE commit and the report (Java `FileStoreCommitImpl.dropPartitions`)."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ _Counts = tuple[int, int, int]
 
 @dataclass(frozen=True)
 class DropPartitionItem(PartitionItem):
-    """Partition to drop, as long as its content is unchanged.
+    """Partition to drop, if its content is still unchanged when the plan is applied.
 
     Attributes:
-        files: number of live files.
-        rows: stored rows, unmerged.
-        size: bytes of the files.
+        files: number of live data files.
+        rows: number of rows in these files, before merging.
+        size: bytes of these files.
     """
 
     item_kind: ClassVar[str] = "drop-partition"
@@ -51,11 +51,11 @@ class DropPartitionItem(PartitionItem):
 
     @property
     def counts(self) -> _Counts:
-        """Files, rows and bytes."""
+        """Numbers of files, rows and bytes of the partition at planning."""
         return (self.files, self.rows, self.size)
 
     def cells(self) -> tuple[Any, ...]:
-        """Return the partition and its content."""
+        """Return the item's cells of a printed plan: the partition, and its numbers of files, rows and bytes."""
         return (self.partition_text, *self.counts)
 
 
@@ -65,10 +65,10 @@ class PartitionDropReport(CommitReport):
 
     Attributes:
         dropped: paths of the dropped partitions.
-        files: their files.
-        rows: their rows, unmerged.
-        size: their bytes.
-        before: snapshot that still holds them.
+        files: number of files in the dropped partitions.
+        rows: number of rows in these files, before merging.
+        size: bytes of these files.
+        before: id of the last snapshot with the dropped partitions.
     """
 
     dropped: tuple[str, ...] = ()
@@ -99,16 +99,16 @@ class PartitionDropReport(CommitReport):
 def plan_dropping(
     store: TableStore, partitions: Sequence[Mapping[str, Any]] | None = None, now_ms: int | None = None
 ) -> MaintenancePlan:
-    """Plan to drop partitions. Only metadata is read; memory is that of the partitions.
+    """Plan to drop partitions. Only metadata is read; the memory needed grows with the number of partitions.
 
     Args:
         store: the table.
-        partitions: partitions to match (typed values, None = null; columns may be missing).
+        partitions: partitions to drop (typed values, None = null). A missing partition column matches all its values.
         now_ms: time of planning (epoch ms), None for the table's clock.
 
     Raises:
         InvalidOption: no partition is given.
-        ColumnNotFound, InvalidData: a partition does not fit the table.
+        ColumnNotFound, InvalidData: a partition does not fit the table's partition columns.
         UnsupportedFeature: the table has no partitions.
         CorruptFile: metadata cannot be read.
     """
@@ -152,17 +152,17 @@ def plan_dropping(
 def apply_dropping(store: TableStore, plan: MaintenancePlan) -> ApplyOutcome:
     """Drop the planned partitions whose content is unchanged, in one OVERWRITE commit.
 
-    A partition that was written to or compacted since is kept and reported; no file is deleted.
+    A partition that was written to or compacted after planning is kept and reported. No file is deleted.
 
     Args:
         store: the table.
-        plan: the plan.
+        plan: plan to apply.
 
     Returns:
         ApplyOutcome with a PartitionDropReport.
 
     Raises:
-        PlanStale: no planned partition is unchanged.
+        PlanStale: every planned partition changed after planning.
         CommitConflict, CommitUnknown: the commit failed.
         CorruptFile: metadata cannot be read.
     """
@@ -224,7 +224,7 @@ def dropping_fits(store: TableStore, plan: MaintenancePlan) -> bool:
 
     Args:
         store: the table.
-        plan: the plan.
+        plan: plan to compare with the table.
     """
     snapshot = snapshots.latest(store)
     planned = {item.partition: item.counts for item in plan.items_of(DropPartitionItem)}

@@ -1,4 +1,4 @@
-"""Expiry of long-lived changelogs: expiring ids, freed files, and phase one of the two-phase delete.
+"""Expiry of long-lived changelogs: choice of the changelogs and their files, and phase one of the two-phase delete.
 
 Source: Java `ExpireChangelogImpl`.
 """
@@ -32,9 +32,9 @@ class ExpireChangelogItem(PlanItem):
     """Changelog of one expired snapshot.
 
     Attributes:
-        snapshot_id: number of the snapshot.
-        time_ms: its commit time (epoch ms).
-        reason: reason of the expiry.
+        snapshot_id: id of the snapshot, and of its changelog.
+        time_ms: commit time of the snapshot (epoch ms).
+        reason: why the changelog expires.
     """
 
     item_kind: ClassVar[str] = "expire_changelog"
@@ -46,13 +46,16 @@ class ExpireChangelogItem(PlanItem):
     reason: str
 
     def cells(self) -> tuple[Any, ...]:
-        """Return id, time and reason."""
+        """Return the item's cells of a printed plan: snapshot id, commit time and reason."""
         return (self.snapshot_id, utc_text(self.time_ms), self.reason)
 
 
 @dataclass(frozen=True)
 class ChangelogExpiryReport(ExpiryReport):
-    """Report like ExpiryReport: ``expired`` are ids of removed changelogs, ``earliest`` is the first remaining one."""
+    """Report of a changelog expiry, in which ``expired`` and ``earliest`` are changelog ids.
+
+    ``expired`` are the removed changelogs, and ``earliest`` is the oldest remaining changelog.
+    """
 
     expiring: ClassVar[str] = "changelog"
 
@@ -68,17 +71,15 @@ def plan_changelog_expiry(
 ) -> MaintenancePlan:
     """Plan which changelogs of expired snapshots expire, and which files nothing needs afterwards.
 
-    Only metadata is read.
-
-    `changelog.num-retained.*` and `changelog.time-retained` define the retention; the newest changelog and those that a
-    consumer still reads are kept.
+    Only metadata is read. `changelog.num-retained.*` and `changelog.time-retained` define the retention. The newest
+    changelog is kept, and so are changelogs that a consumer still reads.
 
     Args:
         store: the table.
         retain_max: largest number of snapshots with a changelog.
         retain_min: smallest number of snapshots with a changelog.
         older_than_ms: time before which changelogs expire (epoch ms).
-        max_deletes: largest number to expire.
+        max_deletes: largest number of changelogs to expire.
         delete_all: expire all changelogs except those that a consumer reads.
         now_ms: time of planning (epoch ms), None for the table's clock.
 
@@ -140,9 +141,10 @@ def _read(store: TableStore, number: int) -> Snapshot | None:
 
 
 def _files_of(store: TableStore, changelog: Snapshot) -> Iterator[DeleteItem]:
-    """Yield lists, manifests and files of a changelog, and writers' files that its delta dropped, as far as they exist.
+    """Yield the existing files of a changelog, and the existing data files that its delta removed.
 
-    An interrupted expiry, also of another engine, may have deleted some.
+    The files of a changelog are manifest lists, manifests and changelog files. Of the removed data files, only those
+    that writers (not compactions) added are yielded. An interrupted expiry may have deleted some of the files before.
     """
     reason = f"changelog of snapshot {changelog.id}"
     for name, size in changelogs.kept_lists(store, changelog):
@@ -161,9 +163,9 @@ def _files_of(store: TableStore, changelog: Snapshot) -> Iterator[DeleteItem]:
 
 
 def _appended_by(store: TableStore, changelog: Snapshot) -> Iterator[DeleteItem]:
-    """Yield writers' files that the changelog's delta added.
+    """Yield the existing data files that writers (not compactions) added in the changelog's delta.
 
-    The table may have dropped them while changelogs were not kept longer than snapshots.
+    Later snapshots may have removed these files at a time when changelogs were not kept longer than snapshots.
     """
     for name, size in changelogs.kept_lists(store, changelog):
         if name == changelog.delta_manifest_list:
@@ -188,7 +190,7 @@ def apply_changelog_expiry(store: TableStore, plan: MaintenancePlan) -> ApplyOut
 
     Args:
         store: the table.
-        plan: the plan.
+        plan: plan to apply.
 
     Returns:
         ApplyOutcome with a ChangelogExpiryReport.
@@ -199,11 +201,11 @@ def apply_changelog_expiry(store: TableStore, plan: MaintenancePlan) -> ApplyOut
 
 
 def changelog_expiry_fits(store: TableStore, plan: MaintenancePlan) -> bool:
-    """Return whether a changelog of the plan still exists.
+    """Return whether at least one changelog of the plan still exists.
 
     Args:
         store: the table.
-        plan: the plan.
+        plan: plan to compare with the table.
     """
     return not _planned(plan).keys().isdisjoint(changelogs.list_changelogs(store))
 
@@ -212,7 +214,7 @@ def foresee_changelog_expiry(plan: MaintenancePlan) -> ChangelogExpiryReport:
     """Return the report that applying a plan would give.
 
     Args:
-        plan: the plan.
+        plan: plan that may be applied.
     """
     deletions = plan.items_of(DeleteItem)
     return ChangelogExpiryReport(
@@ -228,17 +230,17 @@ def foresee_changelog_expiry(plan: MaintenancePlan) -> ChangelogExpiryReport:
 
 
 def _planned(plan: MaintenancePlan) -> dict[int, int]:
-    """Return the planned commit times by id."""
+    """Return the planned changelogs: the commit time (epoch ms) by snapshot id."""
     return {item.snapshot_id: item.time_ms for item in plan.items_of(ExpireChangelogItem)}
 
 
 def _expire(store: TableStore, plan: MaintenancePlan) -> ChangelogExpiryReport:
     """Write the deletion record, then delete the changelogs, oldest first.
 
-    Files that became needed since planning are left out of the record.
+    Files that became needed after planning are left out of the record.
 
     Raises:
-        PlanStale: a consumer or a changed history needs an expiring changelog.
+        PlanStale: a consumer reads a planned changelog, or the changelogs changed after planning.
     """
     present = changelogs.list_changelogs(store)
     expiring = [number for number in _planned(plan) if number in present]
@@ -281,7 +283,10 @@ def _expire(store: TableStore, plan: MaintenancePlan) -> ChangelogExpiryReport:
 def _read_planned(
     store: TableStore, plan: MaintenancePlan, present: Sequence[int], expiring: Sequence[int]
 ) -> dict[int, str]:
-    """Return the exact text of each planned changelog, as a restore writes it back. Raises PlanStale, CorruptFile."""
+    """Return the exact text of each planned changelog file by id, which a restore writes back.
+
+    Raises PlanStale, CorruptFile.
+    """
     if present[0] != expiring[0]:
         raise PlanStale(
             f"changelog {present[0]} is older than changelog {expiring[0]}, the first of the plan", store.name

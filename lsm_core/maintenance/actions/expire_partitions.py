@@ -1,8 +1,8 @@
-"""Partition expiry: the choice of old partitions, the reasons to keep the others, and the commit that drops them.
+"""Partition expiry: choose old partitions, give a reason for each partition that is kept, and drop the old ones.
 
-The choice is that of Java's `PartitionExpire` with `PartitionValuesTimeExpireStrategy` and
-`PartitionUpdateTimeExpireStrategy`. All times are UTC: a partition's values, and the creation of its files, as Dredge
-writes both (Java takes the zone of its JVM).
+Partitions are chosen as by Java's `PartitionExpire` with `PartitionValuesTimeExpireStrategy` and
+`PartitionUpdateTimeExpireStrategy`. Times in partition values and creation times of files are read as UTC, as Dredge
+writes both. Java uses the time zone of its JVM.
 """
 
 from __future__ import annotations
@@ -51,11 +51,11 @@ class ExpirePartitionItem(PartitionItem):
     """Partition to drop with all its files.
 
     Attributes:
-        time: time of its values or of its newest file (UTC), as text.
-        files: number of live files.
-        rows: stored rows, unmerged.
-        size: bytes of the files.
-        reason: reason of the expiry.
+        time: time of the partition by its values or by its newest file (UTC), as text.
+        files: number of live data files.
+        rows: number of rows in these files, before merging.
+        size: bytes of these files.
+        reason: why the partition expires.
     """
 
     item_kind: ClassVar[str] = "expire-partition"
@@ -69,7 +69,7 @@ class ExpirePartitionItem(PartitionItem):
     reason: str
 
     def cells(self) -> tuple[Any, ...]:
-        """Return the partition, its time and its content."""
+        """Return the item's cells of a printed plan: the partition, its time, and its files, rows and bytes."""
         return (self.partition_text, self.time, self.files, self.rows, self.size, self.reason)
 
 
@@ -78,12 +78,12 @@ class PartitionExpiryReport(CommitReport):
     """Report of a partition expiry.
 
     Attributes:
-        snapshot_ids: all commits, one per batch (`partition.expiration-batch-size`).
+        snapshot_ids: ids of the new snapshots, one per batch (`partition.expiration-batch-size`).
         expired: paths of the dropped partitions.
-        files: their files.
-        rows: their rows, unmerged.
-        size: their bytes.
-        held_by: number of older snapshots that still hold their files, none of which is deleted now.
+        files: number of files in the dropped partitions.
+        rows: number of rows in these files, before merging.
+        size: bytes of these files.
+        held_by: number of older snapshots that still reference these files, so that no file is deleted now.
     """
 
     snapshot_ids: tuple[int, ...] = ()
@@ -94,7 +94,7 @@ class PartitionExpiryReport(CommitReport):
     held_by: int = 0
 
     def lines(self, table: str) -> list[str]:
-        """Return lines on the dropped partitions, their files, and the next expiry."""
+        """Return lines on the dropped partitions, their files, and the snapshot expiry that will delete these files."""
         due = [item for item in self.declined if item.reason == "kept"][:1]
         following = [f"next: {item.text}" for item in due]
         if self.snapshot_id is None:
@@ -110,7 +110,10 @@ class PartitionExpiryReport(CommitReport):
 
 @dataclass(frozen=True)
 class _Rule:
-    """Rule of the expiry: partitions before ``cutoff_ms`` (epoch ms); ``age_ms`` is set if the cut-off is an age."""
+    """Rule of a partition expiry: partitions whose time is before ``cutoff_ms`` (epoch ms) expire.
+
+    ``age_ms`` is set if the cut-off was computed from an age, which is the option `partition.expiration-time`.
+    """
 
     strategy: str
     cutoff_ms: int
@@ -126,7 +129,7 @@ class _Rule:
         pattern: str | None = None,
         formatter: str | None = None,
     ) -> _Rule:
-        """Return the rule of the table's options, each overridden by its argument.
+        """Return the rule by the table's options; an argument that is not None overrides its option.
 
         Raises InvalidOption, UnsupportedFeature.
         """
@@ -164,11 +167,14 @@ class _Rule:
         return newest_ms * _NANOS_PER_MS if self.strategy == _BY_UPDATE else self.times.extract(values)
 
     def is_past(self, time_ns: int) -> bool:
-        """Return whether a partition of that time expires; one of exactly the cut-off is kept."""
+        """Return whether a partition with this time expires: the time must be before the cut-off, not equal."""
         return time_ns < self.cutoff_ms * _NANOS_PER_MS
 
     def why(self) -> str:
-        """Return the reason with a moment, never an age, so that the plan made again has the same hash."""
+        """Return the reason of the expiry as text.
+
+        The text contains the cut-off time and not the age, so that a plan made again has the same hash.
+        """
         rule_text = "its newest file is from before" if self.strategy == _BY_UPDATE else "its time is before"
         return f"{rule_text} {_text(self.cutoff_ms * _NANOS_PER_MS)}"
 
@@ -182,17 +188,18 @@ def plan_partition_expiry(
     max_expires: int | None = None,
     now_ms: int | None = None,
 ) -> MaintenancePlan:
-    """Plan which partitions are dropped. Only metadata is read; memory is that of the partitions.
+    """Plan which partitions expire. Only metadata is read; the memory needed grows with the number of partitions.
 
-    Partitions whose values are no time are kept, with the reason.
+    Partitions whose values cannot be parsed as a time are kept, and declined with the reason.
 
     Args:
         store: the table.
         older_than_ms: time before which partitions expire (epoch ms), None for `partition.expiration-time` ago.
-        strategy: values-time or update-time, None for the table's option.
-        timestamp_pattern: pattern of the values, None for the table's option.
-        timestamp_formatter: Java's pattern of the time, None for the table's option.
-        max_expires: largest number to drop, first by name, None for `partition.expiration-max-num`.
+        strategy: values-time or update-time, None for `partition.expiration-strategy`.
+        timestamp_pattern: pattern that combines partition values to a time, None for `partition.timestamp-pattern`.
+        timestamp_formatter: Java's format of that time, None for `partition.timestamp-formatter`.
+        max_expires: largest number of partitions to drop, the first ones by name; None for
+            `partition.expiration-max-num`.
         now_ms: time of planning (epoch ms), None for the table's clock.
 
     Raises:
@@ -272,15 +279,16 @@ def plan_partition_expiry(
 
 
 def find_expired_partitions(store: TableStore, newest: Mapping[bytes, int], now_ms: int) -> dict[bytes, str]:
-    """Return the times (UTC text) of the partitions that the table's options let expire.
+    """Return the partitions that expire by the table's options.
 
     Args:
         store: the table.
-        newest: time of the newest file (epoch ms) by partition in Paimon's binary form.
+        newest: creation time of the partition's newest file (epoch ms) by partition in Paimon's binary form.
         now_ms: time of the check (epoch ms).
 
     Returns:
-        {} if the table keeps partitions for ever (`partition.expiration-time` unset).
+        Time of each expired partition (UTC text), by partition in Paimon's binary form. The result is empty if
+            `partition.expiration-time` is not set.
 
     Raises:
         UnsupportedFeature: the strategy is custom.
@@ -308,7 +316,7 @@ def _kept(rule: _Rule, name: str, time: int) -> Declined:
 
 
 def _text(nanos: int) -> str:
-    """Return a moment of any year as text: ``2013-03-26 06:00:00``."""
+    """Return a time in nanoseconds since 1970 as text, for any year: ``2013-03-26 06:00:00``."""
     millis = nanos // _NANOS_PER_MS
     text = local_date_time_text(millis - millis % 1000, 0).replace("T", " ")
     return text if text.count(":") == 2 else f"{text}:00"
@@ -317,12 +325,12 @@ def _text(nanos: int) -> str:
 def apply_partition_expiry(store: TableStore, plan: MaintenancePlan) -> ApplyOutcome:
     """Drop the planned partitions, in one OVERWRITE commit per batch (`partition.expiration-batch-size`).
 
-    With values-time, rows written since planning are dropped too; with update-time, a partition with a newer file is
-    kept. No file is deleted.
+    With strategy values-time, rows that were written after planning are dropped too. With update-time, a partition
+    that got a file after the cut-off is kept. No file is deleted.
 
     Args:
         store: the table.
-        plan: the plan.
+        plan: plan to apply.
 
     Returns:
         ApplyOutcome with a PartitionExpiryReport.
@@ -400,11 +408,11 @@ def apply_partition_expiry(store: TableStore, plan: MaintenancePlan) -> ApplyOut
 
 
 def partition_expiry_fits(store: TableStore, plan: MaintenancePlan) -> bool:
-    """Return whether a partition of the plan still holds a file.
+    """Return whether at least one partition of the plan still has a live file.
 
     Args:
         store: the table.
-        plan: the plan.
+        plan: plan to compare with the table.
     """
     snapshot = snapshots.latest(store)
     partitions = [item.partition for item in plan.items_of(ExpirePartitionItem)]
@@ -416,18 +424,18 @@ def partition_expiry_fits(store: TableStore, plan: MaintenancePlan) -> bool:
 class ExpiryAtCommit:
     """Partition expiry by writers after their commits (Java `TableCommitImpl.maintain`, `PartitionExpire.expire`).
 
-    It runs every `partition.expiration-check-interval` since its creation or last run, at every commit if that is 0,
-    and with `end-input.check-partition-expire` after the commit that ends a bounded input (a batch). It never runs
-    under `write-only`.
+    The expiry runs after a commit if `partition.expiration-check-interval` has passed since the last run (or since this
+    object was created), and after every commit if the option is 0. With `end-input.check-partition-expire` the expiry
+    also runs after the commit that ends a bounded input (a batch). With `write-only` the expiry never runs.
     """
 
     def __init__(self, store: TableStore, previous_ms: int | None = None) -> None:
-        """Start the interval of the checks.
+        """Start the first check interval.
 
         Args:
             store: the table.
-            previous_ms: time of the writer's previous commit (epoch ms), if another process made it. The check is then
-                due once in each interval of the clock that begins after it. None begins the interval now.
+            previous_ms: time of the writer's previous commit (epoch ms), if a different process made that commit. The
+                first interval then begins at the last multiple of the interval before that time. None: it begins now.
         """
         self._store = store
         options = store.options
@@ -440,10 +448,10 @@ class ExpiryAtCommit:
             self._checked_ms = previous_ms - previous_ms % max(interval, 1)
 
     def is_due(self, identifier: int) -> bool:
-        """Return whether partitions are checked after a commit.
+        """Return whether the expiry must run after a commit.
 
         Args:
-            identifier: identifier of the commit.
+            identifier: commit identifier, which for a batch is the largest long.
         """
         if not self._on:
             return False
@@ -453,7 +461,9 @@ class ExpiryAtCommit:
         return interval == 0 or ends or now > self._checked_ms + interval
 
     def expire(self, apply: Callable[[MaintenancePlan], object]) -> None:
-        """Plan which partitions expire, and pass the plan to ``apply``. After an error the next commit tries again.
+        """Plan which partitions expire, and pass the plan to ``apply`` if any do.
+
+        After an error, the expiry is due again at the next commit.
 
         Args:
             apply: function that applies the plan.

@@ -1,4 +1,4 @@
-"""Snapshot expiry: expiring ids, freed files, phase one of the two-phase delete, and its report."""
+"""Snapshot expiry: choice of the snapshots and their files, phase one of the two-phase delete, and the report."""
 
 from __future__ import annotations
 
@@ -69,10 +69,10 @@ class ExpireItem(PlanItem):
     """Snapshot that expires.
 
     Attributes:
-        snapshot_id: its id.
-        time_ms: its commit time (epoch ms).
-        reason: reason of the expiry.
-        keeps_changelog: whether streams can still read its changes.
+        snapshot_id: id of the snapshot.
+        time_ms: commit time of the snapshot (epoch ms).
+        reason: why the snapshot expires.
+        keeps_changelog: whether the snapshot's changelog is kept, so that streams can still read its changes.
     """
 
     item_kind: ClassVar[str] = "expire"
@@ -85,7 +85,7 @@ class ExpireItem(PlanItem):
     keeps_changelog: bool = False
 
     def cells(self) -> tuple[Any, ...]:
-        """Return id, time and reason."""
+        """Return the item's cells of a printed plan: snapshot id, commit time and reason."""
         also = "; its changelog stays" if self.keeps_changelog else ""
         return (self.snapshot_id, utc_text(self.time_ms), f"{self.reason}{also}")
 
@@ -95,9 +95,9 @@ class ExpireConsumerItem(PlanItem):
     """Consumer without progress for longer than `consumer.expiration-time`.
 
     Attributes:
-        consumer_id: its name.
-        next_snapshot: snapshot that it would read next.
-        seen_ms: time of its last progress (epoch ms).
+        consumer_id: id of the consumer.
+        next_snapshot: id of the snapshot that the consumer would read next.
+        seen_ms: time of the consumer's last progress (epoch ms).
     """
 
     item_kind: ClassVar[str] = "expire_consumer"
@@ -109,20 +109,20 @@ class ExpireConsumerItem(PlanItem):
     seen_ms: int
 
     def cells(self) -> tuple[Any, ...]:
-        """Return name, progress and time."""
+        """Return the item's cells of a printed plan: consumer id, next snapshot, and time of the last progress."""
         return (self.consumer_id, self.next_snapshot, utc_text(self.seen_ms))
 
 
 @dataclass(frozen=True)
 class ExpiryReport(DeletionReport):
-    """Report of an expiry, with the files that it frees.
+    """Report of an expiry of snapshots or changelogs, with the files that the expiry frees.
 
     Attributes:
-        expiring: kind of the expired things, for people.
+        expiring: word for people: snapshots or changelogs.
         expired: ids of the removed snapshots.
-        earliest: oldest remaining snapshot.
-        changelogs_kept: number of expired snapshots that became changelogs.
-        consumers: removed consumers without progress.
+        earliest: id of the oldest remaining snapshot.
+        changelogs_kept: number of expired snapshots whose changelog was kept.
+        consumers: ids of consumers that were removed because they had no progress.
     """
 
     expiring: ClassVar[str] = "snapshot"
@@ -138,7 +138,7 @@ class ExpiryReport(DeletionReport):
         return bool(self.expired or self.consumers)
 
     def lines(self, table: str) -> list[str]:
-        """Return lines on expired snapshots, their files, and how to undo it."""
+        """Return lines on expired snapshots, their files, and how to undo the expiry."""
         lines = [f"forgot silent consumers: {', '.join(self.consumers)}"] if self.consumers else []
         if not self.expired:
             return [*lines, f"no {self.expiring} expired"]
@@ -161,19 +161,19 @@ def plan_expiry(
 ) -> MaintenancePlan:
     """Plan which snapshots expire and which files nothing needs afterwards (Java `ExpireSnapshotsImpl`).
 
-    Consumers without progress for longer than `consumer.expiration-time` are removed first, as by Java's commits. Where
-    changelogs are kept longer (`changelog.*`), their files are kept. A damaged snapshot ends the range: the one before
-    it and all later ones are kept. Only metadata is read.
+    Consumers without progress for longer than `consumer.expiration-time` are removed first, as by Java's commits. If
+    changelogs are kept longer than snapshots (`changelog.*`), the changelog files are kept. If a snapshot is damaged,
+    the snapshot before it, the damaged snapshot and all later ones are kept. Only metadata is read.
 
     Args:
         store: the table.
         retain_max: largest number of snapshots.
         retain_min: smallest number of snapshots.
         older_than_ms: time before which snapshots expire (epoch ms).
-        max_deletes: largest number to expire.
+        max_deletes: largest number of snapshots to expire.
         now_ms: time of planning (epoch ms), None for the table's clock.
-        runner: with a `TaskRunner`, parts read some of very many snapshots each; the plan is the same.
-        check_used: False leaves the search for files in use to the application, which makes it anyway.
+        runner: a `TaskRunner` distributes the reading of very many snapshots; the plan is the same.
+        check_used: whether to look now for files that are still in use. Applying the plan checks this in any case.
 
     Raises:
         InvalidOption: an argument is invalid.
@@ -215,7 +215,7 @@ def _plan_range(
     *,
     check_used: bool,
 ) -> MaintenancePlan:
-    """Return a plan with the chosen range, which ends before the first snapshot that is known to be damaged."""
+    """Return ``plan`` with the snapshots of the ``chosen`` range, cut before the first damaged snapshot."""
     known = history.read([number for number in ids if number <= chosen.end])
     damaged = min((number for number in history.damaged if number <= chosen.end), default=None)
     reason = "retained"
@@ -244,7 +244,9 @@ def _plan_range(
 
 
 def expiry_is_due(store: TableStore) -> bool:
-    """Return whether a commit should expire snapshots: at least one is due, of more than 40 snapshots a twentieth.
+    """Return whether a writer should expire snapshots after a commit.
+
+    At least one snapshot must be due. In a table with more than 40 snapshots, a twentieth of them must be due.
 
     Args:
         store: the table.
@@ -277,7 +279,7 @@ class _History:
         return None if snapshot is None else snapshot.time_millis
 
     def read(self, ids: Sequence[int]) -> dict[int, Snapshot]:
-        """Read snapshots; return all that are known by now."""
+        """Read the snapshots ``ids``, and return all undamaged snapshots read so far by id."""
         wanted = [number for number in ids if number not in self._known and number not in self.damaged]
         try:
             self._known |= {snapshot.id: snapshot for snapshot in snapshots.iterate(self._store, wanted)}
@@ -288,14 +290,14 @@ class _History:
         return self._known
 
     def find_damaged_lists(self, ids: Sequence[int]) -> bool:
-        """Count snapshots whose manifest lists cannot be read as damaged; return whether any were found."""
+        """Mark snapshots whose base or delta manifest list cannot be read as damaged; return whether any were found."""
         damaged_lists = _damaged_lists(self._store, self.read(ids), ids)
         self.damaged |= damaged_lists
         return bool(damaged_lists)
 
 
 def _damaged_lists(store: TableStore, known: Mapping[int, Snapshot], ids: Sequence[int]) -> dict[int, CorruptFile]:
-    """Return the error of each snapshot among ``ids`` whose base or delta list cannot be read, by id."""
+    """Return the error of each snapshot in ``ids`` whose base or delta manifest list cannot be read, by snapshot id."""
     damaged = {}
     for number in ids:
         try:
@@ -311,8 +313,8 @@ def damage_text(store: TableStore, snapshot_id: int, error: CorruptFile) -> str:
 
     Args:
         store: the table.
-        snapshot_id: the snapshot.
-        error: error of reading it.
+        snapshot_id: id of the damaged snapshot.
+        error: error that was raised when the snapshot was read.
     """
     return (
         f"snapshot {snapshot_id} is damaged, and nothing from the one before it on expires: {error.finding}; "
@@ -323,13 +325,15 @@ def damage_text(store: TableStore, snapshot_id: int, error: CorruptFile) -> str:
 def _split_used(
     store: TableStore, candidates: Sequence[DeleteItem], going: AbstractSet[int], runner: Runner | None
 ) -> tuple[list[DeleteItem], list[Declined], list[Declined]]:
-    """Split candidates as `split_used` does, also if a remaining snapshot is damaged and its neighbours hold its files.
+    """Split candidates into unneeded and needed files by `split_used`; damaged snapshots are tolerated if possible.
+
+    A damaged snapshot that is retained is tolerated if the snapshots directly before and after it can be read.
 
     Returns:
-        Files to delete, files that are held, and the damaged snapshots.
+        Files to delete, declined entries of files that are still needed, and declined entries of damaged snapshots.
 
     Raises:
-        CorruptFile: a retained snapshot, tag or changelog cannot be read, and no other holds its files.
+        CorruptFile: a retained tag, changelog, or snapshot without two readable neighbours cannot be read.
     """
     try:
         return *split_used(store, candidates, without=going, runner=runner), []
@@ -350,19 +354,22 @@ def _split_used(
 
 
 def _is_held(store: TableStore, earliest: int) -> bool:
-    """Return whether a consumer with progress holds the earliest snapshot."""
+    """Return whether an active consumer keeps the earliest snapshot, while there are no consumers to expire."""
     silent = [consumer.consumer_id for consumer in consumers.list_stale(store, store.clock.now_ms())]
     consumed = _next_consumed(store, silent)
     return consumed is not None and consumed <= earliest and not silent
 
 
 def _next_consumed(store: TableStore, but: Sequence[str] = ()) -> int | None:
-    """Return the first snapshot that a consumer (except ``but``) holds; None if consumers hold only changelogs."""
+    """Return the smallest snapshot id that consumers, except those in ``but``, still read.
+
+    Returns None if there is no consumer, or if consumers keep only changelogs (`consumer.changelog-only`).
+    """
     return None if store.options.get("consumer.changelog-only") else consumers.min_next_snapshot(store, but)
 
 
 def _forget_consumers(store: TableStore, plan: MaintenancePlan) -> tuple[str, ...]:
-    """Delete the consumers of the plan without progress since, and return their names."""
+    """Delete the planned consumers that made no progress after planning, and return their ids."""
     now = {
         consumer.consumer_id: (consumer.next_snapshot, consumer.seen_ms) for consumer in consumers.list_details(store)
     }
@@ -376,7 +383,10 @@ def _forget_consumers(store: TableStore, plan: MaintenancePlan) -> tuple[str, ..
 def _candidates(
     store: TableStore, expiring: Sequence[int], end: int, known: Mapping[int, Snapshot], runner: Runner | None
 ) -> Iterator[DeleteItem]:
-    """Yield files that only the expiring snapshots may need (format.md 17: data files by deltas of successors)."""
+    """Yield files that possibly only the expiring snapshots need.
+
+    Data files are found in the deltas of later snapshots, which removed them (format.md 17).
+    """
     if not expiring:
         return
     following = [known[number] for number in range(expiring[0] + 1, end + 1) if number in known]
@@ -399,7 +409,10 @@ Items = Callable[[TableStore, Snapshot], Iterator[DeleteItem]]
 def _of_each(
     store: TableStore, items: Items, chosen: Sequence[Snapshot], runner: Runner | None
 ) -> Iterator[DeleteItem]:
-    """Yield the ``items`` of each snapshot, in order; very many are split into parts of ``runner`` if it runs parts."""
+    """Yield the files that ``items`` returns for each chosen snapshot, in order.
+
+    If there are very many snapshots and ``runner`` is a `TaskRunner`, the snapshots are distributed.
+    """
     if not isinstance(runner, TaskRunner) or len(chosen) <= LOOKED_AT_HERE:
         for snapshot in chosen:
             yield from items(store, snapshot)
@@ -413,7 +426,7 @@ def _of_each(
 
 
 def _items_part(store: TableStore, items: Items, payload: bytes) -> bytes:
-    """Run one part: return the items of some snapshots as JSON."""
+    """Run one part of :func:`_of_each`: return the files of some snapshots as JSON."""
     items_of_part = [
         [item.path, item.kind, item.size, item.reason]
         for text in parse_json(payload)
@@ -435,9 +448,9 @@ def _own_items(store: TableStore, snapshot: Snapshot) -> Iterator[DeleteItem]:
 
 
 def _replaced(store: TableStore, snapshot: Snapshot) -> pa.Table:
-    """Return manifest entries that a snapshot after the first expiring one dropped.
+    """Return the DELETE entries in the delta of a snapshot.
 
-    Writers' files are left for the expiry of changelogs if these need them.
+    Files that writers added are left out if kept changelogs need them; the expiry of changelogs deletes such files.
     """
     removals = select_removed(manifests.delta_entries(store, snapshot))
     later = store.options.changelog_decoupled and changelogs.keeps_deltas(store)
@@ -447,7 +460,10 @@ def _replaced(store: TableStore, snapshot: Snapshot) -> pa.Table:
 def _count_external_files(
     store: TableStore, expiring: Sequence[int], end: int, known: Mapping[int, Snapshot]
 ) -> list[Declined]:
-    """Return the number of unreferenced files under `data-file.external-paths`, which are not deleted."""
+    """Return a declined entry that counts the replaced files under `data-file.external-paths`.
+
+    An expiry does not delete files outside the table's directory. The list is empty if there are none.
+    """
     if not expiring or not store.options.get(_EXTERNAL):
         return []
     files = size = 0
@@ -467,8 +483,8 @@ def apply_expiry(store: TableStore, plan: MaintenancePlan, runner: Runner | None
 
     Args:
         store: the table.
-        plan: the plan.
-        runner: with a `TaskRunner`, parts read very many snapshots and delete very many files.
+        plan: plan to apply.
+        runner: a `TaskRunner` distributes the reading of very many snapshots and the deletion of very many files.
 
     Returns:
         ApplyOutcome with an ExpiryReport.
@@ -481,11 +497,11 @@ def apply_expiry(store: TableStore, plan: MaintenancePlan, runner: Runner | None
 
 
 def expiry_fits(store: TableStore, plan: MaintenancePlan) -> bool:
-    """Return whether a snapshot of the plan still exists.
+    """Return whether at least one snapshot of the plan still exists.
 
     Args:
         store: the table.
-        plan: the plan.
+        plan: plan to compare with the table.
     """
     return not {item.snapshot_id for item in plan.items_of(ExpireItem)}.isdisjoint(snapshots.list_ids(store))
 
@@ -494,7 +510,7 @@ def foresee_expiry(plan: MaintenancePlan) -> ExpiryReport:
     """Return the report that applying a plan would give.
 
     Args:
-        plan: the plan.
+        plan: plan that may be applied.
     """
     deletions = plan.items_of(DeleteItem)
     return ExpiryReport(
@@ -512,11 +528,14 @@ def foresee_expiry(plan: MaintenancePlan) -> ExpiryReport:
 
 
 def trace_of_expiry(store: TableStore, plan: MaintenancePlan) -> Applied | None:
-    """Return the application of a plan by its deletion record in the trash, or None.
+    """Return the earlier application of a plan, recognised by its deletion record in the trash.
 
     Args:
         store: the table.
-        plan: the plan.
+        plan: plan that may have been applied before.
+
+    Returns:
+        The application, or None if the trash has no record of the plan.
     """
     for record in read_trash(store).records:
         if record.plan_hash == plan.hash:
@@ -527,12 +546,12 @@ def trace_of_expiry(store: TableStore, plan: MaintenancePlan) -> Applied | None:
 def _expire(store: TableStore, plan: MaintenancePlan, runner: Runner | None = None) -> ExpiryReport:
     """Write the deletion record, delete the expired snapshot files oldest first, and move the EARLIEST hint.
 
-    Where changelogs are kept longer, each snapshot becomes one before it is deleted, so that streams find either. Files
-    that became needed since planning (by a new tag, for example) are left out of the record. A crash between any two
-    steps leaves a table whose snapshots are all whole.
+    If changelogs are kept longer than snapshots, the changelog of a snapshot is written before the snapshot is deleted,
+    so that streams always find one of the two. Files that became needed after planning, for example by a new tag, are
+    left out of the record. After a crash between any two steps, every snapshot of the table can be read.
 
     Raises:
-        PlanStale: a consumer or a changed history needs an expiring snapshot.
+        PlanStale: a consumer reads a planned snapshot, or the snapshots changed after planning.
         LockTimeout: another process holds the table's lock.
     """
     present = set(snapshots.list_ids(store))
@@ -588,14 +607,14 @@ def _delete_snapshots(
     read: Mapping[int, Snapshot],
     deletions: Sequence[DeleteItem],
 ) -> tuple[TrashRecord, int, tuple[int, ...]]:
-    """Write the record, then delete the snapshots, oldest first.
+    """Write the deletion record, then delete the planned snapshots, oldest first.
 
-    If a concurrent expiry was first and none was deleted here, the record is removed. In a table without a lock, a
-    concurrent rollback or fast-forward may go back to one of the snapshots, or before: snapshots that it wrote are
-    kept, and if nothing newer is left, the deleted ones are restored.
+    If a concurrent expiry deleted all planned snapshots before, the record is removed again. In a table without a
+    lock, a concurrent rollback or fast-forward may go back to a planned snapshot or an older one. Snapshots written by
+    that rollback or fast-forward are kept, and the deleted snapshots are restored if no newer snapshot is left.
 
     Returns:
-        The record, the oldest remaining snapshot, and the deleted ones.
+        The deletion record, the id of the oldest remaining snapshot, and the ids of the deleted snapshots.
     """
     now, going = store.clock.now_ms(), sorted(texts)
     record = TrashRecord(

@@ -1,4 +1,4 @@
-"""Choice of the tags that expire: by their own time, by age, and automatic ones by number.
+"""Choice of the tags that expire: by the tag's own retention, by creation time, and automatic tags by number.
 
 Source: Java `TagTimeExpire`, `TagAutoCreation`.
 """
@@ -26,13 +26,14 @@ def plan_tag_expiry(
 ) -> MaintenancePlan:
     """Plan which tags expire, and which files nothing needs afterwards. Only metadata is read.
 
-    A tag expires when it is older than its own retention (unless `tag.time-expire-enabled` = false), or was made before
-    ``older_than_ms``. Of automatic tags (in batch mode: of all) those beyond `tag.num-retained-max` expire too, oldest
-    first.
+    A tag expires if it is older than its own retention (unless `tag.time-expire-enabled` = false), or was created
+    before ``older_than_ms``. If there are more automatic tags than `tag.num-retained-max`, the oldest automatic tags
+    expire too. With `tag.automatic-creation` = batch, all tags count as automatic.
 
     Args:
         store: the table.
-        older_than_ms: creation time before which tags expire (epoch ms); a tag without one has the age of its file.
+        older_than_ms: creation time before which tags expire (epoch ms). For a tag that does not record its creation
+            time, the change time of the tag file is used.
         now_ms: time of planning (epoch ms), None for the table's clock.
         by_time: False to expire tags by number alone.
 
@@ -59,7 +60,10 @@ def plan_tag_expiry(
 def _expire_by_time(
     store: TableStore, details: Mapping[str, Tag], older_than_ms: int | None, now: int
 ) -> dict[str, str]:
-    """Return the reason of each tag that expires, by tag name. Ages are wall-clock times, as tags record them."""
+    """Return the tags that expire by retention or creation time: the reason by tag name.
+
+    Times are local wall-clock times, because tags record these.
+    """
     reasons, wall_clock = {}, now + local_offset_ms(now)
     ages = {}
     if older_than_ms is not None:
@@ -77,7 +81,10 @@ def _expire_by_time(
 
 
 def _expire_by_number(store: TableStore, details: Mapping[str, Tag], going: Mapping[str, str]) -> dict[str, str]:
-    """Return reasons by name: counted tags beyond the number to keep, without ``going``, oldest snapshots first."""
+    """Return the tags that exceed `tag.num-retained-max`, those of the oldest snapshots: the reason by tag name.
+
+    Tags in ``going`` expire for a different reason and are not counted.
+    """
     most, periods = store.options.tag_retained_max, tags.periods(store)
     if most is None or (periods is None and store.options.tag_creation != "batch"):
         return {}

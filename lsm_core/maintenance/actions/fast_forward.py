@@ -1,4 +1,4 @@
-"""Fast-forward to a branch: added, dropped and freed files, steps and report (Java `FileSystemBranchManager`)."""
+"""Fast-forward of a table to a branch, whose history replaces the table's (Java `FileSystemBranchManager`)."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ from lsm_core.metadata.store import TableStore, list_schema_ids
 
 @dataclass(frozen=True)
 class ForwardItem(PlanItem):
-    """Branch whose history replaces that of the table.
+    """Branch whose history replaces the table's history.
 
     Attributes:
         branch: name of the branch.
-        first: first snapshot of the branch.
-        last: last snapshot of the branch.
-        before: newest snapshot of the table at planning, 0 for none.
+        first: id of the branch's first snapshot.
+        last: id of the branch's last snapshot.
+        before: id of the table's newest snapshot at planning, 0 for none.
     """
 
     item_kind: ClassVar[str] = "forward"
@@ -50,17 +50,17 @@ class ForwardItem(PlanItem):
     before: int
 
     def cells(self) -> tuple[Any, ...]:
-        """Return branch and snapshots."""
+        """Return the item's cells of a printed plan: the branch and its snapshot ids."""
         return (self.branch, f"{self.first}..{self.last}", self.before or None)
 
 
 @dataclass(frozen=True)
 class DropItem(PlanItem):
-    """Snapshot, tag or schema of the table that the branch lacks or has with other content; it is dropped.
+    """Snapshot, tag or schema of the table to drop, because the branch does not have the file with the same content.
 
     Attributes:
-        name: Paimon's name of its file.
-        reason: reason of the drop.
+        name: path of the file relative to the table's metadata folder.
+        reason: why the file is dropped.
     """
 
     item_kind: ClassVar[str] = "drop"
@@ -71,7 +71,7 @@ class DropItem(PlanItem):
     reason: str
 
     def cells(self) -> tuple[Any, ...]:
-        """Return the file and the reason."""
+        """Return the item's cells of a printed plan: the file and the reason."""
         return (self.name, self.reason)
 
 
@@ -80,10 +80,10 @@ class FastForwardReport(TrashReport):
     """Report of a fast-forward.
 
     Attributes:
-        base_snapshot: newest snapshot before.
+        base_snapshot: id of the table's newest snapshot before the fast-forward.
         branch: name of the branch, "" if nothing was changed.
-        latest: newest snapshot after.
-        dropped: names of the dropped files.
+        latest: id of the table's newest snapshot after the fast-forward.
+        dropped: names of the dropped snapshot, tag and schema files.
     """
 
     base_snapshot: int | None
@@ -93,7 +93,7 @@ class FastForwardReport(TrashReport):
 
     @property
     def changed(self) -> bool:
-        """Whether the table has another history now."""
+        """Whether the table's history was replaced."""
         return bool(self.branch)
 
     def lines(self, table: str) -> list[str]:
@@ -113,13 +113,13 @@ class FastForwardReport(TrashReport):
 
 @dataclass(frozen=True)
 class _Change:
-    """Change of the table's history.
+    """Changes to the table's metadata files by a fast-forward.
 
     Attributes:
-        first: first snapshot of the branch.
-        last: last snapshot of the branch.
-        removed: content of removed or replaced files by path.
-        new: content of added files by path.
+        first: id of the branch's first snapshot.
+        last: id of the branch's last snapshot.
+        removed: former content of removed or replaced files, by path.
+        new: content of added files and replacements, by path.
         snapshots: the removed snapshots.
         tags: the removed tags.
     """
@@ -133,10 +133,10 @@ class _Change:
 
 
 def plan_fast_forward(store: TableStore, branch: str) -> MaintenancePlan:
-    """Plan to replace the history of the table (the branch of ``store``) by a branch's, from its first snapshot on.
+    """Plan to replace the table's snapshots by those of a branch, from the branch's first snapshot on.
 
-    Later snapshots of the table, their tags and schemas are dropped; that loses their rows, as in Java, and is part of
-    the plan. Only metadata is read.
+    The table is the branch that ``store`` has opened, usually main. The table's snapshots from that id on, with their
+    tags and schemas, are dropped, so their rows are lost, as in Java. The plan lists them. Only metadata is read.
 
     Args:
         store: the table.
@@ -144,8 +144,9 @@ def plan_fast_forward(store: TableStore, branch: str) -> MaintenancePlan:
 
     Raises:
         TableNotFound: the branch does not exist.
-        InvalidOption: the branch is main or the open one.
-        PlanRefused: the branch is empty, snapshot ids would have a gap, or a rollback has not ended.
+        InvalidOption: the branch is main, or the branch that ``store`` has opened.
+        PlanRefused: the branch is empty, the snapshot ids would have a gap, or an interrupted rollback must be finished
+            first.
         CorruptFile: metadata cannot be read.
     """
     if branch == store.branch:
@@ -170,10 +171,10 @@ def plan_fast_forward(store: TableStore, branch: str) -> MaintenancePlan:
 
 
 def _change(store: TableStore, branch: TableStore) -> _Change:
-    """Return the files to remove and to add.
+    """Return the metadata files to remove and to add.
 
     Raises:
-        PlanRefused: the result would be no valid history, or a rollback has not ended.
+        PlanRefused: the resulting history would be invalid, or an interrupted rollback must be finished first.
     """
     _require_no_cover(store)
     wanted, mine = snapshots.list_ids(branch), snapshots.list_ids(store)
@@ -217,7 +218,10 @@ def _change(store: TableStore, branch: TableStore) -> _Change:
 
 
 def _require_no_cover(store: TableStore) -> None:
-    """Refuse while a rollback or its undo has a cover: it will exchange the snapshots below the cover."""
+    """Raise PlanRefused if a rollback, or the undo of a rollback, is unfinished.
+
+    Such a rollback has a cover (a temporary newest snapshot), and will still exchange the snapshots below the cover.
+    """
     newest = snapshots.latest(store)
     serves = None if newest is None else (newest.properties or {}).get(COVER_PROPERTY)
     if newest is not None and serves and any(record.trash_id == serves for record in read_trash(store).records):
@@ -238,7 +242,7 @@ def _refusal(store: TableStore, rule: RefusalRule, detail: str) -> PlanRefused:
 
 
 def _freed(store: TableStore, change: _Change) -> list[DeleteItem]:
-    """Return the files that only the dropped history needed; references of the branch itself and all others count."""
+    """Return the files that only the dropped snapshots and tags need; files that any branch references are kept."""
     lines = split_at_gaps(store, list(change.snapshots.values()), "snapshot")
     lines += [Lineage(f"tag {name}", (tag,)) for name, tag in change.tags.items()]
     candidates = {item.path: item for item in list_needed_files(store, lines, "belonged to the history that went")}
@@ -247,14 +251,14 @@ def _freed(store: TableStore, change: _Change) -> list[DeleteItem]:
 
 
 def apply_fast_forward(store: TableStore, plan: MaintenancePlan) -> ApplyOutcome:
-    """Record the dropped files, then replace them by the branch's files.
+    """Write the deletion record of the dropped files, then replace them by the branch's files.
 
-    At every moment the newest snapshot has the content of the table's or of the branch's. An interrupted attempt is
-    finished.
+    At every moment, readers see the newest snapshot of the table or the newest snapshot of the branch. An interrupted
+    fast-forward is continued.
 
     Args:
         store: the table.
-        plan: the plan.
+        plan: plan to apply.
 
     Returns:
         ApplyOutcome with a FastForwardReport.
@@ -327,7 +331,7 @@ def _write_record(
 
 
 def digest_text(data: bytes) -> str:
-    """Return the digest by which a deletion record recognises a file of a fast-forward.
+    """Return the digest that a deletion record stores for a file of a fast-forward, to recognise the file later.
 
     Args:
         data: content of the file.
@@ -336,19 +340,20 @@ def digest_text(data: bytes) -> str:
 
 
 def exchange(store: TableStore, removed: Collection[str], new: Mapping[str, bytes], last: int = 0) -> None:
-    """Replace the schemas, snapshots and tags of one history by those of another, up to snapshot ``last``.
+    """Replace the schemas, snapshots and tags of the table's current history by those of a new history.
 
-    Readers see one history or the other: see :func:`_exchange_snapshots`. Schemas are added first and removed last.
-    Files that are in the target state already are skipped, so an interrupted exchange can be repeated.
+    Readers see either the current or the new history, never a mixture: see :func:`_exchange_snapshots`. Schemas are
+    added first and removed last. Files that are already as wanted are skipped, so an interrupted exchange can be
+    repeated.
 
     Args:
         store: the table.
         removed: paths of files to remove.
-        new: content of files to add by path.
-        last: last snapshot of the new history.
+        new: content of files to add, by path.
+        last: id of the new history's last snapshot, 0 if it is in ``new`` or exists already.
 
     Raises:
-        PlanStale: a commit was made meanwhile.
+        PlanStale: another process made a commit during the exchange.
     """
     io = store.file_io
     schemas_there, tagged = (
@@ -384,7 +389,7 @@ _STANDS_IN: Final = "fast-forward"
 
 
 def is_stand_in(data: bytes) -> bool:
-    """Return whether a snapshot file is the temporary substitute of an exchange.
+    """Return whether a snapshot file is a temporary substitute, which an exchange of histories writes.
 
     Args:
         data: content of the file.
@@ -396,11 +401,18 @@ def is_stand_in(data: bytes) -> bool:
 
 
 def _exchange_snapshots(store: TableStore, removed: set[int], new: Mapping[int, bytes], known: int) -> None:
-    """Exchange snapshots so that in exactly one step the newest one gets the content of the newest one to come.
+    """Exchange snapshots so that readers switch from the current to the new newest snapshot in one step.
 
-    Until all others are exchanged, a substitute with its manifest lists is used: the newest of the removed snapshots,
-    or the first added on top. If a commit is made on a removed snapshot, that one and others below it are kept, so that
-    ids have no gap.
+    In this step a substitute is written that has the content of the new history's newest snapshot. The substitute has
+    the id of the newest removed snapshot, or the first id above all existing snapshots. The remaining snapshots are
+    exchanged afterwards. If another process commits on top of a removed snapshot, the ids below that commit are filled
+    with substitutes, so that the ids have no gap.
+
+    Args:
+        store: the table.
+        removed: ids of snapshots to remove.
+        new: content of snapshots to add, by id.
+        known: id of the new history's last snapshot. A snapshot above all known ids is a concurrent commit.
     """
     io, path, present = store.file_io, store.snapshot_path, snapshots.list_ids(store)
     removed = removed | {number for number in new if number in present and is_stand_in(io.read_bytes(path(number)))}
@@ -458,11 +470,11 @@ def _create(store: TableStore, number: int, data: bytes) -> None:
 
 
 def fast_forward_fits(store: TableStore, plan: MaintenancePlan) -> bool:
-    """Return whether the branch of the plan exists and differs from the table.
+    """Return whether the branch of the plan exists and its history differs from the table's.
 
     Args:
         store: the table.
-        plan: the plan.
+        plan: plan to compare with the table.
     """
     item = next(iter(plan.items_of(ForwardItem)), None)
     if item is None or not branches.metadata_paths(store, item.branch):

@@ -1,7 +1,7 @@
-"""Purge: deleted content, reasons for a refusal, and the two steps: empty the table, then expire all other snapshots.
+"""Purge: a commit empties the table, then all older snapshots and all changelogs expire.
 
-Java `FileStoreTable.purgeFiles`, with two differences: tags, branches and consumers are never dropped along (they
-refuse the purge), and unreferenced files are left to the removal of orphans.
+Java `FileStoreTable.purgeFiles`, with two differences. A table with tags, branches or consumers is refused, instead of
+dropping them. Unreferenced files are left to the removal of orphan files.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ _ALL = 2**31 - 1
 
 @dataclass(frozen=True)
 class PurgeItem(PlanItem):
-    """One kind of deleted content.
+    """Content to delete, of one kind.
 
     Attributes:
-        what: rows (of live files), snapshots or changelogs.
-        count: how many.
+        what: kind of the content: rows (of live files), snapshots or changelogs.
+        count: number of rows, snapshots or changelogs.
         files: number of files.
-        size: bytes, 0 if unknown.
+        size: bytes of the files, 0 if unknown.
     """
 
     item_kind: ClassVar[str] = "purge"
@@ -58,7 +58,7 @@ class PurgeItem(PlanItem):
     size: int = 0
 
     def cells(self) -> tuple[Any, ...]:
-        """Return the deleted content."""
+        """Return the item's cells of a printed plan: kind of the content, count, files and bytes."""
         return (self.what, self.count, self.files, self.size)
 
 
@@ -67,12 +67,12 @@ class PurgeReport(CommitReport):
     """Report of a purge.
 
     Attributes:
-        rows: deleted rows, unmerged.
-        snapshots: deleted snapshots.
-        changelogs: deleted changelogs.
-        files_recorded: files in the deletion records.
-        files_deleted: files deleted at once (direct mode).
-        trash_ids: deletion records that can be restored until ``not_before_ms``.
+        rows: number of deleted rows, before merging.
+        snapshots: number of deleted snapshots.
+        changelogs: number of deleted changelogs.
+        files_recorded: number of files in the deletion records.
+        files_deleted: number of files deleted at once (direct mode).
+        trash_ids: ids of the deletion records, which can be restored until ``not_before_ms``.
         not_before_ms: time from which a sweep may delete the files (epoch ms).
         failed: files that could not be deleted.
         held: files that are still needed.
@@ -96,7 +96,7 @@ class PurgeReport(CommitReport):
         return self.snapshot_id is not None or bool(self.snapshots or self.changelogs)
 
     def lines(self, table: str) -> list[str]:
-        """Return lines on the deleted content and its restore."""
+        """Return lines on the deleted content, and how to restore it."""
         if not self.changed:
             return [f"{table} is empty already, without history"]
         first = (
@@ -122,7 +122,8 @@ def plan_purge(store: TableStore, confirm: str, now_ms: int | None = None) -> Ma
         now_ms: time of planning (epoch ms), None for the table's clock.
 
     Raises:
-        PlanRefused: ``confirm`` is another name; or tags, branches or consumers hold files (delete them first).
+        PlanRefused: ``confirm`` is not the table's name, or the table has tags, branches or consumers (delete these
+            first).
         UnsupportedFeature: ``store`` is a branch, or the table cannot be written.
         CorruptFile: metadata cannot be read.
     """
@@ -171,13 +172,14 @@ def _require_unheld(store: TableStore) -> None:
 
 
 def apply_purge(store: TableStore, plan: MaintenancePlan) -> ApplyOutcome:
-    """Empty the table by a commit, then expire all of its snapshots but that one, and all changelogs.
+    """Empty the table by a commit, then expire all older snapshots and all changelogs.
 
-    If it is interrupted between the steps, an empty table with some history is left, and applying it again finishes.
+    If the purge is interrupted, the table is empty but still has some older snapshots; applying the plan again
+    continues.
 
     Args:
         store: the table.
-        plan: the plan.
+        plan: plan to apply.
 
     Returns:
         ApplyOutcome with a PurgeReport.
@@ -217,11 +219,11 @@ def apply_purge(store: TableStore, plan: MaintenancePlan) -> ApplyOutcome:
 
 
 def purge_fits(store: TableStore, plan: MaintenancePlan) -> bool:
-    """Return whether the table holds a row, or a snapshot besides the newest; the plan itself is not used.
+    """Return whether the table has a row, or a snapshot besides the newest. The plan itself is not used.
 
     Args:
         store: the table.
-        plan: the plan.
+        plan: not used.
     """
     del plan
     latest = snapshots.latest(store)

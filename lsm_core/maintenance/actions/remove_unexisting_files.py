@@ -43,14 +43,14 @@ _COLUMNS: Final = ["partition", "bucket", "file_name", "level", "file_size", "ro
 
 @dataclass(frozen=True)
 class MissingFileItem(PartitionItem):
-    """Missing data file, as described by its manifest entry.
+    """Live data file that is missing on storage, as described by its manifest entry.
 
     Attributes:
         bucket: number of the bucket.
         name: name of the file.
-        level: its level.
-        rows: its rows.
-        size: bytes.
+        level: level of the file.
+        rows: number of rows of the file.
+        size: bytes of the file.
     """
 
     item_kind: ClassVar[str] = "missing-file"
@@ -64,24 +64,24 @@ class MissingFileItem(PartitionItem):
     size: int
 
     def cells(self) -> tuple[Any, ...]:
-        """Return the place and content of the file."""
+        """Return the item's cells of a printed plan: bucket, file name, level, rows and bytes."""
         return (bucket_name(self.partition_text, self.bucket), self.name, self.level, self.rows, self.size)
 
 
 @dataclass(frozen=True)
 class MissingFilesReport(CommitReport):
-    """Report of removing missing files.
+    """Report of removing missing data files from the table's metadata.
 
     Attributes:
         files: number of removed files.
-        rows: lost rows, unmerged.
+        rows: number of lost rows, before merging.
     """
 
     files: int = 0
     rows: int = 0
 
     def lines(self, table: str) -> list[str]:
-        """Return one line for people."""
+        """Return one line with the numbers of removed files and lost rows."""
         if self.snapshot_id is None:
             return ["no file was taken out of the table"]
         return [
@@ -98,10 +98,10 @@ def plan_missing_files(
     max_share: int | None = None,
     now_ms: int | None = None,
 ) -> MaintenancePlan:
-    """List the live data files that are not on disk.
+    """Plan to remove the live data files that do not exist on storage.
 
-    Metadata is read and bucket folders are listed; memory is that of a manifest, its deletions and the missing files.
-    Files with deletion vectors are declined.
+    Metadata is read and bucket folders are listed. The memory needed is that of one manifest, the DELETE entries and
+    the missing files. Missing files with a deletion vector are declined.
 
     Args:
         store: the table.
@@ -110,10 +110,10 @@ def plan_missing_files(
         now_ms: time of planning (epoch ms), None for the table's clock.
 
     Raises:
-        PlanRefused: more files are missing; the storage may be unavailable.
+        PlanRefused: more than ``max_share`` of the files are missing; the storage may be unavailable.
         UnsupportedFeature: the table cannot be written.
         CorruptFile: metadata cannot be read.
-        ColumnNotFound, InvalidData: a partition does not fit the table.
+        ColumnNotFound, InvalidData: a partition does not fit the table's partition columns.
     """
     require_writable(store)
     percent = whole_number(_MOST_PERCENT if max_share is None else max_share, "max_share", store.name, least=1)
@@ -185,7 +185,7 @@ def missing_entries(
     Args:
         store: the table.
         entries: manifest entries.
-        listed: cache of file names by bucket; it is modified.
+        listed: cache of the listed file names by partition and bucket; this function adds to the cache.
     """
     rows = entries.select(_COLUMNS).to_pylist()  # one object a file of one manifest
     rows.sort(key=itemgetter("partition", "bucket"))
@@ -210,11 +210,11 @@ def _path(store: TableStore, row: Mapping[str, Any]) -> str:
 def apply_missing_files(store: TableStore, plan: MaintenancePlan) -> ApplyOutcome:
     """Remove the planned files that are still missing from the table, in one OVERWRITE commit.
 
-    Files that came back are kept.
+    Planned files that exist again are kept.
 
     Args:
         store: the table.
-        plan: the plan.
+        plan: plan to apply.
 
     Returns:
         ApplyOutcome with a MissingFilesReport.
@@ -246,17 +246,17 @@ def apply_missing_files(store: TableStore, plan: MaintenancePlan) -> ApplyOutcom
 
 
 def missing_files_fit(store: TableStore, plan: MaintenancePlan) -> bool:
-    """Return whether a file of the plan is still referenced and missing.
+    """Return whether at least one file of the plan is still referenced and still missing.
 
     Args:
         store: the table.
-        plan: the plan.
+        plan: plan to compare with the table.
     """
     return bool(_still_missing(store, plan).num_rows)
 
 
 def _still_missing(store: TableStore, plan: MaintenancePlan) -> pa.Table:
-    """Return live entries of the planned files that are still missing."""
+    """Return the live manifest entries of the planned files that are still missing."""
     snapshot = snapshots.latest(store)
     items = plan.items_of(MissingFileItem)
     if snapshot is None or not items:

@@ -1,4 +1,4 @@
-"""Search for missing manifests, and the commit that continues without them (Java `RemoveUnexistingManifestsAction`)."""
+"""Search for missing manifests, and the commit of a snapshot without them (Java `RemoveUnexistingManifestsAction`)."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ _FEW: Final = 2
 
 @dataclass(frozen=True)
 class MissingManifestItem(PlanItem):
-    """Missing manifest.
+    """Missing manifest of the newest snapshot.
 
     Attributes:
-        name: name of the file.
-        size: bytes.
-        added: number of ADD entries, by its list.
-        deleted: number of DELETE entries, by its list.
+        name: file name of the manifest.
+        size: bytes of the manifest file.
+        added: number of ADD entries, according to the manifest list.
+        deleted: number of DELETE entries, according to the manifest list.
     """
 
     item_kind: ClassVar[str] = "missing-manifest"
@@ -51,7 +51,7 @@ class MissingManifestItem(PlanItem):
     deleted: int
 
     def cells(self) -> tuple[Any, ...]:
-        """Return the manifest and its counts."""
+        """Return the item's cells of a printed plan: the manifest, its bytes, and its numbers of entries."""
         return (self.name, self.size, self.added, self.deleted)
 
 
@@ -61,14 +61,15 @@ class MissingManifestsReport(CommitReport):
 
     Attributes:
         manifests: number of dropped manifests.
-        rows_lost: unmerged rows that the table lost (negative: files came back).
+        rows_lost: number of rows that the table lost, before merging. Negative if rows came back, because DELETE
+            entries were lost.
     """
 
     manifests: int = 0
     rows_lost: int = 0
 
     def lines(self, table: str) -> list[str]:
-        """Return one line for people."""
+        """Return one line with the numbers of dropped manifests and lost rows."""
         if self.snapshot_id is None:
             return ["no manifest was left out"]
         rows = f"{self.rows_lost:,} rows are lost" if self.rows_lost >= 0 else f"{-self.rows_lost:,} rows came back"
@@ -80,7 +81,7 @@ class MissingManifestsReport(CommitReport):
 def plan_missing_manifests(
     store: TableStore, max_share: int | None = None, now_ms: int | None = None
 ) -> MaintenancePlan:
-    """List the manifests of the newest snapshot that are not on disk.
+    """Plan to drop the manifests of the newest snapshot that do not exist on storage.
 
     Args:
         store: the table.
@@ -88,8 +89,8 @@ def plan_missing_manifests(
         now_ms: time of planning (epoch ms), None for the table's clock.
 
     Raises:
-        PlanRefused: more manifests are missing.
-        CorruptFile: a manifest list is missing: the table must be rolled back.
+        PlanRefused: more than ``max_share`` of the manifests are missing.
+        CorruptFile: a manifest list is missing, so the table must be rolled back instead.
     """
     percent = whole_number(_MOST_PERCENT if max_share is None else max_share, "max_share", store.name, least=1)
     snapshot = snapshots.latest(store)
@@ -119,11 +120,11 @@ def _missing(store: TableStore, metas: Sequence[ManifestFileMeta]) -> list[Manif
 
 
 def apply_missing_manifests(store: TableStore, plan: MaintenancePlan) -> ApplyOutcome:
-    """Publish a snapshot without the planned manifests that are still missing.
+    """Commit a snapshot that does not reference the planned manifests that are still missing.
 
     Args:
         store: the table.
-        plan: the plan.
+        plan: plan to apply.
 
     Returns:
         ApplyOutcome with a MissingManifestsReport.
@@ -148,7 +149,10 @@ def apply_missing_manifests(store: TableStore, plan: MaintenancePlan) -> ApplyOu
 
 
 def _rows_lost(store: TableStore, snapshot: Snapshot, staying: Sequence[ManifestFileMeta]) -> int:
-    """Return the rows that ``snapshot`` counts and the remaining manifests do not; one manifest is read at a time."""
+    """Return the total row count of ``snapshot`` minus the rows of the remaining manifests ``staying``.
+
+    One manifest is read at a time.
+    """
     rows = 0
     for entries in manifests.iter_entries(store, staying):
         sign = pc.cast(pc.if_else(pc.equal(entries.column("kind"), 0), 1, -1), pa.int64())
@@ -157,11 +161,11 @@ def _rows_lost(store: TableStore, snapshot: Snapshot, staying: Sequence[Manifest
 
 
 def missing_manifests_fit(store: TableStore, plan: MaintenancePlan) -> bool:
-    """Return whether the newest snapshot still references a missing manifest of the plan.
+    """Return whether the newest snapshot still references a planned manifest that is still missing.
 
     Args:
         store: the table.
-        plan: the plan.
+        plan: plan to compare with the table.
     """
     snapshot = snapshots.latest(store)
     planned = {item.name for item in plan.items_of(MissingManifestItem)}

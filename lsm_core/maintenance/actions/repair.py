@@ -1,16 +1,16 @@
-"""Repair of a table's line of snapshots without losing a row or a file.
+"""Repair of a table's sequence of snapshots without losing a row or a file.
 
-**Hints.** LATEST and EARLIEST are shortcuts; Java trusts LATEST whenever the next snapshot does not exist, so a wrong
-one makes it read an old snapshot, or none, and write an id again.
+**Hints.** The hint files LATEST and EARLIEST are shortcuts. Java trusts LATEST if the snapshot after it does not exist.
+So with a wrong LATEST, Java reads an old snapshot, or none, and writes a snapshot id a second time.
 
-**Gaps.** Where the end of an expiry (the oldest id plus `snapshot.expire.limit`, for example) is in a gap, Java expires
-nothing, silently, and does the same the next time: snapshots and their files stay for ever. The missing snapshots are
-put back: from a tag of that id if there is one, else as a bridge. A bridge is a snapshot with the content that the one
-after the gap was built on, and with all changes since the one before the gap.
+**Gaps.** If the end of an expiry (the oldest id plus `snapshot.expire.limit`, for example) is in a gap of the ids, Java
+silently expires nothing. The next expiry does the same, so snapshots and their files stay for ever. The repair puts the
+missing snapshots back: from a tag with that id, or else as a bridge. A bridge is a new snapshot file. Its content is
+the content on which the snapshot after the gap was built. Its delta has all changes after the snapshot before the gap.
 
-**Damaged snapshots.** A snapshot that cannot be read ends expiry in every engine, whether its own file is damaged or
-lost, or a manifest list, manifest or index manifest that it names. Its file is set aside, which leaves a gap to bridge.
-The newest snapshot is never set aside: a rollback does that, which a user has to ask for.
+**Damaged snapshots.** A damaged snapshot ends the expiry in every engine. Its own file is damaged or lost, or a
+manifest list, manifest or index manifest that it references is. The repair moves the snapshot file away, which leaves a
+gap to bridge. The newest snapshot is never moved away, because that is a rollback, which a user must request.
 """
 
 from __future__ import annotations
@@ -50,11 +50,11 @@ class HintItem(PlanItem):
     """Hint file to correct.
 
     Attributes:
-        folder: snapshot or changelog.
-        name: name of the hint.
-        found: its text, "" if it is missing.
-        wanted: correct id, None to delete the hint.
-        reason: reason of the correction.
+        folder: folder of the hint file: snapshot or changelog.
+        name: name of the hint file.
+        found: current text of the hint file, "" if the file is missing.
+        wanted: correct id, None to delete the hint file.
+        reason: why the hint is corrected.
     """
 
     item_kind: ClassVar[str] = "hint"
@@ -68,7 +68,7 @@ class HintItem(PlanItem):
     reason: str
 
     def cells(self) -> tuple[Any, ...]:
-        """Return the hint, before and after."""
+        """Return the item's cells of a printed plan: the hint file, its current text, and its corrected text."""
         return (
             f"{self.folder}/{self.name}",
             self.found or "-",
@@ -82,10 +82,10 @@ class BridgeItem(PlanItem):
     """Missing snapshot to put back.
 
     Attributes:
-        snapshot_id: its id.
-        before: snapshot before the gap.
-        after: snapshot after the gap.
-        source: "tag NAME" (unchanged), or "bridge": the content that the snapshot after the gap was built on.
+        snapshot_id: id of the missing snapshot.
+        before: id of the snapshot before the gap.
+        after: id of the snapshot after the gap.
+        source: "tag NAME" if the snapshot is copied from a tag, or "bridge" (see the module's docstring).
     """
 
     item_kind: ClassVar[str] = "bridge"
@@ -98,7 +98,7 @@ class BridgeItem(PlanItem):
     source: str
 
     def cells(self) -> tuple[Any, ...]:
-        """Return the id and its source."""
+        """Return the item's cells of a printed plan: the snapshot's id and source."""
         origin = f"a bridge: what snapshot {self.after} was built on" if self.source == "bridge" else self.source
         return (self.snapshot_id, f"between {self.before} and {self.after}", origin)
 
@@ -108,8 +108,8 @@ class SetAsideItem(PlanItem):
     """Damaged snapshot, whose file is moved to the folder `dredge/damaged` of the table.
 
     Attributes:
-        snapshot_id: its id.
-        reason: the damaged file, and what is wrong with it.
+        snapshot_id: id of the damaged snapshot.
+        reason: the damaged file and its error.
     """
 
     item_kind: ClassVar[str] = "set_aside"
@@ -120,7 +120,7 @@ class SetAsideItem(PlanItem):
     reason: str
 
     def cells(self) -> tuple[Any, ...]:
-        """Return the id and the reason."""
+        """Return the item's cells of a printed plan: the snapshot's id and the reason."""
         return (self.snapshot_id, self.reason)
 
 
@@ -130,12 +130,12 @@ class RepairReport(Report):
 
     Attributes:
         plan_hash: hash of the plan.
-        base_snapshot: newest snapshot at planning.
-        bridged: ids of the snapshots that were put back.
-        hints: corrected hints.
-        declined: gaps that were not bridged.
-        set_aside: ids of damaged snapshots that were moved away.
-        failed: damaged files that remain, with what can be done.
+        base_snapshot: id of the newest snapshot at planning.
+        bridged: ids of the missing snapshots that were put back.
+        hints: names of the corrected hint files.
+        declined: declined entries of the gaps that were not bridged.
+        set_aside: ids of the damaged snapshots whose files were moved away.
+        failed: damaged files that remain, with advice for the user.
     """
 
     undone: ClassVar[str] = "damaged metadata files remain"
@@ -176,11 +176,13 @@ def plan_repair(store: TableStore, now_ms: int | None = None) -> MaintenancePlan
 
     All metadata is read (`lsm_core.maintenance.damage`), and no data file.
 
-    A snapshot whose rows cannot be read, or whose manifests contradict its neighbours, is set aside if a later one is
-    whole and the gap can be bridged, or if all older ones are damaged too. Other damage is declined with what can be
-    done: a damaged newest snapshot, tags, changelogs, and files without which rows can still be read.
+    A snapshot is damaged if its rows cannot be read, or if its manifests contradict its neighbours. A damaged snapshot
+    is moved away if a later snapshot is undamaged and the gap can be bridged, or if all older snapshots are damaged
+    too.
 
-    A gap across which deletion vectors changed is declined, because the vectors in between are in no file.
+    Damage of the newest snapshot, of tags, of changelogs, and of files that are not needed to read rows is declined,
+    with advice for the user. A gap across which deletion vectors changed is declined too, because no file has the
+    vectors of the missing snapshots.
 
     Args:
         store: the table.
@@ -222,7 +224,7 @@ def plan_repair(store: TableStore, now_ms: int | None = None) -> MaintenancePlan
 
 
 def _remaining(store: TableStore, examination: Examination, aside: AbstractSet[int]) -> Iterator[Declined]:
-    """Yield the damaged files that no snapshot to set aside explains, with what can be done about them."""
+    """Yield a declined entry, with advice, for each damaged file that moving snapshots away does not repair."""
     damages = examination.unreadable()
     for damage in examination.damages:
         holding = [number for number in damage.snapshots if number not in aside]
@@ -244,7 +246,7 @@ def _steps(
     damage: Damage,
     holding: Sequence[int],
 ) -> Iterator[str]:
-    """Yield what a user can do about a damaged file of which no copy exists."""
+    """Yield the steps, as text, that a user can take about a damaged file of which no copy exists."""
     name, newest = store.name, examination.ids[-1] if examination.ids else None
     if damage.is_unknown:
         yield "or read the table with a newer version of Dredge"
@@ -306,14 +308,14 @@ def _vectors(store: TableStore, snapshot: Snapshot) -> set[str]:
 
 
 def apply_repair(store: TableStore, plan: MaintenancePlan) -> ApplyOutcome:
-    """Set damaged snapshots aside, put the missing ones back, oldest first, then correct the hints.
+    """Move damaged snapshots away, put missing snapshots back, oldest first, then correct the hints.
 
-    A snapshot that exists by now is kept. An interrupted repair leaves whole snapshots, and the remaining gap for the
-    next one.
+    A missing snapshot that exists again is not overwritten. After an interrupted repair every written snapshot is
+    complete, and the next repair fills the remaining gap.
 
     Args:
         store: the table.
-        plan: the plan.
+        plan: plan to apply.
 
     Returns:
         ApplyOutcome with a RepairReport.
@@ -352,11 +354,11 @@ def apply_repair(store: TableStore, plan: MaintenancePlan) -> ApplyOutcome:
 
 
 def repair_fits(store: TableStore, plan: MaintenancePlan) -> bool:
-    """Return whether a snapshot of the plan is still damaged or missing, or a hint still wrong.
+    """Return whether a planned snapshot is still damaged or missing, or a planned hint is still wrong.
 
     Args:
         store: the table.
-        plan: the plan.
+        plan: plan to compare with the table.
     """
     missing = bool(_still_damaged(store, plan)) or any(
         not snapshots.exists(store, item.snapshot_id) for item in plan.items_of(BridgeItem)
@@ -366,7 +368,7 @@ def repair_fits(store: TableStore, plan: MaintenancePlan) -> bool:
 
 
 def _still_damaged(store: TableStore, plan: MaintenancePlan) -> list[int]:
-    """Return the snapshots to set aside that are still damaged and not the table's newest, ascending."""
+    """Return the ids of the planned snapshots to move away that are still damaged and not the newest, ascending."""
     planned = [item.snapshot_id for item in plan.items_of(SetAsideItem)]
     if not planned:
         return []
@@ -391,7 +393,11 @@ def _set_aside(store: TableStore, number: int) -> bool:
 
 
 def _put_back(store: TableStore, item: BridgeItem) -> bool:
-    """Create one missing snapshot; return False if it exists, or its neighbours do not (expired, rolled back)."""
+    """Write one missing snapshot.
+
+    Returns False if the snapshot exists already, or if a snapshot next to the gap no longer exists (expired, rolled
+    back).
+    """
     before, after = snapshots.try_read(store, item.snapshot_id - 1), snapshots.try_read(store, item.after)
     if before is None or after is None or snapshots.exists(store, item.snapshot_id):
         return False
@@ -417,7 +423,10 @@ def _put_back(store: TableStore, item: BridgeItem) -> bool:
 
 
 def _bridge(store: TableStore, before: Snapshot, after: Snapshot, item: BridgeItem) -> Snapshot:
-    """Return the snapshot after ``before`` that ``after`` was built on; its manifests are written through ``store``."""
+    """Return the bridge between two snapshots: it follows ``before``, and ``after`` was built on its content.
+
+    The manifests of the bridge are written through ``store``.
+    """
     old, new = manifests.data_manifests(store, before), manifests.base_list(store, after)
     changed = manifests.difference(store, old, new)
     base = manifests.write_list(store, old)

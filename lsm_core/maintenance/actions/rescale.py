@@ -1,8 +1,8 @@
-"""Rescale: the merged rows of whole partitions, routed to another number of buckets, replace their files.
+"""Rescale: the merged rows of whole partitions are written to a new number of buckets and replace the old files.
 
-Semantics of Paimon's `rescale` procedure: the table's option `bucket` is unchanged (alter it before; writers refuse a
-partition with another number), and deletes that nothing needs are dropped. A commit to a partition meanwhile makes the
-whole commit fail, so that no row is lost.
+Semantics of Paimon's `rescale` procedure: the table's option `bucket` is not changed. Alter the option before, because
+writers refuse a partition whose number of buckets differs. Delete records that are not needed any more are dropped. The
+commit fails if another commit changed one of the partitions during the rescale, so that no row is lost.
 """
 
 from __future__ import annotations
@@ -65,13 +65,13 @@ Bucket = tuple[bytes, int, tuple[DataFileMeta, ...], tuple[IndexFileMeta, ...]]
 
 @dataclass(frozen=True)
 class RescaleItem(RewriteItem):
-    """Partition to rewrite.
+    """Partition to rewrite with a new number of buckets.
 
     Attributes:
-        inputs: all its files.
+        inputs: all live files of the partition.
         buckets_before: current number of buckets.
         buckets_after: new number of buckets.
-        reason: reason of the rewrite.
+        reason: why the partition is rewritten.
     """
 
     item_kind: ClassVar[str] = "rescale"
@@ -83,7 +83,7 @@ class RescaleItem(RewriteItem):
     reason: str
 
     def cells(self) -> tuple[Any, ...]:
-        """Return the numbers of buckets, files and bytes."""
+        """Return the item's cells of a printed plan: numbers of buckets before and after, files and bytes."""
         place = (self.partition_text or "-", self.buckets_before, self.buckets_after)
         return (*place, len(self.inputs), self.bytes_in, self.reason)
 
@@ -94,9 +94,10 @@ class RescaleReport(RewriteReport):
 
     Attributes:
         partitions: paths of the rewritten partitions.
-        digest: digest of the merged rows, which the new files were re-read to have as well.
+        digest: digest of the merged rows; the new files were read back and have the same digest.
         verification: level of the verification (V1).
-        warnings: steps before these partitions can be written again, as a rescale does not change the table's options.
+        warnings: steps for the user before these partitions can be written to again, because a rescale does not change
+            the option `bucket`.
     """
 
     partitions: tuple[str, ...] = ()
@@ -120,7 +121,7 @@ def plan_rescale(
     now_ms: int | None = None,
     where: str | None = None,
 ) -> MaintenancePlan:
-    """Plan the rescale to ``bucket_num`` of every chosen partition that has another number of buckets.
+    """Plan the rescale of every chosen partition whose number of buckets is not ``bucket_num``.
 
     Only metadata is read.
 
@@ -190,13 +191,14 @@ def plan_rescale(
 
 
 def why_changes_wait(store: TableStore, files: Iterable[DataFileMeta]) -> str:
-    """Return the reason why an overwrite must not rewrite files, "" if it may.
+    """Return why an overwrite must not rewrite files, "" if it may.
 
-    An overwrite writes no changes, so changes that a compaction has yet to write would be in no changelog.
+    With some changelog producers, compactions write the changelog of files. An overwrite writes no changelog, so
+    rewriting files before that compaction would lose their changes.
 
     Args:
         store: the table.
-        files: live files.
+        files: live files to rewrite.
     """
     producer = store.options.changelog_producer
     written_from = _CHANGES_WRITTEN.get(producer)
@@ -209,11 +211,12 @@ def why_changes_wait(store: TableStore, files: Iterable[DataFileMeta]) -> str:
 def apply_rescale(store: TableStore, plan: MaintenancePlan, runner: Runner | None = None) -> ApplyOutcome:
     """Rewrite the planned partitions, check that their rows are the same (V1), and replace them in one commit.
 
-    The commit is an OVERWRITE. Memory is that of a read and a write buffer. After an error no new file is left.
+    The commit is an OVERWRITE. The memory needed is that of a read and a write buffer. After an error the new files are
+    deleted.
 
     Args:
         store: the table.
-        plan: the plan.
+        plan: plan to apply.
         runner: executor that distributes the work, None for this process.
 
     Returns:
@@ -278,14 +281,14 @@ def apply_rescale(store: TableStore, plan: MaintenancePlan, runner: Runner | Non
 
 
 def live_buckets(store: TableStore, item: RewriteItem) -> list[Bucket]:
-    """Return the current files of the partition.
+    """Return the buckets of a planned partition with their current files.
 
     Args:
         store: the table.
-        item: the planned partition.
+        item: planned partition.
 
     Raises:
-        PlanStale: they are not the planned ones.
+        PlanStale: the current files are not the planned files.
     """
     snapshot = snapshots.latest(store)
     where = item.partition_text or f"table {store.name}"
@@ -310,7 +313,7 @@ def rescale_fits(store: TableStore, plan: MaintenancePlan) -> bool:
 
     Args:
         store: the table.
-        plan: the plan.
+        plan: plan to compare with the table.
 
     Raises:
         WriterStale: the schema changed.
@@ -324,16 +327,18 @@ def rescale_fits(store: TableStore, plan: MaintenancePlan) -> bool:
 
 @dataclass(frozen=True)
 class RescaleTask(BucketTask):
-    """Task for a runner: the ``files`` of one old bucket with their vectors, for ``total_buckets`` buckets.
+    """Task for a runner: write the rows of one old bucket's ``files`` into ``total_buckets`` new buckets.
 
-    A runner may split it: by ``piece``, or without keys by its files in order (`in_order`). All buckets of a partition
-    are among the tasks. There is a result for every bucket that gets rows, whose ``new_files`` hold them, and whose
-    report has the ``digest`` of these rows, read again. Together they have the content of the old files, or the runner
-    raises VerificationFailed.
+    The tasks of a rescale cover all buckets of a partition. A runner may split a task by ``piece``, or in tables
+    without a key by files in order (:func:`in_order`).
+
+    The runner returns one result for every new bucket that gets rows. ``new_files`` of the result's commit message
+    contain these rows, and the report has the ``digest`` of the rows read back. The runner raises VerificationFailed
+    unless the results of a partition together have the content of the old files.
     """
 
     def target(self, store: TableStore) -> TableStore:
-        """Return the table as writers of the partition's new buckets see it."""
+        """Return the table opened with the new number of buckets, for writing into the partition's new buckets."""
         return store.with_buckets(self.total_buckets)
 
 
@@ -361,10 +366,10 @@ def _rescale_in_process(store: TableStore, tasks: Sequence[BucketTask]) -> Itera
 
 
 def in_order(files: Iterable[DataFileMeta]) -> list[DataFileMeta]:
-    """Return the files of an append bucket in the order of their rows.
+    """Return the files of an append-table bucket in the order of their rows.
 
     Args:
-        files: the files.
+        files: files of the bucket.
     """
     return sorted(files, key=lambda f: (f.min_sequence_number, f.creation_time_ms or 0, f.file_name))
 
@@ -372,12 +377,14 @@ def in_order(files: Iterable[DataFileMeta]) -> list[DataFileMeta]:
 def stored_rows(
     store: TableStore, task: RescaleTask, seen: Callable[[DataFileMeta, pa.RecordBatch], None] | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """Yield all merged rows of the task's bucket (or ``piece``), including rows of level 0 that batch reads may skip.
+    """Yield all merged rows of a task's old bucket (or of its ``piece``).
+
+    Rows of level 0 are included, although batch reads may skip level 0.
 
     Args:
         store: the table.
-        task: the task.
-        seen: callback that gets every batch that is read from a file and merged.
+        task: task whose rows are read.
+        seen: function that is called with every file and each batch read from it.
 
     Raises:
         CorruptFile: a file is damaged.
@@ -395,14 +402,14 @@ def stored_rows(
 
 
 def read_again(target: TableStore, message: CommitMessage) -> BucketResult:
-    """Read the new files of a message back and return the result with their content.
+    """Read the new files of a commit message back, and return the result with the digest of their rows.
 
     Args:
-        target: table with the new number of buckets.
-        message: the commit message.
+        target: table opened with the new number of buckets.
+        message: commit message of one new bucket.
 
     Raises:
-        VerificationFailed: a row is in a bucket that is not its own.
+        VerificationFailed: a row is in the wrong bucket.
     """
     content = Content()
     written = RescaleTask(message.partition, message.bucket, message.total_buckets, message.new_files)
@@ -425,8 +432,8 @@ def require_same_content(
     Args:
         store: the table.
         partition: partition in Paimon's binary form.
-        results: results of its new buckets.
-        old_content: content of its old files.
+        results: results of the partition's new buckets.
+        old_content: content of the partition's old files.
 
     Raises:
         VerificationFailed: the contents differ.

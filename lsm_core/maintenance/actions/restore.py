@@ -1,4 +1,4 @@
-"""Restore: the snapshots, changelogs and tags of a deletion record come back while no sweep has begun."""
+"""Restore: put the snapshots, changelogs and tags of a deletion record back, unless a sweep has begun."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ from lsm_core.storage import inside_really
 
 @dataclass(frozen=True)
 class RestoreItem(PlanItem):
-    """Deletion record to put back.
+    """Deletion record whose content is put back.
 
     Attributes:
-        trash_id: id of the record.
-        first_snapshot: its first snapshot, None for orphans, which are only kept.
-        last_snapshot: its last snapshot.
-        files: number of files that are in use again.
-        changelogs: whether the changelogs of these snapshots come back instead.
-        branch: branch of the history.
-        whole_branch: whether the record is a deleted branch (snapshots are not listed).
-        others: names of tags and changelogs that come back too.
+        trash_id: id of the deletion record.
+        first_snapshot: id of the record's first snapshot, None for a record of orphan files, which has no snapshots.
+        last_snapshot: id of the record's last snapshot.
+        files: number of files that are kept from deletion.
+        changelogs: whether the record has the changelogs of these snapshots, instead of the snapshots.
+        branch: branch to which the snapshots belong.
+        whole_branch: whether the record is of a deleted branch (its snapshots are not listed).
+        others: names of tags and changelogs that are put back too.
     """
 
     item_kind: ClassVar[str] = "restore"
@@ -54,7 +54,7 @@ class RestoreItem(PlanItem):
     others: str = ""
 
     def cells(self) -> tuple[Any, ...]:
-        """Return the record, its content and the number of its files."""
+        """Return the item's cells of a printed plan: the record, its content and its number of files."""
         which = "-" if self.first_snapshot is None else f"{self.first_snapshot}..{self.last_snapshot}"
         return (self.trash_id, f"branch {self.branch}" if self.whole_branch else which, self.others or None, self.files)
 
@@ -64,16 +64,16 @@ class RestoreReport(Report):
     """Report of a restore.
 
     Attributes:
-        trash_id: id of the record.
-        restored: ids of the snapshots that can be read again, or of changelogs that can be streamed again.
-        files_kept: files that are in use again.
-        earliest: oldest snapshot or changelog afterwards.
+        trash_id: id of the deletion record.
+        restored: ids of the snapshots that can be read again, or of the changelogs that can be streamed again.
+        files_kept: number of files that will not be deleted any more.
+        earliest: id of the oldest snapshot or changelog after the restore.
         changelogs: whether ``restored`` are changelogs.
-        orphans: whether the record was of orphans.
-        branch: the restored branch, "" for another record.
-        others: tags and changelogs that came back too.
-        snapshot_id: set if a commit was made during the undo of a rollback: that commit is based on this snapshot,
-            which has the content of the newest restored one.
+        orphans: whether the record was of orphan files.
+        branch: name of the restored branch, "" if the record was not of a branch.
+        others: names of tags and changelogs that were put back too.
+        snapshot_id: None, unless another process made a commit during the undo of a rollback. Then it is the id of the
+            snapshot below that commit, which has the content of the newest restored snapshot.
     """
 
     left_alone: ClassVar[Mapping[str, str]] = {}
@@ -90,7 +90,7 @@ class RestoreReport(Report):
 
     @property
     def changed(self) -> bool:
-        """Whether anything came back, or orphans are kept."""
+        """Whether anything was put back, or orphan files were kept from deletion."""
         return bool(self.restored or self.branch or self.others) or self.orphans
 
     def lines(self, table: str) -> list[str]:
@@ -114,9 +114,9 @@ def plan_restore(store: TableStore, trash_id: str) -> MaintenancePlan:
         trash_id: id of the record.
 
     Raises:
-        InvalidOption: the record does not exist; it names the run that restored or swept it.
-        PlanRefused: a sweep has begun; the snapshot after the restored ones is in the trash itself (restore that record
-            first, as history has no holes); or a commit was made since the rollback to undo.
+        InvalidOption: the record does not exist; the message names the run that restored or swept the record.
+        PlanRefused: a sweep has begun to delete the files; the snapshot that follows is in the trash too (restore its
+            record first, because ids must have no gap); or commits were made after the rollback to undo.
     """
     record = _record(store, trash_id)
     if trash.read_claim(store, trash_id) == trash.SWEEP:
@@ -138,10 +138,10 @@ def plan_restore(store: TableStore, trash_id: str) -> MaintenancePlan:
 
 
 def _branch_of(store: TableStore, record: TrashRecord) -> TableStore:
-    """Return the branch of the record's history.
+    """Return the branch to which the snapshots of a deletion record belong, opened as a table.
 
     Raises:
-        PlanRefused: the record is of a fast-forward by a version that could not undo it.
+        PlanRefused: the record was written by a fast-forward of an old Dredge version, which cannot be undone.
         TableNotFound: the branch does not exist.
     """
     if record.action == trash.FORWARDED and not record.came:
@@ -151,21 +151,21 @@ def _branch_of(store: TableStore, record: TrashRecord) -> TableStore:
 
 
 def apply_restore(store: TableStore, plan: MaintenancePlan) -> ApplyOutcome:
-    """Put everything back and delete the record, under the table's lock if it has one.
+    """Put the content of a deletion record back, then delete the record, under the table's lock if it has one.
 
-    A deleted branch comes back unchanged.
+    A deleted branch is restored unchanged.
 
     Args:
         store: the table.
-        plan: the plan.
+        plan: plan to apply.
 
     Returns:
         ApplyOutcome with a RestoreReport.
 
     Raises:
-        PlanRefused: a file is missing, or another snapshot or tag has taken an id or name. Errors of
-            :func:`plan_restore` too.
-        LockTimeout: another process holds the lock.
+        PlanRefused: a file is missing, or a new snapshot or tag has the id or name of a deleted one. The errors of
+            :func:`plan_restore` are raised too.
+        LockTimeout: another process holds the table's lock.
     """
     trash_id = str(plan.arguments["trash_id"])
     record = _record(store, trash_id)
@@ -223,9 +223,9 @@ def _restore(store: TableStore, plan: MaintenancePlan, record: TrashRecord) -> A
 def _read_checked(
     store: TableStore, record: TrashRecord, *, begun: bool
 ) -> tuple[dict[int, Snapshot], dict[str, bytes]]:
-    """Return the snapshots that come back, and the tags and changelogs by path.
+    """Return the snapshots to put back by id, and the content of the tags and changelogs to put back by path.
 
-    Raises PlanRefused if one is missing or unfit.
+    Raises PlanRefused if a file is missing, or does not fit the current history.
     """
     for file in record.files:
         if not store.file_io.exists(deletable_path(store, file.path)):
@@ -245,7 +245,7 @@ def _read_checked(
 
 
 def _put_back(store: TableStore, record: TrashRecord, expired: Mapping[int, Snapshot]) -> None:
-    """Write the snapshots (or changelogs) of an expiry, newest first, so that history never has a hole."""
+    """Write the snapshots (or changelogs) of an expiry, newest first, so that the ids never have a gap."""
     is_changelogs = record.action == trash.EXPIRED_CHANGELOGS
     for number in sorted(expired, reverse=True):
         if is_changelogs and snapshots.exists(store, number):
@@ -263,13 +263,13 @@ def _put_back(store: TableStore, record: TrashRecord, expired: Mapping[int, Snap
 
 
 def _undo_rollback(store: TableStore, record: TrashRecord, plan_hash: str) -> int | None:
-    """Make the newest snapshot of the record the table's newest again, at once (see `snapshot_exchange`).
+    """Make the record's newest snapshot the table's newest again, in one step for readers (see `snapshot_exchange`).
 
     Returns:
-        None, or the id of the cover that stays because a commit was made on it.
+        None, or the id of the cover (temporary newest snapshot) if it stays because a commit was made on it.
 
     Raises:
-        PlanRefused: a commit was made on the version that the rollback went back to.
+        PlanRefused: a commit was made after the rollback, on the rollback's target.
     """
     if not record.snapshots:
         return None
@@ -303,7 +303,7 @@ def _undo_rollback(store: TableStore, record: TrashRecord, plan_hash: str) -> in
 
 
 def _names(record: TrashRecord) -> tuple[str, ...]:
-    """Return the tags, changelogs and schemas of a record besides its snapshots, for people."""
+    """Return the names of a record's tags, changelogs and schemas, as text for people."""
     paths = [PurePosixPath(path) for path in sorted(record.metadata)]
     tag_names = [f"tag {path.name.removeprefix(tags.PREFIX)}" for path in paths if path.parent.name == "tag"]
     return (*tag_names, *(path.name.replace("-", " ") for path in paths if path.parent.name in ("changelog", "schema")))
@@ -319,10 +319,10 @@ _EXCHANGED: Final = re.compile(
 
 
 def _small_path(store: TableStore, record: TrashRecord, path: str) -> str:
-    """Return the path of a tag, changelog or schema of a record.
+    """Return the absolute path of a tag, changelog or schema file of a record.
 
     Raises:
-        CorruptFile: no record of Dredge holds this path, or it is outside the branch.
+        CorruptFile: Dredge never records such a path, or the path is outside the branch.
     """
     place = f"{store.root}/{path}"
     if not _SMALL.fullmatch(path) or not place.startswith(f"{store.metadata_root}/"):
@@ -333,9 +333,9 @@ def _small_path(store: TableStore, record: TrashRecord, path: str) -> str:
 
 
 def _expired(store: TableStore, record: TrashRecord, number: int) -> Snapshot:
-    """Return the record's snapshot of an id.
+    """Return the snapshot ``number`` from a record.
 
-    Raises CorruptFile, and PlanRefused if another engine expired its changelog.
+    Raises CorruptFile, and PlanRefused if another engine expired the snapshot's changelog.
     """
     snapshot = Snapshot.from_json(record.snapshots[number].encode(), store.snapshot_path(number))
     listed = snapshot.changelog_manifest_list
@@ -349,19 +349,21 @@ def restore_fits(store: TableStore, plan: MaintenancePlan) -> bool:
 
     Args:
         store: the table.
-        plan: the plan.
+        plan: plan to compare with the table.
     """
     return any(store.file_io.exists(trash.record_path(store, item.trash_id)) for item in plan.items_of(RestoreItem))
 
 
 def trace_of_restore(store: TableStore, plan: MaintenancePlan) -> Applied | None:
-    """Return the application of a plan by its snapshots, while all can be read and their record is deleted.
-
-    This is known before the ledger has the run.
+    """Return the earlier application of a plan, recognised before the ledger has an entry of the run.
 
     Args:
         store: the table.
-        plan: the plan.
+        plan: plan that may have been applied before.
+
+    Returns:
+        The application, or None. The deletion record must no longer exist, and the planned snapshots, changelogs or
+            branch must exist. For a record of orphan files the result is always None.
     """
     item = next(iter(plan.items_of(RestoreItem)), None)
     if item is None or store.file_io.exists(trash.record_path(store, item.trash_id)):
@@ -391,16 +393,16 @@ def trace_of_restore(store: TableStore, plan: MaintenancePlan) -> Applied | None
 
 
 def _select_existing(store: TableStore, *, changelog: bool) -> set[int]:
-    """Return the ids of snapshots that can be read, and with ``changelog`` also those that can be streamed."""
+    """Return the ids of the existing snapshots; with ``changelog`` also the ids of the existing changelogs."""
     ids = set(snapshots.list_ids(store))
     return ids | set(changelogs.list_changelogs(store)) if changelog else ids
 
 
 def _record(store: TableStore, trash_id: str) -> TrashRecord:
-    """Return the record.
+    """Return the deletion record of an id.
 
     Raises:
-        InvalidOption: it does not exist; ledger and snapshots show whether it was restored or swept.
+        InvalidOption: the record does not exist; the message says whether it was restored or swept.
     """
     try:
         return trash.find_record(store, trash_id)
@@ -444,7 +446,10 @@ def _require_fitting(store: TableStore, record: TrashRecord) -> None:
 
 
 def _require_nothing_newer(store: TableStore, record: TrashRecord) -> None:
-    """Raise PlanRefused if a snapshot newer than the rollback's target is neither of the record nor on its cover."""
+    """Raise PlanRefused if commits were made after the rollback that would be lost by undoing it.
+
+    Snapshots newer than the rollback's target are allowed only if they are in the record or on the rollback's cover.
+    """
     covering = max(record.snapshots, default=0) + 1
     for number in snapshots.list_ids(store):
         if number <= (record.target or 0):
@@ -458,11 +463,13 @@ def _require_nothing_newer(store: TableStore, record: TrashRecord) -> None:
 
 
 def _require_as_forwarded(store: TableStore, record: TrashRecord) -> None:
-    """Require that the fast-forward's files still exist, expired, or were exchanged by an interrupted undo.
+    """Check that the table's history did not change after the fast-forward to undo.
+
+    Files of the fast-forward must still exist, or have expired, or have been exchanged by an interrupted undo.
 
     Raises:
-        PlanRefused: another change was made; it names the change.
-        CorruptFile: a path is not one of a fast-forward.
+        PlanRefused: the history changed otherwise; the message names the change.
+        CorruptFile: the record has a path that a fast-forward never records.
     """
     mine = {
         store.snapshot_path(number)[len(store.root) + 1 :]: text.encode() for number, text in record.snapshots.items()

@@ -1,4 +1,4 @@
-"""Rollback: the version to go back to, newer snapshots, freed files, and phase one of the two-phase delete.
+"""Rollback of a table to an older snapshot or tag: newer snapshots are deleted, in phase one of the two-phase delete.
 
 Source: Java `RollbackHelper`.
 """
@@ -68,9 +68,9 @@ class NewerContentItem(PlanItem):
 
     Attributes:
         kind: "snapshot", "changelog" or "tag".
-        name: name of the tag, or the id.
-        snapshot_id: its snapshot.
-        time_ms: commit time of that snapshot (epoch ms).
+        name: name of the tag, or id of the snapshot or changelog as text.
+        snapshot_id: id of the snapshot, of the changelog, or of the tagged snapshot.
+        time_ms: commit time of the snapshot ``snapshot_id`` (epoch ms).
     """
 
     item_kind: ClassVar[str] = "take_back"
@@ -92,13 +92,13 @@ class RollbackReport(DeletionReport):
     """Report of a rollback.
 
     Attributes:
-        rolled_back_to: newest snapshot afterwards, None if nothing was done.
+        rolled_back_to: id of the newest snapshot after the rollback, None if nothing was done.
         snapshots: ids of the removed snapshots.
         changelogs: ids of the removed changelogs.
         tags: names of the removed tags.
-        target_written: whether the target had expired and was written again from its tag.
-        snapshot_id: set if a commit was made meanwhile: it is based on this snapshot, which has the content of the
-            target; the older snapshots are all kept.
+        target_written: whether the target snapshot had expired and was written again from its tag.
+        snapshot_id: None, unless another process made a commit during the rollback. Then it is the id of the snapshot
+            below that commit, which has the content of the target, and all older snapshots are kept.
     """
 
     rolled_back_to: int | None = None
@@ -110,11 +110,11 @@ class RollbackReport(DeletionReport):
 
     @property
     def changed(self) -> bool:
-        """Whether the table went back."""
+        """Whether the table was rolled back."""
         return self.rolled_back_to is not None
 
     def lines(self, table: str) -> list[str]:
-        """Return lines on the new state, the removed snapshots, and how to undo it."""
+        """Return lines on the new state, the removed snapshots, and how to undo the rollback."""
         if self.rolled_back_to is None:
             return ["nothing was rolled back"]
         if self.snapshot_id is not None:
@@ -131,7 +131,7 @@ class RollbackReport(DeletionReport):
 
 @dataclass(frozen=True)
 class _NewerContent:
-    """Content newer than a snapshot: snapshots and changelogs by id, tags by name, oldest first."""
+    """Snapshots and changelogs (by id) and tags (by name) that are newer than a given snapshot, oldest first."""
 
     snapshots: Mapping[int, Snapshot]
     changelogs: Mapping[int, Snapshot]
@@ -165,21 +165,22 @@ def plan_rollback(
     watermark: int | None = None,
     now_ms: int | None = None,
 ) -> MaintenancePlan:
-    """Plan to go back to an older version, named by exactly one of four arguments. Only metadata is read.
+    """Plan to roll back to an older snapshot, the target, which exactly one of four arguments selects.
 
-    Snapshots, changelogs and tags with larger ids are removed, as in Java; schemas and consumers are kept.
+    Snapshots, changelogs and tags with larger snapshot ids than the target are removed, as in Java. Schemas and
+    consumers are kept. Only metadata is read.
 
     Args:
         store: the table.
-        snapshot_id: number of the snapshot, which may have expired if a tag keeps it.
-        tag: name of a tag.
-        timestamp_ms: the newest snapshot not younger than this time (epoch ms).
-        watermark: the newest snapshot whose watermark is this or less (epoch ms).
+        snapshot_id: id of the target, which may have expired if a tag keeps it.
+        tag: name of a tag, whose snapshot is the target.
+        timestamp_ms: selects the newest snapshot committed at or before this time (epoch ms).
+        watermark: selects the newest snapshot whose watermark is at most this value (epoch ms).
         now_ms: time of planning (epoch ms), None for the table's clock.
 
     Raises:
-        InvalidOption: not exactly one target is given.
-        SnapshotNotFound: the version does not exist.
+        InvalidOption: not exactly one of the four arguments is given.
+        SnapshotNotFound: no snapshot or tag fits the argument.
         CorruptFile: retained metadata cannot be read.
     """
     targets = {"snapshot_id": snapshot_id, "tag": tag, "timestamp_ms": timestamp_ms, "watermark": watermark}
@@ -203,7 +204,10 @@ def plan_rollback(
 
 
 def _other_buckets(store: TableStore, target: Snapshot) -> Iterator[Declined]:
-    """Yield a note for writers after a rollback to files in another number of buckets than the table's option."""
+    """Yield a declined entry if the target's number of buckets differs from the option `bucket`.
+
+    The entry tells users that writers will refuse the table after the rollback.
+    """
     bucket = store.options.bucket
     if bucket <= 0:
         return
@@ -227,7 +231,7 @@ def find_target(
     timestamp_ms: int | None = None,
     watermark: int | None = None,
 ) -> Snapshot:
-    """Return the snapshot to go back to, named by exactly one of the four arguments.
+    """Return the target of a rollback, which exactly one of the four arguments selects.
 
     Args:
         store: the table.
@@ -237,8 +241,8 @@ def find_target(
         watermark: see :func:`plan_rollback`.
 
     Raises:
-        InvalidOption: not exactly one target is given.
-        SnapshotNotFound: the version does not exist.
+        InvalidOption: not exactly one of the four arguments is given.
+        SnapshotNotFound: no snapshot or tag fits the argument.
         CorruptFile: metadata cannot be read.
     """
     targets = {"snapshot_id": snapshot_id, "tag": tag, "timestamp_ms": timestamp_ms, "watermark": watermark}
@@ -277,9 +281,11 @@ def _readers_ahead(store: TableStore, target: int) -> Iterator[Declined]:
 def _files_of(
     store: TableStore, target: Snapshot, newer: _NewerContent, damaged: list[Declined]
 ) -> Iterator[DeleteItem]:
-    """Yield the files of the newer content: of a line of snapshots all files of the first, then the added ones.
+    """Yield the files of the newer snapshots, changelogs and tags.
 
-    Files that a damaged manifest list or manifest hides are not freed; ``damaged`` gets the reason.
+    If a snapshot directly follows the one before (or the target), only the files that it added are yielded, else all of
+    its files. Files that cannot be found because metadata is damaged are not freed, and the reason is added to
+    ``damaged``.
     """
     before = target.id
     for number, snapshot in newer.snapshots.items():
@@ -301,7 +307,10 @@ def _files_of(
 
 
 def _files_of_snapshot(store: TableStore, snapshot: Snapshot, *, follows: bool) -> Iterator[DeleteItem]:
-    """Yield the files that a snapshot added (``follows`` the one before), or all of its files. Raises CorruptFile."""
+    """Yield the files that a snapshot added if ``follows`` is True, else all of its files.
+
+    ``follows`` is whether the snapshot with the preceding id was handled before. Raises CorruptFile.
+    """
     number = snapshot.id
     entries = (
         select_added(manifests.delta_entries(store, snapshot)) if follows else manifests.live_entries(store, snapshot)
@@ -316,19 +325,20 @@ def _files_of_snapshot(store: TableStore, snapshot: Snapshot, *, follows: bool) 
 def apply_rollback(store: TableStore, plan: MaintenancePlan) -> ApplyOutcome:
     """Roll back: run phase one of the delete, and in direct mode (`dredge.delete-mode`) phase two at once.
 
-    Readers see the table before or after, never between (`lsm_core.maintenance.snapshot_exchange`). If it is
-    interrupted, applying the same plan finishes it.
+    Readers see the table as before or as after the rollback (`lsm_core.maintenance.snapshot_exchange`). After an
+    interruption, applying the same plan again completes the rollback.
 
     Args:
         store: the table.
-        plan: the plan.
+        plan: plan to apply.
 
     Returns:
         ApplyOutcome with a RollbackReport.
 
     Raises:
         PlanStale: a commit, a tag or an expiry changed the history since planning.
-        CommitUnknown: the storage did not report whether the table went back; applying the same plan finds out.
+        CommitUnknown: the storage did not report whether the rollback was published. Applying the same plan again
+            finds out.
     """
     if not plan.items:
         return ApplyOutcome(RollbackReport(plan.hash, plan.base_snapshot, declined=plan.declined))
@@ -383,7 +393,7 @@ def apply_rollback(store: TableStore, plan: MaintenancePlan) -> ApplyOutcome:
 
 
 def _target(store: TableStore, plan: MaintenancePlan) -> Snapshot:
-    """Return the snapshot to go back to, as planned. Raises PlanStale."""
+    """Return the planned target of the rollback. Raises PlanStale if the target changed after planning."""
     number = int(plan.arguments["to_snapshot"] or 0)
     try:
         snapshot = tags.find_snapshot(store, number)
@@ -395,7 +405,7 @@ def _target(store: TableStore, plan: MaintenancePlan) -> Snapshot:
 
 
 def _write_rollback_record(store: TableStore, plan: MaintenancePlan, target: Snapshot, trash_id: str) -> TrashRecord:
-    """Write the deletion record. Raises PlanStale if the newer content differs from the plan."""
+    """Write the deletion record. Raises PlanStale if the newer snapshots, changelogs or tags are not as planned."""
     newer = _NewerContent.of(store, target.id)
     planned, now = set(plan.items_of(NewerContentItem)), set(newer.items())
     if planned != now:
@@ -435,7 +445,7 @@ def _write_rollback_record(store: TableStore, plan: MaintenancePlan, target: Sna
 
 
 def _read_small_file(store: TableStore, path: str) -> bytes | None:
-    """Return the current content of a small file of a record, None if it is missing."""
+    """Return the current content of a file whose content the deletion record stores, None if it is missing."""
     try:
         return store.file_io.read_bytes(f"{store.root}/{path}")
     except FileNotFoundError:
@@ -443,9 +453,10 @@ def _read_small_file(store: TableStore, path: str) -> bytes | None:
 
 
 def _swap_snapshots(store: TableStore, plan: MaintenancePlan, record: TrashRecord, target: Snapshot) -> bool:
-    """Make ``target`` the newest snapshot, also after an interrupted call; False if a commit was made meanwhile.
+    """Make ``target`` the table's newest snapshot; an interrupted call is continued.
 
-    The table then has the content of ``target`` by the cover, which is kept with all snapshots below it.
+    A cover (a temporary newest snapshot with the content of ``target``) is published first. Returns False if another
+    process made a commit on the cover. Then the cover and all snapshots below it are kept.
     """
     number = max(record.snapshots) + 1
     cover = find_cover(store, number, record.trash_id)
@@ -471,7 +482,10 @@ def _swap_snapshots(store: TableStore, plan: MaintenancePlan, record: TrashRecor
 
 
 def _finish(store: TableStore, record: TrashRecord, target: Snapshot, cover: Snapshot) -> bool:
-    """Exchange the snapshots below the cover and remove it; False if a commit was made on it: then all are kept."""
+    """Remove the newer snapshots below the cover, and then the cover.
+
+    Returns False if a commit was made on the cover. Then the cover and all snapshots below it are kept.
+    """
     if not has_successor(store, cover.id):
         remove_snapshots(store, record.snapshots)
         if not snapshots.exists(store, target.id):
@@ -492,7 +506,7 @@ def rollback_fits(store: TableStore, plan: MaintenancePlan) -> bool:
 
     Args:
         store: the table.
-        plan: the plan.
+        plan: plan to compare with the table.
     """
     return bool(plan.items) and set(plan.items_of(NewerContentItem)) == set(
         _NewerContent.of(store, int(plan.arguments["to_snapshot"] or 0)).items()

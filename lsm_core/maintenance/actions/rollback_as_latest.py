@@ -1,8 +1,8 @@
-"""An older version as the newest: a commit that reverts to its files (Java `rollbackToAsLatest`).
+"""Rollback by a new commit, which has the content of an older snapshot (Java `rollbackToAsLatest`).
 
-Nothing is deleted, and the snapshots between are kept, so the same action to the snapshot before undoes it. Files that
-come back are copied, because other engines delete a file that a snapshot dropped when they expire that snapshot, even
-if a later one references it (Java keeps a tag for that).
+All snapshots are kept and no file is deleted. So the same action, with the snapshot before that commit as target,
+undoes it. Files of the older snapshot are copied: if a snapshot dropped a file, engines other than Dredge delete the
+file when they expire that snapshot, even if a later snapshot references the file. Java keeps a tag for that reason.
 """
 
 from __future__ import annotations
@@ -56,11 +56,11 @@ _BYTES_PER_SECOND: Final = 100_000_000
 
 @dataclass(frozen=True)
 class AsLatestItem(UndoItem):
-    """Changes of one bucket.
+    """Changes of one bucket that give it the content of the older snapshot.
 
     Attributes:
-        inputs: files that are removed or move to another level.
-        restored: files that come back as copies, or move back.
+        inputs: current files that are removed, or moved to the level of the older snapshot.
+        restored: files of the older snapshot that are restored as copies, or moved back to their former level.
     """
 
     item_kind: ClassVar[str] = "as-latest"
@@ -69,18 +69,18 @@ class AsLatestItem(UndoItem):
 
 @dataclass(frozen=True)
 class RollbackAsLatestReport(ReturnReport):
-    """Report of making an older version the newest.
+    """Report of a rollback by a new commit.
 
     Attributes:
         version: id of the older snapshot.
-        partitions: paths of the changed partitions, if some were chosen.
+        partitions: paths of the chosen partitions, empty if the whole table was rolled back.
     """
 
     version: int | None = None
     partitions: tuple[str, ...] = ()
 
     def lines(self, table: str) -> list[str]:
-        """Return lines on the new content and how to revert it."""
+        """Return lines on the new content, and how to revert the change."""
         if self.snapshot_id is None:
             return ["nothing was rolled back"]
         files = f"{self.files_removed} files removed, {self.files_restored} put back, {self.files_moved} moved"
@@ -100,23 +100,23 @@ def plan_rollback_as_latest(
     partitions: Sequence[Mapping[str, Any]] | None = None,
     now_ms: int | None = None,
 ) -> MaintenancePlan:
-    """Plan a commit after which the table, or some partitions, have the content of a snapshot or tag.
+    """Plan a commit that gives the table, or some partitions, the content of an older snapshot or tag.
 
     Only metadata is read.
 
     Args:
         store: the table.
-        snapshot_id: number of the older snapshot.
-        tag: name of a tag of it.
+        snapshot_id: id of the older snapshot.
+        tag: name of a tag, in place of ``snapshot_id``.
         partitions: partitions to change (typed values, None = null), None for all.
         now_ms: time of planning (epoch ms), None for the table's clock.
 
     Raises:
-        InvalidOption: not exactly one of snapshot and tag is given.
-        SnapshotNotFound: the version does not exist.
+        InvalidOption: not exactly one of ``snapshot_id`` and ``tag`` is given.
+        SnapshotNotFound: the snapshot or tag does not exist.
         InvalidFilter: a partition does not fit the table.
-        UnsupportedFeature: the table has dynamic or postponed buckets or row tracking, or its number of buckets changed
-            since.
+        UnsupportedFeature: the table has dynamic or postponed buckets or row tracking, or its number of buckets differs
+            from the older snapshot's.
         CorruptFile: metadata cannot be read.
     """
     _require_able(store)
@@ -165,10 +165,10 @@ def _require_able(store: TableStore) -> None:
 def _changes(
     store: TableStore, target: Snapshot, latest: Snapshot, chosen: Sequence[bytes] | None
 ) -> list[ReplacedFiles]:
-    """Return the changes that turn ``latest`` into ``target``, by bucket, in ``chosen`` partitions (None: all).
+    """Return the changes, one per bucket, that turn ``latest`` into ``target`` in ``chosen`` partitions (None: all).
 
     Raises:
-        UnsupportedFeature: the number of buckets changed.
+        UnsupportedFeature: the number of buckets differs between the two snapshots.
         CorruptFile: metadata cannot be read.
     """
     now, then = (manifests.data_manifests(store, snapshot) for snapshot in (latest, target))
@@ -212,20 +212,20 @@ def _changes(
 
 
 def apply_rollback_as_latest(store: TableStore, plan: MaintenancePlan) -> ApplyOutcome:
-    """Copy the files that come back and commit, with kind OVERWRITE, which streams skip.
+    """Copy the files to restore and commit them, with kind OVERWRITE, which streaming reads skip.
 
-    After an error no copy is left.
+    After an error the copies are deleted.
 
     Args:
         store: the table.
-        plan: the plan.
+        plan: plan to apply.
 
     Returns:
         ApplyOutcome with a RollbackAsLatestReport.
 
     Raises:
-        PlanStale, CommitConflict: a commit was made to the plan's partitions since.
-        PlanRefused: a file is missing.
+        PlanStale, CommitConflict: a commit changed the plan's partitions after planning.
+        PlanRefused: a file to copy is missing.
         CorruptFile: a file is damaged.
         VerificationFailed: a copy differs from its source.
     """
@@ -269,7 +269,7 @@ def _chosen(plan: MaintenancePlan) -> list[bytes] | None:
 
 
 def _base(store: TableStore, plan: MaintenancePlan) -> Snapshot:
-    """Return the snapshot that the plan was made at. Raises PlanStale."""
+    """Return the snapshot that was the newest at planning. Raises PlanStale."""
     snapshot = snapshots.try_read(store, plan.base_snapshot or 0)
     if snapshot is None:
         raise PlanStale(f"snapshot {plan.base_snapshot}, at which it was made, is gone", store.name)
@@ -277,9 +277,9 @@ def _base(store: TableStore, plan: MaintenancePlan) -> Snapshot:
 
 
 def _as_planned(store: TableStore, plan: MaintenancePlan) -> list[ReplacedFiles]:
-    """Return the buckets of the plan.
+    """Return the changes of the plan's buckets.
 
-    Raises PlanStale unless they are as planned, without commits to its partitions since.
+    Raises PlanStale if the changes are not as planned, or a commit changed the plan's partitions after planning.
     """
     base, latest = _base(store, plan), snapshots.latest(store)
     try:
@@ -302,7 +302,10 @@ def _as_planned(store: TableStore, plan: MaintenancePlan) -> list[ReplacedFiles]
 def _rescan_untouched(
     store: TableStore, base: Snapshot, chosen: Sequence[bytes] | None, places: Sequence[Place], entries: pa.Table
 ) -> Rescan:
-    """Return ``entries`` while no snapshot after ``base`` changed a file or vector of ``chosen`` partitions."""
+    """Return a rescan that yields ``entries`` if no snapshot after ``base`` changed the ``chosen`` partitions.
+
+    Changes of data files and of deletion vectors count; ``chosen`` is None for all partitions.
+    """
     partitions = sorted({partition for partition, _ in places})
     wanted = chosen if store.schema.partition_keys else None
 
@@ -323,11 +326,11 @@ def _rescan_untouched(
 
 
 def rollback_as_latest_fits(store: TableStore, plan: MaintenancePlan) -> bool:
-    """Return whether no commit was made to the plan's partitions since.
+    """Return whether no commit changed the plan's partitions after planning.
 
     Args:
         store: the table.
-        plan: the plan.
+        plan: plan to compare with the table.
     """
     with suppress(DredgeError):
         return bool(_as_planned(store, plan))

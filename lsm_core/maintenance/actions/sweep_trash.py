@@ -1,4 +1,4 @@
-"""Sweep of the trash, phase two of a delete: recorded files are deleted after their grace, unless still needed."""
+"""Sweep of the trash, phase two of a delete: recorded files are deleted after the grace period, unless still needed."""
 
 from __future__ import annotations
 
@@ -51,12 +51,12 @@ class SweepReport(Report):
 
     Attributes:
         plan_hash: hash of the plan.
-        records: finished deletion records.
-        files_deleted: deleted files.
-        bytes_freed: their bytes.
-        files_missing: files that were already missing.
-        kept: files that are still needed, with the holder.
-        declined: records left unchanged.
+        records: ids of the deletion records that were completed.
+        files_deleted: number of deleted files.
+        bytes_freed: bytes of the deleted files.
+        files_missing: number of files that did not exist any more.
+        kept: files that are still needed, each with the snapshot, tag, branch or record that needs it.
+        declined: deletion records left unchanged.
         failed: files that could not be deleted, with the reason; their records wait for the next sweep.
         dry_run: whether nothing was changed.
     """
@@ -80,7 +80,7 @@ class SweepReport(Report):
 
     @property
     def changed(self) -> bool:
-        """Whether a record was finished."""
+        """Whether a deletion record was completed."""
         return bool(self.records)
 
     def lines(self, table: str) -> list[str]:
@@ -90,14 +90,14 @@ class SweepReport(Report):
 
 
 def plan_sweep(store: TableStore, now_ms: int | None = None, runner: Runner | None = None) -> MaintenancePlan:
-    """Plan the deletion of every recorded file whose grace is over and that nothing needs.
+    """Plan the deletion of every recorded file whose grace period is over and that is not needed any more.
 
-    An unreadable record is in ``declined`` with its file.
+    An unreadable deletion record is in ``declined``, with the path of the record.
 
     Args:
         store: the table.
         now_ms: time of planning (epoch ms), None for the table's clock.
-        runner: with a `TaskRunner`, parts read very many snapshots.
+        runner: a `TaskRunner` distributes the reading of very many snapshots.
 
     Raises:
         CorruptFile: a snapshot, tag or branch cannot be read.
@@ -134,7 +134,10 @@ def plan_sweep(store: TableStore, now_ms: int | None = None, runner: Runner | No
 def _used_by_others(
     store: TableStore, due: Sequence[TrashRecord], records: Sequence[TrashRecord], runner: Runner | None = None
 ) -> UsedFiles:
-    """Return the files needed by anything alive, or by a record that can still be restored."""
+    """Return the files of the ``due`` records that are still needed.
+
+    A snapshot, changelog, tag or branch needs them, or a deletion record that can still be restored.
+    """
     ids = {record.trash_id for record in due}
     pending = [record for record in records if record.trash_id not in ids]
     expired, orphans = (
@@ -161,7 +164,7 @@ def apply_sweep(store: TableStore, plan: MaintenancePlan, runner: Runner | None 
 
     Args:
         store: the table.
-        plan: the plan.
+        plan: plan to apply.
         runner: with a `TaskRunner`, many files are deleted in parts.
 
     Returns:
@@ -173,11 +176,11 @@ def apply_sweep(store: TableStore, plan: MaintenancePlan, runner: Runner | None 
 
 
 def sweep_fits(store: TableStore, plan: MaintenancePlan) -> bool:
-    """Return whether a deletion record of the plan still exists.
+    """Return whether at least one deletion record of the plan still exists.
 
     Args:
         store: the table.
-        plan: the plan.
+        plan: plan to compare with the table.
     """
     names = str(plan.arguments.get("records") or "").split()
     return any(store.file_io.exists(trash.record_path(store, name)) for name in names)
@@ -187,7 +190,7 @@ def foresee_sweep(plan: MaintenancePlan) -> SweepReport:
     """Return the report that applying a plan would give.
 
     Args:
-        plan: the plan.
+        plan: plan that may be applied.
     """
     return SweepReport(
         plan.hash,
@@ -201,16 +204,16 @@ def foresee_sweep(plan: MaintenancePlan) -> SweepReport:
 
 
 def sweep_at_once(store: TableStore, runner: Runner | None = None) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """Sweep everything due after a deletion record was written in direct mode (`dredge.delete-mode`).
+    """Sweep all due deletion records, right after an action in direct mode (`dredge.delete-mode`) wrote its record.
 
-    Records of an interrupted action are swept too.
+    Records of interrupted actions are swept too.
 
     Args:
         store: the table.
         runner: with a `TaskRunner`, many files are deleted in parts.
 
     Returns:
-        Fields of the action's report, and the ledger's lines with the result and reason of each file.
+        Fields of the action's report by name, and ledger lines with the result and reason for each file.
     """
     swept, lines = sweep_files(store, plan_sweep(store, runner=runner), runner)
     report_fields = {
@@ -229,12 +232,15 @@ _Deleted = TypeVar("_Deleted", bound=DeletionReport)
 def sweep_if_direct(
     store: TableStore, report: _Deleted, runner: Runner | None = None
 ) -> tuple[_Deleted, list[dict[str, Any]]]:
-    """Return a report after :func:`sweep_at_once` in direct mode if something was recorded, and the ledger's lines.
+    """Run :func:`sweep_at_once` if the table is in direct mode and the action recorded files.
 
     Args:
         store: the table.
         report: report of the action.
-        runner: with a `TaskRunner`, many files are deleted in parts.
+        runner: a `TaskRunner` distributes the deletion of many files.
+
+    Returns:
+        The report with the result of the sweep, and the ledger lines of the sweep.
     """
     if report.trash_id is None or store.options.delete_mode != "direct":
         return report, []
@@ -247,17 +253,18 @@ def sweep_files(
 ) -> tuple[SweepReport, list[dict[str, Any]]]:
     """Run phase two: claim the plan's records, read the references again, delete unneeded files, and drop the records.
 
-    References are read after the claims: a restore that came first keeps its record, one that comes later is refused.
-    Files that are still needed are kept and belong to their holder from then on.
+    A claim marks a record as being swept. A restore that began before the claim keeps its record; a restore after the
+    claim is refused. References are read after all claims. Files that are still needed are kept, and no deletion record
+    lists them any more.
 
     Args:
         store: the table.
-        plan: the plan.
+        plan: plan of a sweep, whose records are claimed.
         runner: with a `TaskRunner`, many files are deleted in parts.
 
     Returns:
-        The report, and for the ledger the result of each unneeded file ("deleted", "gone already", "failed" or
-            "skipped") with the reason; of very many only the first ones.
+        The report, and ledger lines with the result of each unneeded file ("deleted", "gone already", "failed" or
+            "skipped") and the reason. If there are very many files, only the first ones have a line.
     """
     chosen = set(str(plan.arguments.get("records") or "").split())
     all_records = trash.read_trash(store).records
@@ -317,9 +324,9 @@ def sweep_files(
 
 
 def _delete_files(store: TableStore, paths: Sequence[str], runner: Runner | None) -> Iterator[Deleted]:
-    """Delete files and yield the result of each, in order; many are split into parts of ``runner`` if it runs parts.
+    """Delete files and yield the result of each, in order; a `TaskRunner` distributes many files.
 
-    A part that runs again after its worker died finds the files missing that it had deleted.
+    If a worker dies and its task runs again, files that the first run deleted are reported as missing.
     """
     if not isinstance(runner, TaskRunner) or len(paths) <= DELETED_HERE:
         yield from delete_files(store.file_io, paths)
@@ -333,13 +340,13 @@ def _delete_files(store: TableStore, paths: Sequence[str], runner: Runner | None
 
 
 def _delete_part(file_io: FileIO, payload: bytes) -> bytes:
-    """Run one part: return the result of each of its files: true, false or an error's text."""
+    """Run one task of :func:`_delete_files`: return, for each file, true, false (missing) or the error's text."""
     outcomes = delete_files(file_io, [PathBelow.of(root, path) if root else path for root, path in parse_json(payload)])
     return json.dumps([str(outcome) if isinstance(outcome, OSError) else outcome for outcome in outcomes]).encode()
 
 
 class _Outcomes:
-    """Results of each file for the ledger."""
+    """Collector of the ledger lines of a sweep, one per file up to a limit."""
 
     def __init__(self) -> None:
         self._lines: list[dict[str, Any]] = []
@@ -352,7 +359,7 @@ class _Outcomes:
             self._more[event] += 1
 
     def lines(self) -> list[dict[str, Any]]:
-        """Return one line per file; if there are too many, the last lines count the others by result."""
+        """Return one line per file up to the limit, then one line per result that counts the remaining files."""
         return [*self._lines, *({"event": event, "more_files": count} for event, count in sorted(self._more.items()))]
 
 

@@ -1,1 +1,1 @@
-"""Compaction: merge files of buckets that need it, or sort files of append tables; verified, in one COMPACT commit."""
+"""Compaction: merge the files of buckets, or sort the files of append tables, in one verified COMPACT commit."""

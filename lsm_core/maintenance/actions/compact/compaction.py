@@ -1,4 +1,4 @@
-"""Compaction as values: the item of a bucket in a plan, and the report of applying the plan."""
+"""Data classes of a compaction: the plan's item for one bucket, and the report of applying the plan."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ TAG_PREFIX: Final = "dredge-before-compaction-"
 
 
 def expiry_clock(snapshot: Snapshot) -> int:
-    """Return the clock (epoch ms) at which a compaction let rows expire.
+    """Return the time (epoch ms) by which a compaction decided which rows had reached their record-level expiry.
 
-    For Java's compactions, and those of writers, it is the commit's time.
+    For compactions by Java, and by writers of Dredge, this time is the commit time of the snapshot.
 
     Args:
         snapshot: snapshot of the compaction.
@@ -49,24 +49,24 @@ class CompactItem(RewriteItem):
     """Compaction of one bucket.
 
     Attributes:
-        inputs: files to compact; in append tables every bin becomes one rolling output.
+        inputs: files to compact.
         bucket: number of the bucket.
         total_buckets: number of buckets of the partition.
         output_level: level of the output.
-        trigger: rule of the decision (`lsm_core.tree.Trigger`).
-        reason: reason in one sentence for people.
-        facts: figures of the reason. Bytes are file sizes, rows unmerged.
-        bins: names of the files of each bin (append tables).
-        upgrades: names of inputs that only change their level.
-        drop_delete: whether deletes are dropped.
+        trigger: rule that chose the files (`lsm_core.tree.Trigger`).
+        reason: why the bucket is compacted, one sentence for people.
+        facts: figures behind ``reason``. Bytes are file sizes, rows are counted before merging.
+        bins: only in append tables: file names of each bin; the files of a bin are rewritten together.
+        upgrades: names of input files that only change their level.
+        drop_delete: whether delete records are dropped from the output.
         full: whether all files move to the last level.
         by_file: whether each file is rewritten on its own.
-        tombstones_dropped: number of dropped deletes, None for unknown.
-        runs_before: sorted runs before.
-        runs_after: sorted runs after.
-        expire_at_ms: clock of record-level expiry (epoch ms), None if the table's rows do not expire.
+        tombstones_dropped: number of delete records that are dropped, None if unknown.
+        runs_before: number of the bucket's sorted runs before the compaction.
+        runs_after: number of the bucket's sorted runs after the compaction.
+        expire_at_ms: time that decides record-level expiry (epoch ms), None if the table's rows do not expire.
         order_by: columns that a sort compaction sorts by.
-        strategy: its strategy ("order", "zorder", "hilbert").
+        strategy: strategy of the sort compaction ("order", "zorder", "hilbert").
     """
 
     item_kind: ClassVar[str] = "compact"
@@ -93,30 +93,30 @@ class CompactItem(RewriteItem):
 
     @property
     def bytes_in(self) -> int:
-        """Bytes of the files that are read and rewritten (upgrades cost nothing)."""
+        """Bytes of the input files that are read and rewritten; upgraded files are not counted."""
         skipped = set(self.upgrades)
         return sum(file.size for file in self.inputs if file.name not in skipped)
 
     @property
     def rows_in(self) -> int:
-        """Rows of the files that are read and rewritten."""
+        """Unmerged rows of the input files that are read and rewritten; upgraded files are not counted."""
         skipped = set(self.upgrades)
         return sum(file.rows for file in self.inputs if file.name not in skipped)
 
     def cells(self) -> tuple[Any, ...]:
-        """Return files, output level and reason."""
+        """Return the item's cells of a printed plan: files, output level and reason."""
         place = (self.partition_text or "-", self.bucket)
         return (*place, len(self.inputs), self.bytes_in, self.output_level, len(self.upgrades), self.reason)
 
     @classmethod
     def from_object(cls, value: Mapping[str, Any]) -> Self:
-        """Read the values of :meth:`to_object`.
+        """Return the item from the values of :meth:`to_object`.
 
         Args:
-            value: the values.
+            value: fields of the item as JSON values.
 
         Raises:
-            KeyError, TypeError, ValueError: the values are no item.
+            KeyError, TypeError, ValueError: ``value`` does not describe an item.
         """
         item = super().from_object(value)
         return replace(item, bins=tuple(tuple(names) for names in item.bins))
@@ -136,16 +136,16 @@ INDEPENDENCE: Final[Mapping[str, str]] = {
 
 @dataclass(frozen=True)
 class Verification:
-    """Verification of a compaction.
+    """Result of verifying a compaction.
 
     Attributes:
-        level: highest level passed by every unit.
-        keys_checked: keys compared by the reference.
-        units: number of units.
-        digests: hex digest of the rewritten rows by bucket name ("" if not all of them were digested).
-        independence: text on the checks, the code that made them, and the parts left unchecked.
-        setting: option `dredge.verification` at that time.
-        rows_read_again: rows of the output that were re-read (V1).
+        level: highest verification level ("V0", "V1" or "V2") that every bucket passed.
+        keys_checked: number of keys whose merged row was compared with the reference implementation of merging (V2).
+        units: number of verified buckets.
+        digests: hex digest of the rewritten rows by bucket name ("" if not all rows of the bucket were digested).
+        independence: text that names the checks, the code that ran them, and the parts left unchecked.
+        setting: value of option `dredge.verification` during the compaction.
+        rows_read_again: number of output rows that were read back (V1).
     """
 
     level: str
@@ -165,20 +165,20 @@ class Verification:
 
 @dataclass(frozen=True)
 class UnitOutcome:
-    """Result of one bucket of a compaction. Rows, bytes (file sizes) and seconds are those of its `BucketReport`.
+    """Result of one bucket of a compaction. Rows, bytes (file sizes) and seconds come from the `BucketReport`.
 
     Attributes:
         subject: name of the bucket.
-        outcome: "compacted", "stale" (also if another commit took its inputs meanwhile), "memory" (its task would not
-            fit) or "failed".
-        snapshot_id: its commit, None if there was none.
+        outcome: "compacted", "stale" (input files were changed by another commit), "memory" (the task would not fit
+            into memory) or "failed".
+        snapshot_id: snapshot that committed the bucket, None if the bucket was not committed.
         rows_in: rows read.
         rows_out: rows written.
         bytes_in: bytes read.
         bytes_out: bytes written.
         seconds: time of the task.
         executors: Spark executors that wrote files.
-        text: reason why it was not compacted.
+        text: reason why the bucket was not compacted, else "".
     """
 
     subject: str
@@ -197,9 +197,9 @@ class UnitOutcome:
         """Return the result of a bucket whose compaction was committed.
 
         Args:
-            item: the planned item.
-            report: report of its task.
-            snapshot_id: the commit.
+            item: item of the bucket in the plan.
+            report: report of the bucket's task.
+            snapshot_id: snapshot that committed the bucket.
         """
         return UnitOutcome(
             bucket_name(item.partition_text, item.bucket),
@@ -216,27 +216,29 @@ class UnitOutcome:
 
 @dataclass(frozen=True)
 class CompactionReport(RewriteReport):
-    """Report of a compaction. Bytes are file sizes, rows unmerged rows of rewritten files.
+    """Report of a compaction. Bytes are file sizes; rows are the unmerged rows of rewritten files.
 
     Attributes:
-        files_upgraded: files that only changed their level.
-        rows_dropped: dropped rows by reason.
-        changelog_rows: rows written to the changelog.
-        predicted_seconds: the plan's forecast.
+        files_upgraded: number of files that only changed their level.
+        rows_dropped: number of dropped rows by reason.
+        changelog_rows: number of rows written to the changelog.
+        predicted_seconds: seconds that the plan predicted.
         peak_rss_bytes: peak memory of the driver process.
-        runs_before: sorted runs of the bucket with most runs, before.
-        runs_after: its sorted runs after.
+        runs_before: before the compaction, number of sorted runs of the bucket that had the most.
+        runs_after: number of sorted runs of the same bucket after the compaction.
         verification: result of the verification.
         commits: number of commits.
-        changed_keys: keys whose row changed, which only `as-paimon` compactions of order-sensitive tables may do.
-        warnings: warnings, such as which keys changed and why.
-        keys_folded: keys of which several versions became a new row.
-        keys_one_by_one: those of them that a function (bitmaps, sketches, some decimals) folded key by key.
-        rows_assigned: postponed rows that got their buckets, in an own commit before the compaction's.
-        tag_before: tag on the snapshot before it ("" for none), see `dredge.pre-compaction-tag`.
-        executors: Spark executors that wrote files; the ledger's lines have them by file.
+        changed_keys: number of keys whose row changed; only `as-paimon` compactions of order-sensitive tables may
+            change rows.
+        warnings: warnings for people, for example which keys changed and why.
+        keys_folded: number of keys of which several versions were merged into a new row.
+        keys_one_by_one: number of the folded keys that needed a function call per key (bitmaps, sketches, some
+            decimals).
+        rows_assigned: number of postponed rows that got their buckets, in a separate commit before the compaction.
+        tag_before: tag on the snapshot before the compaction ("" for none), see `dredge.pre-compaction-tag`.
+        executors: Spark executors that wrote files; the ledger lines name the executor of each file.
         units: result of every bucket of the plan.
-        failed: buckets that failed while others were committed (`commit_every`).
+        failed: buckets that failed although further buckets were committed (`commit_every`).
         sorted_by: order of a sort compaction ("along a zorder curve over a, b"), else "".
     """
 
@@ -270,11 +272,14 @@ class CompactionReport(RewriteReport):
 
     @property
     def is_recorded(self) -> bool:
-        """Whether the ledger keeps the run: also if buckets failed or were stale, unless it was applied before."""
+        """Whether the run is written to the ledger.
+
+        A run that changed nothing is recorded only if buckets failed or were stale and the plan was not applied before.
+        """
         return self.changed or (bool(self.stale or self.failed) and self.applied_before is None)
 
     def numbers(self) -> dict[str, Any]:
-        """Return the numbers without the units, which are in the ledger's lines."""
+        """Return the fields of the report without ``units``, whose values are in the ledger lines."""
         return {name: value for name, value in super().numbers().items() if name != "units"}
 
     def lines(self, table: str) -> list[str]:
@@ -311,13 +316,13 @@ class CompactionReport(RewriteReport):
 
     @classmethod
     def from_object(cls, value: Mapping[str, Any]) -> CompactionReport:
-        """Read the values of :meth:`to_object`, as processes exchange them.
+        """Return the report from the values of :meth:`to_object`, which are sent between processes.
 
         Args:
-            value: the values.
+            value: fields of the report as JSON values.
 
         Raises:
-            KeyError, TypeError: the values are no report.
+            KeyError, TypeError: ``value`` does not describe a report.
         """
         fields = dict(value)
         fields["verification"] = Verification(**fields["verification"])
@@ -333,12 +338,13 @@ class CompactionReport(RewriteReport):
 
 
 def parts_of(plan: MaintenancePlan) -> tuple[MaintenancePlan, ...]:
-    """Return the plans of the single commits of a plan: `commit_every` buckets each, or the plan itself without it.
+    """Split a plan into one plan per commit, with `commit_every` buckets each.
 
-    Postponed rows get their buckets in an own commit before the buckets are chosen: a plan with them is one part.
+    Without `commit_every` the plan is one part. A plan that assigns postponed rows is one part too, because its buckets
+    are chosen only after the assignment has been committed.
 
     Args:
-        plan: the plan.
+        plan: the plan to split.
     """
     every = plan.arguments.get("commit_every")
     items = plan.items_of(CompactItem)
@@ -349,7 +355,7 @@ def parts_of(plan: MaintenancePlan) -> tuple[MaintenancePlan, ...]:
 
 
 def _share_of(plan: MaintenancePlan, items: Sequence[CompactItem]) -> PlanEstimate:
-    """Return the cost of a part: its own bytes, rows and files, and its share of the seconds by bytes."""
+    """Return the estimate of a part of ``plan`` with some ``items``; its seconds are in proportion to its bytes."""
     size = sum(item.bytes_in for item in items)
     whole = plan.estimate
     return replace(
@@ -366,11 +372,11 @@ def _share_of(plan: MaintenancePlan, items: Sequence[CompactItem]) -> PlanEstima
 def report_of_parts(
     plan: MaintenancePlan, outcomes: Sequence[tuple[MaintenancePlan, Report | DredgeError]]
 ) -> CompactionReport:
-    """Return one report of all parts of a plan (:func:`parts_of`); buckets of a failed part are in ``failed``.
+    """Combine the reports of all parts of a plan (:func:`parts_of`); buckets of a failed part are in ``failed``.
 
     Args:
-        plan: the plan.
-        outcomes: report or error of each part.
+        plan: the whole plan.
+        outcomes: each part with its report, or with its error.
     """
     reports = [outcome for _, outcome in outcomes if isinstance(outcome, CompactionReport)]
     failed = [

@@ -1,7 +1,8 @@
-"""Execution of a compaction: every bucket that still fits its plan is merged, verified and published in one commit.
+"""Execution of a compaction: buckets whose files are still as planned are merged, verified and published in one commit.
 
-Merging the newest runs of an order-sensitive table first can change its rows (`merge.order_free`). Users of Paimon's
-choice of units (`dredge.compaction.order-sensitive` = `as-paimon`) are warned about the affected keys.
+In an order-sensitive table, merging the newest runs before older runs can change rows (`merge.order_free`). With
+`dredge.compaction.order-sensitive` = `as-paimon` such merges are made as in Paimon, and the report warns about the
+affected keys.
 """
 
 from __future__ import annotations
@@ -71,13 +72,13 @@ _SHOWN: Final = 5
 
 @dataclass(frozen=True)
 class ChangedKeys:
-    """Number of keys whose row changed, and some of them."""
+    """Keys whose merged row was changed by a compaction: their number, and a few of the keys as ``examples``."""
 
     count: int = 0
     examples: tuple[dict[str, Any], ...] = ()
 
     def warning(self, store: TableStore) -> str:
-        """Return one line for people; empty if nothing changed.
+        """Return one line for people with the number of changed keys and examples; "" if no key changed.
 
         Args:
             store: the table.
@@ -93,15 +94,16 @@ class ChangedKeys:
 def changed_keys(
     store: TableStore, snapshot_id: int, messages: Iterable[CommitMessage], now_ms: int | None = None
 ) -> ChangedKeys:
-    """Compare the content of each compacted bucket with its former content, both merged in full, in bounded memory.
+    """Find the keys whose merged row differs before and after a compaction, bucket by bucket, in bounded memory.
 
-    Rows that others added meanwhile are on both sides; rows whose record-level lifetime is over are on neither.
+    Rows that other commits added during the compaction are counted on both sides of the comparison. Rows past their
+    record-level expiry are ignored.
 
     Args:
         store: the table.
         snapshot_id: snapshot of the compaction.
-        messages: its commit messages.
-        now_ms: clock of record-level expiry (epoch ms), None without expiry.
+        messages: commit messages of the compaction, one per bucket.
+        now_ms: time that decides record-level expiry (epoch ms), None if rows do not expire.
     """
     living, snapshot = living_at(store, now_ms), snapshots.read(store, snapshot_id)
     count = 0
@@ -142,12 +144,15 @@ EntriesOf: TypeAlias = Callable[[TableStore, Snapshot, Sequence[CompactItem]], p
 
 
 def read_bucket_entries(store: TableStore, snapshot: Snapshot, items: Sequence[CompactItem]) -> pa.Table:
-    """Return all live entries of the items' buckets (and of some others).
+    """Return the live manifest entries of the items' buckets.
+
+    The entries are filtered by partition and bucket separately, so further buckets of the same partitions may be
+    included.
 
     Args:
         store: the table.
-        snapshot: the snapshot.
-        items: the planned items.
+        snapshot: snapshot whose entries are read.
+        items: planned buckets.
     """
     partitions, buckets = sorted({item.partition for item in items}), sorted({item.bucket for item in items})
     return manifests.live_entries(store, snapshot, partitions=partitions, buckets=buckets)
@@ -161,14 +166,14 @@ def apply_compaction(
 ) -> ApplyOutcome:
     """Apply a compaction plan.
 
-    Postponed rows get their buckets first, in an own commit; the buckets to compact are then chosen again, by the
-    plan's arguments. Errors are those of :func:`execute` and :func:`place_rows`.
+    If the plan contains postponed rows, a separate first commit assigns them to buckets. The buckets to compact are
+    then chosen again by the plan's arguments. Raises the errors of :func:`execute` and :func:`place_rows`.
 
     Args:
         store: the table.
-        plan: the plan.
+        plan: plan to apply.
         runner: executor of compaction tasks, None for this process.
-        entries_of: source of the live entries.
+        entries_of: function that returns the live manifest entries of the planned buckets.
 
     Returns:
         ApplyOutcome with a CompactionReport, and one ledger line per bucket.
@@ -227,14 +232,20 @@ def apply_compaction(
 
 @dataclass(frozen=True)
 class _AssignedRows:
-    """Items whose rows got buckets in snapshot ``snapshot_id`` (None for none), and those with missing files."""
+    """Result of assigning postponed rows to buckets before a compaction.
+
+    Attributes:
+        items: partitions whose postponed rows were assigned.
+        stale: partitions that were skipped because a planned file is no longer postponed.
+        snapshot_id: snapshot of the assignment, None if nothing was assigned.
+    """
 
     items: tuple[AssignItem, ...] = ()
     stale: tuple[Declined, ...] = ()
     snapshot_id: int | None = None
 
     def extend_report(self, report: CompactionReport) -> CompactionReport:
-        """Return the report of the following compaction with the assigned rows added."""
+        """Return ``report`` of the compaction that followed, with the assigned rows and their commit added."""
         return replace(
             report,
             rows_assigned=sum(item.rows_in for item in self.items),
@@ -245,7 +256,7 @@ class _AssignedRows:
 
 
 def _assign(store: TableStore, plan: MaintenancePlan, runner: Runner | None) -> _AssignedRows:
-    """Assign buckets to the plan's postponed rows whose files still wait."""
+    """Assign the plan's postponed rows to buckets; partitions whose planned files changed are skipped as stale."""
     files_by_item, stale = [], []
     for item in plan.items_of(AssignItem):
         try:
@@ -258,14 +269,14 @@ def _assign(store: TableStore, plan: MaintenancePlan, runner: Runner | None) -> 
 
 @dataclass(frozen=True)
 class ExecutionResult:
-    """Result of an execution.
+    """Result of executing a compaction plan.
 
     Attributes:
-        results: committed results by item.
-        stale: buckets skipped as stale or for lack of memory.
-        snapshot_id: the new snapshot, None for none.
-        tag: tag on the snapshot before it, "" for none.
-        failed: buckets that failed.
+        results: committed buckets, each as its item of the plan and the result of its task.
+        stale: buckets that were skipped because their files changed or their task would not fit into memory.
+        snapshot_id: id of the new snapshot, None if nothing was committed.
+        tag: tag on the snapshot before the compaction, "" for none.
+        failed: buckets whose task failed.
     """
 
     results: tuple[tuple[CompactItem, BucketResult], ...]
@@ -285,19 +296,19 @@ def execute(
     *,
     keep_going: bool = False,
 ) -> ExecutionResult:
-    """Run the plan's buckets and publish one COMPACT commit.
+    """Compact the plan's buckets and publish them in one COMPACT commit.
 
-    Buckets whose inputs are missing or moved are skipped, before the work or when the commit meets a conflict. Output
-    of failed work is deleted; after CommitUnknown nothing is.
+    A bucket is skipped if its input files are missing or moved, found before the work or by a commit conflict. The
+    output files of failed work are deleted. After CommitUnknown no file is deleted.
 
     Args:
         store: the table.
-        plan: the plan.
+        plan: the plan to apply.
         runner: executor of the tasks.
-        plan_hash: hash recorded in the snapshot, None for the plan's.
-        snapshot: newest snapshot, if it has just been read.
-        entries_of: source of the live entries.
-        keep_going: report failed buckets and commit the others, if there are any.
+        plan_hash: hash recorded in the snapshot, None for the hash of ``plan``.
+        snapshot: newest snapshot if the caller has just read it, else None.
+        entries_of: function that returns the live manifest entries of the planned buckets.
+        keep_going: if a bucket fails, report the failure and commit the buckets that succeeded.
 
     Raises:
         VerificationFailed: the output of a bucket is wrong.
@@ -344,9 +355,10 @@ def execute(
 
 
 def _create_tag_before(store: TableStore, plan_hash: str) -> str:
-    """Tag the newest snapshot, which holds all files to be replaced (`dredge.pre-compaction-tag`); "" if that is off.
+    """Tag the newest snapshot before a compaction (`dredge.pre-compaction-tag`) and return the tag's name.
 
-    The tag is kept for its time, even if nothing is published. Raises StorageFull, InvalidData.
+    The tagged snapshot references all files that the compaction replaces. The tag stays until its retention ends, even
+    if nothing is published. Returns "" if the option is not set. Raises StorageFull, InvalidData.
     """
     retained = store.options.pre_compaction_tag
     newest = None if retained is None else snapshots.latest(store)
@@ -362,7 +374,11 @@ def _create_tag_before(store: TableStore, plan_hash: str) -> str:
 def _commit(
     store: TableStore, plan: MaintenancePlan, done: list[BucketResult], plan_hash: str
 ) -> tuple[list[BucketResult], list[tuple[BucketResult, CommitConflict]], int | None]:
-    """Commit everything that still fits; buckets in conflict are dropped and reported, and their output is deleted."""
+    """Commit all buckets that have no conflict with other commits; the output of buckets in conflict is deleted.
+
+    Returns:
+        The committed results, the results in conflict each with the error, and the snapshot id (None for no commit).
+    """
     conflicts: list[tuple[BucketResult, CommitConflict]] = []
     clocks = [item.expire_at_ms for item in plan.items_of(CompactItem) if item.expire_at_ms is not None]
     properties = {PLAN_PROPERTY: plan_hash, **({EXPIRED_AT: str(max(clocks))} if clocks else {})}
@@ -382,17 +398,17 @@ def _commit(
 
 
 def _conflicting_files(message: CommitMessage) -> list[WrittenFile]:
-    """Return all files that a conflict of this compaction can name."""
+    """Return all files of a compaction's commit message that a CommitConflict can name."""
     data = [*message.compact_before, *message.compact_after]
     return [*data, *message.compact_new_index_files, *message.compact_deleted_index_files]
 
 
 def compaction_fits(store: TableStore, plan: MaintenancePlan) -> bool:
-    """Return whether a bucket of the plan is as planned, or all of its postponed rows still wait.
+    """Return whether at least one bucket of the plan is as planned, or all postponed files of the plan still are.
 
     Args:
         store: the table.
-        plan: the plan.
+        plan: plan to compare with the table.
 
     Raises:
         WriterStale: the schema changed.
@@ -410,16 +426,16 @@ def tasks_of_plan(
     snapshot: Snapshot | None = None,
     entries_of: EntriesOf = read_bucket_entries,
 ) -> tuple[list[tuple[CompactItem, BucketTask]], list[Declined]]:
-    """Return tasks for the plan's items whose inputs are as planned; the others are stale.
+    """Return a task for each planned bucket whose input files are as planned, and the stale buckets.
 
     Args:
         store: the table.
-        plan: the plan.
-        snapshot: snapshot to compare with, None for the newest.
-        entries_of: source of the live entries.
+        plan: the plan to apply.
+        snapshot: snapshot to compare the plan with, None for the newest.
+        entries_of: function that returns the live manifest entries of the planned buckets.
 
     Returns:
-        Tasks with their items, and the stale items.
+        Pairs of the planned item and its task, and the declined entries of the stale buckets.
 
     Raises:
         WriterStale: the schema changed since the table was opened.
@@ -465,7 +481,11 @@ def tasks_of_plan(
 
 
 def _why_stale(store: TableStore, item: CompactItem, table: pa.Table | None, marked: Collection[str]) -> str:
-    """Return the reason why the plan no longer fits this bucket, "" if it fits. New files alone never make it stale."""
+    """Return why a bucket is no longer as planned, "" if it is.
+
+    New files at level 0 are not a reason. ``table`` has the live entries of the bucket, None if it is empty. ``marked``
+    are the names of files with a deletion vector.
+    """
     if table is None:
         return "the bucket is empty now"
     files = tree_files(store, table)
@@ -497,7 +517,7 @@ def local_runner(judge: Judge | None, *, keep_going: bool = False) -> Runner:
     """Return a runner that executes tasks in this process.
 
     Args:
-        judge: verification V2, None for none.
+        judge: reference implementation that verifies merged rows (V2), None to skip this verification.
         keep_going: see `run_tasks_locally`.
     """
 
@@ -512,7 +532,10 @@ def local_runner(judge: Judge | None, *, keep_going: bool = False) -> Runner:
 def _report(
     plan: MaintenancePlan, done: ExecutionResult, setting: str, changed: int, warnings: tuple[str, ...]
 ) -> CompactionReport:
-    """Return the report; ``setting`` is `dredge.verification`, ``changed`` the number of keys whose row changed."""
+    """Return the report of an execution.
+
+    ``setting`` is the value of `dredge.verification`, ``changed`` the number of keys whose row changed.
+    """
     reports = [result.report for _, result in done.results]
     items = [item for item, _ in done.results]
     dropped: dict[str, int] = {}

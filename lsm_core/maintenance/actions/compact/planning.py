@@ -1,6 +1,6 @@
-"""Plan of a compaction: every requested bucket is an item, or declined with its reason and figures.
+"""Plan of a compaction: every requested bucket becomes an item, or is declined with a reason and figures.
 
-The cost in seconds is one forecast for plans, decisions and simulations, calibrated by the table's own runs.
+Plans, scheduling decisions and simulations use the same prediction of the time, calibrated by the table's former runs.
 """
 
 from __future__ import annotations
@@ -44,23 +44,23 @@ _COMPACT: Final = "compact"
 
 
 def compaction_seconds(size: int, tasks: int) -> float:
-    """Return the forecast time of one core in seconds, before any calibration.
+    """Return the predicted time of a compaction on one core in seconds, without calibration.
 
     Args:
-        size: file bytes to read.
-        tasks: number of buckets.
+        size: bytes of the files to read.
+        tasks: number of buckets to compact.
     """
     return size / _BYTES_PER_SECOND + _SECONDS_PER_TASK * tasks
 
 
 @dataclass(frozen=True)
 class Calibration:
-    """Comparison of a table's own compactions with their forecasts.
+    """Correction factors for predictions, from a table's former compactions.
 
     Attributes:
-        runs: number of compared runs; with 0 the forecast is used unchanged.
-        seconds: median of measured over forecast seconds.
-        bytes_out: median of file bytes written over those read; a plan forecasts 1.
+        runs: number of compared runs; if 0, predictions are not corrected.
+        seconds: median of measured seconds divided by predicted seconds.
+        bytes_out: median of bytes written divided by bytes read; plans assume 1.
     """
 
     runs: int = 0
@@ -68,11 +68,11 @@ class Calibration:
     bytes_out: float = 1.0
 
     def predicted_seconds(self, forecast: float) -> float:
-        """Return the calibrated seconds for a plan that forecasts ``forecast``."""
+        """Return the corrected seconds for a plan whose uncorrected prediction is ``forecast`` seconds."""
         return forecast * self.seconds
 
     def text(self) -> str:
-        """Return a sentence for people."""
+        """Return the calibration as one sentence for people."""
         if not self.runs:
             return "the ledger has no run to calibrate with: the forecast for one core is used unchanged"
         noun = "run" if self.runs == 1 else "runs"
@@ -83,10 +83,12 @@ class Calibration:
 
 
 def calibrate(entries: Iterable[LedgerEntry]) -> Calibration:
-    """Compute the medians over the successful compactions that rewrote files and have forecast and measurement.
+    """Compute the calibration from ledger entries.
+
+    Only successful compactions are used that rewrote files and recorded both predicted and measured seconds.
 
     Args:
-        entries: ledger entries; those of other actions are skipped.
+        entries: ledger entries; entries of actions other than compaction are skipped.
     """
     seconds: list[float] = []
     sizes: list[float] = []
@@ -109,7 +111,8 @@ def calibration_of(store: TableStore, but_for: str = "") -> Calibration:
 
     Args:
         store: the table.
-        but_for: hash of a plan whose own runs are left out, so that its forecast can be judged.
+        but_for: hash of a plan whose runs are left out, so that its prediction can be compared with these runs; "" to
+            use all runs.
     """
     entries = iterate_ledger(store, _RUNS, heads=True)
     try:
@@ -134,21 +137,22 @@ def plan_compaction(
     partition_idle_time: int | str | None = None,
     compact_strategy: str | None = None,
 ) -> MaintenancePlan:
-    """Plan the compaction of every chosen bucket that needs one; the others are in ``declined`` with their figures.
+    """Plan the compaction of every chosen bucket that needs one.
 
-    In a table of postponed buckets it also assigns buckets to waiting rows, unless ``buckets`` are chosen. Only
-    metadata is read.
+    Chosen buckets that need no compaction are in ``declined`` of the plan, with figures. In a table with `bucket` = -2
+    the plan also assigns postponed rows to buckets, unless ``buckets`` is given. Only metadata is read.
 
     Args:
         store: the table.
         full: compact everything to the last level.
         partitions: partitions to compact (typed values, None = null), None for all.
-        buckets: buckets to compact, None for all.
+        buckets: numbers of the buckets to compact, None for all.
         now_ms: time of planning (epoch ms), None for the table's clock.
         order_by: columns of a sort compaction, which rewrites all files of each partition.
-        strategy: strategy of the sort ("order", "zorder", "hilbert", "auto"); without ``order_by`` over the columns of
-            option `clustering.columns`.
-        commit_every: buckets per commit, each applied and kept by itself, None for one commit of all.
+        strategy: strategy of the sort ("order", "zorder", "hilbert", "auto"). Without ``order_by``, the sort columns
+            are those of option `clustering.columns`.
+        commit_every: number of buckets per commit, None for one commit of all buckets. Each commit succeeds or fails
+            independently.
         where: condition on partition columns in place of ``partitions`` ("dt >= '2024-01-01' AND h IN (1, 2)").
         partition_idle_time: choose partitions without new data for this long (ms, or "7d").
         compact_strategy: "full" or "minor", in place of ``full``.
@@ -156,9 +160,9 @@ def plan_compaction(
     Raises:
         UnsupportedFeature: the table cannot be compacted or sorted here.
         CorruptFile: metadata cannot be read.
-        InvalidFilter: a partition does not fit the schema, or the condition has other columns.
+        InvalidFilter: a partition does not fit the schema, or ``where`` names a column that is no partition column.
         ColumnNotFound: a column does not exist.
-        InvalidOption: an argument is invalid, or no partition can have the bucket.
+        InvalidOption: an argument is invalid, or ``buckets`` has a number that no partition can have.
     """
     order = require_order(store, order_by, strategy, buckets) if order_by is not None or strategy is not None else None
     full = _is_full(store, compact_strategy, full=full)
@@ -248,7 +252,11 @@ def plan_compaction(
 def _reclusters(
     store: TableStore, groups: Sequence[BucketGroup], order: SortOrder, commit_every: int | None
 ) -> list[ReclusterItem | Declined]:
-    """Return the partitions of a table of dynamic buckets to sort; none without a key, where files are sorted."""
+    """Return the items of a sort compaction of a primary-key table with dynamic buckets, one per partition.
+
+    For tables without a primary key the list is empty, because there a sort is planned as :class:`CompactItem`.
+    Raises InvalidOption if ``commit_every`` is set.
+    """
     if not store.has_primary_key:
         return []
     if commit_every is not None:
@@ -258,7 +266,7 @@ def _reclusters(
 
 
 def _idle_ms(store: TableStore, text: int | str) -> int:
-    """Return the span of `partition_idle_time` in ms. Raises InvalidOption naming the table."""
+    """Return the argument `partition_idle_time` in ms. Raises InvalidOption, whose message names the table."""
     try:
         return duration(text, "partition_idle_time")
     except InvalidOption as error:
@@ -268,7 +276,7 @@ def _idle_ms(store: TableStore, text: int | str) -> int:
 def _is_full(store: TableStore, compact_strategy: str | None, *, full: bool) -> bool:
     """Return whether a full compaction is requested, by ``full`` or ``compact_strategy``.
 
-    Raises InvalidOption if they contradict each other.
+    Raises InvalidOption if ``compact_strategy`` is unknown or contradicts ``full``.
     """
     if compact_strategy is None:
         return full
@@ -281,9 +289,10 @@ def _is_full(store: TableStore, compact_strategy: str | None, *, full: bool) -> 
 
 
 def _find_places_of_left_keys(store: TableStore, snapshot: Snapshot) -> frozenset[tuple[bytes, int]]:
-    """Return the buckets whose level 0 removes keys that moved to another partition.
+    """Return the partition and number of the buckets with delete records in level 0.
 
-    Readers that see only compacted rows would see such a key twice if only its current bucket were compacted.
+    Such a record can delete a key whose row moved to another partition. Readers that see only compacted rows would see
+    the key twice if only the bucket of the new partition were compacted.
     """
     columns = ["partition", "bucket", "level", "delete_row_count"]
     fresh = manifests.live_entries(store, snapshot, levels=[0], columns=columns)
@@ -293,13 +302,13 @@ def _find_places_of_left_keys(store: TableStore, snapshot: Snapshot) -> frozense
 
 
 def plan_units(store: TableStore, plan: MaintenancePlan) -> MaintenancePlan:
-    """Return the plan with the units of its partitions after their postponed rows got buckets.
+    """Choose the buckets of a plan again, after the plan's postponed rows were assigned to buckets.
 
-    The same arguments are followed, at the plan's time. Only metadata is read.
+    The arguments and the time of ``plan`` are used again. Only metadata is read.
 
     Args:
         store: the table.
-        plan: the plan.
+        plan: plan made before the assignment.
 
     Raises:
         CorruptFile: metadata cannot be read.
@@ -320,7 +329,11 @@ def plan_units(store: TableStore, plan: MaintenancePlan) -> MaintenancePlan:
 def _split_expired(
     store: TableStore, groups: Sequence[BucketGroup], now_ms: int
 ) -> tuple[Sequence[BucketGroup], list[Declined]]:
-    """Return buckets to plan, and a line for those in expiring partitions (`compaction.skip-expired-partitions`)."""
+    """Split buckets into those to plan and those of partitions about to expire (`compaction.skip-expired-partitions`).
+
+    Returns:
+        The buckets to plan, and a declined entry for each bucket of an expiring partition.
+    """
     if not store.options.get("compaction.skip-expired-partitions"):
         return groups, []
     from lsm_core.maintenance.actions.expire_partitions import find_expired_partitions
@@ -347,7 +360,7 @@ def _units(
     chosen: tuple[Sequence[bytes] | None, Sequence[int] | None],
     order: SortOrder | None,
 ) -> list[CompactItem | Declined]:
-    """Plan each bucket of ``groups``; ``chosen`` are partitions and buckets, None for all."""
+    """Plan each bucket of ``groups``; ``chosen`` are the requested partitions and bucket numbers, None for all."""
     outcomes: list[CompactItem | Declined] = []
     vectors = vector_files(store, snapshot, *chosen)
     by_commits = FullCompactionsByCommits(store, snapshot)
@@ -373,10 +386,11 @@ def _missing_places(
     buckets: Sequence[int] | None,
     listing: Callable[[], pa.Table],
 ) -> list[Declined]:
-    """Return a reason for every named partition or bucket that holds no file; ``filled`` are those that do.
+    """Return a declined entry for every requested partition or bucket that contains no file.
 
-    ``listing`` returns the live entries of the chosen partitions in all buckets; it is called only if a named place
-    holds no file. Raises InvalidOption naming a bucket that no partition can have.
+    ``filled`` are the partition and number of the buckets with files. ``listing`` returns the live entries of the
+    requested partitions in all buckets. It is called only if ``buckets`` are requested and a partition or bucket has no
+    file. Raises InvalidOption for a bucket number that no partition can have.
     """
     for name, named in (("partitions", partitions), ("buckets", buckets)):
         if named is not None and not named:
@@ -396,7 +410,10 @@ def _missing_places(
 
 
 def _require_buckets(store: TableStore, absent: Sequence[int], entries: pa.Table) -> None:
-    """Refuse ``absent`` buckets beyond the option `bucket` and beyond those of the live ``entries``."""
+    """Raise InvalidOption if a number in ``absent`` is no bucket number by the option `bucket` and by ``entries``.
+
+    ``absent`` are requested buckets without files; ``entries`` are live manifest entries.
+    """
     if store.options.bucket > 0:
         count = max(store.options.bucket, pc.max(entries.column("total_buckets")).as_py() or 0)
     else:

@@ -1,8 +1,8 @@
 """Sort compaction of tables with dynamic buckets: a partition's merged rows are written in order into new buckets.
 
-Rows that are close in the order share a bucket, so that filters skip whole buckets. Semantics of Flink's
-`SortCompactAction`, which overwrites the partitions. Here a commit to the partition meanwhile makes the whole commit
-fail, so that no row is lost.
+Rows that are close in the order share a bucket, so that filters can skip whole buckets. Semantics of Flink's
+`SortCompactAction`, which overwrites the partitions. Unlike in Flink, the commit fails if another commit changed one of
+the partitions during the sort, so that no row is lost.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ class ReclusterItem(RewriteItem):
     """Partition whose merged rows are written again in order.
 
     Attributes:
-        inputs: files of all its buckets.
-        buckets: number of its buckets.
+        inputs: files of all buckets of the partition.
+        buckets: number of buckets of the partition.
         order_by: columns to sort by.
         strategy: strategy of the sort.
         reason: reason of the rewrite.
@@ -71,22 +71,22 @@ class ReclusterItem(RewriteItem):
     reason: str
 
     def cells(self) -> tuple[Any, ...]:
-        """Return buckets, files and bytes."""
+        """Return the item's cells of a printed plan: buckets, files and bytes."""
         return (self.partition_text or "-", self.buckets, len(self.inputs), self.bytes_in, self.reason)
 
 
 def recluster_items(
     store: TableStore, groups: Sequence[BucketGroup], order: SortOrder
 ) -> list[ReclusterItem | Declined]:
-    """Return an item for each partition.
+    """Return an item for each partition to sort, or its declined entry.
 
-    A partition is declined while a compaction has yet to write its changelog: a sort writes no changes, so they would
-    be lost.
+    A partition is declined if a later compaction must still write the changelog of its files. A sort writes no
+    changelog, so these changes would be lost.
 
     Args:
         store: the table.
-        groups: buckets, sorted by partition.
-        order: the order.
+        groups: buckets of the partitions, sorted by partition.
+        order: columns and strategy of the sort.
     """
     items: list[ReclusterItem | Declined] = []
     for partition, buckets in groupby(groups, key=itemgetter(0)):
@@ -108,7 +108,7 @@ def recluster_fits(store: TableStore, plan: MaintenancePlan) -> bool:
 
     Args:
         store: the table.
-        plan: the plan.
+        plan: plan to compare with the table.
 
     Raises:
         WriterStale: the schema changed.
@@ -123,12 +123,12 @@ def recluster_fits(store: TableStore, plan: MaintenancePlan) -> bool:
 def apply_recluster(store: TableStore, plan: MaintenancePlan) -> ApplyOutcome:
     """Sort the planned partitions, check that their rows are the same (V1), and replace them in one OVERWRITE commit.
 
-    Memory is that of a read, a write buffer and a third of the merge budget. The work is done by this process. After an
-    error no new file is left.
+    The work is done in this process. The memory needed is that of a read, a write buffer and a third of the merge
+    budget. After an error the new files are deleted.
 
     Args:
         store: the table.
-        plan: the plan.
+        plan: plan to apply.
 
     Returns:
         ApplyOutcome with a CompactionReport.
@@ -181,10 +181,13 @@ def apply_recluster(store: TableStore, plan: MaintenancePlan) -> ApplyOutcome:
 def _sort_partition(
     store: TableStore, item: ReclusterItem, buckets: Sequence[Bucket]
 ) -> tuple[list[CommitMessage], Content]:
-    """Write the new buckets of a partition and return their messages and content.
+    """Write the new buckets of a partition in the planned order, and check them.
+
+    Returns:
+        The commit messages of the new buckets, and digests of the partition's live and deleted rows.
 
     Raises:
-        VerificationFailed: the new buckets do not have the content of the old ones.
+        VerificationFailed: the rows of the new buckets differ from the rows of the old buckets.
     """
     read_content, schema, budget = Content(), store.schema.arrow_schema, range_bytes(store)
     curve = Curve(item.order_by, item.strategy, int(store.options.get("zorder.var-length-contribution")))
@@ -217,7 +220,7 @@ def _sort_partition(
 
 
 def _merged_rows(store: TableStore, buckets: Sequence[Bucket], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """Yield the merged rows of ``buckets``, as columns of ``schema``."""
+    """Yield the merged rows of ``buckets``, cast to ``schema``."""
     for partition, bucket, files, indexes in buckets:
         task = RescaleTask(partition, bucket, -1, files, index_files=indexes)
         with closing(stored_rows(store, task)) as batches:  # type: ignore[type-var]
@@ -229,7 +232,7 @@ def _merged_rows(store: TableStore, buckets: Sequence[Bucket], schema: pa.Schema
 
 
 def _replaced(store: TableStore, item: ReclusterItem, buckets: Sequence[Bucket]) -> list[CommitMessage]:
-    """Return the messages that remove the old files of a partition: data, deletion vectors and hash indexes."""
+    """Return the commit messages that remove a partition's old data files, deletion vectors and hash indexes."""
     snapshot = snapshots.latest(store)
     entries = [] if snapshot is None else manifests.index_entries(store, snapshot)
     hashes = {entry.bucket: entry for entry in hash_entries(entries).get(item.partition, [])}

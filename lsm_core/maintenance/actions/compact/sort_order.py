@@ -1,4 +1,4 @@
-"""Sort compaction: allowed tables and columns, one partition's item, and the time of its last sort from the ledger.
+"""Sort compaction: allowed tables and columns, the plan's item of a partition, and the times of earlier sorts.
 
 Source: Java `CompactProcedure` with `order_by`.
 """
@@ -25,7 +25,7 @@ from lsm_core.types import to_sql
 
 @dataclass(frozen=True)
 class SortOrder:
-    """Order of a sort compaction.
+    """Columns and strategy of a sort compaction.
 
     Attributes:
         columns: columns to sort by.
@@ -54,19 +54,20 @@ _CURVE_COLUMNS: Final = 5
 def require_order(
     store: TableStore, order_by: Sequence[str] | None, strategy: str | None, buckets: Sequence[int] | None = None
 ) -> SortOrder:
-    """Check that a table can be sorted, and return the order.
+    """Check that a table can be sorted by some columns, and return the order.
 
     Args:
         store: the table.
-        order_by: columns, None for those of option `clustering.columns`.
+        order_by: names of the columns to sort by, None for the columns of option `clustering.columns`.
         strategy: one of `STRATEGIES`, or `AUTO`; None for "order".
-        buckets: chosen buckets; a sort takes none.
+        buckets: must be None, because a sort rewrites all buckets.
 
     Raises:
-        UnsupportedFeature: the table has a primary key or buckets, or a column's type has no order.
+        UnsupportedFeature: the table has a fixed number of buckets, or a primary key without dynamic buckets, or a
+            column's type has no order.
         ColumnNotFound: a column does not exist.
-        InvalidOption: the strategy is unknown, a curve has too few columns, no column or a repeated or partition column
-            is given, or buckets are chosen.
+        InvalidOption: the strategy is unknown, a Hilbert curve has fewer than two columns, ``order_by`` is empty or has
+            a repeated or partition column, or ``buckets`` is not None.
     """
     wanted = strategy.strip().lower() if isinstance(strategy, str) else (ORDER if strategy is None else strategy)
     if wanted not in (*STRATEGIES, AUTO):
@@ -118,7 +119,7 @@ def clustering_strategy(store: TableStore) -> str:
         store: the table.
 
     Raises:
-        InvalidOption: the option has another value.
+        InvalidOption: the option has an unknown value.
     """
     text = (store.options.text("clustering.strategy") or AUTO).strip().lower()
     if text not in (*STRATEGIES, AUTO):
@@ -127,10 +128,10 @@ def clustering_strategy(store: TableStore) -> str:
 
 
 def auto_strategy(columns: int) -> str:
-    """Return the strategy that `AUTO` means.
+    """Return the strategy that `AUTO` selects for a number of columns.
 
     Args:
-        columns: number of columns.
+        columns: number of columns to sort by.
     """
     return ORDER if columns == 1 else ZORDER if columns < _CURVE_COLUMNS else HILBERT
 
@@ -149,15 +150,15 @@ def _require_sortable(store: TableStore, name: str) -> None:
 def sort_item(
     partition: bytes, text: str, bucket: int, total_buckets: int, files: Sequence[DataFile], order: SortOrder
 ) -> CompactItem:
-    """Return the item for all files of a partition, to be rewritten in order.
+    """Return the plan's item that rewrites all files of a partition in order.
 
     Args:
         partition: partition in Paimon's binary form.
         text: Paimon's path of the partition.
         bucket: number of the bucket.
         total_buckets: number of buckets of the partition.
-        files: the files.
-        order: the order.
+        files: all live files of the partition.
+        order: columns and strategy of the sort.
     """
     return CompactItem(
         partition=partition,
@@ -177,12 +178,12 @@ def sort_item(
 
 
 def sort_task(item: CompactItem, total_buckets: int, files: tuple[DataFileMeta, ...], snapshot_id: int) -> BucketTask:
-    """Return the task of an item.
+    """Return the task that executes an item of a sort compaction.
 
     Args:
-        item: the item.
+        item: item of the plan.
         total_buckets: number of buckets of the partition.
-        files: files of the bucket.
+        files: current metadata of the files to sort.
         snapshot_id: snapshot that the task is based on.
     """
     return SortTask(
@@ -203,9 +204,9 @@ _BUCKET: Final = "bucket-"
 
 
 def read_sort_times(store: TableStore) -> dict[str, int]:
-    """Return the end time (epoch ms) of the newest sort compaction of each partition, by the partition's text.
+    """Return the end time (epoch ms) of the newest sort compaction of each partition, by Paimon's partition path.
 
-    Only the heads of the ledger's newest runs are read. An unreadable entry is skipped.
+    Only the newest runs in the ledger are read, without their lines. Unreadable entries are skipped.
 
     Args:
         store: the table.

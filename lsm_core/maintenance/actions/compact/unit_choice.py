@@ -1,8 +1,8 @@
-"""Choice of the files to compact in one bucket: the unit of the tree's strategies, or the bins of an append table.
+"""Choice of the files to compact in one bucket: a unit of files of the LSM tree, or bins of files of an append table.
 
-It is used by plans, by health, and by writers that compact, so that all three follow the same rules. The choice is
-explained in a sentence with figures, for plans, ticks and ledgers. `full-compaction.delta-commits` is counted from the
-table's history alone.
+Plans, health checks and writers that compact all use this choice, so that they follow the same rules. Every choice is
+explained in a sentence with figures, for plans, ticks and ledgers. Commits for `full-compaction.delta-commits` are
+counted in the table's snapshots.
 """
 
 from __future__ import annotations
@@ -68,13 +68,15 @@ _RULES: Final = {
 
 
 def why_picked(pick: Pick, levels: Levels, options: TableOptions, dropped: int | None) -> str:
-    """Return, for example, "15 sorted runs >= 5; size amplification: all to level 5; 195 tombstones dropped".
+    """Return why files of a bucket are compacted, as text.
+
+    For example "15 sorted runs >= 5; size amplification: all to level 5; 195 tombstones dropped".
 
     Args:
-        pick: the decision.
-        levels: tree of the bucket.
+        pick: decision to compact.
+        levels: LSM tree of the bucket.
         options: options of the table.
-        dropped: number of dropped tombstones, None for unknown.
+        dropped: number of dropped delete records, None if unknown.
     """
     runs, trigger = len(levels.runs()), options.compaction_trigger
     parts = [f"{runs} sorted run{'s' if runs != 1 else ''}{_against(runs, trigger)}"]
@@ -97,11 +99,13 @@ def _against(runs: int, trigger: int) -> str:
 
 
 def why_declined(decline: Decline, levels: Levels, options: TableOptions) -> str:
-    """Return, for example, "4 sorted runs < 5; 52 KiB; a full compaction would ... save one merge of 4,155 rows".
+    """Return why a bucket is not compacted, as text.
+
+    For example "4 sorted runs < 5; 52 KiB; a full compaction would ... save one merge of 4,155 rows".
 
     Args:
-        decline: the decision.
-        levels: tree of the bucket.
+        decline: decision not to compact.
+        levels: LSM tree of the bucket.
         options: options of the table.
     """
     files, runs = levels.files, len(levels.runs())
@@ -131,12 +135,12 @@ def why_declined(decline: Decline, levels: Levels, options: TableOptions) -> str
 
 
 def why_not_packed(files: Sequence[DataFile], small: int, least: int) -> str:
-    """Return why nothing is packed, for example "3 small files < 5".
+    """Return why no files of an append bucket are compacted, for example "3 small files < 5".
 
     Args:
-        files: files of the bucket.
+        files: live files of the bucket.
         small: number of small files.
-        least: smallest number to compact.
+        least: smallest number of small files that are compacted.
     """
     if not files:
         return "no files"
@@ -146,14 +150,14 @@ def why_not_packed(files: Sequence[DataFile], small: int, least: int) -> str:
 
 
 def why_packed(files: int, bins: int, least: int, full: bool, deleted: int = 0) -> str:
-    """Return why files are packed, for example "18 small files >= 5 -> 1 file".
+    """Return why files of an append bucket are compacted, for example "18 small files >= 5 -> 1 file".
 
     Args:
         files: number of files to compact.
         bins: number of bins.
-        least: smallest number to compact.
+        least: smallest number of small files that are compacted.
         full: whether a full compaction is requested.
-        deleted: number of their rows that deletion vectors mark.
+        deleted: number of rows in these files that deletion vectors mark as deleted.
     """
     if deleted:
         counted = f"{files} file{'s' if files != 1 else ''} with {deleted} deleted rows"
@@ -167,7 +171,7 @@ NOTHING_DELETED: Final[Mapping[str, int]] = MappingProxyType({})
 
 
 def levels_of(store: TableStore, files: Sequence[DataFile]) -> Levels:
-    """Return the tree of a bucket.
+    """Return the LSM tree of a bucket: its files by level.
 
     Args:
         store: the table.
@@ -186,10 +190,10 @@ def decide(
     *,
     full_is_due: bool = False,
 ) -> Decision:
-    """Return the decision of the table's options for all live files of one bucket.
+    """Decide by the table's options which files of one bucket to compact, or that none are compacted.
 
-    Off-peak hours are those of this machine's time zone, as in Paimon. Where merging a part of the runs could change a
-    row (order-sensitive tables), the unit is extended until no older run overlaps it, unless
+    Off-peak hours are in the time zone of this machine, as in Paimon. In an order-sensitive table, merging only some of
+    the runs could change a row. There more runs are added to the chosen files until no older run overlaps them, unless
     `dredge.compaction.order-sensitive` is `as-paimon`.
 
     Args:
@@ -199,8 +203,8 @@ def decide(
         full: whether a full compaction is requested.
         expired: files with rows whose record-level lifetime is over.
         marked: names of files with a deletion vector.
-        full_is_due: whether a full compaction is due by `full-compaction.delta-commits`, if not all is in the last
-            level.
+        full_is_due: whether `full-compaction.delta-commits` requires a full compaction, unless all files are in the
+            last level already.
     """
     levels = levels_of(store, files)
     full_is_due = full_is_due and not full and any(file.level != levels.max_level for file in files)
@@ -233,13 +237,14 @@ def decide(
 
 
 def keeps_tombstones(store: TableStore, files: Sequence[DataFile], now_ms: int) -> bool:
-    """Return whether deletes must outlive this compaction.
+    """Return whether a compaction must keep delete records.
 
-    On tables with `sequence.field` a late, older insert of a deleted key would come back, so
-    `dredge.tombstone-retention` keeps tombstones of files younger than that. The deletes of
-    `partial-update.remove-record-on-*` alone need no retention: there any later insert brings the row back, however
-    small its ordering fields, in Java too (`PartialUpdateMergeFunction.add`); a kept delete would only lend it the
-    deleted values.
+    In a table with `sequence.field`, an insert that arrives late can be older than the delete of its key. If the delete
+    record were dropped, that insert would bring the key back. So delete records are kept if a file with deletes is
+    younger than `dredge.tombstone-retention`.
+
+    With `partial-update.remove-record-on-*` but no `sequence.field`, nothing is kept. There every later insert brings
+    the row back, as in Java (`PartialUpdateMergeFunction.add`).
 
     Args:
         store: the table.
@@ -255,18 +260,19 @@ def keeps_tombstones(store: TableStore, files: Sequence[DataFile], now_ms: int) 
 def choose_bins(
     store: TableStore, files: Sequence[DataFile], full: bool, deleted: Mapping[str, int] = NOTHING_DELETED
 ) -> list[list[DataFile]] | Decline:
-    """Return the bins of one bucket of an append table, each to become one rolling output, or the reason for none.
+    """Return the bins of files to compact in one bucket of an append table, or the reason for having none.
 
-    Without buckets any small files are combined (`AppendCompactCoordinator`). With `bucket` > 0 only neighbours by
-    sequence number are (`BucketedAppendCompactManager`), because rows of a bucket keep their order; ``full`` then means
-    everything from the first small file on, if the large ones are those that a compaction would not call small.
+    The files of a bin are rewritten together. In tables without buckets a bin combines any small files
+    (`AppendCompactCoordinator`). With `bucket` > 0 the rows of a bucket keep their order, so a bin combines only files
+    that are neighbours by sequence number (`BucketedAppendCompactManager`). There, a full compaction takes all files
+    from the first small file on.
 
     Args:
         store: the table.
         files: live files of the bucket.
         full: whether a full compaction is requested.
-        deleted: number of rows that a deletion vector marks, by file name; files with more than
-            `compaction.delete-ratio-threshold` of their rows are taken too, in a full compaction all.
+        deleted: number of rows that a deletion vector marks as deleted, by file name. A file is compacted too if the
+            ratio of such rows exceeds `compaction.delete-ratio-threshold`, or 0 in a full compaction.
     """
     options = store.options
     most = 0.0 if full else float(options.get("compaction.delete-ratio-threshold"))
@@ -300,12 +306,12 @@ class Place:
     total_buckets: int
 
     def declined(self, reason: str, text: str, facts: Mapping[str, object]) -> Declined:
-        """Return the entry of this bucket among the declined subjects.
+        """Return the plan's declined entry for this bucket.
 
         Args:
-            reason: short code.
+            reason: short code of the reason.
             text: reason in one sentence.
-            facts: figures of the reason.
+            facts: figures behind the reason, by name.
         """
         return Declined(bucket_name(self.text, self.bucket), reason, text, facts_of(facts), self.text, self.bucket)
 
@@ -324,8 +330,8 @@ def plan_tree(
 
     Args:
         store: the table.
-        place: the bucket.
-        entries: its live entries.
+        place: bucket to plan.
+        entries: live manifest entries of the bucket.
         full: whether a full compaction is requested.
         now_ms: time of planning (epoch ms).
         marked: names of files with a deletion vector.
@@ -385,13 +391,13 @@ def why_tree_is_stale(
     entries: pa.Table,
     marked: Collection[str] = (),
 ) -> str:
-    """Return the reason why an item no longer fits its bucket, "" if it fits.
+    """Return why a bucket of a primary-key table can no longer be compacted as planned, "" if it can.
 
     Args:
         store: the table.
-        item: the planned item.
+        item: the bucket's item of the plan.
         files: live files of the bucket by name.
-        entries: their manifest entries.
+        entries: manifest entries of these files.
         marked: names of files with a deletion vector.
     """
     unit = CompactUnit(item.output_level, tuple(files[p.name] for p in item.inputs), item.full, item.by_file)
@@ -405,10 +411,10 @@ def why_tree_is_stale(
 
 
 def to_planned_file(file: DataFile) -> PlannedFile:
-    """Return a file in the form of plans.
+    """Convert a data file to the form in which plans store files.
 
     Args:
-        file: the file.
+        file: data file of a bucket.
     """
     return PlannedFile(file.name, file.level, file.size, file.row_count, file.delete_row_count)
 
@@ -416,12 +422,12 @@ def to_planned_file(file: DataFile) -> PlannedFile:
 def task_of(
     store: TableStore, levels: Levels, unit: CompactUnit, expired: ExpiredFiles, marked: Collection[str]
 ) -> TaskPlan:
-    """Return the rewrites and upgrades of the files of a unit.
+    """Return which files of a compaction unit are rewritten, and which are only upgraded to a higher level.
 
     Args:
         store: the table.
-        levels: tree of the bucket.
-        unit: the unit.
+        levels: LSM tree of the bucket.
+        unit: files to compact together, and their output level.
         expired: see :func:`decide`.
         marked: see :func:`decide`.
     """
@@ -445,8 +451,8 @@ def plan_bins(
 
     Args:
         store: the table.
-        place: the bucket.
-        files: its live files.
+        place: bucket to plan.
+        files: live files of the bucket.
         full: whether a full compaction is requested.
         deleted: see :func:`choose_bins`.
     """
@@ -482,7 +488,7 @@ def bucket_task(
     full: bool,
     index_files: Sequence[IndexFileMeta] = (),
 ) -> BucketTask | None:
-    """Return the compaction that the table's options pick for a bucket now, or None.
+    """Return the compaction task that the table's options choose for a bucket now, or None for no compaction.
 
     Args:
         store: the table.
@@ -490,8 +496,8 @@ def bucket_task(
         bucket: number of the bucket.
         total_buckets: number of buckets of the partition.
         files: all files of the bucket.
-        full: whether to compact everything.
-        index_files: files with the deletion vectors.
+        full: whether a full compaction is requested.
+        index_files: index files with the deletion vectors of the bucket.
 
     Raises:
         WriterStale: the schema changed since the table was opened.
@@ -527,15 +533,15 @@ _LONGEST_WALK = 4
 
 
 def commits_between_full(options: TableOptions, *, has_primary_key: bool) -> int | None:
-    """Return how many commits may be between two full compactions.
+    """Return the number of write commits after which a full compaction is due.
 
     Args:
         options: options of the table.
-        has_primary_key: whether the table has levels at all.
+        has_primary_key: whether the table has a primary key; without one the result is None.
 
     Returns:
-        `full-compaction.delta-commits`; 1 if only the changelog producer full-compaction asks for them; None if neither
-            is set.
+        `full-compaction.delta-commits`, or 1 if that option is unset and `changelog-producer` is full-compaction, or
+            None if neither option requires full compactions.
 
     Source:
         Java `StoreSinkWrite` and `GlobalFullCompactionSinkWrite`.
@@ -552,14 +558,14 @@ def commits_between_full(options: TableOptions, *, has_primary_key: bool) -> int
 
 
 class FullCompactionsByCommits:
-    """Buckets whose last full compaction is as many commits ago as the table's options allow.
+    """Decision which buckets are due for a full compaction by the number of commits (`full-compaction.delta-commits`).
 
-    Java counts checkpoints of one running job. Here the history decides, so all writers and dedicated jobs share the
-    count.
+    Java counts the checkpoints of one running job. Here the commits are counted in the table's snapshots, so all
+    writers and dedicated compaction jobs share the count.
     """
 
     def __init__(self, store: TableStore, snapshot: Snapshot | None) -> None:
-        """Read the history back to the commits that count.
+        """Read the table's snapshots backwards, until enough write commits are counted.
 
         Args:
             store: the table.
@@ -591,20 +597,22 @@ class FullCompactionsByCommits:
 
     @property
     def counts(self) -> bool:
-        """Whether the options of the table ask for full compactions by commits at all."""
+        """Whether the table's options require full compactions after a number of commits."""
         return self._most is not None
 
     def is_due(self, partition: bytes, bucket: int) -> bool:
-        """Return whether a bucket, if anything of it is not in the last level, must be compacted as a whole.
+        """Return whether a full compaction of a bucket is due.
+
+        The answer does not consider whether all files of the bucket are in the last level already.
 
         Args:
-            partition: serialised BinaryRow.
+            partition: partition as a serialised BinaryRow.
             bucket: number of the bucket.
         """
         return self._most is not None and self._commits.get((partition, bucket), self._whole) >= self._most
 
     def _record_full(self, entries: pa.Table, last_level: int) -> None:
-        """Record the number of commits after a compaction for the buckets that it wrote to the last level."""
+        """Record how many commits followed a compaction, for each bucket in which it wrote to the last level."""
         full = entries.filter(
             pc.and_(
                 pc.equal(entries.column("kind"), arrow_scalar(ADD)),

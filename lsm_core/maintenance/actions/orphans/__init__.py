@@ -1,1 +1,1 @@
-"""Removal of orphan files: unreferenced files of crashes and other engines, found by listing, deleted in two phases."""
+"""Removal of orphan files: find unreferenced files of crashes or other engines by listing; delete in two phases."""

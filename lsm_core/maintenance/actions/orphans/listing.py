@@ -1,4 +1,4 @@
-"""Listing of all files of a table as columns; links are never followed, and misplaced files are reported."""
+"""Listing of all files of a table into Arrow columns; symbolic links are not followed, misplaced files are reported."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ _UNKNOWN_FOLDER: Final = "a directory of an unknown name"
 
 @dataclass
 class Listing:
-    """Files of some folders.
+    """Result of listing folders of a table.
 
     Attributes:
-        folders: absolute paths of the folders.
-        files: the files (`FILES`): sizes in bytes, times in epoch ms by the storage's clock, ``folder`` a place in
-            ``folders``, ``kind`` one in `KINDS`.
-        strange: reason by path of misplaced directories and files.
-        shared: external locations that other tables use too, with these tables.
+        folders: absolute paths of the listed folders.
+        files: one row per file (schema `FILES`). Sizes are bytes, times are epoch ms by the storage's clock.
+            ``folder`` is an index into ``folders``, ``kind`` an index into `KINDS`.
+        strange: misplaced directories and files: the reason by path.
+        shared: external locations that further tables use too: the names of these tables by location.
     """
 
     folders: list[str] = field(default_factory=list)
@@ -52,13 +52,13 @@ class Listing:
 
 @dataclass(frozen=True)
 class Folder:
-    """Folder that is listed separately with all below it.
+    """Folder that one task lists, with all folders below.
 
     Attributes:
-        path: absolute path.
-        keys: partition columns below it, None for the files of the folder alone.
-        place: purpose of the folder.
-        expected: names of subfolders that may exist and are not listed.
+        path: absolute path of the folder.
+        keys: partition columns whose folders are below this folder, None to list only the folder's own files.
+        place: purpose of the folder in the table's layout.
+        expected: names of subfolders that are allowed and not listed.
     """
 
     path: str
@@ -68,7 +68,7 @@ class Folder:
 
 
 def list_table(store: TableStore) -> Listing:
-    """List every directory of the table that Paimon or Dredge makes, and its places under `data-file.external-paths`.
+    """List all directories of the table that Paimon or Dredge creates, including `data-file.external-paths`.
 
     Args:
         store: the table.
@@ -76,20 +76,20 @@ def list_table(store: TableStore) -> Listing:
     Raises:
         OSError: a directory cannot be listed.
         CorruptFile: a schema cannot be read.
-        UnsupportedFeature: an external place is not supported.
+        UnsupportedFeature: an external path is not supported.
     """
     return _list_all(_Walk(store, OwnFiles.of(store)))
 
 
 def list_in_parts(store: TableStore, known: OwnFiles) -> tuple[Listing, list[Folder]]:
-    """List the upper directories of a table, and return the deeper ones for :func:`list_folders`.
+    """List the upper directories of a table, and return the deeper directories, to be listed by :func:`list_folders`.
 
     Args:
         store: the table.
         known: names and folders of the table's files.
 
     Returns:
-        The listing down to the first partition column without folders of files, and the other folders.
+        The listing of the upper directories, and the folders that are not listed yet.
     """
     walk = _Walk(store, known)
     walk.later = {}
@@ -97,12 +97,12 @@ def list_in_parts(store: TableStore, known: OwnFiles) -> tuple[Listing, list[Fol
 
 
 def list_folders(store: TableStore, known: OwnFiles, folders: Sequence[Folder]) -> Listing:
-    """List some of the folders that :func:`list_in_parts` returned. Errors of listing pass through.
+    """List some of the folders that :func:`list_in_parts` returned. Raises the errors of the storage.
 
     Args:
         store: the table.
         known: names and folders of the table's files.
-        folders: the folders.
+        folders: folders to list.
     """
     walk = _Walk(store, known)
     for folder in folders:
@@ -129,10 +129,10 @@ def _list_all(walk: _Walk) -> Listing:
 
 
 class _Walk:
-    """Walk over directories that collects their files as columns.
+    """Walk over a table's directories that collects the files as Arrow columns.
 
     Attributes:
-        later: folders that are left to other tasks, None to list all.
+        later: collects the folders that further tasks must list, None to list all folders now.
     """
 
     def __init__(self, store: TableStore, known: OwnFiles) -> None:
@@ -166,12 +166,12 @@ class _Walk:
             self.data(f"{root}/{below}" if below else root)
 
     def data(self, base: str) -> None:
-        """List the buckets below ``base``, at the depth of the partition columns."""
+        """List the bucket folders below ``base``, which are below one folder level per partition column."""
         for keys in self.known.partition_keys:
             self.partitions(base, keys)
 
     def partitions(self, path: str, keys: tuple[str, ...]) -> None:
-        """List partitions of the columns ``keys`` below a folder, and their buckets."""
+        """List the partition folders of the columns ``keys`` below a folder, and the bucket folders in them."""
         folders = self._folder(path, Place.PARTITION)
         for folder in folders:
             if keys and folder.name.startswith(f"{escape(keys[0])}="):
@@ -196,7 +196,7 @@ class _Walk:
                     self._decline_unknown(folder.path, _UNKNOWN_FOLDER)
 
     def leaf(self, path: str, place: Place, expected: tuple[str, ...] = ()) -> None:
-        """List the files of a folder that may have only the ``expected`` subfolders."""
+        """List the files of a folder; subfolders that are not ``expected`` are reported as misplaced."""
         if self.later is not None:
             self.later[Folder(path, None, place, expected)] = None
             return
@@ -205,7 +205,7 @@ class _Walk:
                 self._decline_unknown(folder.path, _UNKNOWN_FOLDER)
 
     def _folder(self, path: str, place: Place) -> list[FileStatus]:
-        """Add the files of a directory, once, and return its subdirectories."""
+        """Add the files of a directory to the listing, unless it was listed before, and return its subdirectories."""
         listed = self.store.file_io.list_dir(path)
         folders = [status for status in listed if status.is_dir]
         if path in self._list_all:
@@ -234,13 +234,13 @@ class _Walk:
         self.listing.strange[path] = why
 
     def done(self) -> Listing:
-        """Return the listing."""
+        """Return the completed listing."""
         self.flush()
         self.listing.files = pa.concat_tables([empty_table(FILES), *self.parts])
         return self.listing
 
     def flush(self) -> None:
-        """Convert the collected files to columns."""
+        """Convert the files collected so far to Arrow columns."""
         for place, folders in self._waiting.items():
             files = [status for _, listed in folders for status in listed]
             numbers = np.repeat(
@@ -262,9 +262,10 @@ class _Walk:
         self._waiting, self._count = {}, 0
 
     def users_of(self, place: str) -> str:
-        """Return other tables of the warehouse that keep files in or around ``place`` ("" for none).
+        """Return the names of further tables of the warehouse that use the external path ``place`` ("" for none).
 
-        Their files look like this table's. A table whose schema cannot be read counts too.
+        A path above or below ``place`` counts too. Files of such tables cannot be distinguished from files of this
+        table. A table whose schema cannot be read is counted as a user.
         """
         warehouse = self.store.root.rsplit("/", 2)[0]
         users = []

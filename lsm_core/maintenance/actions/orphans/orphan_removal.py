@@ -1,4 +1,4 @@
-"""Removal of orphan files: candidates are listed first, references read afterwards, and every doubt keeps a file."""
+"""Removal of orphan files: candidates are listed first and references are read afterwards; in doubt a file is kept."""
 
 from __future__ import annotations
 
@@ -55,7 +55,10 @@ _GRACE: Final = "dredge.trash-grace"
 
 @dataclass(frozen=True)
 class OrphanReport(DeletionReport):
-    """Report of a removal of orphan files; ``held`` counts the kept files of each holder."""
+    """Report of a removal of orphan files.
+
+    ``held`` counts the kept files by holder, which is the snapshot, tag, changelog or branch that needs them.
+    """
 
     left_alone: ClassVar[Mapping[str, str]] = {"held": "in use", "declined": "left alone", "failed": "not deleted"}
 
@@ -65,7 +68,7 @@ class OrphanReport(DeletionReport):
         return self.files_recorded > 0 and not self.dry_run
 
     def lines(self, table: str) -> list[str]:
-        """Return lines on the number of files, their place, and how to undo it."""
+        """Return lines on the number of files, their folders, and how to undo the removal."""
         if not self.files_recorded:
             return ["no orphan files"]
         size = f"{self.files_recorded} orphan files ({size_text(self.bytes_recorded)})"
@@ -90,24 +93,24 @@ def plan_orphans(
 ) -> MaintenancePlan:
     """Plan to remove unreferenced files of the table (Java `OrphanFilesClean`).
 
-    By default a file must be 24 hours old by the table's clock and by the clock of the storage; where it matters, a
-    file is written and deleted again to read the latter. Files of unknown names are kept and listed in ``declined``, as
-    are counts and examples of referenced files, by holder.
+    By default a file must be 24 hours old by the table's clock and by the clock of the storage. If necessary, a file is
+    written and deleted again to read the storage's clock. Files with unknown names are kept and listed in ``declined``.
+    ``declined`` also has counts and examples of referenced files for each snapshot, tag or branch that needs them.
 
     Args:
         store: the table.
-        older_than_ms: time before which files must have been changed last (epoch ms), None for 24 hours ago.
-        max_share: largest percentage of the table's files, or bytes, to remove, None for 20.
+        older_than_ms: only files last changed before this time are removed (epoch ms), None for 24 hours ago.
+        max_share: largest percentage of the table's files, and of their bytes, to remove, None for 20.
         now_ms: time of planning (epoch ms), None for the table's clock.
-        runner: with a `TaskRunner`, parts list the folders of a large table and search for references; the plan is the
+        runner: a `TaskRunner` distributes the listing of a large table and the search for references; the plan is the
             same.
 
     Raises:
-        InvalidOption: an argument is invalid, also a time in the future.
+        InvalidOption: an argument is invalid, for example a time in the future.
         UnsupportedFeature: ``store`` is a branch, or a manifest has unknown fields.
         CorruptFile: metadata that might reference files cannot be read.
-        PlanRefused: nothing is referenced, a listing is incomplete, the oldest or newest snapshot changed meanwhile, a
-            deletion record cannot be read, or more than ``max_share`` would be removed.
+        PlanRefused: no file is referenced, the listing is incomplete, the oldest or newest snapshot changed during
+            planning, a deletion record cannot be read, or more than ``max_share`` would be removed.
     """
     if store.branch != branches.MAIN:
         raise UnsupportedFeature(
@@ -155,7 +158,7 @@ def _limit(store: TableStore, older_than_ms: int | None, now: int) -> int:
 
 
 def _survey_all(store: TableStore, limit: int, now: int, runner: Runner | None) -> tuple[Survey, FileHolders]:
-    """Return the survey of all files, and the holders of its orphans, read after everything was listed."""
+    """Return the survey of all files of the table, and the references to files, read after the listing."""
     known = OwnFiles.of(store)
     if not isinstance(runner, TaskRunner) or not known.has_parts:
         return survey_of(store, list_table(store), limit, now)
@@ -173,7 +176,7 @@ def _survey_all(store: TableStore, limit: int, now: int, runner: Runner | None) 
 
 
 def _require_sound(store: TableStore, before: Mapping[str, History], survey: Survey, held: FileHolders) -> None:
-    """Raise PlanRefused if the listing is incomplete, or the table changed meanwhile."""
+    """Raise PlanRefused if the listing is incomplete, or if the table's history changed during planning."""
     if not held.snapshots:
         raise _refusal(
             store, RefusalRule.NOTHING_IN_USE, "there is no snapshot, tag or changelog that could name a file"
@@ -207,7 +210,11 @@ def _require_sound(store: TableStore, before: Mapping[str, History], survey: Sur
 
 
 def _require_whole_history(store: TableStore, was: History, now: History, of: str) -> None:
-    """Raise PlanRefused if an existing file was not listed again, or hints and gaps lead to an unlisted snapshot."""
+    """Raise PlanRefused if the second listing of the snapshots misses a file.
+
+    A file of the first listing that still exists must be listed again. Hints and gaps in the ids must not lead to a
+    snapshot that exists but was not listed.
+    """
     root = store.metadata_root
     lost = [f"{root}/snapshot/snapshot-{number}" for number in sorted({*was.snapshots} - {*now.snapshots})]
     lost += [f"{root}/tag/tag-{name}" for name in sorted({*was.tags} - {*now.tags})]
@@ -230,7 +237,10 @@ def _require_whole_history(store: TableStore, was: History, now: History, of: st
 
 
 def _old_enough(store: TableStore, newest: int, orphans: pa.Table) -> tuple[pa.Table, pa.Table]:
-    """Split orphans into those that are old by the storage's clock too, and others: local clocks may be days ahead."""
+    """Split orphans into files that are old by the storage's clock too, and files that are not.
+
+    The local clock may be days ahead of the storage's clock.
+    """
     last = pc.max(orphans.column("mtime_ms")).as_py()
     if last >= newest - FLOOR_MS:
         newest = max(newest, _storage_time(store) or newest)
@@ -239,7 +249,7 @@ def _old_enough(store: TableStore, newest: int, orphans: pa.Table) -> tuple[pa.T
 
 
 def _storage_time(store: TableStore) -> int | None:
-    """Return the storage's time (epoch ms) by writing a file, or None if none can be written."""
+    """Return the storage's time (epoch ms), read from a file written for this purpose; None if writing fails."""
     folder, name = f"{store.root}/dredge", f".clock.{uuid.uuid4()}.tmp"
     try:
         store.file_io.mkdirs(folder)
@@ -254,7 +264,10 @@ def _storage_time(store: TableStore) -> int | None:
 
 
 def _split_links(orphans: pa.Table, store: TableStore) -> tuple[list[Declined], list[DeleteItem]]:
-    """Split orphans into links or files behind one, which are kept as they may lead anywhere, and items of the plan."""
+    """Split orphans into declined entries of symbolic links, or files below one, and items to delete.
+
+    Links are kept, because the linked file may be anywhere.
+    """
     links: list[Declined] = []
     items: list[DeleteItem] = []
     behind: dict[str, str | None] = {}
@@ -297,7 +310,10 @@ def _require_share(store: TableStore, survey: Survey, items: Sequence[DeleteItem
 
 
 def _in_use(survey: Survey) -> Iterator[Declined]:
-    """Yield count, bytes and examples of referenced files by holder; many snapshots are grouped by kind."""
+    """Yield declined entries with the count, bytes and examples of the files that a snapshot, tag or branch needs.
+
+    If very many snapshots need files, the entries are grouped by kind.
+    """
     named = [(holder.name, holder.kind, [files]) for holder, files in survey.held.items()]
     if len(named) > _MOST_HOLDERS:
         groups = {kind: [files for _, of, (files,) in named if of is kind] for kind in HolderKind}
@@ -310,7 +326,10 @@ def _in_use(survey: Survey) -> Iterator[Declined]:
 
 
 def _decline_unknown(survey: Survey) -> Iterator[Declined]:
-    """Yield files of unknown kinds, by name as far as there are few, and places that other tables use."""
+    """Yield declined entries of files with unknown names, and of external paths that further tables use.
+
+    Only the first files are named; the remaining ones are counted.
+    """
     for path, size in survey.unknown:
         yield Declined(path, "unknown", "a file of an unknown name", {"size": size})
     for path, why in sorted(survey.strange.items())[:MOST_NAMED]:
@@ -337,15 +356,15 @@ def _refusal(store: TableStore, rule: RefusalRule, detail: str) -> PlanRefused:
 
 
 def apply_orphans(store: TableStore, plan: MaintenancePlan, runner: Runner | None = None) -> ApplyOutcome:
-    """Run phase one of the delete: record the files that are still unreferenced; in direct mode phase two at once.
+    """Run phase one of the delete: write a deletion record of the planned files that are still unreferenced.
 
-    Files that became referenced since planning are left out of the record. A plan that was recorded before is not
-    recorded again.
+    In direct mode (`dredge.delete-mode`) phase two follows at once. Files that became referenced after planning are
+    left out of the record. If the plan has a record already, no second record is written.
 
     Args:
         store: the table.
-        plan: the plan.
-        runner: with a `TaskRunner`, many files are deleted in parts.
+        plan: plan to apply.
+        runner: a `TaskRunner` distributes the deletion of very many files.
 
     Returns:
         ApplyOutcome with an OrphanReport.
@@ -396,7 +415,7 @@ def apply_orphans(store: TableStore, plan: MaintenancePlan, runner: Runner | Non
 
 
 def _select_existing(store: TableStore, items: Sequence[DeleteItem]) -> tuple[DeleteItem, ...]:
-    """Return the items whose files exist, with one listing per directory instead of a request per file."""
+    """Return the items whose files exist; each directory is listed once, instead of one request per file."""
     existing: list[DeleteItem] = []
     for folder, group in groupby(sorted(items, key=_folder_of), key=_folder_of):
         path = folder if is_absolute(folder) else f"{store.root}/{folder}"
@@ -426,11 +445,11 @@ def _write_record(store: TableStore, plan: MaintenancePlan, files: Sequence[Dele
 
 
 def orphans_fit(store: TableStore, plan: MaintenancePlan) -> bool:
-    """Return whether a file of the plan still exists.
+    """Return whether at least one file of the plan still exists.
 
     Args:
         store: the table.
-        plan: the plan.
+        plan: plan to compare with the table.
     """
     return any(store.file_io.exists(deletable_path(store, item.path)) for item in plan.items_of(DeleteItem))
 
@@ -439,7 +458,7 @@ def foresee_orphans(plan: MaintenancePlan) -> OrphanReport:
     """Return the report that applying a plan would give.
 
     Args:
-        plan: the plan.
+        plan: plan that may be applied.
     """
     items = plan.items_of(DeleteItem)
     return OrphanReport(

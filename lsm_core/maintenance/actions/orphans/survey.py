@@ -1,7 +1,7 @@
-"""Survey of a table's files in a form that adds up: the survey of all folders is the sum of those of its parts.
+"""Survey of a table's files. Surveys can be added: the survey of all folders is the sum of the surveys of some folders.
 
-Only unreferenced files are kept one by one; for all others there are counts and a few examples, so the survey of a
-large table is small.
+Only unreferenced files are stored one by one. Referenced files are stored as counts and a few examples, so the survey
+of a large table is small.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ _META: Final = b"dredge.survey"
 
 @dataclass(frozen=True)
 class HeldFiles:
-    """Files that one holder keeps.
+    """Files that one holder (snapshot, tag, changelog, branch or deletion record) needs.
 
     Attributes:
-        place: place of the holder among all.
+        place: position of the holder in the list of all holders.
         files: number of files.
-        size: their bytes.
-        examples: their first names in alphabetical order.
+        size: bytes of these files.
+        examples: the first file names in alphabetical order.
     """
 
     place: int
@@ -59,29 +59,29 @@ class HeldFiles:
     examples: tuple[str, ...]
 
     def plus(self, other: HeldFiles) -> HeldFiles:
-        """Return the sum of both."""
+        """Return the sum of ``self`` and ``other``, which are files of the same holder."""
         names = sorted({*self.examples, *other.examples})[:EXAMPLES]
         return HeldFiles(min(self.place, other.place), self.files + other.files, self.size + other.size, tuple(names))
 
 
 @dataclass
 class Survey:
-    """Survey of some folders.
+    """Survey of the files in some folders of a table.
 
     Attributes:
-        files: number of files.
-        size: their bytes.
-        newest_ms: newest change time up to the plan's time (epoch ms), -1 for none.
-        orphans: old unreferenced files of known kinds (`ORPHANS`).
-        young_files: young files of these kinds.
-        young_size: their bytes.
-        held: old files that are referenced, by holder.
+        files: number of all files.
+        size: bytes of all files.
+        newest_ms: newest change time of a file up to the time of planning (epoch ms), -1 for none.
+        orphans: old unreferenced files of known kinds (schema `ORPHANS`).
+        young_files: number of files of known kinds that are too young to be removed.
+        young_size: bytes of these young files.
+        held: old referenced files by holder (the snapshot, tag, changelog, branch or deletion record).
         unknown: path and bytes of the first files with unknown names.
         unknown_files: number of files with unknown names.
         strange: see `Listing`.
         shared: see `Listing`.
-        filled: folders that hold files.
-        lists: names of manifest lists.
+        filled: paths of the folders that have files.
+        lists: names of the manifest lists.
     """
 
     files: int = 0
@@ -104,8 +104,8 @@ class Survey:
 
         Args:
             listing: the listed files.
-            candidates: mask of old files of known kinds.
-            held: holders of the candidates.
+            candidates: mask over the files: old files of known kinds.
+            held: references to the candidates by holder.
             limit: time before which files are old (epoch ms).
             now: time of planning (epoch ms).
         """
@@ -142,10 +142,10 @@ class Survey:
         )
 
     def plus(self, other: Survey) -> Survey:
-        """Return the survey of the folders of both, which have none in common.
+        """Return the sum of two surveys, which must have no folder in common.
 
         Args:
-            other: the other survey.
+            other: survey to add.
         """
         held = dict(self.held)
         for holder, files in other.held.items():
@@ -167,7 +167,10 @@ class Survey:
         )
 
     def to_bytes(self) -> bytes:
-        """Return the survey as bytes: an Arrow stream of the orphans, all else as JSON in its schema's metadata."""
+        """Return the survey as bytes.
+
+        The bytes are an Arrow stream of the orphans; all further fields are JSON in the metadata of its schema.
+        """
         metadata: dict[str, Any] = {
             "numbers": [self.files, self.size, self.newest_ms, self.young_files, self.young_size, self.unknown_files],
             "held": [
@@ -188,13 +191,13 @@ class Survey:
 
     @staticmethod
     def from_bytes(data: bytes) -> Survey:
-        """Read the bytes of :meth:`to_bytes`.
+        """Return the survey from the bytes of :meth:`to_bytes`.
 
         Args:
-            data: the bytes.
+            data: serialised survey.
 
         Raises:
-            CorruptFile: they are no survey.
+            CorruptFile: ``data`` is not a serialised survey.
         """
         try:
             table = pa.ipc.open_stream(data).read_all()
@@ -224,7 +227,7 @@ class Survey:
 
 
 def _held(old: pa.Table, codes: npt.NDArray[np.int32], held: FileHolders) -> dict[Holder, HeldFiles]:
-    """Return the referenced files by holder."""
+    """Return counts, bytes and examples of the referenced files by holder."""
     places = np.flatnonzero(codes >= 0)
     sizes = numpy_array(old.column("size"))[places].astype(np.int64)
     holder_codes = codes[places]
@@ -243,20 +246,20 @@ def _held(old: pa.Table, codes: npt.NDArray[np.int32], held: FileHolders) -> dic
 
 
 def is_kind(files: pa.Table, kinds: frozenset[FileKind]) -> npt.NDArray[np.bool_]:
-    """Return which files are of one of some kinds.
+    """Return a mask of the files that have one of the given kinds.
 
     Args:
-        files: listed files.
-        kinds: the kinds.
+        files: listed files (schema `FILES`).
+        kinds: kinds of files to select.
     """
     wanted = [number for number, kind in enumerate(KINDS) if kind in kinds]
     return np.isin(numpy_array(files.column("kind")), wanted)
 
 
 def survey_of(store: TableStore, listing: Listing, limit: int, now: int) -> tuple[Survey, FileHolders]:
-    """Return the survey of a listing, and the holders of its old files.
+    """Return the survey of a listing, and the references to its old files by holder.
 
-    References are read only now, after listing, so that files committed meanwhile are not taken for orphans.
+    References are read after the listing, so that files committed during the listing are not taken for orphans.
 
     Args:
         store: the table.
@@ -265,7 +268,7 @@ def survey_of(store: TableStore, listing: Listing, limit: int, now: int) -> tupl
         now: time of planning (epoch ms).
 
     Raises:
-        PlanRefused: a deletion record cannot be read. Errors of `find_holders` pass through.
+        PlanRefused: a deletion record cannot be read. The errors of `find_holders` are raised too.
     """
     pending = read_trash(store)
     if pending.unreadable:
@@ -281,7 +284,7 @@ def survey_of(store: TableStore, listing: Listing, limit: int, now: int) -> tupl
 def survey_in_parts(
     store: TableStore, known: OwnFiles, folders: Sequence[Folder], limit: int, now: int, runner: TaskRunner, parts: int
 ) -> Iterable[Survey]:
-    """Yield surveys of runs of folders, each by a task that lists them and then reads all references.
+    """Yield one survey per part of the folders; each task lists its folders and then reads all references.
 
     Args:
         store: the table.
@@ -289,8 +292,8 @@ def survey_in_parts(
         folders: folders to list.
         limit: time before which files are old (epoch ms).
         now: time of planning (epoch ms).
-        runner: executor of the parts.
-        parts: number of parts.
+        runner: executor of the tasks.
+        parts: number of tasks, each of which lists some of the folders.
     """
     size = -(-len(folders) // parts)
     payloads = [
@@ -306,7 +309,7 @@ def survey_in_parts(
 
 
 def _survey_part(store: TableStore, known: OwnFiles, limit: int, now: int, payload: bytes) -> bytes:
-    """Run one part: return the survey of its folders as bytes."""
+    """Run one task of :func:`survey_in_parts`: return the survey of the folders in ``payload`` as bytes."""
     folders = [
         Folder(path, None if keys is None else tuple(keys), Place(place), tuple(expected))
         for path, keys, place, expected in parse_json(payload)

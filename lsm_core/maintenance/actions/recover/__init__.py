@@ -1,1 +1,1 @@
-"""Recovery of a table with a very large level 0 by bounded passes, each of which is verified and committed."""
+"""Recovery of a table with a very large level 0 by compaction passes of bounded size, each verified and committed."""

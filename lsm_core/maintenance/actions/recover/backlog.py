@@ -1,4 +1,4 @@
-"""Backlog of level 0 as numbers per bucket, 50 bytes a file, and the part that a pass takes."""
+"""Backlog of level-0 files as columns (50 bytes per file), and the choice of files for one recovery pass."""
 
 from __future__ import annotations
 
@@ -31,18 +31,18 @@ _COLUMNS: Final = (
 
 @dataclass(frozen=True, eq=False)
 class Backlog:
-    """Live files of a snapshot's buckets as columns, one entry per file.
+    """Live files of a snapshot as columns: ``bucket``, ``manifest``, ``level`` and so on have one element per file.
 
     Attributes:
-        snapshot: the snapshot.
-        places: partition (as in the manifest) and number of the buckets.
-        manifests: names of the manifests; "" is for files that were removed and added again.
-        bucket: place in ``places``.
-        manifest: place in ``manifests``.
+        snapshot: snapshot whose files are listed.
+        places: the buckets, each as partition (serialised as in the manifest) and bucket number.
+        manifests: names of the manifests; "" stands for files that were removed and added again.
+        bucket: index of the file's bucket in ``places``.
+        manifest: index of the file's manifest in ``manifests``.
         level: level of the file.
-        retracts: whether it may hold retracts.
-        first: its smallest sequence number.
-        last: its largest sequence number.
+        retracts: whether the file may have retract rows (deletes or update-befores).
+        first: smallest sequence number of the file.
+        last: largest sequence number of the file.
     """
 
     snapshot: Snapshot
@@ -57,11 +57,11 @@ class Backlog:
 
     @staticmethod
     def of(store: TableStore, snapshot: Snapshot) -> Backlog:
-        """Read the backlog, one manifest at a time. Postponed rows have no bucket yet and are left out.
+        """Read the backlog, one manifest at a time. Files of postponed rows are left out, as they have no bucket yet.
 
         Args:
             store: the table.
-            snapshot: the snapshot.
+            snapshot: snapshot to read.
 
         Raises:
             CorruptFile: a manifest cannot be read.
@@ -92,18 +92,18 @@ class Backlog:
         return counts
 
     def runs(self) -> Ints:
-        """Return the number of sorted runs of each bucket: level-0 files, and levels in use above."""
+        """Return the number of sorted runs of each bucket: its level-0 files plus its non-empty higher levels."""
         upper = self.level > 0
         used = np.unique(self.bucket[upper].astype(np.int64) * 1024 + self.level[upper])
         runs: Ints = self.level0_counts() + np.bincount(used // 1024, minlength=len(self.places))
         return runs
 
     def cut(self, place: int, files: int) -> RecoveryCut:
-        """Return the end of the ``files`` oldest of a bucket's level-0 files, which are fewer than all.
+        """Return the boundary between the ``files`` oldest level-0 files of a bucket and its newer level-0 files.
 
         Args:
-            place: place of the bucket.
-            files: number of files.
+            place: index of the bucket in ``places``.
+            files: number of oldest files, smaller than the number of the bucket's level-0 files.
         """
         mine = (self.bucket == place) & (self.level == 0)
         first, last, retracts = self.first[mine], self.last[mine], self.retracts[mine]
@@ -113,12 +113,12 @@ class Backlog:
         return RecoveryCut(bound, apart, bool(retracts[older].any()))
 
     def entries(self, store: TableStore, bounds: Mapping[int, int | None]) -> pa.Table:
-        """Return manifest entries (`ENTRY_SCHEMA`) of some buckets; only the manifests that list one of them are read.
+        """Return manifest entries (`ENTRY_SCHEMA`) of some buckets; only manifests with entries of them are read.
 
         Args:
             store: the table.
-            bounds: by place of the bucket, the largest last sequence number of level-0 files to return, None for all;
-                files of other levels are all returned.
+            bounds: buckets to read, by index in ``places``. The value limits the level-0 files: files with a larger
+                last sequence number are left out, None for no limit. Files above level 0 are always returned.
 
         Raises:
             CorruptFile: a manifest cannot be read.
@@ -146,12 +146,12 @@ class Backlog:
 
 @dataclass(frozen=True)
 class RecoveryCut:
-    """End of the oldest files of a bucket.
+    """Boundary between the oldest level-0 files of a bucket and its newer level-0 files.
 
     Attributes:
-        last: their largest sequence number.
-        apart: whether all other files begin after it.
-        retracts: whether they may hold retracts.
+        last: largest sequence number of the oldest files.
+        apart: whether the smallest sequence number of every newer file is larger than ``last``.
+        retracts: whether the oldest files may have retract rows (deletes or update-befores).
     """
 
     last: int
@@ -167,7 +167,10 @@ def _join_chunks(chunks: list[npt.NDArray[Any]]) -> npt.NDArray[Any]:
 
 
 def _number_places(part: pa.Table, places: dict[Place, int]) -> Ints:
-    """Return the number of each entry's place and add new places to ``places``: one step per bucket of a manifest."""
+    """Return the index of each entry's bucket in ``places``; new buckets are added to ``places``.
+
+    The loop has one step per bucket of the manifest, not one per entry.
+    """
     if not part.num_rows:
         return np.zeros(0, np.int64)
     encoded = one_array(part.column("partition")).dictionary_encode()

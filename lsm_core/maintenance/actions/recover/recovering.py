@@ -1,9 +1,10 @@
 """A pass of a recovery: its plan, its application, and the loop of passes until level 0 is small again.
 
-Passes take the oldest files of a bucket first. These are neighbours in age whatever their keys are, so merging them
-first changes no row where the order of merging does not matter. Parts of a key range would not work, since files of
-level 0 mostly hold keys of the whole bucket. Where the order matters, a bucket's runs are merged at once, as an
-ordinary compaction of this table merges them.
+A pass takes the oldest level-0 files of a bucket first. These files are neighbours in age, whatever their keys are. So
+merging them before newer files changes no row, unless the table is order-sensitive. In an order-sensitive table all
+runs of a bucket are merged at once, as in an ordinary compaction of the table.
+
+Passes over key ranges would not work, because most level-0 files have keys of the whole bucket.
 """
 
 from __future__ import annotations
@@ -66,12 +67,12 @@ _MOST_MISSES: Final = 3
 
 @dataclass(frozen=True)
 class RecoveryPass(CompactionReport):
-    """Report of a pass: a compaction's report with the remaining backlog.
+    """Report of a recovery pass: a compaction's report, with the remaining backlog.
 
     Attributes:
-        level0_before: level-0 files of the buckets that wait for a pass, before it.
-        level0_after: the same after it.
-        passes_left: about the number of further passes of this size.
+        level0_before: before this pass, number of level-0 files in all buckets that needed a pass.
+        level0_after: after this pass, number of level-0 files in the same buckets.
+        passes_left: approximate number of further passes of this size.
     """
 
     level0_before: int = 0
@@ -80,12 +81,12 @@ class RecoveryPass(CompactionReport):
 
     @property
     def seconds_left(self) -> float:
-        """Seconds of the other passes, if they take as long per level-0 file as this one."""
+        """Predicted seconds of the further passes, at this pass's speed per level-0 file."""
         merged = self.level0_before - self.level0_after
         return self.seconds / merged * self.level0_after if merged else 0.0
 
     def lines(self, table: str) -> list[str]:
-        """Return the lines of a compaction, and the remaining backlog."""
+        """Return the lines of a compaction's report, and a line on the remaining backlog."""
         remaining = _remaining_text(self.passes_left, self.seconds_left)
         left = f"level 0: {self.level0_before:,} -> {self.level0_after:,} files; {remaining}"
         return [*super().lines(table), *([left] if self.snapshot_id is not None else [])]
@@ -97,11 +98,11 @@ class RecoveryReport:
 
     Attributes:
         passes: reports of the passes.
-        level0_before: waiting level-0 files before the first pass.
-        level0_after: waiting level-0 files after the last pass.
-        passes_left: about the number of further passes, 0 if it is done.
-        seconds_left: their forecast time.
-        declined: buckets left unchanged.
+        level0_before: number of level-0 files in buckets that need a pass, before the first pass.
+        level0_after: number of level-0 files in buckets that need a pass, after the last pass.
+        passes_left: approximate number of further passes, 0 if the recovery is complete.
+        seconds_left: predicted seconds of the further passes.
+        declined: declined entries of buckets that were left unchanged.
     """
 
     passes: tuple[RecoveryPass, ...] = ()
@@ -147,7 +148,7 @@ def _remaining_text(passes: int, seconds: float | None = None) -> str:
 
 
 def describe_remaining(plan: MaintenancePlan) -> str:
-    """Return the remaining work by the plan of a pass as text for people.
+    """Return the number of passes that remain, the planned pass included, and their predicted time, as text.
 
     Args:
         plan: the plan of a pass.
@@ -165,21 +166,21 @@ def recover(
     on_pass: Callable[[RecoveryPass], None] | None = None,
     partitions: Sequence[Mapping[str, Any]] | None = None,
 ) -> RecoveryReport:
-    """Make passes, each planned again, verified and committed.
+    """Run recovery passes until level 0 is small; each pass is planned, verified and committed separately.
 
-    If it is stopped, only the running pass is lost; another call continues. It ends early when other compactions took
-    the files of several passes.
+    If the recovery is stopped, only the running pass is lost, and a new call continues. The recovery ends early if
+    concurrent compactions took the files of several passes.
 
     Args:
         store: the table.
-        passes: largest number of passes, None for all that are needed.
-        files: level-0 files of a pass, None for the default.
-        on_pass: callback that gets the report of each pass.
+        passes: largest number of passes, None for as many as needed.
+        files: number of level-0 files per pass, None for the default.
+        on_pass: function that is called with the report of each pass.
         partitions: see :func:`plan_recovery`.
 
     Raises:
         InvalidOption: an argument is invalid.
-        UnsupportedFeature: the table cannot be compacted here. Errors of compactions pass through.
+        UnsupportedFeature: the table cannot be compacted here. The errors of compactions are raised too.
     """
     most = None if passes is None else whole_number(passes, "passes", store.name)
     if most is not None and most < 1:
@@ -213,13 +214,14 @@ def plan_recovery(
 ) -> MaintenancePlan:
     """Plan a pass over the buckets with the largest level 0. Metadata is read one manifest at a time.
 
-    Of a bucket with more than its share, the oldest files are taken, and the runs below that are not larger; once all
-    fit, the table's own rules compact the bucket. Buckets with fewer sorted runs than
+    The level-0 files of a pass are divided among the buckets. If a bucket has more level-0 files than its part, the
+    oldest files are taken, with the runs of higher levels that are not larger. If all level-0 files of a bucket fit,
+    the bucket is compacted by the table's own rules. Buckets with fewer sorted runs than
     `num-sorted-run.compaction-trigger` need no pass.
 
     Args:
         store: the table.
-        files: level-0 files of all buckets together, None for `FILES_OF_A_PASS`.
+        files: number of level-0 files of the pass, in all buckets together, None for `FILES_OF_A_PASS`.
         now_ms: time of planning (epoch ms), None for the table's clock.
         partitions: partitions to recover (typed values, columns may be missing), None for all.
 
@@ -299,7 +301,7 @@ def _level0_of(item: CompactItem) -> int:
 
 
 class _Choice:
-    """Choice of the work of a pass in each of its buckets."""
+    """Choice of the files that a recovery pass compacts in each bucket."""
 
     def __init__(
         self, store: TableStore, snapshot: Snapshot, backlog: Backlog, most: int, now_ms: int, waiting: int
@@ -311,7 +313,10 @@ class _Choice:
         self._whole: dict[int, str] = {}
 
     def groups(self, places: Sequence[int]) -> Iterator[list[int]]:
-        """Yield buckets that share a pass while their files fit, each with at most its share if it can be cut."""
+        """Yield groups of buckets whose level-0 files together fit into the pass.
+
+        If a bucket may be merged in parts, only its oldest files up to the bucket's limit are counted.
+        """
         together: list[int] = []
         room = self._most
         for place in places:
@@ -331,7 +336,7 @@ class _Choice:
         yield together
 
     def outcomes(self, places: Sequence[int]) -> Iterator[tuple[int, CompactItem | Declined]]:
-        """Yield the item of each bucket, or the reason why its rules pick nothing."""
+        """Yield each bucket's index with its item, or with a declined entry if the table's rules choose no files."""
         cuts, whole = self._cuts, self._whole
         bounds = {place: cuts[place].last if place in cuts else None for place in places}
         numbers = {self._backlog.places[place]: place for place in places}
@@ -357,7 +362,10 @@ class _Choice:
             yield number, outcome
 
     def _why_at_once(self, number: int, cut: RecoveryCut) -> str:
-        """Return why merging only the oldest files of a bucket could change a row; "" if not, or if Paimon does it."""
+        """Return why merging only the oldest files of a bucket could change a row, "" if it could not.
+
+        The result is also "" if `dredge.compaction.order-sensitive` is `as-paimon`, which accepts such changes.
+        """
         store = self._store
         if store.options.order_sensitive == "as-paimon":
             return ""
@@ -371,13 +379,13 @@ class _Choice:
         return ""
 
     def _ends_history(self, cut: RecoveryCut) -> bool:
-        """Return whether all rows of a bucket's newer files are newer than those of its oldest ones."""
+        """Return whether all rows of a bucket's newer level-0 files are newer than the rows of its oldest files."""
         return cut.apart and not self._store.options.sequence_field
 
     def _oldest(
         self, number: int, place: Place, entries: pa.Table, cut: RecoveryCut, marked: Collection[str]
     ) -> CompactItem:
-        """Return the item for the oldest level-0 files of a bucket and the files that join them."""
+        """Return the item for the oldest level-0 files of a bucket and the higher-level files merged with them."""
         store, files = self._store, tree_files(self._store, entries)
         level0 = oldest_first(file for file in files if file.level == 0)[: self._share]
         levels = Levels((*level0, *(file for file in files if file.level > 0)), levels_of(store, files).num_levels)
@@ -422,11 +430,11 @@ class _Choice:
 
 
 def apply_recovery(store: TableStore, plan: MaintenancePlan, runner: Runner | None = None) -> ApplyOutcome:
-    """Merge, verify and commit the planned files, bucket by bucket, as compactions do; errors are those of compactions.
+    """Merge, verify and commit the planned files, bucket by bucket. Raises the errors of compactions.
 
     Args:
         store: the table.
-        plan: the plan.
+        plan: plan to apply.
         runner: executor of compaction tasks, None for this process.
 
     Returns:
@@ -444,11 +452,11 @@ def apply_recovery(store: TableStore, plan: MaintenancePlan, runner: Runner | No
 
 
 def recovery_fits(store: TableStore, plan: MaintenancePlan) -> bool:
-    """Return whether a bucket of the plan is as planned.
+    """Return whether at least one bucket of the plan is as planned.
 
     Args:
         store: the table.
-        plan: the plan.
+        plan: plan to compare with the table.
 
     Raises:
         WriterStale: the schema changed.
@@ -458,7 +466,10 @@ def recovery_fits(store: TableStore, plan: MaintenancePlan) -> bool:
 
 
 def _entries_of_pass(store: TableStore, snapshot: Snapshot, items: Sequence[CompactItem]) -> pa.Table:
-    """Return the inputs and the higher levels of their buckets, without the other files of a large level 0."""
+    """Return the live manifest entries of the planned input files, and of all files above level 0 in their buckets.
+
+    Level-0 files that the pass does not compact are left out, because there may be very many.
+    """
     inputs = frozenset((file.name, file.level) for item in items for file in item.inputs)
     search = Search(
         partitions=sorted({item.partition for item in items}),

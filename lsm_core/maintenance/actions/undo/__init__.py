@@ -1,1 +1,1 @@
-"""Undo of a compaction: the replaced files return in a new COMPACT snapshot, and no later commit is lost."""
+"""Undo of a compaction: a new COMPACT snapshot restores the replaced files, and no later commit is lost."""

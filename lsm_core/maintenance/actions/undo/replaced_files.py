@@ -1,4 +1,4 @@
-"""Files that a compaction replaced, by its snapshot, or by ledger and tag, and whether they can still be put back."""
+"""Files that a compaction replaced (from its snapshot, or from ledger and tag), and whether they can be restored."""
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ class ReplacedFiles:
         partition: partition in Paimon's binary form.
         bucket: number of the bucket.
         total_buckets: number of buckets of the partition.
-        inputs: removed files, which no later snapshot has.
-        outputs: added files.
-        moved: files that changed only their level: each as it is now, and as it was.
-        left: (name, level) of all files in the bucket after the compaction.
-        vectors: deletion vectors before it, by data file.
-        live: current data files.
-        index_files: current files of deletion vectors.
+        inputs: files that the compaction removed.
+        outputs: files that the compaction added.
+        moved: files whose level was changed and nothing else: pairs of the current and the former metadata.
+        left: (name, level) of all files in the bucket right after the compaction.
+        vectors: deletion vectors before the compaction, by data file name.
+        live: data files currently in the bucket.
+        index_files: index files with the bucket's current deletion vectors.
     """
 
     partition: bytes
@@ -70,7 +70,7 @@ class ReplacedFiles:
 
     @property
     def made(self) -> frozenset[_Named]:
-        """(name, level) of the files that it added or moved."""
+        """(name, level) of the files that the compaction added or moved to a new level."""
         return frozenset((file.file_name, file.level) for file in (*self.outputs, *(now for now, _ in self.moved)))
 
 
@@ -79,8 +79,8 @@ class UndoneCompaction:
     """Compaction that an undo reverted.
 
     Attributes:
-        snapshot_id: its snapshot, None if it is unknown.
-        whole: whether all of its buckets were undone.
+        snapshot_id: id of the compaction's snapshot, None if unknown.
+        whole: whether the undo covered all buckets of the compaction.
     """
 
     snapshot_id: int | None
@@ -88,11 +88,13 @@ class UndoneCompaction:
 
 
 def find_undone_compaction(store: TableStore, snapshot: Snapshot) -> UndoneCompaction | None:
-    """Return the compaction that a snapshot undid, or None if it is no undo. An unreadable ledger is no error.
+    """Return the compaction that a snapshot undid, or None if the snapshot is not an undo.
+
+    An unreadable ledger is not an error.
 
     Args:
         store: the table.
-        snapshot: the snapshot.
+        snapshot: snapshot that may be an undo.
 
     Raises:
         CorruptFile: a snapshot or manifest cannot be read.
@@ -111,14 +113,14 @@ def find_undone_compaction(store: TableStore, snapshot: Snapshot) -> UndoneCompa
 
 
 def _places(store: TableStore, snapshot: Snapshot) -> set[Place]:
-    """Return the buckets that a snapshot changed."""
+    """Return the buckets that a snapshot changed, each as partition and bucket number."""
     changed = manifests.delta_entries(store, snapshot)
     return set(zip(changed.column("partition").to_pylist(), changed.column("bucket").to_pylist(), strict=True))
 
 
 @dataclass(frozen=True)
 class UndoObstacle:
-    """Bucket whose compaction cannot be undone, with the safety rule and the reason."""
+    """Bucket whose compaction cannot be undone, with the violated safety rule and the reason as text."""
 
     place: Place
     rule: RefusalRule
@@ -130,11 +132,11 @@ class Compaction:
     """Compaction that may be undone.
 
     Attributes:
-        run_id: its run.
-        snapshot_id: its snapshot.
-        clock: clock of its record-level expiry (epoch ms).
-        buckets: buckets that can be put back.
-        unfit: buckets that cannot.
+        run_id: id of the compaction's run in the ledger.
+        snapshot_id: id of the compaction's snapshot.
+        clock: time that decided record-level expiry in the compaction (epoch ms).
+        buckets: buckets that can be restored.
+        unfit: buckets that cannot be restored, with the reasons.
     """
 
     run_id: str
@@ -145,16 +147,16 @@ class Compaction:
 
 
 def find_compaction(store: TableStore, run_id: str, *, allow_changes: bool = False) -> Compaction:
-    """Return the changes of a compaction by bucket, and which of them can be undone now. Only metadata is read.
+    """Return the changes of a compaction by bucket, and which buckets can be undone now. Only metadata is read.
 
     Args:
         store: the table.
-        run_id: run of the compaction.
-        allow_changes: accept that an open writer might give its rows sequence numbers of restored files.
+        run_id: id of the compaction's run in the ledger.
+        allow_changes: accept that new rows may have sequence numbers of rows in the restored files.
 
     Raises:
-        InvalidOption: the run is no compaction.
-        PlanRefused: nothing is known of it any more, or it was undone already.
+        InvalidOption: the run is not a compaction.
+        PlanRefused: the metadata of the compaction no longer exists, or the compaction was undone already.
         CorruptFile: metadata cannot be read.
         WriterStale: the schema changed.
     """
@@ -199,9 +201,9 @@ def find_compaction(store: TableStore, run_id: str, *, allow_changes: bool = Fal
 
 
 def _compaction_entry(store: TableStore, run_id: str) -> LedgerEntry:
-    """Return the run with its published snapshot.
+    """Return the ledger entry of a compaction that published a snapshot.
 
-    Raises InvalidOption for another run, naming the newest compactions.
+    Raises InvalidOption if the run is not such a compaction; the message names the newest compactions.
     """
     try:
         entry = find_entry(store, run_id)
@@ -233,7 +235,7 @@ def _known_runs(store: TableStore) -> str:
 def _from_snapshot(
     store: TableStore, snapshot: Snapshot, latest: Snapshot
 ) -> tuple[list[ReplacedFiles], list[UndoObstacle]]:
-    """Return the changes by the compaction's own snapshot."""
+    """Return the changes by bucket, and the buckets that cannot be undone, from the compaction's snapshot."""
     delta = manifests.delta_entries(store, snapshot)
     if (
         snapshot.commit_kind is not CommitKind.COMPACT
@@ -290,9 +292,9 @@ def _from_snapshot(
 def _from_ledger(
     store: TableStore, entry: LedgerEntry, number: int, latest: Snapshot
 ) -> tuple[list[ReplacedFiles], list[UndoObstacle]]:
-    """Return the changes of a compaction whose snapshot expired.
+    """Return the changes by bucket, and the buckets that cannot be undone, of a compaction whose snapshot expired.
 
-    Names come from the ledger, metadata from the newest tag before it.
+    File names come from the ledger. File metadata comes from the newest tag before the compaction.
     """
     tagged = [snapshot for snapshot in tags.list_tags(store).values() if snapshot.id < number]
     if not tagged:
@@ -355,7 +357,7 @@ def _from_ledger(
 
 
 def _place_of(line: Mapping[str, Any]) -> Place | None:
-    """Return the bucket of a ledger line, or None if it lacks fields (an older Dredge, or another writer)."""
+    """Return the bucket of a ledger line, or None if the line lacks the fields (written by an older Dredge version)."""
     try:
         partition, bucket = line["place"]
         _listed(line, "inputs"), _listed(line, "outputs")
@@ -377,7 +379,7 @@ def _names_and_levels(table: pa.Table | None) -> frozenset[_Named]:
 def _why_unfit(
     store: TableStore, latest: Snapshot, bucket: ReplacedFiles, snapshot: Snapshot | None, allow_changes: bool
 ) -> UndoObstacle | None:
-    """Return the reason why the bucket cannot be put back, or None if it can."""
+    """Return the reason why the files of a bucket cannot be restored, or None if they can."""
     live = frozenset((file.file_name, file.level) for file in bucket.live)
     changed = find_changed_files(store, bucket, live)
     if changed:
@@ -431,16 +433,16 @@ def _why_unfit(
 
 
 def find_changed_files(store: TableStore, bucket: ReplacedFiles, live: Collection[_Named]) -> list[str]:
-    """Return names of files by which the bucket differs from its state after the compaction, as far as it matters.
+    """Return the names of files that changed after the compaction in a way that prevents the undo.
 
-    New files of level 0 are allowed. In a keyed bucket all others must be unchanged, since a newer version of a key
-    must not be below an older one; files of append tables are independent, so only those that the compaction wrote
-    matter.
+    In a primary-key table, new level-0 files are allowed, and all further files must be unchanged: a newer version of a
+    key must not be on a higher level than an older version. Files of append tables are independent. There, only the
+    files that the compaction wrote must be unchanged.
 
     Args:
         store: the table.
         bucket: files that the compaction replaced.
-        live: (name, level) of the current files.
+        live: (name, level) of the files currently in the bucket.
     """
     live = frozenset(live)
     missing = (bucket.left if store.has_primary_key else bucket.made) - live
@@ -450,24 +452,24 @@ def find_changed_files(store: TableStore, bucket: ReplacedFiles, live: Collectio
 
 
 def _may_have_dropped_winners(store: TableStore, bucket: ReplacedFiles) -> bool:
-    """Return whether the compaction can have dropped the winning row of a key: a delete, or an expired row.
+    """Return whether the compaction may have dropped the newest row of a key: a delete record, or an expired row.
 
-    Rows that lost against a row that it kept lose again when they come back, whatever numbers newer rows have. Files
-    that do not count their deletes may have some.
+    Restoring only older rows of a key is safe: the compaction kept the newest row, so merging drops the older rows
+    again. A file whose metadata does not count its delete records is assumed to have some.
     """
     return expiry_of(store) is not None or any(f.delete_row_count != 0 for f in bucket.inputs)
 
 
 def find_taken_numbers(store: TableStore, bucket: ReplacedFiles, live: Iterable[tuple[str, int, int]]) -> list[str]:
-    """Return the names of newer files with sequence numbers of rows that are to come back.
+    """Return the names of newer files whose rows may have the same sequence numbers as rows in the restored files.
 
-    A delete that a compaction dropped leaves its number to the next written row; after a restore it would win over that
-    row.
+    If a compaction drops a delete record, the record's sequence number can be given to a later row. If the record were
+    restored, it would win over that row.
 
     Args:
         store: the table.
         bucket: files that the compaction replaced.
-        live: current files (name, level, smallest sequence number).
+        live: files currently in the bucket, as (name, level, smallest sequence number).
     """
     if not store.has_primary_key or not bucket.inputs or not _may_have_dropped_winners(store, bucket):
         return []
@@ -476,7 +478,7 @@ def find_taken_numbers(store: TableStore, bucket: ReplacedFiles, live: Iterable[
 
 
 def rescan_unchanged(store: TableStore, buckets: Sequence[ReplacedFiles], entries: pa.Table) -> Rescan:
-    """Return a rescan that gives ``entries`` of the undo as long as no commit changed the compaction's result.
+    """Return a rescan that yields ``entries`` of the undo, if no commit changed the files of the compaction.
 
     Args:
         store: the table.
@@ -484,7 +486,7 @@ def rescan_unchanged(store: TableStore, buckets: Sequence[ReplacedFiles], entrie
         entries: manifest entries of the undo.
 
     Raises:
-        CommitConflict: another commit changed a bucket; it names the commit.
+        CommitConflict: the rescan found that another commit changed a bucket; the message names that commit.
     """
     partitions = sorted({bucket.partition for bucket in buckets})
 

@@ -1,8 +1,8 @@
 """Undo of a compaction: its outputs are removed and its inputs restored under new names, in a new COMPACT snapshot.
 
-The inputs are copied rather than referenced again, because other engines assume that a file dropped by a snapshot never
-comes back: when they expire that snapshot they delete the file, even if a later one references it (Java
-`SnapshotDeletion`). Files that only changed their level move back.
+The inputs are copied and not referenced again. If a snapshot dropped a file, engines other than Dredge delete the file
+when they expire that snapshot, even if a later snapshot references the file (Java `SnapshotDeletion`). Files whose
+level alone was changed are moved back to their former level.
 """
 
 from __future__ import annotations
@@ -65,14 +65,14 @@ COUNTS: Final = "counts"
 
 @dataclass(frozen=True)
 class UndoItem(RewriteItem):
-    """Changes of one bucket.
+    """Changes of one bucket by an undo.
 
     Attributes:
-        inputs: files that the compaction wrote, which are removed, and those that it moved to another level.
+        inputs: current files to change: files that the compaction wrote, and files that it moved to a new level.
         bucket: number of the bucket.
         total_buckets: number of buckets of the partition.
-        restored: files that come back, by their former names and levels, including those that move back.
-        moved: names of the files that move back.
+        restored: files that are restored, with their former names and levels; files that are moved back are included.
+        moved: names of the files that are moved back to their former level.
     """
 
     item_kind: ClassVar[str] = "undo"
@@ -103,10 +103,10 @@ class UndoItem(RewriteItem):
         )
 
     def line(self, event: str) -> dict[str, Any]:
-        """Return the ledger line of the bucket: names and levels.
+        """Return the ledger line of the bucket, with names and levels of its files.
 
         Args:
-            event: name of the event.
+            event: event name of the ledger line.
         """
         return {
             "event": event,
@@ -117,24 +117,24 @@ class UndoItem(RewriteItem):
 
     @property
     def bytes_copied(self) -> int:
-        """Bytes of the files that come back as copies."""
+        """Bytes of the files that are restored as copies."""
         return sum(file.size for file in self.restored if file.name not in self.moved)
 
     def cells(self) -> tuple[Any, ...]:
-        """Return the numbers of files, and the copied bytes."""
+        """Return the item's cells of a printed plan: numbers of files, and bytes to copy."""
         kept = len(self.moved)
         place = (self.partition_text or "-", self.bucket)
         return (*place, len(self.inputs) - kept, len(self.restored) - kept, self.bytes_copied, kept)
 
     @classmethod
     def from_object(cls, value: Mapping[str, Any]) -> Self:
-        """Read the values of :meth:`to_object`.
+        """Return the item from the values of :meth:`to_object`.
 
         Args:
-            value: the values.
+            value: fields of the item as JSON values.
 
         Raises:
-            KeyError, TypeError, ValueError: the values are no item.
+            KeyError, TypeError, ValueError: ``value`` does not describe an item.
         """
         restored = tuple(PlannedFile(**file) for file in value["restored"])
         return replace(super().from_object({**value, "restored": ()}), restored=restored)
@@ -142,15 +142,15 @@ class UndoItem(RewriteItem):
 
 @dataclass(frozen=True)
 class ReturnReport(CommitReport):
-    """Report of an action that brings files of an older snapshot back. Rows are unmerged.
+    """Report of an action that restores files of an older snapshot. Rows are counted before merging.
 
     Attributes:
-        files_removed: removed files.
-        files_restored: restored files.
-        files_moved: files moved to another level.
-        rows_removed: rows of the removed files.
-        rows_restored: rows of the restored files.
-        bytes_copied: bytes of the restored files.
+        files_removed: number of removed files.
+        files_restored: number of files restored as copies.
+        files_moved: number of files moved back to their former level.
+        rows_removed: number of rows in the removed files.
+        rows_restored: number of rows in the restored files.
+        bytes_copied: bytes of the copied files.
         verification: "V1" if the copies were read back, else "V0".
     """
 
@@ -165,13 +165,13 @@ class ReturnReport(CommitReport):
 
 @dataclass(frozen=True)
 class UndoReport(ReturnReport):
-    """Report of an undo; "V1" also compared the merged rows of every bucket with the current ones.
+    """Report of an undo; with verification "V1", the merged rows of every bucket before and after were compared too.
 
     Attributes:
-        undone_run: run of the compaction.
-        undone_snapshot: its snapshot.
-        predicted_seconds: the plan's forecast.
-        differences: buckets with other rows than before the undo.
+        undone_run: id of the compaction's run.
+        undone_snapshot: id of the compaction's snapshot.
+        predicted_seconds: seconds that the plan predicted.
+        differences: buckets whose merged rows were changed by the undo.
     """
 
     undone_run: str = ""
@@ -180,7 +180,7 @@ class UndoReport(ReturnReport):
     differences: tuple[BucketDifference, ...] = ()
 
     def lines(self, table: str) -> list[str]:
-        """Return lines on files, rows and differences for readers."""
+        """Return lines on files and rows, and on the differences that readers see."""
         if self.snapshot_id is None:
             return ["nothing was undone"]
         files = f"{self.files_removed} files removed, {self.files_restored} put back, {self.files_moved} moved back"
@@ -205,14 +205,14 @@ def plan_undo(store: TableStore, run_id: str, partial: bool = False, allow_chang
 
     Args:
         store: the table.
-        run_id: run of the compaction in the ledger.
-        partial: undo the buckets that can be undone and list the others in ``declined``.
-        allow_changes: undo it also if merged rows differ afterwards.
+        run_id: id of the compaction's run in the ledger.
+        partial: if some buckets cannot be undone, list them in ``declined`` and undo the remaining buckets.
+        allow_changes: undo the compaction even if this changes merged rows.
 
     Raises:
-        InvalidOption: the run is no compaction.
-        PlanRefused: later commits used its files, files are missing, readers would not see all rows, or streams have
-            read its changes; it names rule and bucket.
+        InvalidOption: the run is not a compaction.
+        PlanRefused: later commits used files of the compaction, files are missing, readers would not see all rows, or
+            streams have read the compaction's changelog. The message names the rule and the bucket.
         UnsupportedFeature: the table cannot be compacted here.
         CorruptFile: metadata cannot be read.
     """
@@ -258,30 +258,30 @@ def plan_undo(store: TableStore, run_id: str, partial: bool = False, allow_chang
 
 
 def to_planned_files(files: Sequence[DataFileMeta]) -> tuple[PlannedFile, ...]:
-    """Return files in the form of plans.
+    """Convert data files to the form in which plans store files.
 
     Args:
-        files: the files.
+        files: metadata of the files.
     """
     return tuple(PlannedFile(f.file_name, f.level, f.file_size, f.row_count, f.delete_row_count) for f in files)
 
 
 def apply_undo(store: TableStore, plan: MaintenancePlan) -> ApplyOutcome:
-    """Copy the files of every bucket, compare its rows, and put the files in place in one commit.
+    """Copy the files to restore, compare the merged rows of each bucket, and replace the files in one commit.
 
-    Memory is that of one bucket's merge. After an error no copy is left.
+    The memory needed is that of merging one bucket. After an error the copies are deleted.
 
     Args:
         store: the table.
-        plan: the plan.
+        plan: plan to apply.
 
     Returns:
         ApplyOutcome with an UndoReport.
 
     Raises:
         PlanStale: a bucket is not as planned.
-        CommitConflict: a bucket changed meanwhile.
-        VerificationFailed: a bucket would have other rows than now, and the plan does not allow it.
+        CommitConflict: another commit changed a bucket during the undo.
+        VerificationFailed: the undo would change the merged rows of a bucket, and the plan does not allow changes.
         CorruptFile: a file is damaged.
     """
     require_compactable(store)
@@ -333,10 +333,10 @@ def apply_undo(store: TableStore, plan: MaintenancePlan) -> ApplyOutcome:
 
 
 def count_returned(made: Sequence[CommitMessage], buckets: Sequence[ReplacedFiles]) -> dict[str, Any]:
-    """Return the figures of a report for removed, restored and moved files.
+    """Return the fields of a ReturnReport on removed, restored and moved files, by field name.
 
     Args:
-        made: commit messages of the buckets.
+        made: commit messages, one per bucket.
         buckets: files that the compaction replaced.
     """
     moved = {now.file_name for bucket in buckets for now, _ in bucket.moved}
@@ -360,12 +360,12 @@ def _would_differ(store: TableStore, difference: BucketDifference) -> str:
 
 
 def _find_planned(store: TableStore, plan: MaintenancePlan) -> Compaction:
-    """Return the current state of the plan's compaction."""
+    """Return the compaction that the plan undoes, with the current state of its buckets."""
     return find_compaction(store, str(plan.arguments["run_id"]), allow_changes=bool(plan.arguments["allow_changes"]))
 
 
 def _as_planned(store: TableStore, plan: MaintenancePlan, compaction: Compaction) -> list[ReplacedFiles]:
-    """Return the buckets of the plan's items. Raises PlanStale unless each is as planned."""
+    """Return the buckets of the plan's items. Raises PlanStale if a bucket is not as planned."""
     by_place = {bucket.place: bucket for bucket in compaction.buckets}
     chosen = []
     for item in plan.items_of(UndoItem):
@@ -385,7 +385,7 @@ def undo_fits(store: TableStore, plan: MaintenancePlan) -> bool:
 
     Args:
         store: the table.
-        plan: the plan.
+        plan: plan to compare with the table.
 
     Raises:
         WriterStale: the schema changed.
@@ -399,16 +399,17 @@ def undo_fits(store: TableStore, plan: MaintenancePlan) -> bool:
 def return_files(
     store: TableStore, bucket: ReplacedFiles, made: list[CommitMessage], verified: bool, *, all_vectors: bool
 ) -> CommitMessage:
-    """Copy a bucket's files and add its message to ``made`` before the first copy begins.
+    """Copy the files to restore in one bucket, and return the bucket's commit message.
 
-    The index files are added to the message at the end.
+    The message is added to ``made`` before the first copy begins, so that the caller can delete the copies after an
+    error. The index files are added to the message at the end.
 
     Args:
         store: the table.
         bucket: files that the compaction replaced.
-        made: commit messages; it is modified.
-        verified: read the copies back.
-        all_vectors: restore the deletion vectors of remaining files too, not only those of restored files.
+        made: list of commit messages, to which this function adds one.
+        verified: read the copies back and compare them with their sources.
+        all_vectors: also restore the deletion vectors of files that stay in the bucket, not only of restored files.
 
     Raises:
         PlanRefused: a file is missing.
@@ -447,15 +448,15 @@ def return_files(
 
 
 def _new_name(store: TableStore, name: str) -> str:
-    """Return a new name with the extension of the same format."""
+    """Return a new unique file name with the same file extension as ``name``."""
     return store.new_file_name(store.options.data_file_prefix, name.rpartition(".")[2] if "." in name else "")
 
 
 def _copy_metadata(store: TableStore, file: DataFileMeta, name: str) -> DataFileMeta:
-    """Return the copy's metadata: in the table's own directory, made by a compaction.
+    """Return the metadata of a copied file: in the table's own directory, and with a compaction as file source.
 
     Raises:
-        CorruptFile: a side file has another name.
+        CorruptFile: the name of an extra file does not begin with the name of the data file.
     """
     for extra in file.extra_files:
         if not extra.startswith(file.file_name):
@@ -471,8 +472,8 @@ def _copy(store: TableStore, source: str, target: str, size: int | None, verifie
 
     Raises:
         PlanRefused: ``source`` is missing.
-        CorruptFile: it does not have ``size`` bytes.
-        VerificationFailed: the copy differs.
+        CorruptFile: ``source`` does not have ``size`` bytes.
+        VerificationFailed: the copy differs from ``source``.
     """
     try:
         read = store.file_io.open_input(source)
