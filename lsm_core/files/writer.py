@@ -1,4 +1,6 @@
-"""Writers of append and key-value files: rolling data files near the target size, and their metadata (format.md 8).
+"""Writers of append and key-value files: rolling data files near the target size, and their metadata.
+
+The columns of these files are those of format.md 8.2 and 8.3.
 
 Source: ``RollingFileWriter``, ``KeyValueDataFileWriter``, ``RowDataFileWriter``.
 """
