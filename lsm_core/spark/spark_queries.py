@@ -150,13 +150,13 @@ _VIEWS: Final[WeakKeyDictionary[Any, dict[str, tuple[Any, dict[str, Any]]]]] = W
 
 
 def create_view(spark: SparkSession, name: str, table: Any, **how: Any) -> None:
-    """Make a temporary view of a table, which `refresh` plans again.
+    """Create a temporary view of a table; `refresh` updates the view.
 
-    Until then the view has the rows of the newest snapshot at this call, or of the version that ``how`` names.
+    Until `refresh` is called, the view has the rows of the newest snapshot at this call, or of the version in ``how``.
 
     Args:
         spark: The session that the view belongs to.
-        name: The view's name; one of that name is replaced.
+        name: Name of the view; an existing view of this name is replaced.
         table: A table or a system table, or its name (as `read_table` takes it).
         how: Arguments of `read_table`: ``columns``, ``filter``, a version.
 
@@ -179,7 +179,7 @@ def refresh(spark: SparkSession, name: str | None = None) -> None:
 
     Args:
         spark: The session that the views belong to.
-        name: One view; None for all of the session.
+        name: Name of one view; None for all views of the session.
 
     Raises:
         InvalidOption: The session has no view of that name by `create_view`.
@@ -195,22 +195,22 @@ def refresh(spark: SparkSession, name: str | None = None) -> None:
 
 
 def query_tables(spark: SparkSession, catalog: Catalog, text: str) -> DataFrame:
-    """Return the answer of a query over a catalog's tables, planned on their newest snapshots at this call.
+    """Return the rows of a query over a catalog's tables, planned on their newest snapshots at this call.
 
     All mentions of one table have one snapshot. Only the columns and files that the query needs are read.
 
     Args:
         spark: The session that answers.
-        catalog: Where tables are looked up by "database.table".
-        text: One SELECT, as `dredge sql` takes it.
+        catalog: Catalog of the tables, which the query names as "database.table".
+        text: One SELECT, as for `dredge sql`.
 
     Returns:
-        The answer. It keeps its snapshots: call again for newer ones.
+        The rows of the query. The DataFrame keeps its snapshots; call this function again to read newer snapshots.
 
     Raises:
         InvalidOption: The text cannot be parsed.
-        UnsupportedFeature: The text is another statement.
-        TableNotFound: A table of the query is not there.
+        UnsupportedFeature: The text is a statement other than a query.
+        TableNotFound: A table of the query does not exist.
         SparkFailed: Spark refuses the query.
     """
     return frame_query(spark, plan_query(catalog, text))

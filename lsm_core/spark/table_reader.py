@@ -35,7 +35,7 @@ class SplitPartition(InputPartition):
 
 
 class SpanPartition(InputPartition):
-    """Share of the changes that the options request: after one snapshot, up to and including another."""
+    """Part of the requested changes: those after snapshot ``start``, up to and including snapshot ``end``."""
 
     def __init__(self, start: int, end: int) -> None:
         super().__init__((start, end))
@@ -162,8 +162,8 @@ def require_workers(session: SparkSession) -> None:
     """Run one task that imports this module, as those of the data source do.
 
     Raises:
-        SparkFailed: The workers cannot import it, or their versions differ. The error names their Python and the
-            missing package.
+        SparkFailed: The workers cannot import this module, or have a different version of Dredge. The error names the
+            workers' Python and the missing package.
     """
     try:
         session.range(0, 1, 1, 1).mapInArrow(Shipped(_pass_on), "id BIGINT").collect()

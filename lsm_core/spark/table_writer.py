@@ -1,8 +1,8 @@
 """Writer of the data source `dredge`: tasks write their own rows, and the driver publishes one snapshot.
 
 A data source cannot ask Spark for a shuffle, so each task would make a file in every bucket of its rows. A task whose
-files would be small puts its rows into the folder of the write instead. When all tasks have ended, one writer beside
-the driver makes the files for all of them.
+files would be small puts its rows into the folder of the write instead. When all tasks have ended, one writer in a
+process beside the driver makes the data files from these rows.
 """
 
 from __future__ import annotations
@@ -295,7 +295,7 @@ def write_gathered(job: WriteJob, left: Sequence[tuple[int, str]], wrote: Sequen
 
 
 def runs_between(left: Sequence[tuple[int, str]], wrote: Sequence[int]) -> list[list[tuple[int, str]]]:
-    """Return the tasks that left rows in runs without a task between them that wrote files."""
+    """Return runs of consecutive tasks that left rows; a task that wrote files itself ends a run."""
     runs: list[list[tuple[int, str]]] = []
     numbers = np.sort(np.array(wrote, np.int64))
     before = -1
