@@ -242,12 +242,15 @@ def to_check_result(report: VerifyReport, note: str = "", kept: UndoProtection |
 def published_snapshot(
     instance: dg.DagsterInstance, layout: dg.AssetKey, table: str, partition: str | None
 ) -> int | None:
-    """Return the snapshot id that the newest run of the layout published, or None without a run.
+    """Return the id of the snapshot that the newest maintenance run of a layout asset published.
 
-    The apply op stored it as a tag of the run.
+    The op that applies the plan stored it as a tag of the run.
+
+    Returns:
+        The id, or None if no materialization names a run, or if the run published no snapshot.
 
     Raises:
-        LookupError: Dagster no longer has that run.
+        LookupError: the run that the newest materialization names was deleted from Dagster.
     """
     records: Sequence[dg.EventLogRecord] = ()
     for key in (layout, names.former_layout_key(layout)):

@@ -332,9 +332,9 @@ class _Search:
             self._mark_remains(store, snapshot, self.code(Holder(HolderKind.CHANGELOG, text)))
 
     def mark_restorable(self, record: TrashRecord) -> None:
-        """Mark the files that a restore of a deletion record needs.
+        """Mark as used by the trash the files that a deletion record lists, and those that its snapshots and tags list.
 
-        Missing metadata files are ignored, because a restore without these files fails in any case.
+        A restore of the record needs all of them. Missing metadata files are skipped: without them it fails anyway.
         """
         code = self.code(Holder(HolderKind.GRACE, f"trash {record.trash_id} (can be restored)"))
         self.marks.name([PurePosixPath(file.path).name for file in record.files], code)

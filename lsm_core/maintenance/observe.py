@@ -334,7 +334,11 @@ class _Buckets:
         return slice(int(self.starts[index]), end)
 
     def _oldest_run(self, index: int) -> int:
-        """Return the bytes of the highest level or of the oldest level-0 file; for append tables those of all files."""
+        """Return the size (bytes) of the oldest sorted run of bucket ``index``.
+
+        That is the highest level with files, or the oldest level-0 file if only level 0 has files. For append tables
+        it is the size of all files.
+        """
         if not self.has_pk:
             return int(self.bytes[index])
         levels = self.levels[index]

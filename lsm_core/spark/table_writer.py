@@ -295,7 +295,12 @@ def write_gathered(job: WriteJob, left: Sequence[tuple[int, str]], wrote: Sequen
 
 
 def runs_between(left: Sequence[tuple[int, str]], wrote: Sequence[int]) -> list[list[tuple[int, str]]]:
-    """Return runs of consecutive tasks that left rows; a task that wrote files itself ends a run."""
+    """Group the tasks that stored their rows, so that no task between two tasks of a group wrote data files.
+
+    Args:
+        left: number of each task that stored rows, ascending, with the name of the file of these rows.
+        wrote: numbers of the tasks that wrote data files.
+    """
     runs: list[list[tuple[int, str]]] = []
     numbers = np.sort(np.array(wrote, np.int64))
     before = -1

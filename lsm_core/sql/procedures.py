@@ -248,7 +248,7 @@ class PreparedCall:
         return CallResult(self.procedure.name, tuple(_plan_step(step, runner) for step in self._steps()), applied=False)
 
     def apply(self, runner: Runner | None = None, approved_by: str | None = None) -> CallResult:
-        """Execute the call, or only plan it with `dry_run`; each step is planned just before it is applied.
+        """Plan and apply the steps of the call one after another; plan them only if its argument `dry_run` is true.
 
         Args:
             runner: runs the tasks of the plans; None for threads of this process.

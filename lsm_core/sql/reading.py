@@ -246,7 +246,7 @@ def _normalize(match: re.Match[str], text: str) -> str:
 
 
 def all_rows_of(source: str) -> str:
-    """Return the query for all rows of ``source``, a text from the user's statement."""
+    """Return `SELECT * FROM source`; ``source`` is SQL text of a table or of a query in parentheses."""
     return f"SELECT * FROM {source}"  # noqa: S608
 
 

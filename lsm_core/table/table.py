@@ -915,10 +915,10 @@ class Table(Readable):
         return cast("RestoreReport", self.apply(self.plan_maintenance("restore", trash_id=trash_id)))
 
     def sweep_trash(self, now_ms: int | None = None, dry_run: bool = False) -> SweepReport:
-        """Delete files in the trash whose waiting time is over and that no version of the table needs.
+        """Delete files in the trash whose grace period is over and that no version of the table needs.
 
         Args:
-            now_ms: time (epoch ms) against which waiting times are compared; None for the clock's time.
+            now_ms: time (epoch ms) at which the ends of grace periods are compared; None for the clock's time.
             dry_run: report without changing anything.
         """
         plan = maintenance.plan_sweep(self.store, now_ms)

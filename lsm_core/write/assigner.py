@@ -169,7 +169,10 @@ class PartitionIndex:
         return self._assign(hashes, place)
 
     def _choice_apart(self, number: int) -> list[int]:
-        """Return the bucket for an assigner's new hashes, or its full buckets if the limit forbids a new bucket."""
+        """Return the buckets among which assigner ``number`` distributes new key hashes.
+
+        That is one bucket with room or one new bucket; if the limit forbids a new bucket, all its full buckets.
+        """
         if number not in self._apart:
             rules, counts = replace(self._rules, number=number), self._rooms.counts
             own = rules.owned(counts)

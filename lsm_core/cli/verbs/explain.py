@@ -83,7 +83,7 @@ def _explain_row(table: Table, key: str, snapshot: int | None) -> RowExplanation
     """Return the history of a row.
 
     Raises:
-        InvalidFilter: the key is not valid; if it is one value without a column, the message also shows KEY=VALUE.
+        InvalidFilter: the key is not valid. If the table has one key column, the message shows both accepted forms.
     """
     try:
         return table.explain_row(key_of(table, key), snapshot)

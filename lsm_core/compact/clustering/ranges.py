@@ -67,7 +67,12 @@ def range_count(rows: int, row_bytes: float, range_bytes: int) -> int:
 
 @dataclass(frozen=True)
 class Layout:
-    """Order of a partition's rows: a sort curve fitted to a sample of rows, and the values that separate the ranges."""
+    """Order of a partition's rows in a sort compaction, and its division into key ranges.
+
+    Attributes:
+        curve: sort curve, scaled by a sample of the rows.
+        cuts: boundary values between the key ranges, which are sorted separately.
+    """
 
     curve: Curve
     cuts: Cuts = Cuts()

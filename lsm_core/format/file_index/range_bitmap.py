@@ -43,7 +43,7 @@ def default_chunk(kind: ValueEncoding) -> int:
 
 
 def encode_range(distinct: Distinct, chunk_bytes: int) -> bytes:
-    """Return the index of a file's values: head, dictionary in chunks, slices of the values' ranks.
+    """Encode the range-bitmap index of a column: header, chunked dictionary of values, bit-sliced index of their ranks.
 
     Source: ``RangeBitmap.Appender``.
     """
