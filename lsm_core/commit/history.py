@@ -159,7 +159,7 @@ def _since(created: Sequence[int | None], pick: Callable[[Iterable[int]], int]) 
 
 @dataclass(frozen=True)
 class _Seen:
-    """Snapshot that was the newest when a message was made; its id is 0 if the table had no snapshot.
+    """Snapshot that was the newest when a message was made or checked; its id is 0 if the table had no snapshot.
 
     Ids are reused after a rollback, so the name of the delta manifest list identifies the snapshot.
     """
@@ -208,8 +208,7 @@ class AddedFiles:
     def are_new(self, latest: Snapshot) -> bool:
         """Return whether all snapshots since the messages' creation exist, and none of them added one of the files.
 
-        If so, none of the files was ever in the table. A snapshot is read only once, also over calls of
-        :meth:`require_new`.
+        If so, none of the files was ever in the table, and :meth:`require_new` does not read these snapshots again.
         """
         if not self._is_below(self._last_checked, latest) and not self._is_below(self._origin, latest):
             return False
@@ -315,7 +314,10 @@ class AddedFiles:
 
 
 def _signature(entries: pa.Table, kind: CommitKind) -> frozenset[tuple[object, ...]]:
-    """Return the identity of a commit: its added files or, if it added none, its removed files and its kind."""
+    """Return the identity of a commit: its added files.
+
+    For a COMPACT or a commit without added files: all its entries, each with its kind (added or removed).
+    """
     added = entries.filter(pc.equal(entries.column("kind"), ADD))
     if kind is CommitKind.COMPACT or not added.num_rows:
         kinds = entries.column("kind").to_pylist()

@@ -309,7 +309,7 @@ _CHANGELOG_OPTIONS: Final = {
     "metadata.stats-mode": ("changelog-file.stats-mode", "metadata.stats-mode.per.level"),
     "data-file.prefix": ("changelog-file.prefix", ""),
 }
-"""For each option of data files: the changelog option that replaces it, and an option that it overrides."""
+"""For each option of data files: the changelog option that replaces it, and the option that is then removed, or ""."""
 
 
 def changelog_files_of(store: TableStore) -> TableStore:

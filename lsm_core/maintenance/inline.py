@@ -310,7 +310,7 @@ class _Steps:
             self._apply_if_needed(plan_tag_expiry(self.store))
 
     def _sweep(self, now_ms: int) -> None:
-        """Delete due files of the trash, unless a sweep ran recently.
+        """Delete due files of the trash, if the oldest record has been due for some time.
 
         A sweep reads all records of the trash. So that sweeps are rare, a sweep is due only a fraction of the grace
         period after the oldest record is due.

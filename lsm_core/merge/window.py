@@ -103,8 +103,8 @@ class RunInput:
         age: age rank of the rows, for ties; larger is newer.
         name: name of the input in errors.
         parts: inputs of a chain.
-        at_hand: number of rows to buffer before a window is merged, because a window of a few rows costs as much as a
-            window of a thousand rows.
+        at_hand: number of rows to buffer from small batches before a window is merged, if they have fewer than 64 KiB.
+            A window of a few rows costs as much as a window of a thousand rows.
     """
 
     batches: Iterator[pa.RecordBatch]

@@ -119,7 +119,7 @@ class CatalogOptions:
     def locking(self, *, always: bool) -> dict[str, str | None]:
         """Return the table options (`dredge.lock*`) that give every table of the catalog its lock.
 
-        The options are derived from the catalog's `lock.*` options of Paimon.
+        The options are derived from Paimon's catalog options `lock.*` and `lock-*`.
 
         Args:
             always: whether a JDBC catalog locks unless `lock.enabled` is false (Java `AbstractCatalog.lockEnabled`: on

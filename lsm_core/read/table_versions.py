@@ -433,7 +433,7 @@ def _snapshot_at_watermark(store: TableStore, watermark: int) -> Snapshot:
 def newest_of_watermark(store: TableStore, watermark: int) -> Snapshot:
     """Return the newest snapshot whose watermark is ``watermark`` (epoch ms) or less.
 
-    Snapshots after this one may contain rows with event times above the watermark.
+    All later snapshots have a larger watermark.
 
     Args:
         store: the table.

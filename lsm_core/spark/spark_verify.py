@@ -120,7 +120,8 @@ def verify_table(
         a: The earlier snapshot.
         b: The later snapshot.
         places: Partitions and buckets to compare; None for all.
-        appended: Whether rows appended between the two snapshots are added to the rows of both snapshots.
+        appended: Whether rows appended between the two snapshots are added to the rows of ``a``, because ``b`` has
+            them.
 
     Raises:
         SnapshotNotFound: A snapshot does not exist or has expired.

@@ -164,8 +164,8 @@ class Table(Readable):
             data: Arrow data, columns by name, a list of rows by column name, a pandas or Polars frame, a Polars lazy
                 frame, or an object with ``__arrow_c_stream__``.
             row_kinds: Arrow array of "+I" "-U" "+U" "-D", or the one kind of all rows; None for inserts.
-            overwrite: True or ``{}`` replaces all rows. In a partitioned table, True replaces only the partitions in
-                ``data``, unless `dynamic-partition-overwrite` is false. A mapping replaces that partition.
+            overwrite: True or ``{}`` replaces all rows; in a partitioned table only the partitions in ``data``, unless
+                `dynamic-partition-overwrite` is false. A mapping with values replaces that partition.
             watermark: watermark of the snapshot (epoch ms), as in :meth:`BatchCommit.commit`.
             properties: properties of the snapshot, as in :meth:`BatchCommit.commit`.
             schema_mode: "merge" adds the columns that only ``data`` has and widens column types before the write. The
@@ -620,7 +620,7 @@ class Table(Readable):
 
         Raises:
             PlanStale: the table changed since the plan was made.
-            PlanRefused: a policy rule forbids the plan.
+            PlanRefused: a rule forbids the plan.
             VerificationFailed: the result does not hold the same rows; nothing was committed.
             CommitConflict: another commit changed the same files.
         """
@@ -868,7 +868,7 @@ class Table(Readable):
         return cast("RollbackAsLatestReport", self.apply(self.plan_maintenance("rollback_as_latest", **arguments)))
 
     def verify(self, snapshot_a: int, snapshot_b: int) -> VerifyReport:
-        """Compare two snapshots: shared files by reference, all other files by a digest of their merged rows."""
+        """Compare two snapshots by bucket: by reference if the files are the same, else by a digest of merged rows."""
         return maintenance.verify_snapshots(self.store, snapshot_a, snapshot_b)
 
     def check(
@@ -911,7 +911,7 @@ class Table(Readable):
         return cast("UndoReport", self.apply(self.plan_maintenance("undo", **arguments)))
 
     def restore(self, trash_id: str) -> RestoreReport:
-        """Restore the snapshots of a deletion record. Raises PlanRefused if files of the record are deleted already."""
+        """Restore the content of a deletion record. Raises PlanRefused if a sweep has begun to delete its files."""
         return cast("RestoreReport", self.apply(self.plan_maintenance("restore", trash_id=trash_id)))
 
     def sweep_trash(self, now_ms: int | None = None, dry_run: bool = False) -> SweepReport:

@@ -34,8 +34,8 @@ class Touch:
     Attributes:
         snapshot_id: id of the snapshot.
         place: partition and bucket.
-        added: level-0 files that the snapshot added.
-        moved: whether the snapshot changed anything else in the bucket, for example by a compaction.
+        added: files that the snapshot added to the bucket, on any level.
+        moved: whether the snapshot did more in the bucket than add level-0 files, for example a compaction.
     """
 
     snapshot_id: int

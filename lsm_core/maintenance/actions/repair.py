@@ -6,7 +6,7 @@ So with a wrong LATEST, Java reads an old snapshot, or none, and writes a snapsh
 **Gaps.** If the end of an expiry (the oldest id plus `snapshot.expire.limit`, for example) is in a gap of the ids, Java
 silently expires nothing. The next expiry does the same, so snapshots and their files stay for ever. The repair puts the
 missing snapshots back: from a tag with that id, or else as a bridge. A bridge is a new snapshot file. Its content is
-the content on which the snapshot after the gap was built. Its delta has all changes after the snapshot before the gap.
+the content on which the snapshot after the gap was built. Its delta has all changes after the previous snapshot.
 
 **Damaged snapshots.** A damaged snapshot ends the expiry in every engine. Its own file is damaged or lost, or a
 manifest list, manifest or index manifest that it references is. The repair moves the snapshot file away, which leaves a

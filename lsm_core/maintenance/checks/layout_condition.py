@@ -290,7 +290,7 @@ def judge_alive(condition: Condition, limits: CheckLimits) -> ConditionVerdict:
 
 
 def _find_waiting_start(bucket: BucketHealth, condition: Condition) -> int | None:
-    """Return the latest time (epoch ms) at which a bucket became due, or None if it may have become due just now."""
+    """Return a time (epoch ms) since which a due bucket has certainly waited and nothing ran, or None if unknown."""
     newest = bucket.newest_file_ms or 0
     runs = bucket.sorted_runs >= _STILL_WRITTEN * condition.trigger if condition.keyed else False
     began = (bucket.oldest_level0_ms or newest) if runs else newest

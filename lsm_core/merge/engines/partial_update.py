@@ -124,7 +124,7 @@ class PartialUpdate:
         return finish(result)
 
     def _segments(self, window: FoldInput, inputs: GroupRows, backs: Mask) -> tuple[Segment, Mask]:
-        """Return the segment of each key that affects the result, and a mask of the keys whose last row is a delete."""
+        """Return each key's segment that affects the result, and a mask of the keys that their last row deleted."""
         base, begin = inputs.before, inputs.offsets[:-1].copy()
         not_deleted = np.zeros(len(inputs), np.bool_)
         if not backs.any():
@@ -240,7 +240,10 @@ class PartialUpdate:
         name: str,
         seen: Mapping[str, bool],
     ) -> Mask:
-        """Return a mask of the keys whose function has received an input, even if a later -D deleted the whole row."""
+        """Return a mask of the keys whose function received an input before ``segment``.
+
+        Inputs of past segments, which a -D ended, count only for functions that remember them.
+        """
         begun = np.zeros(len(inputs), np.bool_)
         begun[0] = inputs.begun and seen.get(name, False)
         function = self.functions[name]

@@ -71,7 +71,7 @@ class RecoveryPass(CompactionReport):
 
     Attributes:
         level0_before: before this pass, number of level-0 files in all buckets that needed a pass.
-        level0_after: after this pass, number of level-0 files in the same buckets.
+        level0_after: ``level0_before`` without the level-0 files that this pass merged; newer files are not counted.
         passes_left: approximate number of further passes of this size.
     """
 

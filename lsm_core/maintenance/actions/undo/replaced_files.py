@@ -43,8 +43,8 @@ class ReplacedFiles:
         partition: partition in Paimon's binary form.
         bucket: number of the bucket.
         total_buckets: number of buckets of the partition.
-        inputs: files that the compaction removed.
-        outputs: files that the compaction added.
+        inputs: files that the compaction removed, without those in ``moved``.
+        outputs: files that the compaction added, without those in ``moved``.
         moved: files whose level was changed and nothing else: pairs of the current and the former metadata.
         left: (name, level) of all files in the bucket right after the compaction.
         vectors: deletion vectors before the compaction, by data file name.
