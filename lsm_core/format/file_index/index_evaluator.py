@@ -167,7 +167,7 @@ class FileIndex:
     def _matching_rows(
         self, column: str, data_type: DataType, op: str, literal_values: pa.Array | None
     ) -> tuple[int, BitMap] | None:
-        """Return the file's number of rows, and the rows that all row indexes let pass; None without an index."""
+        """Return (number of rows of the file, rows that can match by all row indexes), or None if no index decides."""
         kind = kind_of(data_type)
         matching: tuple[int, BitMap] | None = None
         for name, (start, length) in self._places.get(column, {}).items():
