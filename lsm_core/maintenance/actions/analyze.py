@@ -218,7 +218,7 @@ class AnalyzeItem(PlanItem):
     """Rows of one snapshot to analyze.
 
     Attributes:
-        snapshot_id: number of the snapshot.
+        snapshot_id: id of the snapshot.
         names: names of the columns to analyze.
     """
 
@@ -271,12 +271,12 @@ def plan_analysis(store: TableStore, columns: Sequence[str] | None = None) -> Ma
 
     Args:
         store: the table.
-        columns: names of the columns, None for all columns that are not nested; with an empty list only rows are
-            counted.
+        columns: names of the columns, None for all columns whose type has statistics (:func:`can_be_analyzed`). With
+            an empty list only rows are counted.
 
     Raises:
         ColumnNotFound: a column does not exist.
-        UnsupportedFeature: a named column is nested, or the table cannot be written.
+        UnsupportedFeature: the type of a named column has no statistics, or the table cannot be written.
     """
     require_writable(store)
     latest = snapshots.latest(store)

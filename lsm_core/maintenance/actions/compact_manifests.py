@@ -52,7 +52,7 @@ class MergeManifestItem(PlanItem):
     reason: str
 
     def cells(self) -> tuple[Any, ...]:
-        """Return the item's cells of a printed plan: the manifest and the reason."""
+        """Return the item's cells of a printed plan: name, bytes, numbers of ADD and DELETE entries, and reason."""
         return (self.name, self.size, self.added, self.deleted, self.reason)
 
 
@@ -91,8 +91,8 @@ class ManifestCompactionReport(CommitReport):
 def plan_manifest_compaction(store: TableStore, now_ms: int | None = None) -> MaintenancePlan:
     """Plan to merge manifests that are smaller than `manifest.target-file-size` or have DELETE entries.
 
-    Applying the plan also rewrites manifests whose ADD entries are cancelled by these DELETE entries. Planning reads
-    only manifest lists.
+    Applying the plan also rewrites manifests whose ADD entries are cancelled by these DELETE entries. The plan has no
+    items if there is nothing to merge. Planning reads only manifest lists.
 
     Args:
         store: the table.

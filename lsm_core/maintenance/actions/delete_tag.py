@@ -47,7 +47,8 @@ class DropTagItem(PlanItem):
     Attributes:
         name: name of the tag.
         snapshot_id: id of the tagged snapshot. If the tag references a different snapshot later, the tag is kept.
-        time_ms: commit time of the tagged snapshot (epoch ms), compared in the same way.
+        time_ms: commit time of the tagged snapshot (epoch ms). If the tagged snapshot has a different commit time
+            later, the tag is kept.
         reason: why the tag is deleted.
     """
 
@@ -116,7 +117,7 @@ def with_tags(store: TableStore, plan: MaintenancePlan, reasons: Mapping[str, st
     Args:
         store: the table.
         plan: plan to extend.
-        reasons: tags to delete: the reason of the deletion by tag name.
+        reasons: reason of the deletion by name of the tag to delete. Tags that do not exist are ignored.
     """
     details = tags.list_details(store)
     chosen = {name: details[name] for name in reasons if name in details}
@@ -185,6 +186,9 @@ def apply_tag_deletion(store: TableStore, plan: MaintenancePlan) -> ApplyOutcome
 
     Returns:
         ApplyOutcome with a TagDeletionReport.
+
+    Raises:
+        PlanStale: the remaining tags of the plan reference different snapshots now.
     """
     report, swept = sweep_if_direct(store, _delete(store, plan))
     lines = [{"event": "deleted tag", "tag": name} for name in report.tags]
@@ -198,7 +202,8 @@ def _delete(store: TableStore, plan: MaintenancePlan) -> TagDeletionReport:
     of the record.
 
     Raises:
-        PlanStale: no tag of the plan can be deleted as planned.
+        PlanStale: all remaining tags of the plan reference different snapshots now, or a tag was moved during the
+            deletion.
     """
     planned = plan.items_of(DropTagItem)
     names: list[str] = []

@@ -32,8 +32,8 @@ def plan_tag_expiry(
 
     Args:
         store: the table.
-        older_than_ms: creation time before which tags expire (epoch ms). For a tag that does not record its creation
-            time, the change time of the tag file is used.
+        older_than_ms: creation time before which tags expire (epoch ms), None for no such limit. For a tag that does
+            not record its creation time, the change time of the tag file is used.
         now_ms: time of planning (epoch ms), None for the table's clock.
         by_time: False to expire tags by number alone.
 
@@ -62,7 +62,7 @@ def _expire_by_time(
 ) -> dict[str, str]:
     """Return the tags that expire by retention or creation time: the reason by tag name.
 
-    Times are local wall-clock times, because tags record these.
+    ``older_than_ms`` and ``now`` are epoch ms. Tags record local wall-clock times, which are converted for comparison.
     """
     reasons, wall_clock = {}, now + local_offset_ms(now)
     ages = {}

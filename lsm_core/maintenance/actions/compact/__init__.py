@@ -1,1 +1,1 @@
-"""Compaction: merge the files of buckets, or sort the files of append tables, in one verified COMPACT commit."""
+"""Compaction: merge the files of buckets, or sort the rows of partitions, verify the result and commit it."""

@@ -61,7 +61,7 @@ class CompactItem(RewriteItem):
         drop_delete: whether delete records are dropped from the output.
         full: whether all files move to the last level.
         by_file: whether each file is rewritten on its own.
-        tombstones_dropped: number of delete records that are dropped, None if unknown.
+        tombstones_dropped: largest number of delete records that may be dropped, None if unknown.
         runs_before: number of the bucket's sorted runs before the compaction.
         runs_after: number of the bucket's sorted runs after the compaction.
         expire_at_ms: time that decides record-level expiry (epoch ms), None if the table's rows do not expire.
@@ -104,7 +104,11 @@ class CompactItem(RewriteItem):
         return sum(file.rows for file in self.inputs if file.name not in skipped)
 
     def cells(self) -> tuple[Any, ...]:
-        """Return the item's cells of a printed plan: files, output level and reason."""
+        """Return the item's cells of a printed plan.
+
+        The cells are the partition, the bucket, the number of input files, the bytes to rewrite, the output level, the
+        number of upgraded files, and the reason.
+        """
         place = (self.partition_text or "-", self.bucket)
         return (*place, len(self.inputs), self.bytes_in, self.output_level, len(self.upgrades), self.reason)
 
@@ -224,8 +228,9 @@ class CompactionReport(RewriteReport):
         changelog_rows: number of rows written to the changelog.
         predicted_seconds: seconds that the plan predicted.
         peak_rss_bytes: peak memory of the driver process.
-        runs_before: before the compaction, number of sorted runs of the bucket that had the most.
-        runs_after: number of sorted runs of the same bucket after the compaction.
+        runs_before: largest number of sorted runs of one bucket before the compaction.
+        runs_after: number of sorted runs of the same bucket after the compaction. With `commit_every`, the largest such
+            number of all commits.
         verification: result of the verification.
         commits: number of commits.
         changed_keys: number of keys whose row changed; only `as-paimon` compactions of order-sensitive tables may
@@ -338,7 +343,7 @@ class CompactionReport(RewriteReport):
 
 
 def parts_of(plan: MaintenancePlan) -> tuple[MaintenancePlan, ...]:
-    """Split a plan into one plan per commit, with `commit_every` buckets each.
+    """Split a plan into one plan per commit, with at most `commit_every` buckets each.
 
     Without `commit_every` the plan is one part. A plan that assigns postponed rows is one part too, because its buckets
     are chosen only after the assignment has been committed.

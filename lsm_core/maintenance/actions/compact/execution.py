@@ -236,7 +236,8 @@ class _AssignedRows:
 
     Attributes:
         items: partitions whose postponed rows were assigned.
-        stale: partitions that were skipped because a planned file is no longer postponed.
+        stale: partitions that were skipped because a planned file is no longer postponed, or because the number of
+            buckets changed.
         snapshot_id: snapshot of the assignment, None if nothing was assigned.
     """
 
@@ -298,8 +299,9 @@ def execute(
 ) -> ExecutionResult:
     """Compact the plan's buckets and publish them in one COMPACT commit.
 
-    A bucket is skipped if its input files are missing or moved, found before the work or by a commit conflict. The
-    output files of failed work are deleted. After CommitUnknown no file is deleted.
+    A bucket is skipped if an input file is missing or moved, before the work or at the commit. A bucket whose task
+    would not fit into memory is skipped too. The output files of failed work are deleted. After CommitUnknown no file
+    is deleted.
 
     Args:
         store: the table.
@@ -308,7 +310,8 @@ def execute(
         plan_hash: hash recorded in the snapshot, None for the hash of ``plan``.
         snapshot: newest snapshot if the caller has just read it, else None.
         entries_of: function that returns the live manifest entries of the planned buckets.
-        keep_going: if a bucket fails, report the failure and commit the buckets that succeeded.
+        keep_going: if a bucket fails, report the failure and commit the buckets that succeeded. If no bucket
+            succeeded, the first error is raised.
 
     Raises:
         VerificationFailed: the output of a bucket is wrong.
@@ -405,6 +408,8 @@ def _conflicting_files(message: CommitMessage) -> list[WrittenFile]:
 
 def compaction_fits(store: TableStore, plan: MaintenancePlan) -> bool:
     """Return whether at least one bucket of the plan is as planned, or all postponed files of the plan still are.
+
+    A plan that sorts a table of dynamic buckets fits only if all its partitions are as planned.
 
     Args:
         store: the table.

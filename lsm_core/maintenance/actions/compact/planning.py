@@ -140,7 +140,8 @@ def plan_compaction(
     """Plan the compaction of every chosen bucket that needs one.
 
     Chosen buckets that need no compaction are in ``declined`` of the plan, with figures. In a table with `bucket` = -2
-    the plan also assigns postponed rows to buckets, unless ``buckets`` is given. Only metadata is read.
+    the plan also assigns postponed rows to buckets, unless ``buckets`` is given. If keys may move between partitions
+    and readers skip level 0, buckets with level-0 deletes are always chosen too. Only metadata is read.
 
     Args:
         store: the table.
@@ -149,8 +150,8 @@ def plan_compaction(
         buckets: numbers of the buckets to compact, None for all.
         now_ms: time of planning (epoch ms), None for the table's clock.
         order_by: columns of a sort compaction, which rewrites all files of each partition.
-        strategy: strategy of the sort ("order", "zorder", "hilbert", "auto"). Without ``order_by``, the sort columns
-            are those of option `clustering.columns`.
+        strategy: strategy of the sort ("order", "zorder", "hilbert", "auto"). With a strategy and no ``order_by``, the
+            sort columns are those of option `clustering.columns`.
         commit_every: number of buckets per commit, None for one commit of all buckets. Each commit succeeds or fails
             independently.
         where: condition on partition columns in place of ``partitions`` ("dt >= '2024-01-01' AND h IN (1, 2)").

@@ -71,7 +71,7 @@ class ReclusterItem(RewriteItem):
     reason: str
 
     def cells(self) -> tuple[Any, ...]:
-        """Return the item's cells of a printed plan: buckets, files and bytes."""
+        """Return the item's cells of a printed plan: partition, numbers of buckets and files, bytes, and reason."""
         return (self.partition_text or "-", self.buckets, len(self.inputs), self.bytes_in, self.reason)
 
 

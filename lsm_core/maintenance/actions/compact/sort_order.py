@@ -59,15 +59,16 @@ def require_order(
     Args:
         store: the table.
         order_by: names of the columns to sort by, None for the columns of option `clustering.columns`.
-        strategy: one of `STRATEGIES`, or `AUTO`; None for "order".
+        strategy: one of `STRATEGIES`, `AUTO`, or None for "order". Without ``order_by``, `AUTO` means option
+            `clustering.strategy`.
         buckets: must be None, because a sort rewrites all buckets.
 
     Raises:
         UnsupportedFeature: the table has a fixed number of buckets, or a primary key without dynamic buckets, or a
             column's type has no order.
         ColumnNotFound: a column does not exist.
-        InvalidOption: the strategy is unknown, a Hilbert curve has fewer than two columns, ``order_by`` is empty or has
-            a repeated or partition column, or ``buckets`` is not None.
+        InvalidOption: the strategy is unknown, a Hilbert curve has fewer than two columns, there are no columns to sort
+            by, a column is repeated or a partition column, or ``buckets`` is not None.
     """
     wanted = strategy.strip().lower() if isinstance(strategy, str) else (ORDER if strategy is None else strategy)
     if wanted not in (*STRATEGIES, AUTO):
@@ -113,7 +114,7 @@ def clustering_columns(store: TableStore) -> tuple[str, ...]:
 
 
 def clustering_strategy(store: TableStore) -> str:
-    """Return option `clustering.strategy`: one of `STRATEGIES`, or `AUTO`.
+    """Return option `clustering.strategy`: one of `STRATEGIES`, or `AUTO`, which is also the default.
 
     Args:
         store: the table.

@@ -70,13 +70,13 @@ _RULES: Final = {
 def why_picked(pick: Pick, levels: Levels, options: TableOptions, dropped: int | None) -> str:
     """Return why files of a bucket are compacted, as text.
 
-    For example "15 sorted runs >= 5; size amplification: all to level 5; 195 tombstones dropped".
+    For example "15 sorted runs >= 5; size amplification: all to level 5; up to 195 tombstones dropped".
 
     Args:
         pick: decision to compact.
         levels: LSM tree of the bucket.
         options: options of the table.
-        dropped: number of dropped delete records, None if unknown.
+        dropped: largest number of delete records that may be dropped, None if unknown.
     """
     runs, trigger = len(levels.runs()), options.compaction_trigger
     parts = [f"{runs} sorted run{'s' if runs != 1 else ''}{_against(runs, trigger)}"]
@@ -150,7 +150,7 @@ def why_not_packed(files: Sequence[DataFile], small: int, least: int) -> str:
 
 
 def why_packed(files: int, bins: int, least: int, full: bool, deleted: int = 0) -> str:
-    """Return why files of an append bucket are compacted, for example "18 small files >= 5 -> 1 file".
+    """Return why files of an append bucket are compacted, for example "18 small files >= 5 -> 1 bin".
 
     Args:
         files: number of files to compact.
@@ -193,8 +193,8 @@ def decide(
     """Decide by the table's options which files of one bucket to compact, or that none are compacted.
 
     Off-peak hours are in the time zone of this machine, as in Paimon. In an order-sensitive table, merging only some of
-    the runs could change a row. There more runs are added to the chosen files until no older run overlaps them, unless
-    `dredge.compaction.order-sensitive` is `as-paimon`.
+    the runs could change a row. In such a table more runs are added to the chosen files until no older run overlaps
+    the files. With `dredge.compaction.order-sensitive` = `as-paimon` no runs are added.
 
     Args:
         store: the table.
@@ -272,7 +272,8 @@ def choose_bins(
         files: live files of the bucket.
         full: whether a full compaction is requested.
         deleted: number of rows that a deletion vector marks as deleted, by file name. A file is compacted too if the
-            ratio of such rows exceeds `compaction.delete-ratio-threshold`, or 0 in a full compaction.
+            ratio of such rows exceeds `compaction.delete-ratio-threshold`, or 0 in a full compaction. With `bucket` > 0
+            this holds only for full compactions.
     """
     options = store.options
     most = 0.0 if full else float(options.get("compaction.delete-ratio-threshold"))
@@ -603,7 +604,8 @@ class FullCompactionsByCommits:
     def is_due(self, partition: bytes, bucket: int) -> bool:
         """Return whether a full compaction of a bucket is due.
 
-        The answer does not consider whether all files of the bucket are in the last level already.
+        The answer does not consider whether all files of the bucket are in the last level already. If older commits
+        have expired, a bucket without a full compaction in the remaining snapshots is due.
 
         Args:
             partition: partition as a serialised BinaryRow.

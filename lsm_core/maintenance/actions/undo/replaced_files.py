@@ -152,11 +152,13 @@ def find_compaction(store: TableStore, run_id: str, *, allow_changes: bool = Fal
     Args:
         store: the table.
         run_id: id of the compaction's run in the ledger.
-        allow_changes: accept that new rows may have sequence numbers of rows in the restored files.
+        allow_changes: do not refuse a bucket because a writer opened since may assign sequence numbers of restored
+            rows to newer rows.
 
     Raises:
-        InvalidOption: the run is not a compaction.
-        PlanRefused: the metadata of the compaction no longer exists, or the compaction was undone already.
+        InvalidOption: the run does not exist, is not a compaction, or published no snapshot.
+        PlanRefused: the compaction was rolled back or undone already, its metadata no longer exists, or its snapshot
+            assigned postponed rows to buckets.
         CorruptFile: metadata cannot be read.
         WriterStale: the schema changed.
     """
@@ -235,7 +237,10 @@ def _known_runs(store: TableStore) -> str:
 def _from_snapshot(
     store: TableStore, snapshot: Snapshot, latest: Snapshot
 ) -> tuple[list[ReplacedFiles], list[UndoObstacle]]:
-    """Return the changes by bucket, and the buckets that cannot be undone, from the compaction's snapshot."""
+    """Return the changes by bucket, and the buckets that cannot be undone, from the compaction's snapshot.
+
+    Raises PlanRefused if the snapshot is not a compaction, or assigned postponed rows to buckets.
+    """
     delta = manifests.delta_entries(store, snapshot)
     if (
         snapshot.commit_kind is not CommitKind.COMPACT
@@ -294,7 +299,8 @@ def _from_ledger(
 ) -> tuple[list[ReplacedFiles], list[UndoObstacle]]:
     """Return the changes by bucket, and the buckets that cannot be undone, of a compaction whose snapshot expired.
 
-    File names come from the ledger. File metadata comes from the newest tag before the compaction.
+    File names come from the ledger. The metadata of the inputs comes from the newest tag before the compaction, the
+    metadata of the outputs from ``latest``. Raises PlanRefused if there is no such tag, or the ledger names no files.
     """
     tagged = [snapshot for snapshot in tags.list_tags(store).values() if snapshot.id < number]
     if not tagged:

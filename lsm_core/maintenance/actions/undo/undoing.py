@@ -103,7 +103,9 @@ class UndoItem(RewriteItem):
         )
 
     def line(self, event: str) -> dict[str, Any]:
-        """Return the ledger line of the bucket, with names and levels of its files.
+        """Return the ledger line of the bucket, with names and levels of the removed and the restored files.
+
+        Restored files have their former names, not the names of the copies.
 
         Args:
             event: event name of the ledger line.
@@ -121,7 +123,11 @@ class UndoItem(RewriteItem):
         return sum(file.size for file in self.restored if file.name not in self.moved)
 
     def cells(self) -> tuple[Any, ...]:
-        """Return the item's cells of a printed plan: numbers of files, and bytes to copy."""
+        """Return the item's cells of a printed plan.
+
+        The cells are the partition, the bucket, the numbers of files to remove and to restore, the bytes to copy, and
+        the number of files to move back.
+        """
         kept = len(self.moved)
         place = (self.partition_text or "-", self.bucket)
         return (*place, len(self.inputs) - kept, len(self.restored) - kept, self.bytes_copied, kept)
@@ -207,13 +213,16 @@ def plan_undo(store: TableStore, run_id: str, partial: bool = False, allow_chang
         store: the table.
         run_id: id of the compaction's run in the ledger.
         partial: if some buckets cannot be undone, list them in ``declined`` and undo the remaining buckets.
-        allow_changes: undo the compaction even if this changes merged rows.
+        allow_changes: undo the compaction even if this changes merged rows, or if a writer opened since may assign
+            sequence numbers of restored rows to newer rows.
 
     Raises:
-        InvalidOption: the run is not a compaction.
-        PlanRefused: later commits used files of the compaction, files are missing, readers would not see all rows, or
-            streams have read the compaction's changelog. The message names the rule and the bucket.
+        InvalidOption: the run does not exist, is not a compaction, or published no snapshot.
+        PlanRefused: the compaction was rolled back or undone already, or a bucket cannot be undone. Later commits used
+            files of the compaction, files are missing, readers would not see all rows, or the compaction wrote a
+            changelog. The message names the rule and the bucket.
         UnsupportedFeature: the table cannot be compacted here.
+        WriterStale: the schema changed.
         CorruptFile: metadata cannot be read.
     """
     require_compactable(store)
@@ -269,7 +278,8 @@ def to_planned_files(files: Sequence[DataFileMeta]) -> tuple[PlannedFile, ...]:
 def apply_undo(store: TableStore, plan: MaintenancePlan) -> ApplyOutcome:
     """Copy the files to restore, compare the merged rows of each bucket, and replace the files in one commit.
 
-    The memory needed is that of merging one bucket. After an error the copies are deleted.
+    With `dredge.verification` = counts, neither the copies nor the merged rows are compared. The memory needed is that
+    of merging one bucket. After an error the copies are deleted.
 
     Args:
         store: the table.
@@ -280,8 +290,10 @@ def apply_undo(store: TableStore, plan: MaintenancePlan) -> ApplyOutcome:
 
     Raises:
         PlanStale: a bucket is not as planned.
+        PlanRefused: the compaction was rolled back or undone already, or a file to copy is missing.
         CommitConflict: another commit changed a bucket during the undo.
-        VerificationFailed: the undo would change the merged rows of a bucket, and the plan does not allow changes.
+        VerificationFailed: the undo would change the merged rows of a bucket, and the plan does not allow changes; or
+            a copy differs from its source.
         CorruptFile: a file is damaged.
     """
     require_compactable(store)
