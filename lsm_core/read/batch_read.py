@@ -96,8 +96,9 @@ def fixed_answers(store: TableStore, version_arguments: Mapping[str, Any]) -> tu
             the version; without such options the newest version is read.
 
     Returns:
-        The schema of the version, and a function that maps a read (columns, filter, limit, ...) to the Arrow schema and
-        batches of its rows. Options that select changes are resolved again for each read.
+        The schema of the version, and a function. The function takes a tuple of the arguments that follow ``store`` in
+        :func:`answer_stream`, and returns the same as :func:`answer_stream`. For a fixed version it uses only columns,
+        filter and limit. Options that select changes are resolved again for each read.
 
     Raises:
         SnapshotNotFound: the version does not exist.

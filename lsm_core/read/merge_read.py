@@ -154,8 +154,8 @@ def fits(sizes: Sequence[float], threshold: int, limit: float) -> bool:
 def next_pass(sizes: Sequence[float], threshold: int, limit: float) -> list[range]:
     """Return ranges of neighbouring inputs to merge into one input each, in order.
 
-    For slightly more than ``threshold`` inputs, only the cheapest neighbours that remove the excess are merged. For
-    very many, all inputs are merged in groups that fit, so each is read only about log(n) / log(threshold) times.
+    Up to ``threshold`` squared inputs, only one range is merged: the neighbours with the fewest bytes that remove the
+    excess. More inputs are all merged in groups that fit, so each is read only about log(n) / log(threshold) times.
 
     Args:
         sizes: decoded bytes of each input.
@@ -384,8 +384,8 @@ class Merging:
         bucket: number of the bucket.
         columns: value columns to merge; columns that the merge engine needs are added.
         drop_delete: whether deleted rows are left out.
-        exact: return true sequence numbers and row kinds (compaction). If False, both are decoded only if file metadata
-            does not order the rows.
+        exact: return true sequence numbers and row kinds (compaction). If False, sequence numbers are decoded only if
+            file metadata does not order the rows, and row kinds only if a file may contain deletes.
         dropped: number of rows left out, by reason, over all sections.
         keys_folded: number of keys merged by vectorised kernels, over all sections.
         keys_one_by_one: number of keys merged one by one, over all sections.

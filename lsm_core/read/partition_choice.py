@@ -23,7 +23,7 @@ from lsm_core.read.sql_text import condition_groups
 
 
 def without_null_name(store: TableStore, spec: Mapping[str, str]) -> dict[str, str | None]:
-    """Return a copy of ``spec`` with None in place of the table's name for the null partition."""
+    """Return a copy of ``spec`` in which None replaces `partition.default-name`, the text that stands for null."""
     null = store.options.partition_default_name
     return {key: None if value == null else value for key, value in spec.items()}
 
@@ -36,10 +36,11 @@ def chosen_partitions(store: TableStore, arguments: Mapping[str, Any]) -> list[d
         arguments: arguments of a procedure; only `partitions` and `where` are used.
 
     Returns:
-        One mapping of column to value for each partition; None (all partitions) if neither argument is set.
+        One mapping of column to value for each partition; None (all partitions) if neither argument is set. The list is
+        empty for a table without snapshots.
 
     Raises:
-        InvalidOption: both arguments are set, or the table has no partitions.
+        InvalidOption: both arguments are set, or the table has no partition columns.
         InvalidFilter: the condition is not on partition columns.
     """
     specs, where = arguments.get("partitions"), arguments.get("where")
@@ -78,7 +79,7 @@ def _equal_to(store: TableStore, spec: Mapping[str, str]) -> list[tuple[str, str
 
 
 def _convert_test(store: TableStore, test: tuple[str, str, Any]) -> tuple[str, str, Any]:
-    """Convert the texts of a test to the column's type; raise InvalidFilter if it is no partition column."""
+    """Convert the values of a test to the column's type; raise InvalidFilter if the column is no partition column."""
     column, operator, value = test
     keys, error_prefix = store.schema.partition_keys, f"table {store.name}: "
     name = next((key for key in keys if key == column), None) or next(

@@ -1,4 +1,4 @@
-"""Filters: the condition of a caller is parsed into one Arrow expression for both pruning and row filtering."""
+"""Filters: a caller's condition is parsed into groups of tests or an Arrow expression, for pruning and row filtering."""
 
 from __future__ import annotations
 
@@ -52,8 +52,8 @@ class Conjunct:
         column: name of the column.
         op: the operator.
         value: Arrow scalar, Arrow array (in, not in), or None (tests for null and NaN).
-        others: values of an `in` test if the column's type cannot store all of them exactly. They are compared one by
-            one, and ``value`` is None.
+        others: values of an `in` or `not in` test if the column's type cannot store all of them exactly. These values
+            are compared one by one, and ``value`` is None.
     """
 
     column: str
@@ -130,7 +130,7 @@ def parse_filter(condition: object, schema: TableSchema, table: str) -> Predicat
     """Parse a filter (its forms are described in engine.md).
 
     Floating point values compare as in Arrow and in SQL on IEEE numbers: NaN is neither equal, less nor greater, and
-    -0.0 equals 0.0. Java orders NaN above all numbers and -0.0 below 0.0. Keys and partitions follow Java here, too.
+    -0.0 equals 0.0. Java orders NaN above all numbers and -0.0 below 0.0; primary keys and partitions use Java's order.
 
     Args:
         condition: a tuple (column, operator, value), a list of and-ed tuples, a list of or-ed lists, SQL text, an Arrow
@@ -208,7 +208,7 @@ def _resolve_names(condition: Condition, schema: TableSchema, table: str) -> Con
 
 
 def _as_float(value: Any) -> Any:
-    """Convert a number from a SQL text to a float.
+    """Convert a number from a SQL text to a float; return all other values unchanged.
 
     A number beyond the range of DOUBLE is returned unchanged, and is equal to no value.
     """
@@ -404,9 +404,9 @@ def _comparable_scalar(value: Any, kind: pa.DataType) -> pa.Scalar | None:
 
 
 def _in_test(name: str, op: str, scalars: list[pa.Scalar], kind: pa.DataType) -> Conjunct:
-    """Return an `in` test that means "equal to one of the values".
+    """Return an `in` or `not in` test (``op``) for ``scalars``, which contain no null.
 
-    Nulls are left out, because `= null` is never true.
+    The test compares as `=` does: NaN equals nothing, and -0.0 equals 0.0.
     """
     fitting = [scalar for scalar in scalars if scalar.type == kind]
     values = arrow_array([scalar.as_py() if not hasattr(scalar, "value") else scalar.value for scalar in fitting], kind)

@@ -87,7 +87,7 @@ class Bounds:
 
     @staticmethod
     def exactly(values: pa.Array) -> Bounds:
-        """Return the bounds of items in which all rows have the same value or null, as ``values`` lists per item."""
+        """Return the bounds of items whose rows are all equal: ``values`` has the value (or null) of each item."""
         missing = numpy_array(pc.is_null(values))
         return Bounds.of(values, values, missing.astype(np.float64), np.ones(len(values)))
 
@@ -373,9 +373,11 @@ def _in_chosen_buckets(
 
 
 def combinations(schema: TableSchema, predicate: Predicate, keys: Sequence[str]) -> list[pa.Array] | None:
-    """Return the columns ``keys`` of all value combinations that equality tests allow.
+    """Return all combinations of values of the columns ``keys`` that equality tests allow.
 
-    The result is None if the filter does not restrict one of the columns.
+    Returns:
+        One array for each column of ``keys``; None if the filter does not restrict one of the columns, is an Arrow
+        expression, or allows more than 1,000 combinations.
     """
     if predicate.groups is None:
         return None
@@ -394,10 +396,11 @@ def combinations(schema: TableSchema, predicate: Predicate, keys: Sequence[str])
 
 
 def _choices(group: Sequence[Conjunct], name: str, kind: pa.DataType) -> list[Any] | None:
-    """Return the values that all equality tests of a column allow.
+    """Return the values of a column that pass all equality tests of ``group``.
 
     Returns:
-        The values; None if the column has no equality test, or if the tests contradict each other.
+        The values; empty for a test `= null`. None if no value restricts the column: without an equality test, for
+        floating point columns, or if the tests contradict each other.
     """
     allowed: list[Any] | None = None
     for test in group:
@@ -608,7 +611,7 @@ def _may_match(today: TableSchema, written: TableSchema, index: FileIndex, predi
 
 
 def _test_may_match(today: TableSchema, written: TableSchema, index: FileIndex, test: Conjunct) -> bool:
-    """Return whether a row of the file can pass the test; True if the column type changed since the write."""
+    """Return whether a row of the file can pass the test; True if the file lacks the column or has another type."""
     then = _same_column(today, written, test)
     return then is None or index.may_match(then.name, then.type, test.op, test.value)
 
@@ -669,8 +672,8 @@ def prune_files(
 def _for_whole_buckets(store: TableStore, entries: pa.Table, mask: Mask) -> Mask:
     """Extend a mask of matching files by the files that the merge needs.
 
-    In a bucket with one file, or with files on only one level above 0, single files are pruned. In any other bucket all
-    files are kept or none.
+    In a bucket with one file, or with files on only one level above 0, single files are pruned. Any other bucket keeps
+    all files, but with engine deduplicate or first-row it keeps no file if no file matches.
     """
     partitions = numpy_array(one_array(entries.column("partition")).dictionary_encode().indices).astype(np.int64)
     buckets = numpy_array(entries.column("bucket")).astype(np.int64)

@@ -589,7 +589,7 @@ def chosen_columns(store: TableStore, columns: Sequence[str] | None) -> tuple[st
 
     Raises:
         ColumnNotFound: a column does not exist.
-        InvalidFilter: a column is chosen twice.
+        InvalidFilter: a column is chosen twice, or ``columns`` is a text instead of a list.
     """
     field_names = store.schema.field_names
     if isinstance(columns, str):
@@ -606,7 +606,10 @@ def chosen_columns(store: TableStore, columns: Sequence[str] | None) -> tuple[st
 def _partitions(
     store: TableStore, partitions: Sequence[Mapping[str, Any]] | None
 ) -> tuple[list[bytes] | None, Predicate | None]:
-    """Return the chosen partitions: (BinaryRow bytes, None) if all partition columns are given, else (None, filter)."""
+    """Return the chosen partitions as (list of BinaryRow bytes, filter on partition columns); at most one is not None.
+
+    The list is returned if all specifications give all partition columns. Both are None for all partitions.
+    """
     if partitions is None:
         return None, None
     keys = store.schema.partition_keys

@@ -195,7 +195,8 @@ def cut(store: TableStore, entries: pa.Table, deletions: Deletions, *, disjoint:
     """Divide live files into splits, ordered by partition bytes, bucket and key (append tables: age).
 
     As in Java, neighbouring files are packed up to `source.split.target-size`; each file counts as at least
-    `source.split.open-file-cost` bytes. If a bucket needs no merging, its files keep the order of ``entries``.
+    `source.split.open-file-cost` bytes. If a bucket of a primary-key table needs no merging, its files keep the order
+    of ``entries``.
 
     Args:
         store: the table.
@@ -250,8 +251,8 @@ def _items_by_age(entries: pa.Table, groups: Ints) -> _Items:
 def _items_by_key(store: TableStore, entries: pa.Table, groups: Ints, disjoint: bool) -> _Items:
     """Return files in key order; files that overlap, directly or through others, form one item.
 
-    Every file is its own raw item where a bucket's files are all on one level above 0 (or ``disjoint``) and hold no
-    deletes. An unknown number of deletes (null) is treated as above 0.
+    A bucket needs no merging if its files have no deletes and are all on one level above 0. If ``disjoint``, the files
+    may be on several levels above 0. Each file of such a bucket is an item. A null number of deletes counts as deletes.
     """
     count = entries.num_rows
     ends = [decode_rows(entries.column(name), list(store.schema.trimmed_key_types)) for name in ("min_key", "max_key")]

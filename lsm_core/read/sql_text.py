@@ -107,7 +107,8 @@ def parse_condition(text: str, table: str = "", argument: str = "filter") -> Con
         The condition without NOT: each negation is moved into the comparisons.
 
     Raises:
-        InvalidFilter: the text is not a condition, or is deeper than 100 parentheses.
+        InvalidFilter: the text is not a condition, is longer than 65,536 characters, or nests parentheses and NOTs more
+            than 100 levels deep.
     """
     try:
         reader = SqlReader(text, argument)
@@ -200,7 +201,7 @@ def unquote(text: str) -> str:
 
 
 class SqlReader:
-    """Reader of tokens one by one; ``argument`` is the name of the text in errors."""
+    """Reader that returns the tokens of a SQL text one by one; ``argument`` is the name of the text in errors."""
 
     longest = _MOST_CHARACTERS
     """Largest number of characters of a text."""

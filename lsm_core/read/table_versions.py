@@ -1,7 +1,7 @@
 """Version of a table that a read uses.
 
-Arguments or the table's options (`scan.*`) choose the version. A version that is named so is read with the schema of
-its snapshot.
+Arguments or the table's options (`scan.*`) may name a version, which is read with the schema of its snapshot. Otherwise
+the newest version is read with the table's current schema.
 """
 
 from __future__ import annotations
@@ -225,7 +225,7 @@ def check_reading(options: TableOptions, table: str, followed: PaimonVersion | N
         followed: the Paimon version that the table follows; None to read it from the options.
 
     Raises:
-        InvalidOption: options contradict each other, or a value names no version.
+        InvalidOption: options contradict each other, or a value is not a time or not a pair of versions.
         UnsupportedFeature: Dredge does not know the start mode or option.
 
     Source: ``SchemaValidation`` (``validateStartupMode``).
@@ -283,7 +283,7 @@ def resolve(
         SnapshotNotFound: the version does not exist (``expired`` is set when it once existed).
         TableNotFound: the table no longer exists.
         InvalidOption: more than one argument is set, or the options contradict each other.
-        UnsupportedFeature: the options select changes.
+        UnsupportedFeature: the options select changes, or a start that only streams support.
 
     Source: ``CoreOptions.startupMode`` for batch reads, ``TimeTravelUtil``.
     """
@@ -370,7 +370,7 @@ def require_same_columns(store: TableStore, schema_ids: Iterable[int], columns: 
 
 
 def _pinned_snapshot(store: TableStore) -> Snapshot | None:
-    """Return the snapshot that the options name, or None if they name none (the newest is read)."""
+    """Return the snapshot that the table's options name, or None if the options name no snapshot."""
     start = startup(store)
     key, value = start.key, start.value
     if start.changes or start.mode is Mode.FROM_CREATION:
@@ -458,7 +458,10 @@ def newest_of_watermark(store: TableStore, watermark: int) -> Snapshot:
 
 
 def newest_compacted(store: TableStore) -> Snapshot | None:
-    """Return the newest COMPACT snapshot, or None without one; only full compactions count if they are periodic."""
+    """Return the newest COMPACT snapshot, or None if there is no such snapshot.
+
+    If the options schedule full compactions periodically, only snapshots of full compactions are considered.
+    """
     options = store.options
     every = options.get("full-compaction.delta-commits")
     periodic = every is not None or options.changelog_producer == "full-compaction"

@@ -186,7 +186,8 @@ def span_between(store: TableStore, a: Version, b: Version, mode: str = ScanMode
 
     Raises:
         InvalidOption: the mode is unknown, or the end is before the start.
-        SnapshotNotFound: a version does not exist.
+        SnapshotNotFound: a tag does not exist, or in mode diff a snapshot does not exist. Other modes check snapshot
+            ids only when the changes are read.
     """
     scan_mode = _parse_mode(store, mode)
     ends = [_resolve_bound(store, bound) for bound in (a, b)]

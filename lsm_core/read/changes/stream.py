@@ -32,7 +32,7 @@ from lsm_core.types import kinds_to_text
 
 @dataclass(frozen=True)
 class Start:
-    """What a stream reads first.
+    """Start of a stream: the first snapshot whose changes are read, and the version to read before, if any.
 
     Attributes:
         following: id of the first snapshot whose changes are read.
@@ -76,7 +76,7 @@ class Beginning:
         return Beginning(store, consumer_id, number, start)
 
     def find(self) -> Start | None:
-        """Return what the stream reads first, or None while the table has no snapshot to start with.
+        """Return the first snapshot and version to read, or None while the table has no snapshot to start with.
 
         The consumer's progress is used first, then ``from_snapshot``, then the options. Snapshots that have expired are
         skipped, as in Java.
@@ -125,9 +125,10 @@ class Beginning:
         return None if first is None else Start(max(snapshot_id, first))
 
     def _created_since(self, timestamp_ms: int) -> Start | None:
-        """Return the changes since ``timestamp_ms``.
+        """Return the start of a stream with the changes since ``timestamp_ms`` (epoch ms).
 
-        If no older snapshot is kept, the stream starts with a full read of the files created since then.
+        If no older snapshot is kept, or all snapshots are older, the stream starts with a full read of the newest
+        version. The result is None for a table without snapshots.
         """
         first, since = earliest_kept(self.store), first_since(self.store, timestamp_ms)
         last = snapshots.latest_id(self.store)
@@ -393,9 +394,10 @@ class StreamScan:
         return pa.schema(list(self._choice.schema)[1:])
 
     def next(self) -> ChangeBatch | None:
-        """Return the next changed rows, or None when all commits have been read.
+        """Return the next changed rows, or None if there is nothing to read now.
 
-        A batch has at least one row. If an error is raised within a snapshot, the next call reads this snapshot again
+        None means that all commits were read, that the next snapshot is too young, or that the stream has ended. A
+        batch has at least one row. If an error is raised within a snapshot, the next call reads this snapshot again
         from its start.
 
         Raises:

@@ -258,7 +258,9 @@ def group_key_bounds(
 
 
 def lookup(store: TableStore, keys: Any, columns: Sequence[str] | None = None) -> pa.Table:
-    """Return the merged rows of ``keys`` in the newest version.
+    """Return the merged rows of ``keys``, in the order of ``keys``; keys without a row are left out.
+
+    The newest version is read, unless the table's options name a version.
 
     Args:
         store: the table.
@@ -306,8 +308,8 @@ def places_of_keys(
 ) -> Iterator[tuple[bytes, int, Ints]]:
     """Yield, per bucket, the keys that have a row at ``snapshot`` (level 0 included).
 
-    Each item is the partition (BinaryRow bytes), the bucket, and the rows of ``keys``. The errors are those of
-    :func:`lookup`.
+    Each item is the partition (BinaryRow bytes), the bucket, and the row numbers of these keys in ``keys``. The errors
+    are those of :func:`lookup`.
 
     Args:
         store: the table.
