@@ -1,8 +1,8 @@
 """Attempts to commit one change as one snapshot: read the base, check, write and merge manifests, publish.
 
 Manifests are merged at every commit, which keeps their number small. If the storage does not report whether a snapshot
-was written, the attempt looks for the snapshot. After a definite failure, the files that the attempt created are
-deleted, and also the files that the commit messages made for this table list.
+was written, the attempt looks for the snapshot. After a definite failure, the metadata files that the attempt created
+are deleted. :func:`abort` deletes the data and index files of commit messages.
 
 Source: ``FileStoreCommitImpl``, ``ManifestFileMerger``.
 """
@@ -161,9 +161,9 @@ def remove(file_io: FileIO, paths: Iterable[str]) -> None:
 def abort(store: TableStore, messages: Iterable[CommitMessage]) -> list[str]:
     """Delete the data and index files of messages after a *definite* failure, and return the deleted paths.
 
-    Never call this function after :class:`CommitUnknown`. Upgraded files belong to the table and are not deleted. Files
-    that a later commit, a tag or a deletion record refers to are not deleted either. If that metadata cannot be read,
-    nothing is deleted.
+    Never call this function after :class:`CommitUnknown`. Upgraded files and external files are not deleted. Files that
+    a commit, a tag, a branch, a changelog or a deletion record refers to are not deleted either. If that metadata
+    cannot be read, nothing is deleted.
     """
     listed = [message for message in messages if message.written()]
     try:
@@ -564,8 +564,16 @@ def full_merge(
     The result contains no DELETE entries, so unchanged manifests may come first in it. Memory holds the deletions and
     two manifests.
 
+    Args:
+        store: the table.
+        metas: all manifests, base then delta.
+        target: size below which a manifest is small (bytes).
+        threshold: smallest total size (bytes) of the small manifests and manifests with deletions for a rewrite.
+        writer: store whose FileIO writes new manifests; None for ``store``.
+
     Returns:
-        The manifests, or None if the rewrite is below its threshold.
+        The manifests; None if the threshold is not reached, if at most one manifest would be rewritten, or if a
+        manifest has unknown fields.
     """
     must = [meta for meta in metas if meta.num_deleted_files > 0 or meta.file_size < target]
     if not must or sum(meta.file_size for meta in must) < threshold:
@@ -947,10 +955,10 @@ class CommitRun:
 
 
 def numbered(store: TableStore, latest: Snapshot | None, entries: pa.Table) -> dict[str, str]:
-    """Return the property with the largest sequence number, for `write.sequence-number-init-mode` = snapshot.
+    """Return the snapshot property with the largest sequence number of a primary-key table.
 
-    Java stores this number as a property of each snapshot. If the previous snapshot does not have the property, all
-    live files are read.
+    The result is empty unless option `write.sequence-number-init-mode` is `snapshot`. Java stores this number as a
+    property of each snapshot. If the previous snapshot does not have the property, all live entries are read.
     """
     if store.options.get("write.sequence-number-init-mode") != "snapshot" or not store.schema.primary_keys:
         return {}

@@ -470,8 +470,8 @@ class Committer:
     ) -> list[int]:
         """Commit the compaction part of messages.
 
-        ``may_be_left_out``: whether a conflict is ignored. It may be if the rows are already in the table, because only
-        the work of the compaction is lost.
+        ``may_be_left_out``: whether the compaction is skipped with a warning if it conflicts or one of its files is
+        missing. This is safe if the rows are already in the table, because only the work of the compaction is lost.
         """
         nothing: dict[str, Any] = dict.fromkeys(
             ("new_files", "deleted_files", "changelog_files", "new_index_files", "deleted_index_files"), ()
@@ -531,7 +531,14 @@ class Committer:
         return any(drops(entry.partition) for entry in manifests.index_entries(self._store, latest))
 
     def _with_new_files(self, request: Request, messages: Sequence[CommitMessage]) -> Request:
-        """Return ``request`` with a check at every attempt: its new files exist and were never in the table."""
+        """Check that the new files of ``request`` exist, and return the request with a check for every attempt.
+
+        The check at every attempt is that the table never contained the files. Requests that remove files do not get
+        this check.
+
+        Raises:
+            CorruptFile: a new file is missing.
+        """
         missing = missing_file(self._store, [(message, message.written(by_writer=True)) for message in messages])
         if missing is not None:
             self._store.require_same()
@@ -545,7 +552,11 @@ class Committer:
         return replace(request, added=AddedFiles(self._store, messages))
 
     def _commit_part(self, request: Request, messages: Sequence[CommitMessage] = ()) -> int:
-        """Commit one request and return its snapshot id, unless an attempt with unknown outcome has published it."""
+        """Commit one request and return its snapshot id.
+
+        If the user was named, or an earlier outcome was unknown, the commit is first searched in the table. If it is
+        already there, nothing is committed, and the id of its snapshot is returned.
+        """
         if self._named:
             lookup = Lookup(request.user, request.identifier, request.kind, request.entries, request.index.new_names)
             snapshot_id = find_applied(self._store, lookup, self._signatures)

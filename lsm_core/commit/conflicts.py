@@ -322,8 +322,8 @@ class BaseEntries:
     ) -> pa.Table:
         """Return the live entries that a change may conflict with.
 
-        For each partition of the change without such entries, one live entry is added, because it has the number of
-        buckets.
+        For each partition of the change without such entries, one live entry is added, because it records the
+        partition's number of buckets.
 
         Args:
             latest: the snapshot.

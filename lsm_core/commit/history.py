@@ -78,7 +78,8 @@ def find_applied(store: TableStore, lookup: Lookup, signatures: Signatures) -> i
     """Return the id of the snapshot with exactly this commit, or None.
 
     All batch commits have the same identifier, so user, identifier and kind are not sufficient: the added files must be
-    the same too. For an overwrite or delete without new files, the removed files must be the same.
+    the same too. For a COMPACT, or a commit without added files, all added and removed files must be the same. A commit
+    of index files alone is recognised by its new index files.
     """
     wanted = _signature(lookup.entries, lookup.kind)
     rows = rows_of(lookup.entries, ADD) - rows_of(lookup.entries, DELETE)

@@ -353,7 +353,9 @@ def next_index_manifest(
     delta: pa.Table,
     user: str,
 ) -> str | None:
-    """Write the index manifest that results from a change, if anything changes, and return its name.
+    """Write the index manifest that results from a change, and return its name.
+
+    If nothing changes, the name of the current index manifest is returned. The result is None if no index file remains.
 
     Args:
         store: the table.
@@ -365,8 +367,9 @@ def next_index_manifest(
         user: commit user.
 
     Raises:
-        CommitConflict: the change conflicts with the newest snapshot (`INDEX_CHANGED`, or `INPUTS_GONE` for deletion
-            vectors of missing data files).
+        CommitConflict: the change conflicts with the newest snapshot: `INDEX_CHANGED`, `INPUTS_GONE` for deletion
+            vectors of missing data files, `FILES_KNOWN` for index files that are already in the table, or `BASE_GONE`
+            if a snapshot since the key lookup is missing.
     """
     previous = None if latest is None else latest.index_manifest
     takes_files = bool(pc.any(pc.equal(delta.column("kind"), DELETE)).as_py())

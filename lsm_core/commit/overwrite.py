@@ -76,7 +76,7 @@ def scope_of(store: TableStore, added: pa.Table, partition_spec: Values | Sequen
 
     Raises:
         ColumnNotFound: a column is not a partition column.
-        InvalidData: a new file is outside the scope.
+        InvalidData: a value does not fit its partition column, or a new file is outside the scope.
     """
     if partition_spec is None:
         return Scope(tuple(partitions_of(added))) if store.schema.partition_keys else Scope(None)

@@ -144,7 +144,7 @@ class _Sample:
 
     @staticmethod
     def of(store: TableStore, task: BucketTask, files: Sequence[DataFileMeta]) -> _Sample | None:
-        """Sample the largest of ``files``; return None without rows."""
+        """Sample the ``files`` with the most rows, at most 64; return None if there are no rows."""
         chosen = sorted(files, key=lambda file: -file.row_count)[:_SAMPLED_FILES]
         key_tables: list[pa.Table] = []
         groups: list[npt.NDArray[np.int64]] = []
@@ -369,7 +369,8 @@ def run_tasks_locally(
         tasks: the tasks.
         judge: performs verification V2; None to skip V2.
         threads: number of threads; None for one thread per core of this process.
-        keep_going: if a task raises a DredgeError, yield it as the task's result (`BucketResult.error`) and continue.
+        keep_going: whether to continue after a DredgeError; the failed task's result contains the error
+            (`BucketResult.error`).
     """
     workers = usable_cores() if threads is None else threads
     # Two pieces take two fifths more work than the whole: both decode the row groups at the cut, and hold Python's lock

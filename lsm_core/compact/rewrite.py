@@ -355,7 +355,7 @@ def changelog_of_upgrade(
         The changelog, or None if the table writes none.
 
     Raises:
-        VerificationFailed: V0 failed: rows were left out.
+        VerificationFailed: V0 failed: compared and dropped rows together are not all rows of the file.
     """
     rules = changelog_rules(store, task, [file], Levels(shapes.of(task.files), store.options.num_levels).max_level)
     if rules is None or not rules.produces:

@@ -267,7 +267,7 @@ class OutputDigest:
 
     @property
     def digest(self) -> int | None:
-        """128-bit digest of all rows; None if only some row groups were digested."""
+        """128-bit digest of the rows (of the live rows if :attr:`groups` is None); None unless verification is full."""
         if self._setting in (COUNTS, SAMPLED):
             return None
         if self.groups is None:

@@ -65,7 +65,7 @@ class Scale:
     """Distribution of a column's values, by a sample.
 
     Attributes:
-        nulls: number of nulls in the sample.
+        nulls: number of nulls, scaled down in the same ratio as ``words`` if the sample has more non-null values.
         words: order-preserving 64-bit numbers of the sampled non-null values, ascending, 4,096 at most.
         prefix: common prefix of all sampled texts; ``words`` are computed from the bytes after this prefix.
     """

@@ -85,7 +85,7 @@ def digest(batch: pa.RecordBatch | pa.Table, columns: Sequence[tuple[int, str]])
         columns: (field id, name) of the columns, in any order.
 
     Raises:
-        UnsupportedFeature: a type without values of its own.
+        UnsupportedFeature: values of a column's type cannot be hashed.
     """
     ordered = [(field_id, flat(batch.column(name))) for field_id, name in sorted(columns)]
     rows, total = batch.num_rows, Digest()
@@ -132,7 +132,7 @@ def value_hashes(column: pa.Array) -> Words:
     """Return a 64-bit hash of each value; equal values have equal hashes, and all nulls have the same hash.
 
     Raises:
-        UnsupportedFeature: a type without values of its own.
+        UnsupportedFeature: values of the type cannot be hashed.
     """
     return _value_words(flat(column))
 

@@ -47,8 +47,8 @@ class KeySpec:
         """Return the order of a primary-key table: its trimmed primary key, then `sequence.field`.
 
         Raises:
-            InvalidOption: a sequence field does not exist. Java stores invalid options if they were edited by hand or
-                before checks existed.
+            InvalidOption: a sequence field does not exist, for example in a table that was created before Java checked
+                this option.
         """
         for name in sequence_field:
             if not schema.has_field(name):
@@ -227,7 +227,7 @@ def is_text(kind: pa.DataType) -> bool:
 
 
 def width_of(kind: pa.DataType) -> int | None:
-    """Return the bytes of the order-preserving number of a fixed-width type, or None for text.
+    """Return the width in bytes of a fixed-width type (decimal: 8 or 16), or None for text.
 
     Raises:
         UnsupportedFeature: the type has no order.
@@ -286,7 +286,7 @@ def big_endian(column: pa.Array) -> Bytes:
         column: values of a type for which :func:`width_of` returns a width.
 
     Returns:
-        Matrix with one row a value and :func:`width_of` columns; zeros for nulls.
+        Matrix with one row for each value and :func:`width_of` columns (8 for floats of any width); zeros for nulls.
     """
     width = width_of(column.type)
     assert width is not None
@@ -365,7 +365,9 @@ class IntKeys:
         return bool((self.values[1:] > self.values[:-1]).all())
 
     def order(self, sorted_runs: bool = True) -> tuple[Ints, Mask]:
-        """Return a stable permutation that sorts, and for its rows 1.. whether the key equals the one before.
+        """Return a stable permutation that sorts the keys, and a mask of repeated keys.
+
+        The mask has one item for each sorted key but the first: whether the key equals the key before.
 
         Args:
             sorted_runs: whether the rows are a few ascending runs, which a merging sort detects.
@@ -384,11 +386,10 @@ class IntKeys:
         return order, same
 
     def _with_places(self) -> Ints | None:
-        """Return each key's distance from the smallest with its row number in the low bits.
+        """Return, for each key, its difference from the smallest key, with the row number in the low bits.
 
-        None means that it exceeds 63 bits.
-
-        Sorting these numbers sorts the keys stably, and numbers are sorted in half the time of their positions.
+        Sorting these numbers sorts the keys stably, in half the time of a sort of row numbers. The result is None
+        without keys, or if these numbers would exceed 63 bits.
         """
         if not len(self.values):
             return None
@@ -519,7 +520,7 @@ class ByteKeys:
         return self.data[start : start + self.lengths[row]].tobytes()
 
     def bisect(self, key: int | bytes, right: bool) -> int:
-        """Find the place of a key among these ascending keys.
+        """Find the position of a key among these ascending keys.
 
         Args:
             key: the key.
@@ -611,7 +612,8 @@ class ByteKeys:
             sorted_runs: not used; the sort of the words detects ascending runs.
 
         Returns:
-            Stable permutation that sorts, and for its rows 1.. whether the key equals the one before.
+            Stable permutation that sorts the keys, and for each sorted key but the first whether it equals the key
+            before.
         """
         if len(self) == 0:
             return np.zeros(0, np.int64), np.zeros(0, np.bool_)

@@ -1,8 +1,8 @@
 """Test whether a table's merge results are independent of the order in which sorted runs are merged.
 
-If they are, any unit may be compacted. A compaction merges some versions of a key first, and their result with older
-rows later. This gives the same rows only if merging is associative over adjacent versions, which Paimon's merge engines
-are not always (see `OrderVerdict.reasons`).
+If the order has no effect, any compaction unit may be compacted. A compaction merges some versions of a key first, and
+their result with older rows later. This gives the same rows only if merging is associative over adjacent versions.
+Paimon's merge engines are not always associative (see `OrderVerdict.reasons`).
 """
 
 from __future__ import annotations
@@ -77,14 +77,14 @@ def order_free(
 ) -> OrderVerdict:
     """Test a primary-key table by its merge engine, its functions, and whether its files hold retracts or expired rows.
 
-    With record-level expiry, a compaction drops expired rows, deletes too. If an expired row is dropped in only a part
-    of the runs, the older version that it had replaced becomes visible to readers, who expire no rows, until that
-    version is compacted too. In a closed unit all versions of a key expire together, so reads return the earlier result
-    or the one at the compaction's clock, never a third one.
+    With record-level expiry, a compaction drops expired rows, including deletes. If only some runs are compacted, a
+    dropped row makes an older version of its key visible until that version is compacted too. Readers expire no rows.
+    In a closed unit all versions of a key expire together. Reads then return the result from before the compaction, or
+    the result at the compaction's clock.
 
-    An order-free verdict means that merging neighbouring runs first never changes a result, as long as numbers fit
-    their types: sums and products of integers that raise nowhere, and sums of decimals that do not become null, from
-    which they would start again.
+    An order-free verdict means that merging neighbouring runs first never changes a result, as long as no result leaves
+    the range of its type. An integer sum or product beyond the range raises an error. A decimal sum beyond its
+    precision becomes null, and the next input starts a new sum.
 
     Args:
         schema: schema of the table.

@@ -298,7 +298,7 @@ def newest_versions(rows: Rows, spec: KeySpec) -> Newest | None:
 
 
 def _keep_largest(slots: npt.NDArray[np.int32], places: Ints, rows: Rows, spec: KeySpec) -> bool:
-    """Put the row with the largest sequence fields into the slot of each key, the last of equal ones.
+    """Put the row with the largest sequence fields into the slot of each key; of equal rows, the last.
 
     ``places``: the slot of each row. Each piece has a key once, so one piece at a time is compared with the rows in its
     slots. Returns False where the fields cannot be compared.
@@ -379,9 +379,10 @@ def _order_versions(rows: Rows, spec: KeySpec, order: Ints, same: Mask) -> None:
 def _numbered_in_order(rows: Rows, starts_lowest: bool) -> bool:
     """Return whether versions of a key are already in the order of their sequence numbers.
 
-    One row of the first key is ignored.
+    If the first piece is a single row with the smallest key, it may be carried over from the previous window and is
+    ignored.
 
-    ``starts_lowest``: the first row has the smallest key.
+    ``starts_lowest``: whether the first row has the smallest key.
     """
     pieces = rows.pieces[1:] if len(rows.pieces[0]) == 1 and starts_lowest else rows.pieces
     if rows.has(SEQUENCE_NUMBER):

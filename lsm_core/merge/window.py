@@ -103,7 +103,7 @@ class RunInput:
         age: age rank of the rows, for ties; larger is newer.
         name: name of the input in errors.
         parts: inputs of a chain.
-        at_hand: number of rows to buffer from small batches before a window is merged, if they have fewer than 64 KiB.
+        at_hand: number of rows to buffer from small batches before a window is merged; 64 KiB of rows are enough too.
             A window of a few rows costs as much as a window of a thousand rows.
     """
 
@@ -500,7 +500,7 @@ def merge_streams(
             versions of a key are then in memory together.
 
     Raises:
-        UnsortedInput: an input is not in order; the error has its index.
+        UnsortedInput: an input is not in order; the error has the index or the name of the input.
     """
     spec = key_spec or function.key_spec
     buffers = [Buffer(source, index, spec) for index, source in enumerate(inputs)]

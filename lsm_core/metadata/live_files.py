@@ -146,7 +146,7 @@ class Search:
         return entries.filter(pc.or_(matches, pc.greater(entries.column("level"), 0)) if self.tree else matches)
 
     def is_done(self, live: set[NameOnLevel]) -> bool:
-        """Return whether all ``sought`` files are in ``live``."""
+        """Return whether ``live`` contains all ``sought`` files, and all ``anywhere`` files on any level."""
         return self.sought <= live and self.anywhere <= {name for name, _ in live}
 
 

@@ -86,7 +86,7 @@ def read_list(store: TableStore, name: str, size: int | None = None) -> list[Man
         size: recorded size in bytes, or None if unknown.
 
     Returns:
-        One row per manifest.
+        One item for each manifest, in the order of the list.
 
     Raises:
         CorruptFile: the list is missing, truncated, or its size is not ``size``.
@@ -477,10 +477,11 @@ def fast_decode(data: bytes, path: str, rows: int | None = None, narrow: Narrowi
         narrow: filter for the entries, or None to keep all.
 
     Returns:
-        The entries (`ENTRY_SCHEMA`), or None if DataFusion cannot read them; the log gives the reason.
+        The entries (`ENTRY_SCHEMA`). None if DataFusion cannot read them (the error is logged), if their number is not
+        ``rows``, or on systems other than Linux.
 
     Raises:
-        CorruptFile: the header is damaged, or an entry is null.
+        CorruptFile: the header is damaged.
     """
     if not hasattr(os, "memfd_create"):  # only Linux has it
         return None

@@ -159,7 +159,7 @@ class BucketMode(StrEnum):
     DYNAMIC = "dynamic"
     """An index of key hashes selects the bucket (`bucket` = -1, the primary key contains all partition columns)."""
     CROSS_PARTITION = "cross-partition"
-    """A key keeps its bucket, found in any partition (`bucket` = -1, the primary key lacks a partition column)."""
+    """A lookup in all partitions finds a key's bucket (`bucket` = -1, the primary key lacks a partition column)."""
     UNAWARE = "unaware"
     """All rows of a partition are in bucket 0 (`bucket` = -1 without a primary key)."""
     POSTPONE = "postpone"

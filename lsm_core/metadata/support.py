@@ -303,7 +303,7 @@ def _unsupported_by_schema(
 
 
 def _is_merge_column(store: TableStore, column: str) -> bool:
-    """Return whether every merge needs ``column``: keys, sequence fields, sequence groups."""
+    """Return whether every merge needs ``column``: a key, partition or sequence field, or a sequence group's field."""
     decisive = {*store.schema.primary_keys, *store.schema.partition_keys, *store.options.sequence_field}
     for key in store.options.raw:
         if key.startswith("fields.") and key.endswith(".sequence-group"):

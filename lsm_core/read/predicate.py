@@ -1,4 +1,4 @@
-"""Filters: a caller's condition is parsed into groups of tests or an Arrow expression, for pruning and row filtering."""
+"""Filters: a caller's condition, parsed into groups of tests or an Arrow expression, prunes files and filters rows."""
 
 from __future__ import annotations
 

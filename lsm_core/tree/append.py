@@ -106,10 +106,10 @@ def pick_windows(files: Sequence[DataFile], target: int, min_file_num: int) -> B
 def pick_full_window(
     files: Sequence[DataFile], big_from: int, force: bool = False, marked: Collection[str] = ()
 ) -> Bins | Decline:
-    """Return one window with all files of an ordered bucket, starting at the first small one.
+    """Return one window with all files of an ordered bucket, starting at the first small or marked file.
 
-    The window needs three files, and more small files than large files. A file in ``marked`` is treated as small, and
-    a window may consist of this file alone.
+    The window needs three files, and more small files than large files. With ``force``, or if the window contains a
+    file in ``marked``, one file of any size is enough.
 
     Args:
         files: live files of the bucket.

@@ -37,7 +37,7 @@ class EarlyFullCompaction:
     def decide(
         self, num_levels: int, runs: Sequence[LevelSortedRun], now_ms: int, state: State
     ) -> tuple[Pick | None, State]:
-        """Return a pick of all runs if a threshold is exceeded; a single run is never compacted.
+        """Return a pick of all runs if a threshold requires a full compaction; a single run is never compacted.
 
         Args:
             num_levels: number of levels.
@@ -76,7 +76,10 @@ class EarlyFullCompaction:
     def _exceeded_threshold(
         self, max_level: int, runs: Sequence[LevelSortedRun], now_ms: int, state: State
     ) -> tuple[Trigger, dict[str, int | float | None]] | None:
-        """Return the first exceeded threshold and its numbers; the interval is checked before the sizes."""
+        """Return the first threshold that requires a full compaction, and its numbers; the interval is checked first.
+
+        An interval requires a full compaction also if the time of the last full compaction is unknown.
+        """
         since = None if state.last_full_ms is None else now_ms - state.last_full_ms
         if self.interval_ms is not None and (since is None or since > self.interval_ms):
             return Trigger.OPTIMIZATION_INTERVAL, {"since_full_ms": since, "interval_ms": self.interval_ms}

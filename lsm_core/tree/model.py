@@ -198,8 +198,9 @@ class Violation:
 def find_violations(files: Iterable[DataFile]) -> tuple[Violation, ...]:
     """Return every violated invariant of one bucket's files.
 
-    The rules: no file is listed twice, levels are not negative, key and sequence ranges are not reversed. Files of one
-    level above 0 never share a key; level-0 files may overlap, because each is its own run.
+    The rules: no file is listed twice, levels and row counts are not negative, key and sequence ranges are not
+    reversed, and a file has no more deletes than rows. Files of one level above 0 never share a key. Level-0 files may
+    overlap, because each is its own run.
     """
     files = tuple(files)
     violations: list[Violation] = []
@@ -274,8 +275,8 @@ class Levels:
 
     Attributes:
         files: the files.
-        num_levels: the configured number of levels, raised if a file is on a higher level, because the table may have
-            had more levels earlier.
+        num_levels: the configured number of levels, but at least 2. It is raised if a file is on a higher level,
+            because the table may have had more levels earlier.
     """
 
     files: tuple[DataFile, ...]
@@ -436,8 +437,8 @@ class State:
         """Derive the state from a table's levels.
 
         The creation time of the last level's newest file is taken as the end of the last full compaction. Every commit
-        adds a level-0 file and makes one decision. So the number of level-0 files gives the number of decisions since
-        the last forced compaction.
+        adds a level-0 file and makes one decision. So the number of level-0 files, minus one for the coming decision,
+        gives the number of decisions since the last forced compaction.
         """
         created = [f.creation_ms for f in levels.level(levels.max_level).files]
         return State(max(created, default=None), max(len(levels.level0) - 1, 0))

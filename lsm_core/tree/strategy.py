@@ -170,7 +170,7 @@ def pick_full_compaction(
         must_rewrite: predicate for files with expired records or deletion vectors, or None.
 
     Returns:
-        The unit, or None if no file needs a rewrite.
+        The unit, or None if there are no runs or no file needs a rewrite.
 
     Source: `CompactStrategy.pickFullCompaction`.
     """

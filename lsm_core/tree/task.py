@@ -80,8 +80,8 @@ def plan_task(
     with an adjacent file. Files between rewritten files are rewritten too, so output files stay in key order.
 
     A file that could be upgraded or kept is rewritten alone in three cases. It has deletes (or an unknown number of
-    deletes) that the last level does not need; ``must_rewrite`` or ``upgrade_rule`` requires a rewrite; or
-    ``force_rewrite_all`` is set.
+    deletes) that the output level does not need; ``must_rewrite`` or ``upgrade_rule`` requires a rewrite; or
+    ``force_rewrite_all`` is set. ``upgrade_rule`` applies only to files that change their level.
 
     Args:
         levels: the bucket's files by level.
@@ -118,7 +118,10 @@ def plan_task(
 
 
 def drops_delete(levels: Levels, output_level: int) -> bool:
-    """Return whether no level above ``output_level`` has files, so that delete rows have no older rows to delete."""
+    """Return whether no level above ``output_level`` has files, so that delete rows have no older rows to delete.
+
+    The result is False for level 0.
+    """
     return output_level != 0 and output_level >= levels.highest_nonempty
 
 

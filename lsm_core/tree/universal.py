@@ -144,7 +144,9 @@ class UniversalCompaction:
         return pick.unit if pick else None
 
     def extend(self, max_level: int, runs: Runs, count: int, now_ms: int, *, force: bool = False) -> CompactUnit | None:
-        """Take the ``count`` newest runs, then older runs while they are not larger than all runs taken so far.
+        """Take the ``count`` newest runs, then each older run that is not larger than all runs taken so far.
+
+        The size ratio allows the older run to be larger by its percentage.
 
         With ``through_level1`` (Java since 2.1), a unit of several runs (or with ``force``) includes all runs up to
         level 1, even too large ones, because its output could not be placed below them. Without ``through_level1``, the

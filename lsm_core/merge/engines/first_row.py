@@ -47,8 +47,10 @@ class FirstRow:
     def pick(self, groups: Groups, kinds: npt.NDArray[np.int64] | None, folded: bool) -> Ints:
         """Return the row of each group's oldest version that is no retract; -1 for none.
 
+        The only row of a key is returned even if it is a retract.
+
         Raises:
-            RetractNotSupported: a key with several versions has a retract.
+            RetractNotSupported: a key with several versions has a retract, unless ``ignore_delete`` is set.
         """
         oldest = groups.order[groups.starts]
         if kinds is None or len(groups) == 0:

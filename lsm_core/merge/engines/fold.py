@@ -53,8 +53,8 @@ class FoldInput:
         kinds: row kinds; None if all rows are +I.
         state: open key of the previous window; None for none.
         open_end: whether the last group may have further rows.
-        bypass: whether a key with one version returns that version unchanged, as Java's readers do; its lookups call
-            the engine for these too.
+        bypass: whether a key with one version returns that version unchanged, as in Java's readers. Java's lookups call
+            the merge engine for such keys too.
     """
 
     rows: Rows
@@ -131,7 +131,7 @@ class FoldInput:
 
     @cached_property
     def multiple(self) -> Mask:
-        """Numbers of the groups to fold: groups of two or more versions, or all groups without ``bypass``."""
+        """Mask of the groups to fold: groups of two or more versions, or all groups without ``bypass``."""
         if not self.bypass:
             return np.ones(len(self.groups), np.bool_)
         several = self.groups.ends - self.groups.starts > 1
@@ -195,7 +195,7 @@ class GroupRows:
 
     @cached_property
     def layers(self) -> Layers | None:
-        """Rows by position in their group, an accumulator first; None if a group has too many rows."""
+        """Rows by position in their group, an accumulator first; None if a group has no row or more than 64 rows."""
         sizes = self.sizes.copy()
         sizes[: int(self.begun)] += 1
         if not len(sizes) or not sizes.all() or int(sizes.max()) > _MOST_LAYERS:
@@ -216,7 +216,7 @@ class GroupRows:
 
     @cached_property
     def _from_newest(self) -> Layers | None:
-        """Rows by position from the end of their group; None if a group has too many rows."""
+        """Rows by position from the end of their group; None if a group has more than 64 rows."""
         if not len(self) or int(self.sizes.max()) > _MOST_LAYERS:
             return None
         largest_first = np.argsort(-self.sizes.astype(np.int16), kind="stable")
@@ -225,10 +225,10 @@ class GroupRows:
         return Layers(largest_first, tuple(self.rows[last[:count] - place] for place, count in enumerate(counts)))
 
     def newest_with(self, valid: Mask) -> Ints | None:
-        """Return the newest ``valid`` row of each group; undefined (any row or NO_ROW) if no row of it is valid.
+        """Return the newest ``valid`` row of each group; undefined (any row or NO_ROW) for a group without valid rows.
 
         Returns:
-            The rows, or None if a group is very long.
+            The rows, or None if a group has more than 64 rows.
         """
         layers = self._from_newest
         if layers is None:

@@ -57,8 +57,9 @@ class PartialUpdate:
         key_spec: columns that order the table's rows.
         groups: sequence groups.
         functions: aggregate functions of protected fields.
-        ignore_delete: without groups, whether -U and -D are ignored.
-        remove_on_delete: without groups, whether -D deletes the row; if neither is set, -U and -D are an error.
+        ignore_delete: whether -U and -D are ignored, with or without sequence groups.
+        remove_on_delete: without groups, whether -D deletes the row. Without groups and ``ignore_delete``, -U and -D
+            are an error if it is False.
         required: columns that are NOT NULL, without the primary key.
         table: name of the table, for errors.
     """

@@ -144,7 +144,7 @@ class Refusals:
 def _retract_rules(function: MergeFunction) -> Iterator[RefusedRetracts]:
     """Yield the retracts that the merge engine cannot merge.
 
-    For a sequence group it is the rule of its first function that cannot.
+    A sequence group has at most one rule: for its first field whose aggregate function does not support retracts.
     """
     if isinstance(function, FirstRow) and not function.ignore_delete:
         yield RefusedRetracts(first_row.REFUSAL)

@@ -106,7 +106,7 @@ def newest_of_inserts(group: SequenceGroup, window: FoldInput, inputs: GroupRows
     All rows must be adds of keys without an accumulator.
 
     Returns:
-        The places, or None for several ordering fields, or one wider than eight bytes.
+        The places; None with an accumulator, for several ordering fields, or for a field wider than eight bytes.
     """
     if len(group.ordering) > 1 or inputs.begun:
         return None

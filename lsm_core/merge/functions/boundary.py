@@ -155,7 +155,7 @@ class PrimaryKey(LastValue):
 
 
 class LastNonNullValue(PickAggregate):
-    """The newest input that is not null. Its retract leaves null; late input only fills a null."""
+    """The newest input that is not null; a retract with a value leaves null, late input only fills a null."""
 
     name: ClassVar[str] = "last_non_null_value"
     supports_retract: ClassVar[bool] = True
@@ -183,7 +183,7 @@ def takes_newest(function: AggregateFunction, valid: Mask | None) -> bool:
 class FirstValue(PickAggregate):
     """The first input, null or not.
 
-    Late input then replaces it, as in Java, which remembers only that the fold has begun.
+    Late input replaces this value, as in Java, which remembers only that it has received an input.
     """
 
     name: ClassVar[str] = "first_value"
@@ -199,7 +199,7 @@ class FirstValue(PickAggregate):
 
 
 class FirstNonNullValue(PickAggregate):
-    """The first input that is not null; late input replaces it, even with null, as in Java."""
+    """The first input that is not null; late input replaces this value, even with null, as in Java."""
 
     name: ClassVar[str] = "first_non_null_value"
     remembers: ClassVar[bool] = True

@@ -73,7 +73,7 @@ class Collect(ListFold):
 
 
 class ListAggregate(ListFold):
-    """Texts joined by a delimiter, without null and empty ones (since 2.0 also without blank ones).
+    """Function `listagg`: texts joined by a delimiter, without null and empty texts (since 2.0: and blank texts).
 
     Without any text the accumulator is unchanged; until 2.0 a null accumulator is replaced by the first text, blank or
     not. With `distinct`, inputs are split at the delimiter, and only parts that are new are added; the first text is

@@ -117,10 +117,7 @@ class SumIntegers(_Numeric):
         return _accumulate(np.add, values, layers)
 
     def _sum_exactly(self, values: Ints, minus: Mask | None, start: Ints, inputs: Folding, bits: int) -> Ints:
-        """Return the sums by prefix sums of upper and lower halves.
-
-        It raises GroupError at the first prefix that overflows.
-        """
+        """Return the sums by prefix sums of upper and lower halves; raise GroupError if a prefix sum overflows."""
         high, low = values >> _SHIFT, values & _LOW_HALF
         if minus is not None:
             high, low = np.where(minus, -high, high), np.where(minus, -low, low)
