@@ -547,7 +547,7 @@ class SharedDictionaries:
         return share
 
     def _map_values(self, name: str, file_values: pa.Array) -> tuple[pa.Array, pa.Array]:
-        """Return the shared codes of a file's dictionary values; missing values are added."""
+        """Return (code of each file value in the shared dictionary, shared dictionary); missing values are added."""
         values = self._values.get(name, file_values.slice(0, 0))
         combined = pa.concat_arrays([values, file_values]).dictionary_encode()
         if len(combined.dictionary) > self._max_values and len(values):

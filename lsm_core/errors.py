@@ -197,7 +197,7 @@ class CorruptFile(DredgeError):
 
     @property
     def finding(self) -> str:
-        """The message without the next step, for reports that name it once."""
+        """The message without the next step, for reports of several files that name the next step once."""
         reason = self.reason if len(self.reason) <= _MAX_REASON else f"{self.reason[:_MAX_REASON]}..."
         return f"corrupt file {self.path}: {reason}"
 
@@ -455,7 +455,7 @@ class LockTimeout(DredgeError):
 
 
 class LockLost(DredgeError):
-    """A lock is no longer held, because its holder was silent for longer than its lease. Nothing was changed under it.
+    """This process no longer holds a lock, because it did not renew the lock in time; the operation changed nothing.
 
     Attributes:
         lock: name of the lock.

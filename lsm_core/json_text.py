@@ -1,7 +1,7 @@
 """JSON of metadata files: the only reader of untrusted JSON, and text that is byte-identical to Java's.
 
-The reader accepts finite numbers, bounded depth and valid times. The writer has the form of Jackson's default pretty
-printer.
+The reader accepts only finite numbers, integers of at most 64 bits, and bounded depth. The writer has the form of
+Jackson's default pretty printer.
 """
 
 from __future__ import annotations
@@ -131,9 +131,14 @@ _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def pretty(value: JsonValue, depth: int = 0) -> str:
-    """Return the text of a JSON value.
+    """Return the text of a JSON value as Jackson's default pretty printer writes it.
 
-    Two spaces per level, ``"key" : value``, arrays on one line (`[ 1, 2 ]`, `[ ]`).
+    Members of objects are on lines of their own (``"key" : value``), indented by two spaces per level. Arrays are on
+    one line (`[ 1, 2 ]`, `[ ]`).
+
+    Args:
+        value: the value.
+        depth: level of the value, for its indentation.
     """
     if isinstance(value, Mapping):
         if not value:

@@ -78,7 +78,7 @@ class IndexedColumn:
         column: name of the column.
         key: key of the column's maps whose values are indexed; None to index the column itself.
         type: type of the indexed values.
-        kind: kind of the index.
+        kind: index type, one of :data:`KINDS`.
         start: function that creates the index builder.
     """
 
@@ -248,8 +248,8 @@ class _Slices:
 class IndexWriter:
     """Writer of the indexes of data files, one file after another.
 
-    Bloom filters take their size in memory; the other indexes hold 4 to 8 bytes a row of the file and its distinct
-    values.
+    A bloom filter takes its encoded size in memory. Every other index takes 4 to 9 bytes per row of the file, and a
+    dictionary index also the distinct values.
 
     Source: ``DataFileIndexWriter``.
     """
@@ -285,7 +285,7 @@ class IndexWriter:
     def finish(self, path: str, meta: DataFileMeta) -> DataFileMeta:
         """Add the collected indexes to a data file's metadata; write a large index to a side file.
 
-        The next :meth:`add` starts another file. The side file is at ``path`` + :data:`SUFFIX`.
+        The next :meth:`add` belongs to the next file. The side file is at ``path`` + :data:`SUFFIX`.
 
         Args:
             path: path of the data file.

@@ -53,7 +53,7 @@ class _Column:
         written: type in the file's schema, if it must be cast.
         wanted: type in the table's schema, if it must be cast.
         may_be_null: whether nulls are allowed although the column is NOT NULL.
-        padded: type with CHAR values that ORC pads.
+        padded: type in the file's schema if it contains CHAR values, which ORC pads; else None.
         is_newer: whether the file has a newer schema than the opened table, so that values are cast to the older type.
     """
 
@@ -144,7 +144,7 @@ class Evolution:
             path: path of the file, for errors.
 
         Raises:
-            CorruptFile: values are of another type than the file's schema.
+            CorruptFile: values are of another type than the file's schema, or a NOT NULL column has nulls.
             InvalidData: a value does not fit the column's new type; the error names table and column.
             InvalidSchema: a value of a newer type does not fit the type of the table as it was opened (Java truncates
                 it).
@@ -201,7 +201,7 @@ class _ColumnFinder:
 
     Attributes:
         schema: schema of the table.
-        written: columns of the file's schema by id; None if it is the table's.
+        written: columns of the file's schema by id; None if the file has the table's schema.
         present: names of the stored columns.
         partly: columns of a file that stores only some of the schema's columns; None for all.
         path: path of the file, for errors.
@@ -218,7 +218,11 @@ class _ColumnFinder:
     is_newer: bool
 
     def find(self, field: pa.Field) -> _Column:
-        """Return the source of ``field``; for a key that is stored twice, either stored column."""
+        """Return the source of ``field``; a key is read from its value column, or from `_KEY_<c>` in a file without it.
+
+        Raises:
+            CorruptFile: the file lacks a column of its schema.
+        """
         if not self.schema.primary_keys and field.name in COLUMNS:
             # Newly appended files store neither: the reader fills in the null values.
             return _Column(field, field.name if field.name in self.present else None, may_be_null=True)
@@ -273,8 +277,8 @@ def open_append(
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of an append file.
 
-    Files of older schemas are read by field id: missing columns are null, others are cast. The file is opened at the
-    first ``next``.
+    Files of older schemas are read by field id: missing columns are null, and columns of older types are cast. The file
+    is opened at the first ``next``.
 
     Args:
         store: the table.
@@ -321,7 +325,8 @@ def open_source(
         partition: BinaryRow bytes of the partition.
         bucket: number of the bucket.
         meta: manifest entry of the file.
-        keep: cache its footer with the table, for repeated reads of a few rows.
+        keep: whether to cache the file's footer with the table, for repeated reads of a few rows. Footers of files in
+            an object store are always cached.
 
     Raises:
         CorruptFile: the file is missing, damaged, or differs from its manifest entry.
@@ -391,9 +396,9 @@ def read_rows(
 def _rows_without_columns(
     source: FileSource, batch_rows: int, row_groups: Sequence[int] | None
 ) -> Iterator[pa.RecordBatch]:
-    """Yield batches without columns, with as many rows as the file has.
+    """Yield batches without columns, with as many rows as the row groups have.
 
-    No wanted column is in it, so nothing is decoded.
+    They are for files that store none of the requested columns, so nothing is decoded.
     """
     counts = np.asarray(source.group_rows, np.int64)
     remaining = int(counts.sum() if row_groups is None else counts[list(row_groups)].sum())
@@ -413,7 +418,7 @@ def kv_read_schema(
 ) -> pa.Schema:
     """Return the schema of the batches of :func:`open_kv` for the same arguments.
 
-    It has `_KEY_*`, system columns, and ``columns``.
+    The schema has the `_KEY_*` columns, the requested system columns, and ``columns``.
     """
     layout = kv_arrow_schema(store.schema)
     names = [KEY_PREFIX + name for name in store.schema.trimmed_primary_keys]
@@ -441,7 +446,7 @@ def open_kv(
 
     Thin files get their `_KEY_*` from the value columns. If both `_KEY_<c>` and ``<c>`` are stored, one is decoded and
     used for both, so damage of the second column is not detected. Files of older schemas are read by field id: missing
-    columns are null, others are cast. The file is opened at the first ``next``.
+    columns are null, and columns of older types are cast. The file is opened at the first ``next``.
 
     Args:
         store: the table.

@@ -41,7 +41,7 @@ class SpilledRun:
         """Yield the batches as they were written, one in memory at a time.
 
         Raises:
-            CorruptFile: the file is missing or damaged.
+            CorruptFile: the file is missing or damaged, or has another number of rows than were spilled.
         """
         seen = 0
         try:
@@ -81,6 +81,9 @@ class SpillSpace:
             compression: zstd, lz4, lzo (lz4 is used) or none.
             level: compression level of zstd.
             table: name of the table, for errors.
+
+        Raises:
+            InvalidOption: the compression is not known.
         """
         codec = compression.strip().lower()
         if codec not in _CODECS:

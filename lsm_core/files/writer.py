@@ -313,7 +313,7 @@ _CHANGELOG_OPTIONS: Final = {
 
 
 def changelog_files_of(store: TableStore) -> TableStore:
-    """Return the table as writers of changelog files use it, with options `changelog-file.*` in place.
+    """Return the table for writers of changelog files; options `changelog-file.*` replace those of data files.
 
     Source: ``KeyValueFileWriterFactory``.
     """
@@ -401,8 +401,8 @@ class _Describer:
 class AppendFileWriter:
     """Rolling writer of one (partition, bucket) of an append table.
 
-    Files that store row ids (`metadata.manifests.with_row_ids`) have the range of their rows' sequence numbers, with 0
-    as the largest where rows have none yet.
+    If files store row ids (`metadata.manifests.with_row_ids`), their metadata has the range of the rows' stored
+    sequence numbers. The largest number is then 0 if a row has no sequence number yet.
 
     Source: ``RowDataRollingFileWriter``.
     """
@@ -424,8 +424,8 @@ class AppendFileWriter:
             bucket: number of the bucket.
             total_buckets: number of buckets of the partition.
             file_source: 0 for append, 1 for compact.
-            first_sequence: start of the row counter: 0 in tables without buckets; for a rewrite of small files, the
-                minimum of the first input.
+            first_sequence: sequence number of the first row, which increases by one per row. It is 0 in tables without
+                buckets, and the minimum of the first input for a rewrite of small files.
         """
         self.total_buckets = total_buckets
         schema = append_arrow_schema(store.schema)

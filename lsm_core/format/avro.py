@@ -241,8 +241,15 @@ class _Parser:
 def avro_schema(schema: pa.Schema, table: str = "") -> dict[str, Any]:
     """Return the Avro schema that Java's writer uses for these columns.
 
+    Args:
+        schema: Arrow schema of the columns.
+        table: the table's name, for messages.
+
+    Returns:
+        The Avro schema as a JSON object.
+
     Raises:
-        UnsupportedFeature: Java refuses a type.
+        UnsupportedFeature: Java's writer does not support the type of a column.
     """
     return {**_record_schema(list(schema), _ROOT, table), "namespace": _NAMESPACE}
 
@@ -794,7 +801,7 @@ def write_records(schema: Mapping[str, Any], records: Iterable[Record]) -> bytes
 
 @lru_cache(maxsize=16)
 def _prepare_schema(text: str) -> Any:
-    """Return a schema in the form that fastavro writes with; cached because it is validated."""
+    """Return a schema in the form that fastavro's writer needs; cached because fastavro validates every schema."""
     return fastavro.parse_schema(parse_json(text))
 
 
@@ -873,7 +880,8 @@ def read_table(data: bytes, path: str, rows: int | None = None) -> pa.Table:
         The table.
 
     Raises:
-        CorruptFile: the file is damaged, or expands beyond the limits of a manifest; the message names ``path``.
+        CorruptFile: the file is damaged, does not have ``rows`` records, or expands beyond the limits of a manifest;
+            the message names ``path``.
     """
     container = Container(pa.BufferReader(data), path)
     # Real manifests are compressed by factors of tens, a decompression bomb by many thousands.

@@ -97,7 +97,11 @@ class Slots:
     offsets: I64 | None = None
 
     def regions(self, source: Source) -> tuple[I64, I64]:
-        """Return (starts, lengths) of the variable-length parts in bytes, after validation; 0 and 0 for null."""
+        """Return (starts, lengths) of the variable-length parts in bytes, after validation; the length of null is 0.
+
+        Raises:
+            CorruptFile: a part reaches beyond its container, or parts overlap.
+        """
         slots = source.load(self.at)
         lengths = (slots & np.uint64(0xFFFFFFFF)).astype(np.int64)
         offsets = (slots >> np.uint64(32)).astype(np.int64)
@@ -134,8 +138,8 @@ def decode_rows(
         One array per column.
 
     Raises:
-        CorruptFile: wrong arity, an offset outside the row, overlapping values, invalid UTF-8, or a decimal beyond its
-            precision; the message names ``path``.
+        CorruptFile: a null row, wrong arity, an offset outside the row, overlapping values, invalid UTF-8, or a decimal
+            beyond its precision; the message names ``path``.
         UnsupportedFeature: a nanosecond timestamp is outside 1677 to 2262.
 
     Source: `SerializationUtils.deserializeBinaryRow`, `BinaryRow`.
@@ -341,7 +345,7 @@ def _maps(source: Source, starts: I64, lengths: I64, present: I64, slots: Slots,
 
 
 def _struct(columns: list[pa.Array], nulls: Bools | None, count: int, arrow: pa.DataType) -> pa.Array:
-    """Return a struct array of the columns of its present rows, with the null rows inserted."""
+    """Return a struct array of ``columns``, which contain only the non-null rows; the null rows are inserted."""
     if nulls is None:
         return pa.Array.from_buffers(arrow, count, [None], children=columns)
     index = np.cumsum(~nulls) - 1
@@ -388,7 +392,7 @@ class Layout:
 
 
 def header_bytes(arity: int) -> int:
-    """Return the bytes of row kind and null bits before the slots (Java `BinaryRow.calculateBitSetWidthInBytes`)."""
+    """Return the size of row kind and null bits in bytes (Java `BinaryRow.calculateBitSetWidthInBytes`)."""
     return (arity + 63 + 8) // 64 * 8
 
 
@@ -540,10 +544,10 @@ def encode_rows(columns: Sequence[Any], types: Sequence[DataType], with_arity: b
             rows without it.
 
     Returns:
-        The rows. A row without columns has no length here; use `EMPTY_ROW`.
+        The rows. Without columns the number of rows is unknown and the result is empty; use `EMPTY_ROW` instead.
 
     Raises:
-        ValueError: the columns have unequal lengths.
+        ValueError: the columns have unequal lengths, or their number differs from that of ``types``.
         ArrowInvalid: a value does not fit its type.
         ValueTooLarge: the rows exceed 2 GiB.
 
@@ -605,7 +609,7 @@ def _encode_fixed(array: pa.Array, layout: Layout) -> Parts:
 def byte_ranges(array: pa.Array) -> tuple[U8, I64, I64]:
     """Return (bytes, starts, lengths) of the values of a string or binary array.
 
-    The bytes are padded by 8 zeros. Start and length of a null are 0.
+    The bytes are padded by 8 zeros. The length of a null is 0.
     """
     offsets = value_offsets(array)
     first, last = int(offsets[0]), int(offsets[-1])
@@ -714,7 +718,16 @@ def _array(array: Any, layout: Layout) -> tuple[I64, U64]:
 
 
 def binary_arrays(offsets: I64, child: pa.Array, layout: Layout) -> tuple[I64, U64]:
-    """Encode a list column as BinaryArrays: return (bytes of each array, a multiple of 8; words of all arrays)."""
+    """Encode a list column as BinaryArrays.
+
+    Args:
+        offsets: first element of each list in ``child``, and the end of the last list.
+        child: elements of all lists.
+        layout: layout of the elements.
+
+    Returns:
+        The size of each array in bytes (a multiple of 8), and the 8-byte words of all arrays.
+    """
     child = child if child.type == layout.arrow else child.cast(layout.arrow)
     part = _without_reserved_nulls(encode_values(child, layout))
     counts = np.diff(offsets)
@@ -859,7 +872,7 @@ def decode_row(data: bytes, types: Sequence[DataType], path: str = "(binary row)
 
 
 def binary_row(schema: TableSchema, batch: pa.RecordBatch | pa.Table) -> pa.BinaryArray:
-    """Return serialised BinaryRows of a batch's columns, with the types that ``schema`` has for their names."""
+    """Return the rows of a batch as serialised BinaryRows; ``schema`` has the type of each column of the batch."""
     types = [schema.field(name).type for name in batch.schema.names]
     if not types:
         return arrow_array([EMPTY_ROW] * batch.num_rows, pa.binary())

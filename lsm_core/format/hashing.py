@@ -59,7 +59,7 @@ class _State:
         self.mix(halves[1::2])
 
     def finish(self, byte_lengths: Any) -> I32:
-        """Mix in each row's length in bytes, and distribute the bits."""
+        """Mix in each row's length in bytes, apply Murmur3's final mix, and return the hashes."""
         h, t = self.hashes, self._t
         np.bitwise_xor(h, byte_lengths, out=h)
         for shift, factor in ((16, 0x85EBCA6B), (13, 0xC2B2AE35), (16, None)):
@@ -259,7 +259,7 @@ _BYTES = frozenset({TypeRoot.CHAR, TypeRoot.VARCHAR, TypeRoot.BINARY, TypeRoot.V
 
 
 def hive_hash(columns: Sequence[Any], types: Sequence[DataType]) -> npt.NDArray[np.int32]:
-    """Return ``h = 31 * h + hash(field)`` over the columns.
+    """Return Hive's hash of each row: ``h = 31 * h + hash(field)`` over the columns, with 0 for a null field.
 
     Returns:
         The hashes as int32.

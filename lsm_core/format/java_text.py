@@ -16,7 +16,7 @@ def float_text(value: float, *, single: bool, newer: bool = False) -> str:
     Args:
         value: the number.
         single: whether it is a FLOAT.
-        newer: whether to use JDK 19 or newer instead of an older one.
+        newer: whether to return the digits of JDK 19 or newer instead of those of older JDKs.
 
     Returns:
         The text.

@@ -201,8 +201,8 @@ class DataFileMeta:
         external_path: path of a file outside the table's folder, or None.
         first_row_id: id of the first row with row tracking, or None.
         write_cols: columns that the file contains, or None for all.
-        unknown: entry fields that this version does not know and that have values, or None. An entry with them can be
-            read and deleted, but not written.
+        unknown: comma-separated names of non-null entry fields that this version does not know, or None. An entry with
+            unknown fields can be read and deleted, but not written as an addition.
     """
 
     file_name: str
@@ -341,9 +341,9 @@ def entries_to_table(entries: Sequence[ManifestEntry]) -> pa.Table:
 
 
 def table_to_entries(table: pa.Table) -> list[ManifestEntry]:
-    """Return the entries of an `ENTRY_SCHEMA` table as objects, one per file.
+    """Return the entries of an `ENTRY_SCHEMA` table as objects, one per row.
 
-    Use it only for buckets that are processed.
+    Objects are slow, so call this function only for the entries of buckets that are processed.
     """
     columns = {f.name: table.column(f.name).to_pylist() for f in ENTRY_SCHEMA}
     entries = []
@@ -421,7 +421,7 @@ def encode_manifest(table: pa.Table) -> bytes:
     """Return a manifest file of entries (`ENTRY_SCHEMA`): Avro, zstd, Java's record names, the fields of 1.3.
 
     Raises:
-        UnsupportedFeature: an addition has fields that would be lost; the message names the file.
+        UnsupportedFeature: an ADD entry has fields that this version does not know; the message names the file.
     """
     require_known(table)
     if table.num_rows <= _MAX_SINGLE_ROWS:
@@ -489,7 +489,8 @@ def decode_manifest(data: bytes, path: str, rows: int | None = None) -> pa.Table
         The entries.
 
     Raises:
-        CorruptFile: the file is damaged; the message names ``path``.
+        CorruptFile: the file is damaged, or does not have ``rows`` entries; the message names ``path``.
+        UnsupportedFeature: the serializer version is unknown.
     """
     return from_avro_table(read_table(data, path, rows), path)
 
@@ -509,7 +510,7 @@ def from_avro_table(table: pa.Table, path: str = "") -> pa.Table:
         The entries.
 
     Raises:
-        CorruptFile: a required field is missing or null, or a number is out of range.
+        CorruptFile: a required field is missing or null, a field has a wrong type, or a number is out of range.
         UnsupportedFeature: the serializer version is unknown.
     """
     versions = _member(table, "_VERSION")
@@ -601,12 +602,12 @@ def merge_entries(table: pa.Table, path: str = "") -> pa.Table:
     index, external path). A DELETE without its ADD stays.
 
     Args:
-        table: entries in commit order, with any columns of `ENTRY_SCHEMA` that include the identity; all columns are
-            kept.
+        table: entries in commit order. The table needs the column ``kind`` and the columns of the identity, and may
+            have any other columns of `ENTRY_SCHEMA`.
         path: path for messages.
 
     Returns:
-        The remaining entries.
+        The remaining entries, with all columns of ``table``.
 
     Raises:
         CorruptFile: a file is added while it exists; the message names the file.
@@ -847,7 +848,11 @@ def _unknown_definitions(table: pa.Table, data: bytes, path: str) -> dict[str, s
 
 
 def stats_from_record(record: Any, path: str) -> SimpleStats:
-    """Return the statistics of an Avro record."""
+    """Return the statistics that an Avro record contains.
+
+    Raises:
+        CorruptFile: the value is not a record with bounds; the message names ``path``.
+    """
     if not isinstance(record, dict) or not {"_MIN_VALUES", "_MAX_VALUES"} <= record.keys():
         raise CorruptFile(path, f"statistics are {type(record).__name__}, not a record of bounds")
     nulls = record.get("_NULL_COUNTS")
@@ -957,7 +962,7 @@ class IndexFileMeta:
         """Reverse :meth:`to_list`.
 
         Raises:
-            TypeError: the value has another form; ValueError is possible too.
+            TypeError: the value does not have the form of :meth:`to_list`; ValueError is possible too.
         """
         kind, name, size, rows, vectors, external = value
         ranges = None if vectors is None else tuple(DeletionVectorRange(*vector) for vector in vectors)
@@ -1022,6 +1027,7 @@ def decode_index_manifest(data: bytes, path: str) -> list[IndexManifestEntry]:
 
     Raises:
         CorruptFile: the file is damaged; the message names ``path``.
+        UnsupportedFeature: the serializer version is unknown.
     """
     return [_entry(record, path) for record in read_table(data, path).to_pylist()]
 
@@ -1051,7 +1057,7 @@ def change_index_manifest(data: bytes, path: str, keep: Sequence[bool], added: S
         The new index manifest.
 
     Raises:
-        CorruptFile: the earlier index manifest is damaged.
+        CorruptFile: the earlier index manifest is damaged, or its number of entries differs from that of ``keep``.
         UnsupportedFeature: a field cannot be written back unchanged.
     """
     container = Container(pa.BufferReader(data), path)
@@ -1073,7 +1079,7 @@ def change_index_manifest(data: bytes, path: str, keep: Sequence[bool], added: S
 
 
 def _with_fields(earlier: Mapping[str, Any], current: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the record type ``earlier`` with the fields of ``current`` that it lacks, also in nested ranges."""
+    """Return the record type ``earlier``, extended by missing fields of ``current``, also in deletion vector ranges."""
     missing_fields = {field["name"]: field for field in current["fields"]}
     fields = []
     for field in earlier["fields"]:
@@ -1093,7 +1099,7 @@ def _with_fields(earlier: Mapping[str, Any], current: Mapping[str, Any]) -> dict
 
 
 def _record_inside(kind: Any) -> Mapping[str, Any] | None:
-    """Return the record inside a union or an array."""
+    """Return the record type inside a union or an array type, or None if the type contains no record."""
     if isinstance(kind, list):
         return next(filter(None, map(_record_inside, kind)), None)
     if isinstance(kind, dict):

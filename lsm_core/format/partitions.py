@@ -267,7 +267,7 @@ def partition_bytes(schema: TableSchema, values: Mapping[str, Any], table: str =
 
 
 def partition_value(column: str, value: Any, kind: DataType, of: str = "") -> Any:
-    """Return a value in the form of its partition column; a text is parsed by the column's type.
+    """Validate a value of a partition column; the text of a value that is not a text is parsed.
 
     Args:
         column: name of the column.
@@ -276,7 +276,7 @@ def partition_value(column: str, value: Any, kind: DataType, of: str = "") -> An
         of: prefix of error messages.
 
     Returns:
-        The value.
+        The parsed value, or ``value`` itself if no parsing is needed.
 
     Raises:
         InvalidFilter: the value is invalid; the message names the column.
@@ -342,8 +342,8 @@ class NoTime(ValueError):
 class PartitionTimeExtractor:
     """Reader of times from partition values.
 
-    Without a pattern, the first column is the time. Without a formatter, the form is `yyyy-MM-dd`, optionally with `
-    HH:mm:ss` and a fraction.
+    Without a pattern, the first column contains the time. Without a formatter, the form is `yyyy-MM-dd`, optionally
+    followed by a blank, `HH:mm:ss` and a fraction.
 
     Attributes:
         keys: the partition columns, in order.
@@ -379,7 +379,7 @@ class PartitionTimeExtractor:
             The text.
 
         Raises:
-            NoTime: a column is null.
+            NoTime: the first column is null, or any column if the extractor has a pattern.
         """
         if self.pattern is None:
             if values[0] is None:
@@ -413,7 +413,7 @@ class PartitionTimeExtractor:
 
 
 def strict_times(keys: Sequence[str], options: TableOptions) -> PartitionTimeExtractor | None:
-    """Return the rule for partition values of writes (`partition.timestamp-format.strict`).
+    """Return the extractor that partition values of writes must satisfy (`partition.timestamp-format.strict`).
 
     Returns:
         The extractor, or None if every value is allowed.
@@ -557,9 +557,10 @@ class _Form:
 
 
 def _digits(letter: str, count: int) -> str | None:
-    """Return the expression for ``count`` times one letter in Java's strict parsing.
+    """Return the regular expression of ``count`` times one letter in Java's strict parsing.
 
-    None means an unsupported letter.
+    Returns:
+        The expression, or None if the letter or its count is unsupported.
     """
     if letter in "yu":
         if count == 2:
@@ -599,7 +600,7 @@ def _date(values: dict[str, int]) -> int:
 
 
 def _time_of_day(values: dict[str, int]) -> int:
-    """Return nanoseconds since midnight, or 0 if the fields contain no time of day; 24:00 is the next midnight."""
+    """Return nanoseconds since midnight, or 0 without a complete time of day; 24:00 is the next midnight."""
     hour, minute, second, fraction = (values.get(letter) for letter in "HmsS")
     is_complete = hour is not None and not (
         (minute is None and (second is not None or fraction is not None))

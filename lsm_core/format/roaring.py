@@ -69,7 +69,7 @@ def encode_all(positions: U32, starts: I64) -> tuple[U8, I64]:
         starts: bitmap ``i`` has ``positions[starts[i]:starts[i + 1]]``.
 
     Returns:
-        The bytes, and the start of each bitmap, with the end.
+        The bytes, and the start of each bitmap in them; the last item is the end of the last bitmap.
     """
     parts: list[U8] = []
     offsets = [np.zeros(1, np.int64)]

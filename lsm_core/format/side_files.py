@@ -45,7 +45,7 @@ class Tag:
 
     @property
     def expires_ms(self) -> int | None:
-        """Time at which the tag expires (epoch ms), or None if it does not expire."""
+        """Wall-clock time at which the tag expires, encoded as if it were UTC (ms), or None if it does not expire."""
         if self.create_time_ms is None or self.time_retained_ms is None:
             return None
         return self.create_time_ms + self.time_retained_ms

@@ -147,13 +147,16 @@ def value_stats(
     """Return `_VALUE_STATS` and `_VALUE_STATS_COLS` of a newly written file.
 
     Args:
-        values: statistics of its stored columns; an absent column is unknown.
+        values: statistics of the file's stored columns; the statistics of an absent column are unknown.
         schema: the table's schema.
         options: the table's options.
         level: level of the file.
 
     Returns:
-        The statistics, and their columns (None for all columns).
+        The statistics, and the names of the columns that they cover (None for all columns).
+
+    Raises:
+        InvalidOption: a statistics mode is invalid.
     """
     modes = modes_of(schema, options, level)
     types = [column.type for column in schema.fields]
@@ -218,8 +221,8 @@ def truncate_min(text: str, length: int) -> str:
 def truncate_max(text: str, length: int) -> str | None:
     """Return a text of at most ``length`` code points that is not below ``text``.
 
-    It is the truncated text with its last possible code point increased. Surrogates are skipped, because UTF-8 cannot
-    encode them.
+    A longer text is truncated after the last code point that can be increased, and this code point is increased.
+    Surrogates are skipped, because UTF-8 cannot encode them.
 
     Returns:
         The text, or None if no code point can be increased.
@@ -264,9 +267,9 @@ def stats_of_columns(columns: Sequence[pa.Array], types: Sequence[DataType]) -> 
 
 
 def float_bounds(values: Any) -> tuple[float, float]:
-    """Return the smallest and largest value of a non-empty array in Java's order.
+    """Return (smallest value, largest value) of a non-empty array in Java's order.
 
-    NaN above everything, -0.0 below 0.0.
+    NaN is above all other values, and -0.0 is below 0.0.
     """
     high = values.max()
     if not np.isnan(high):

@@ -32,7 +32,7 @@ _BLOCK_ROWS: Final = 16_384
 
 
 def xxhash64(array: pa.Array) -> I64:
-    """Return the hash of each value of a string or binary array as int64 (null: 0)."""
+    """Return the hash of each value of a string or binary array as int64; a null has the hash of the empty value."""
     hashes = np.zeros(len(array), np.int64)
     for first in range(0, len(array), _BLOCK_ROWS):
         block = array.slice(first, _BLOCK_ROWS)

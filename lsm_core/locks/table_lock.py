@@ -41,7 +41,8 @@ def table_lock(
 
     Raises:
         LockRequired: the storage cannot create files exclusively, and no lock is set.
-        InvalidOption: the lock has no database address, or its files are on a storage without exclusive creation.
+        InvalidOption: the lock has no database address, the operator does not allow the address, or the lock files are
+            on a storage without exclusive creation.
     """
     lock_type = str(options.get("dredge.lock"))
     if lock_type == _NONE:
@@ -56,7 +57,11 @@ def table_lock(
 
 
 def _lock_folder(file_io: FileIO, root: str, name: str, options: TableOptions) -> tuple[FileIO, str]:
-    """Return the folder of the lock files: below the table, or the table's own folder below `dredge.lock.uri`."""
+    """Return (FileIO, folder) of the lock files: below the table, or the table's own folder below `dredge.lock.uri`.
+
+    Raises:
+        InvalidOption: the operator does not allow the address, or the storage has no exclusive creation.
+    """
     uri = options.get(_URI)
     if uri:
         _require_allowed(str(uri), options, name)

@@ -458,7 +458,7 @@ def find_key(name: str) -> Key | None:
 
 
 def mistyped_reading(options: Mapping[str, str | None], others: Collection[str] = ()) -> dict[str, InvalidOption]:
-    """Return an error for each option with a prefix of reading options that does not exist.
+    """Return an error for each unknown option whose name starts like that of a reading option.
 
     Args:
         options: options as text; a value of None removes its option.
@@ -521,8 +521,8 @@ def check(options: Mapping[str, str], table: str, refused: dict[str, InvalidOpti
     Args:
         options: the options as text.
         table: the table's name, for messages.
-        refused: dictionary for errors of keys that are read by name when they are needed (`TableOptions.get`,
-            `TableOptions.text`), or None to raise them.
+        refused: dictionary that receives the errors of registered keys and of `file-index.*` keys, which
+            `TableOptions.get` and `TableOptions.text` raise on use; None to raise these errors now.
 
     Returns:
         The values by key.
@@ -658,10 +658,10 @@ class TableOptions:
         return self._values.get(key, _DEFAULTS[key])
 
     def text(self, key: str) -> str | None:
-        """Return the text of an option, including those with a free part in their names, or None.
+        """Return the text of an option, or None if it is not set; the option's name may contain a column or a level.
 
         Raises:
-            InvalidOption: its value is invalid.
+            InvalidOption: the value is invalid.
         """
         self._require(key)
         return self._raw.get(key)
@@ -698,8 +698,8 @@ class TableOptions:
         """Return the options, overridden by ``dynamic``; None removes an option, as if the table had never set it.
 
         Raises:
-            InvalidOption: an option that files depend on would change, or a reading option does not exist. Ignoring it
-                would return other rows than requested.
+            InvalidOption: a value is invalid, an option that files depend on would change, or a reading option does not
+                exist. A misspelt reading option is not ignored, because the read would return the wrong rows.
         """
         for error in mistyped_reading(dynamic).values():
             raise InvalidOption(error.key, error.value, error.accepted, self._table)
@@ -1076,17 +1076,17 @@ class TableOptions:
 
     @property
     def optimization_interval(self) -> int | None:
-        """``compaction.optimization-interval`` in ms."""
+        """``compaction.optimization-interval`` in ms; None if not set."""
         return self._number("compaction.optimization-interval")
 
     @property
     def total_size_threshold(self) -> int | None:
-        """``compaction.total-size-threshold`` in bytes."""
+        """``compaction.total-size-threshold`` in bytes; None if not set."""
         return self._number("compaction.total-size-threshold")
 
     @property
     def incremental_size_threshold(self) -> int | None:
-        """``compaction.incremental-size-threshold`` in bytes."""
+        """``compaction.incremental-size-threshold`` in bytes; None if not set."""
         return self._number("compaction.incremental-size-threshold")
 
     @property

@@ -314,7 +314,8 @@ KEPT_BYTES: Final = 64 << 20
 class Kept:
     """Thread-safe LRU cache of at most ``limit`` bytes; callers pass the size (weight) of each value.
 
-    Keys consist of a kind and the path of an immutable file, so entries never become invalid.
+    A key consists of a kind and values that identify immutable data, such as a file's path, so entries never become
+    invalid.
     """
 
     def __init__(self, limit: int = KEPT_BYTES) -> None:

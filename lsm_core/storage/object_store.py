@@ -151,6 +151,7 @@ class ObjectStoreFileIO:
 
         Raises:
             CorruptFile: the path is not an address of an object store.
+            StorageRefused: this process was forked from one that used a store, or the settings cannot be used.
         """
         place = place_of(path)
         if not place:
@@ -254,7 +255,7 @@ class ObjectStoreFileIO:
             return int(obstore.head(store, key)["size"])
 
     def list_dir(self, path: str) -> list[FileStatus]:
-        """Return the files and folders below a path, sorted by name; folders have no modification time (0)."""
+        """Return the files and folders directly below a path, sorted by name; folders have modification time 0."""
         store, key = self._at(path)
         base, statuses = path.rstrip("/"), []
         with _step("list", path), suppress(FileNotFoundError):
@@ -522,6 +523,9 @@ def _is_taken_by_other(store: Any, key: str, path: str, data: bytes) -> bool:
     """Create an object under a name that only this writer uses.
 
     After a failure the possibly created object is removed.
+
+    Returns:
+        True if another writer's object exists, so that nothing was created.
     """
     try:
         return not _put_new(store, key, path, data)

@@ -237,7 +237,7 @@ class _Source:
 
 
 class _Group:
-    """Ranges that are read at about the same time (the columns of one row group); small groups are fetched at once."""
+    """Ranges that are read at about the same time (columns of one row group); a small group is fetched as a whole."""
 
     def __init__(self, fetch: Fetch, ranges: list[Range]) -> None:
         self._fetch, self.ranges = fetch, ranges

@@ -68,7 +68,7 @@ def refit(array: pa.Array, target: pa.DataType) -> pa.Array:
 def refit_table(table: pa.Table, schema: pa.Schema) -> pa.Table:
     """Convert the columns of a table, in order, to the types of a schema.
 
-    Arrow's cast fails for a null ROW of NOT NULL fields.
+    Unlike Arrow's cast, this function accepts a null ROW with NOT NULL fields.
     """
     columns = []
     for column, field in zip(table.columns, schema, strict=True):
@@ -172,7 +172,7 @@ def same_values(source: DataType, target: DataType) -> bool:
 
 
 def compact(array: pa.Array) -> pa.Array:
-    """Return a list or map array whose children contain only referenced values; a slice would keep its whole array."""
+    """Return a list or map array whose children contain only referenced values; a slice has further values in them."""
     offsets = numpy_array(array.offsets)
     first, last = (int(offsets[0]), int(offsets[-1])) if len(offsets) else (0, 0)
     is_map = pa.types.is_map(array.type)
@@ -414,10 +414,11 @@ class Misfit:
 
 
 def find_misfit(array: pa.Array, kind: DataType) -> Misfit | None:
-    """Return the first value that its type does not allow; a null value itself is not checked.
+    """Return the first value that ``kind`` does not allow; nulls of the column itself are not checked.
 
     The check covers lengths of CHAR, VARCHAR, BINARY and VARBINARY (maximum in characters or bytes), digits of TIME and
-    timestamps, and NOT NULL inside nested values. Violations that Arrow's types exclude are not checked.
+    timestamps, NOT NULL inside nested values, and repeated keys of a map. Violations that Arrow's types exclude are not
+    checked.
 
     Args:
         array: values with the type `to_arrow(kind)`.

@@ -52,8 +52,8 @@ def parse_stored(source: Any) -> DataType:
         source: the text or object.
 
     Returns:
-        The type as in :func:`parse`. A type with an unknown name, also inside a nested type, has root UNKNOWN and keeps
-        its text.
+        The type as in :func:`parse`. A type with an unknown name, also inside the object of a nested type, has root
+        UNKNOWN and keeps its text.
 
     Raises:
         InvalidSchema: the type has a known name but is invalid, or the source is not a type.
@@ -62,7 +62,7 @@ def parse_stored(source: Any) -> DataType:
 
 
 def _parse_unknown(source: str | Mapping[str, Any]) -> DataType | None:
-    """Return a type of a newer version, or None if the text cannot be one."""
+    """Return a type with root UNKNOWN, or None if the text cannot be the type of a newer version."""
     name = source if isinstance(source, str) else str(source["type"])
     match = _UNKNOWN.fullmatch(name.strip())
     if match is None or match[1].upper() in _KNOWN or len(name) > _MAX_NAME_LENGTH or not name.isprintable():

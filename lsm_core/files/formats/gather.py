@@ -94,7 +94,7 @@ def map_field(field: pa.Field, rule: FieldRule) -> pa.Field:
 
 
 def leaf_types(kind: pa.DataType) -> Iterator[pa.DataType]:
-    """Yield the types of all values that are not nested."""
+    """Yield the types of all leaves of type ``kind``, which is itself a leaf if it is not nested."""
     if pa.types.is_map(kind):
         yield from leaf_types(kind.key_type)
         yield from leaf_types(kind.item_type)
@@ -106,7 +106,7 @@ def leaf_types(kind: pa.DataType) -> Iterator[pa.DataType]:
 
 
 def leaf_arrays(array: pa.Array) -> Iterator[pa.Array]:
-    """Yield the columns of values inside ``array`` that are not nested; values under a null are left out."""
+    """Yield the arrays of the leaves of ``array``; values under a null are left out."""
     if pa.types.is_struct(array.type):
         for child in array.flatten():
             yield from leaf_arrays(child)

@@ -27,7 +27,7 @@ _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 class decoding_errors:  # noqa: N801 - reads as a statement where it is used
     """Context that converts decoding errors and missing files to :class:`CorruptFile`.
 
-    Real I/O errors are not changed.
+    A real lack of memory becomes :class:`OutOfMemory`. Real I/O errors are not changed.
     """
 
     def __init__(self, path: str, kind: str) -> None:
@@ -101,7 +101,7 @@ def create_output(file_io: FileIO, path: str) -> Iterator[Any]:
 
 
 class disk_full_errors:  # noqa: N801 - reads as a statement where it is used
-    """Context that converts ENOSPC of Arrow's streams to :class:`StorageFull`."""
+    """Context that converts ENOSPC and EDQUOT (disk or quota full) of Arrow's streams to :class:`StorageFull`."""
 
     def __init__(self, path: str) -> None:
         self._path = path

@@ -98,7 +98,7 @@ class OrcSink:
 
         Raises:
             StorageFull: the disk is full.
-            InvalidData: a timestamp that Arrow could not read back.
+            InvalidData: a column cannot be stored in ORC (:func:`unwritable`).
         """
         unwritable_column = unwritable(rows)
         if unwritable_column:
@@ -131,10 +131,10 @@ class OrcSink:
 
 
 def unwritable(rows: pa.Table) -> tuple[str, str] | None:
-    """Find a column whose values would change in an ORC file that Arrow wrote.
+    """Find a column whose values Arrow and Java could not read back unchanged from an ORC file that Arrow wrote.
 
     Returns:
-        Column and reason, or None.
+        Name of the column and the reason, or None if all columns can be written.
     """
     for name, column in zip(rows.column_names, rows.columns, strict=True):
         if _struct_depth(column.type) > 1:

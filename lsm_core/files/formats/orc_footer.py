@@ -47,7 +47,7 @@ def decoded_sizes(source: pa.NativeFile, path: str, table: str) -> dict[str, flo
     Raises:
         CorruptFile: the types of the footer are not valid.
         UnsupportedFeature: LZO, or a type unknown to Paimon.
-        ValueTooLarge: a mean row does not fit into memory safely.
+        ValueTooLarge: the average value of a column does not fit into memory safely.
     """
     footer = _footer(source, path, table)
     types: list[_Type] = []
@@ -192,9 +192,12 @@ def _decompress_chunk(part: bytes, codec: int, block: int) -> bytes:
 
 
 def _lz4_size(part: bytes, most: int) -> int:
-    """Return the uncompressed bytes of an LZ4 block, which does not state them.
+    """Return the number of uncompressed bytes of an LZ4 block, which does not state it.
 
-    Arrow does not clear the end of a larger buffer.
+    The exact size is needed, because Arrow does not clear the end of a larger buffer.
+
+    Raises:
+        ValueError: the block has more than ``most`` uncompressed bytes.
     """
     size = position = 0
     while position < len(part):

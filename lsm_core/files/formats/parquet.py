@@ -503,7 +503,7 @@ class ParquetSource:
     def _check_range(self, batch: pa.RecordBatch, raw: Iterator[pa.RecordBatch]) -> None:
         """Raise UnsupportedFeature for INT96 values that Arrow's nanoseconds cannot represent.
 
-        They differ from the stored bytes.
+        Such a value is found because its decoded form differs from the stored bytes in ``raw``.
         """
         with decoding_errors(self.path, "Parquet"):
             other = next(raw, None)
@@ -584,7 +584,7 @@ def as_java(tail: bytes, schema: pa.Schema) -> bytes:
 def int96_as_bytes(source: pa.NativeFile) -> FileMetaData:
     """Return the file's footer with INT96 columns declared as FIXED_LEN_BYTE_ARRAY(12).
 
-    Arrow then returns their bytes.
+    With this footer, Arrow returns the stored bytes of these columns.
     """
     size = source.size()
     source.seek(size - _TAIL_BYTES)
@@ -598,7 +598,7 @@ def int96_as_bytes(source: pa.NativeFile) -> FileMetaData:
 
 
 def schema_elements(footer: bytes) -> list[Struct]:
-    """Return the schema elements of a footer, as field id: (Thrift type, value)."""
+    """Return the schema elements of a footer, each as a mapping of field id to (Thrift type, value)."""
     return _elements(thrift.Reader(footer))[0]
 
 

@@ -243,9 +243,9 @@ _schemas, _column_orders = _KnownLists(), _KnownLists()
 
 
 def _fields(data: bytes) -> tuple[Struct, bytes, bytes]:
-    """Return the footer's fields, and its schema and column orders as bytes of their lists.
+    """Return the footer's fields, and the bytes of the lists of schema elements and of column orders.
 
-    The bytes are empty if they are no lists.
+    The bytes of a list are empty if the footer does not have the list.
 
     With a known schema, row groups are parsed by patterns; for a single footer, preparing these does not pay off.
     """
@@ -303,9 +303,12 @@ def _structs(struct: Struct, number: int) -> list[Any]:
 
 @functools.lru_cache(maxsize=_MOST_KEPT)
 def _leaves(schema: bytes, orders: bytes) -> tuple[Sequence[Leaf], Mapping[str, int]]:
-    """Return the leaves of a schema, and those that are top-level columns.
+    """Return the leaves of a schema, and the indexes by name of those that are top-level columns without lists.
 
     Both arguments are the bytes of lists; the schema is a tree in depth-first order.
+
+    Raises:
+        ValueError: the schema is not valid.
     """
     elements = _structs({_SCHEMA: (thrift.LIST, thrift.Reader(schema).value(thrift.LIST))} if schema else {}, _SCHEMA)
     column_orders = thrift.Reader(orders).value(thrift.LIST) if orders else []
@@ -468,7 +471,8 @@ def group_bounds(footer: Footer, arrow: pa.Schema, name: str, path: str) -> tupl
         path: path of the file, for errors.
 
     Returns:
-        The bounds, or None where a row group has none, and for types whose bounds footers do not have in Java's order.
+        (Smallest values, largest values), or None if a row group has no bounds or the type's bounds in footers do not
+        have Java's order.
 
     Raises:
         CorruptFile: bounds are not values of the type, or the lower one is larger.
@@ -494,14 +498,14 @@ def group_bounds(footer: Footer, arrow: pa.Schema, name: str, path: str) -> tupl
 
 
 def plain_sizes(footer: Footer, names: Iterable[str]) -> dict[str, float]:
-    """Return average decoded sizes of values.
+    """Return the average decoded size of the values of columns without dictionary and without shared prefixes.
 
     Args:
         footer: the footer.
         names: top-level columns.
 
     Returns:
-        Bytes of a value, for those columns whose pages have the values themselves.
+        Bytes of a value by column; columns whose size the footer does not show are absent.
     """
     sizes: dict[str, float] = {}
     for name in names:
@@ -515,7 +519,8 @@ def plain_sizes(footer: Footer, names: Iterable[str]) -> dict[str, float]:
 def dictionary_texts(footer: Footer, names: Iterable[str]) -> list[str]:
     """Return the text columns of which all values are stored as a dictionary and indexes.
 
-    A column that stopped using its dictionary has one too, but takes at least the four bytes of a plain value's length.
+    If the writer stopped using a column's dictionary, the column has a dictionary too. It is recognised by its size:
+    plain texts take at least four bytes each for their length.
 
     Args:
         footer: the footer.

@@ -152,8 +152,8 @@ def rows_at_once(
         groups: row groups to read.
         leaves: indexes of the leaves to read.
         rows: largest number of rows.
-        kept: columns that are returned as the dictionaries that they are stored as; :func:`fitting` measures their
-            texts, which need not be decompressed again for it.
+        kept: columns that are returned as Arrow dictionaries. The length of their texts is not counted here, because
+            :func:`split_to_fit` measures it after decoding.
 
     Raises:
         ValueTooLarge: one value or row, or the pages that must be decompressed together, are too large.
@@ -344,9 +344,10 @@ def _longest_text(source: pa.NativeFile, chunk: Chunk, page: _Page) -> int:
 
 
 def _longest_prefix(source: pa.NativeFile, path: str, leaf: Leaf, chunk: Chunk) -> int:
-    """Return the bytes of the longest prefix that a text shares with the previous one.
+    """Return the length in bytes of the longest prefix that a text shares with the previous text.
 
-    DELTA_BYTE_ARRAY stores these first.
+    DELTA_BYTE_ARRAY stores the lengths of the prefixes before the texts. For pages that cannot be decompressed here,
+    the size of the whole page is used.
     """
     longest = 0
     for page in _pages(source, path, leaf, chunk):
@@ -403,7 +404,10 @@ def _runs(
 ) -> Iterator[tuple[np.ndarray[Any, Any] | None, int]]:
     """Yield runs of levels as (positions of zeros, number of levels).
 
-    None without zeros, no positions where all are zeros.
+    The positions are None if no level of the run is zero. They are empty if one repeated level, zero, fills the run.
+
+    Raises:
+        CorruptFile: the levels are not valid; the message names ``path``.
     """
     reader = thrift.Reader(levels)
     try:

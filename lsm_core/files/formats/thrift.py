@@ -345,7 +345,7 @@ def _chunk_fields(
 
 @functools.lru_cache(maxsize=64)
 def _small_numbers(encodings: bytes) -> tuple[int, ...]:
-    """Return a list of small numbers, without its head."""
+    """Return the numbers of an encoded list, each of which has one byte; the first byte is the list's header."""
     return tuple(byte >> 1 for byte in encodings[1:])
 
 
@@ -423,7 +423,7 @@ def _list_pattern(kind: int, element: bytes, least: int = 0) -> bytes:
 
 
 def _text_pattern(longest: int) -> bytes:
-    """Return the pattern of bytes with their length before them."""
+    """Return the pattern of a length of at most ``longest``, followed by so many bytes."""
     lengths = [*_COMMON_LENGTHS, *(size for size in range(longest + 1) if size not in _COMMON_LENGTHS)]
     return b"(?:" + b"|".join(re.escape(bytes([size])) + b".{%d}" % size for size in lengths) + b")"
 

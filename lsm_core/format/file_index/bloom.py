@@ -46,7 +46,7 @@ def hashable(data_type: DataType) -> bool:
 
 
 def hashes_of(array: pa.Array, data_type: DataType) -> I64:
-    """Return the 64-bit hash of each value (Java `FastHash`) without nulls; ``array`` has the type's own Arrow type."""
+    """Return the 64-bit hash of each non-null value (Java `FastHash`); ``array`` has the type's own Arrow type."""
     if array.null_count:
         array = array.drop_null()
     if data_type.root in _TEXTS:
@@ -140,9 +140,9 @@ class BloomFilter:
         return matches
 
     def _positions(self, hashes: I64, index: int) -> U32:
-        """Return the bits of the ``index``-th function in Java's 32-bit arithmetic.
+        """Return each hash's bit position for the ``index``-th function, computed in Java's 32-bit arithmetic.
 
-        Low half + index * high half, never negative.
+        The position is low half + index * high half, inverted if negative, modulo the number of bits.
         """
         halves = np.ascontiguousarray(hashes).view("<i4")
         combined = halves[0::2] + np.int32(index) * halves[1::2]

@@ -20,7 +20,7 @@ _MAX_NAME_BYTES: Final = 0xFFFF
 _MIN_COLUMN_BYTES: Final = _HALF + _WORD
 _MIN_INDEX_BYTES: Final = _HALF + 2 * _WORD
 EMPTY: Final = -1
-"""Start position that stands for an index without data: every value of the column is null."""
+"""Start position of an index without data: every value of the column is null."""
 Places = dict[str, dict[str, tuple[int, int]]]
 
 
@@ -45,15 +45,15 @@ def read_head(data: bytes | memoryview, size: int, path: str) -> Places:
     """Return start and length of each index by column and index type.
 
     Args:
-        data: the head.
+        data: bytes from the start of the container, at least the whole head.
         size: size of the container in bytes.
-        path: its path, for messages.
+        path: path of the container, for messages.
 
     Returns:
         The positions; a start of :data:`EMPTY` means an index of nulls only.
 
     Raises:
-        CorruptFile: a position is outside the container.
+        CorruptFile: the head is damaged, or a position is outside the container.
     """
     length = head_length(data, path)
     if length > len(data):
@@ -109,9 +109,12 @@ def _int(value: int) -> bytes:
 
 
 def _utf(text: str) -> bytes:
-    """Return Java's modified UTF-8.
+    """Return a text as in Java's `DataOutput.writeUTF`: its length in two bytes, then modified UTF-8.
 
     In modified UTF-8, NUL has two bytes, and a character beyond the basic plane is two surrogates of three bytes each.
+
+    Raises:
+        ValueError: the text is too long.
     """
     wide = text.encode("utf-16-be", "surrogatepass")
     data = b""

@@ -56,8 +56,8 @@ _ROW_INDEXES: Final[dict[str, type[BitmapIndex | SliceIndex | RangeIndex]]] = {
 class FileIndex:
     """Indexes of one data file, decoded on demand; unknown kinds of index exclude nothing.
 
-    Columns have the names and types of the file's schema; the value `k` of a map column `c` is named by
-    :func:`map_key`. A damaged index raises :class:`CorruptFile` with ``path`` when it is used.
+    Columns have the names and types of the file's schema. For the values of one key of a map column, the name is that
+    of :func:`map_key`. A damaged index raises :class:`CorruptFile` with ``path`` when it is used.
     """
 
     def __init__(self, places: Places, fetch: Fetch, path: str) -> None:
@@ -71,7 +71,7 @@ class FileIndex:
 
     @property
     def columns(self) -> dict[str, tuple[str, ...]]:
-        """Kinds of index by column."""
+        """Index types (`bloom-filter`, `bitmap` ...) of each column."""
         return {name: tuple(kinds) for name, kinds in self._places.items()}
 
     def may_match(self, column: str, data_type: DataType, op: str, values: pa.Array | pa.Scalar | None = None) -> bool:
@@ -84,7 +84,7 @@ class FileIndex:
             values: a scalar, or the array of a list. Values that the type cannot represent exactly exclude nothing.
 
         Returns:
-            False if no row matches.
+            False only if certainly no row matches.
 
         Raises:
             CorruptFile: an index is damaged.
@@ -124,7 +124,7 @@ class FileIndex:
             values: values of the type's Arrow type, without nulls.
 
         Returns:
-            The mask.
+            The mask; all True if the column has no bloom filter that can be used.
 
         Raises:
             CorruptFile: the filter is damaged.
@@ -249,5 +249,5 @@ def _convert_literals(values: pa.Array | pa.Scalar | None, data_type: DataType) 
 
 
 def map_key(column: str, key: str) -> str:
-    """Return the name of the index of a map column's value."""
+    """Return the column name under which a container stores the indexes of the values of map key ``key``."""
     return f"{column}##{key}"

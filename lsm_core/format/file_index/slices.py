@@ -59,7 +59,7 @@ class Slices:
 
 
 def read_bitmap(view: memoryview, at: int, rows: int, path: str, length: int | None = None) -> tuple[BitMap, int]:
-    """Read a bitmap, and return it with its end.
+    """Return the bitmap at position ``at`` of an index, and the position after the bitmap.
 
     Args:
         view: bytes of the index.

@@ -234,7 +234,7 @@ class Distinct:
         return len(self.codes)
 
     def rows_of_values(self) -> tuple[U32, I64]:
-        """Return (non-null rows sorted by value, start of each value's rows); the last start is the number of rows."""
+        """Return (non-null rows sorted by value, start of each value's rows); the last start is the end of the rows."""
         order = np.argsort(self.codes, kind="stable")
         counts = np.bincount(self.codes + 1, minlength=len(self.keys) + 1)
         return order[counts[0] :].astype(np.uint32), offsets_from(counts[1:])
@@ -277,7 +277,7 @@ class ValueRows:
 
 
 def entries_until(begins: I64, at: int, most: int) -> int:
-    """Return the index of the first entry that does not fit into ``most`` bytes, if entries are taken from ``at`` on.
+    """Return the index of the first entry that does not fit if entries from ``at`` on are put into ``most`` bytes.
 
     Args:
         begins: start of each entry; the last item is the end of the last entry.
@@ -291,15 +291,19 @@ def entries_until(begins: I64, at: int, most: int) -> int:
 
 
 def number(view: memoryview, at: int, path: str) -> int:
-    """Return a big-endian 4-byte number."""
+    """Return the signed big-endian 4-byte integer at position ``at`` of an index.
+
+    Raises:
+        CorruptFile: the index has too few bytes; the message names ``path``.
+    """
     return int.from_bytes(take(view, at, _WORD, path), "big", signed=True)
 
 
 def take(view: memoryview, at: int, length: int, path: str) -> memoryview:
-    """Return ``length`` bytes of an index from ``at`` on.
+    """Return ``length`` bytes of an index from position ``at`` on.
 
     Raises:
-        CorruptFile: the index ends before.
+        CorruptFile: the index has fewer bytes; the message names ``path``.
     """
     if at < 0 or length < 0 or at + length > len(view):
         raise CorruptFile(path, f"file index: bytes {at} to {at + length} of {len(view)}")

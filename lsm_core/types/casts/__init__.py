@@ -63,7 +63,7 @@ def cast_values(array: pa.Array, source: DataType, target: DataType) -> pa.Array
 def cast_back(array: pa.Array, source: DataType, target: DataType) -> pa.Array:
     """Cast values of a newer type to the previous type of their column, without truncation or wrap-around.
 
-    Floats are rounded.
+    Only conversions to FLOAT and DOUBLE may round.
 
     Args:
         array: values with the type `to_arrow(source)`.

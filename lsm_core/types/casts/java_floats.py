@@ -1,7 +1,7 @@
 """Floating-point numbers in Java's text form.
 
-Whole columns as in JDKs before 19 (Paimon's oracle runs on Java 17), single values as in JDK 18 and older, which
-sometimes print too many digits, and as in JDK 19 and newer.
+Columns are printed as in JDK 8 to 18, because Paimon's tests run on Java 17; these JDKs sometimes print too many
+digits. Single values are printed as in JDK 8 to 18 or as in JDK 19 and newer.
 
 Old JDKs use free-format digit generation (Steele and White, "How to Print Floating-Point Numbers Accurately", 1990;
 Gay, "Correctly Rounded Binary-Decimal and Decimal-Binary Conversions", 1990) with the peculiarities of JDK-4511638:
@@ -203,8 +203,8 @@ def float_column(array: pa.Array) -> pa.Array:
 
     Nulls stay null.
 
-    Almost always this is the shortest text, which Arrow prints. Whole numbers are rounded as whole columns. The few
-    kinds of values that may differ otherwise use the exact generator, once per distinct value.
+    Almost always this is the shortest text, which Arrow prints. Large whole numbers are rounded with array operations.
+    All further values whose text may differ are printed by :func:`text_before_jdk19`, once per distinct value.
     """
     values = np.asarray(array.fill_null(0) if array.null_count else array)
     with np.errstate(invalid="ignore"):  # signalling NaNs
@@ -219,7 +219,7 @@ def float_column(array: pa.Array) -> pa.Array:
     for is_special, name in ((np.isnan(size), "NaN"), (values == np.inf, "Infinity"), (values == -np.inf, "-Infinity")):
         if is_special.any():
             texts = pc.if_else(pa.array(is_special), name, texts)
-    # The text may differ from the shortest one for powers of two, subnormals, and beyond 2^63 (`_ODD_BELOW`).
+    # The text may differ from the shortest one for powers of two, subnormals, and from 2^63 to `_EXACT_BELOW`.
     needs_exact = (np.frexp(size)[0] == 0.5) | ((size > 0) & (size < np.finfo(values.dtype).tiny))
     needs_exact |= (size >= _WHOLE_BELOW) & (size < _EXACT_BELOW[values.dtype])
     if needs_exact.any():

@@ -36,7 +36,7 @@ def filled_values(array: pa.Array) -> npt.NDArray[Any]:
     """Return the values as a NumPy array.
 
     Returns:
-        Values of the array's type, zero for null; a view of the buffer without nulls.
+        Values of the array's type, with zero for null. An array without nulls is not copied.
     """
     return numpy_array(array.fill_null(arrow_scalar(0).cast(array.type)) if array.null_count else array)
 
@@ -47,7 +47,7 @@ def with_nulls_of(values: npt.NDArray[Any], array: pa.Array, kind: pa.DataType) 
 
 
 def between_primitives(array: pa.Array, _source: DataType, target: DataType) -> pa.Array:
-    """Cast between TINYINT and DOUBLE, as in Java's narrowing and widening primitive conversions."""
+    """Cast between integers and floating-point numbers, as in Java's narrowing and widening primitive conversions."""
     values, wanted = filled_values(array), _DTYPES[target.root]
     with np.errstate(over="ignore", under="ignore"):
         if np.issubdtype(values.dtype, np.floating) and np.issubdtype(wanted, np.integer):
@@ -157,9 +157,10 @@ def _shift_point(whole: pa.Array, part: pa.Array, exponent: int) -> tuple[pa.Arr
 
 
 def from_decimal(array: pa.Array, _source: DataType, target: DataType) -> pa.Array:
-    """Cast decimals: integers are truncated at the point and then to their lowest bits, as `BigDecimal.longValue`.
+    """Cast decimals to integers or floating-point numbers.
 
-    Floats are the nearest representable numbers.
+    For an integer, the fraction is dropped, then the lowest bits are kept, as in `BigDecimal.longValue`. For FLOAT and
+    DOUBLE, the result is the nearest representable number.
     """
     if target.root in (TypeRoot.FLOAT, TypeRoot.DOUBLE):
         return array.cast(pa.string()).cast(to_arrow(target))

@@ -135,6 +135,6 @@ def from_date(array: pa.Array, _source: DataType, target: DataType) -> pa.Array:
 
 
 def from_time(array: pa.Array, _source: DataType, target: DataType) -> pa.Array:
-    """Convert a time of day to a timestamp on 1970-01-01, in milliseconds for every precision."""
+    """Convert a time of day to a timestamp on 1970-01-01; the milliseconds are kept for every precision."""
     millis = filled_values(array.cast(pa.int32())).astype(np.int64)
     return uncut(array, millis, np.zeros_like(millis), target)

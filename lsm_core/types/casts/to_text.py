@@ -26,7 +26,8 @@ def cast(array: pa.Array, source: DataType, target: DataType) -> pa.Array:
     """Convert any value to text.
 
     Returns:
-        CHAR(n) is padded with blanks; CHAR(n) and VARCHAR(n) are truncated, except for nested values and bytes.
+        The texts. CHAR(n) is padded with blanks; CHAR(n) and VARCHAR(n) are truncated to n characters. Texts of nested
+        values and of bytes are neither padded nor truncated.
 
     Raises:
         CastError: bytes are not valid UTF-8, or the type cannot be printed.
