@@ -61,7 +61,11 @@ class BranchItem(PlanItem):
     continues: str = ""
 
     def cells(self) -> tuple[Any, ...]:
-        """Return the item's cells of a printed plan: name of the branch, and counts."""
+        """Return the item's cells of a printed plan.
+
+        The cells are the branch's name, its number of snapshots, the id of its newest snapshot, and its numbers of tags
+        and metadata files.
+        """
         return (self.branch, self.snapshots, self.newest or None, self.tags, self.metadata_files)
 
 
@@ -135,7 +139,8 @@ def plan_branch_deletion(store: TableStore, branch: str) -> MaintenancePlan:
 def _find_interrupted(store: TableStore, branch: str) -> TrashRecord | None:
     """Return the deletion record of an interrupted deletion of ``branch``, or None.
 
-    The record must contain every remaining metadata file of the branch with the same bytes.
+    The record must contain every remaining metadata file of the branch with the same bytes, and at least one deleted
+    file. A record that a sweep or restore has claimed is not returned.
     """
     records = [
         record for record in read_trash(store).records if record.action == DELETED_BRANCH and record.branch == branch
@@ -151,7 +156,7 @@ def _find_interrupted(store: TableStore, branch: str) -> TrashRecord | None:
 
 
 def list_needed_files(view: TableStore, lineages: Sequence[Lineage], why: str) -> Iterator[DeleteItem]:
-    """Yield all files that a branch references, except index files outside the table's folder.
+    """Yield all files that a branch references, except files under external paths.
 
     Args:
         view: the branch, opened as a table.
@@ -236,7 +241,8 @@ def apply_branch_deletion(store: TableStore, plan: MaintenancePlan) -> ApplyOutc
 def _write_branch_record(store: TableStore, plan: MaintenancePlan, item: BranchItem) -> TrashRecord:
     """Write the deletion record, without files that became needed after planning.
 
-    Such files are needed, for example, by a new branch that was created from the branch to delete.
+    Such files are needed, for example, by a new branch that was created from the branch to delete. Raises PlanStale if
+    the branch was written to after planning.
     """
     view = branches.open_branch(store, item.branch)
     if item.continues or (snapshots.latest_id(view) or 0) != item.newest:

@@ -71,15 +71,18 @@ def plan_changelog_expiry(
 ) -> MaintenancePlan:
     """Plan which changelogs of expired snapshots expire, and which files nothing needs afterwards.
 
-    Only metadata is read. `changelog.num-retained.*` and `changelog.time-retained` define the retention. The newest
-    changelog is kept, and so are changelogs that a consumer still reads.
+    Only metadata is read. The newest changelog is kept unless ``delete_all`` is True. Changelogs that a consumer still
+    reads are always kept.
 
     Args:
         store: the table.
-        retain_max: largest number of snapshots with a changelog.
-        retain_min: smallest number of snapshots with a changelog.
-        older_than_ms: time before which changelogs expire (epoch ms).
-        max_deletes: largest number of changelogs to expire.
+        retain_max: keep the changelogs of at most this number of newest snapshots, counting snapshots that still exist.
+            None for `changelog.num-retained.max`.
+        retain_min: keep the changelogs of at least this number of newest snapshots, counted likewise. None for
+            `changelog.num-retained.min`.
+        older_than_ms: between the two numbers, changelogs of snapshots committed before this time expire (epoch ms).
+            None for `changelog.time-retained` ago.
+        max_deletes: largest number of changelogs to expire, None for `snapshot.expire.limit`.
         delete_all: expire all changelogs except those that a consumer reads.
         now_ms: time of planning (epoch ms), None for the table's clock.
 
@@ -194,6 +197,9 @@ def apply_changelog_expiry(store: TableStore, plan: MaintenancePlan) -> ApplyOut
 
     Returns:
         ApplyOutcome with a ChangelogExpiryReport.
+
+    Raises:
+        PlanStale: a consumer reads a planned changelog, or the changelogs changed after planning.
     """
     report, swept = sweep_if_direct(store, _expire(store, plan))
     lines = [{"event": "expired changelog", "snapshot": number} for number in report.expired]

@@ -83,7 +83,8 @@ class PartitionExpiryReport(CommitReport):
         files: number of files in the dropped partitions.
         rows: number of rows in these files, before merging.
         size: bytes of these files.
-        held_by: number of older snapshots that still reference these files, so that no file is deleted now.
+        held_by: number of existing snapshots older than the first new one. Until these snapshots expire, no file is
+            deleted.
     """
 
     snapshot_ids: tuple[int, ...] = ()
@@ -198,8 +199,8 @@ def plan_partition_expiry(
         strategy: values-time or update-time, None for `partition.expiration-strategy`.
         timestamp_pattern: pattern that combines partition values to a time, None for `partition.timestamp-pattern`.
         timestamp_formatter: Java's format of that time, None for `partition.timestamp-formatter`.
-        max_expires: largest number of partitions to drop, the first ones by name; None for
-            `partition.expiration-max-num`.
+        max_expires: largest number of partitions to drop, None for `partition.expiration-max-num`. Partitions are
+            taken in the order of their values.
         now_ms: time of planning (epoch ms), None for the table's clock.
 
     Raises:
@@ -426,7 +427,8 @@ class ExpiryAtCommit:
 
     The expiry runs after a commit if `partition.expiration-check-interval` has passed since the last run (or since this
     object was created), and after every commit if the option is 0. With `end-input.check-partition-expire` the expiry
-    also runs after the commit that ends a bounded input (a batch). With `write-only` the expiry never runs.
+    also runs after the commit that ends a bounded input (a batch). With `write-only`, or without
+    `partition.expiration-time`, the expiry never runs.
     """
 
     def __init__(self, store: TableStore, previous_ms: int | None = None) -> None:

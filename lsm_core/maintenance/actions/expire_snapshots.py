@@ -161,23 +161,26 @@ def plan_expiry(
 ) -> MaintenancePlan:
     """Plan which snapshots expire and which files nothing needs afterwards (Java `ExpireSnapshotsImpl`).
 
-    Consumers without progress for longer than `consumer.expiration-time` are removed first, as by Java's commits. If
-    changelogs are kept longer than snapshots (`changelog.*`), the changelog files are kept. If a snapshot is damaged,
-    the snapshot before it, the damaged snapshot and all later ones are kept. Only metadata is read.
+    Consumers without progress for longer than `consumer.expiration-time` are to be removed too, as by Java's commits,
+    and keep no snapshot. If changelogs are kept longer than snapshots (`changelog.*`), the changelog files are kept. If
+    a snapshot is damaged, the snapshot before it, the damaged snapshot and all later ones are kept. Only metadata is
+    read.
 
     Args:
         store: the table.
-        retain_max: largest number of snapshots.
-        retain_min: smallest number of snapshots.
-        older_than_ms: time before which snapshots expire (epoch ms).
-        max_deletes: largest number of snapshots to expire.
+        retain_max: largest number of snapshots to keep, None for `snapshot.num-retained.max`.
+        retain_min: smallest number of snapshots to keep, None for `snapshot.num-retained.min`.
+        older_than_ms: between the two numbers, a snapshot expires if its successor was committed before this time
+            (epoch ms). None for `snapshot.time-retained` ago.
+        max_deletes: largest number of snapshots to expire, None for `snapshot.expire.limit`.
         now_ms: time of planning (epoch ms), None for the table's clock.
         runner: a `TaskRunner` distributes the reading of very many snapshots; the plan is the same.
         check_used: whether to look now for files that are still in use. Applying the plan checks this in any case.
 
     Raises:
         InvalidOption: an argument is invalid.
-        CorruptFile: a changelog, tag, branch or consumer cannot be read, or several damaged snapshots are adjacent.
+        CorruptFile: a changelog, tag, branch or consumer cannot be read, or a damaged snapshot to keep has no readable
+            snapshot directly before and after.
     """
     now = store.clock.now_ms() if now_ms is None else now_ms
     policy = RetentionPolicy.of(store.options, now, retain_max, retain_min, older_than_ms, max_deletes)
@@ -215,7 +218,10 @@ def _plan_range(
     *,
     check_used: bool,
 ) -> MaintenancePlan:
-    """Return ``plan`` with the snapshots of the ``chosen`` range, cut before the first damaged snapshot."""
+    """Return ``plan`` with the snapshots of the ``chosen`` range to expire, and their files.
+
+    The first damaged snapshot, the snapshot before it, and all later snapshots are kept.
+    """
     known = history.read([number for number in ids if number <= chosen.end])
     damaged = min((number for number in history.damaged if number <= chosen.end), default=None)
     reason = "retained"
@@ -246,7 +252,9 @@ def _plan_range(
 def expiry_is_due(store: TableStore) -> bool:
     """Return whether a writer should expire snapshots after a commit.
 
-    At least one snapshot must be due. In a table with more than 40 snapshots, a twentieth of them must be due.
+    At least one snapshot must be due. In a table with more than 40 snapshots, a twentieth of them, or as many as one
+    expiry removes at most, must be due. No expiry is due while a consumer still reads the oldest snapshot, unless a
+    consumer has to be removed.
 
     Args:
         store: the table.
@@ -488,6 +496,10 @@ def apply_expiry(store: TableStore, plan: MaintenancePlan, runner: Runner | None
 
     Returns:
         ApplyOutcome with an ExpiryReport.
+
+    Raises:
+        PlanStale: a consumer reads a planned snapshot, or the snapshots changed after planning.
+        LockTimeout: another process holds the table's lock.
     """
     report, swept = sweep_if_direct(store, _expire(store, plan, runner), runner)
     lines = [{"event": "expired", "snapshot": number} for number in report.expired]
@@ -615,6 +627,9 @@ def _delete_snapshots(
 
     Returns:
         The deletion record, the id of the oldest remaining snapshot, and the ids of the deleted snapshots.
+
+    Raises:
+        PlanStale: no snapshot newer than the planned snapshots is left.
     """
     now, going = store.clock.now_ms(), sorted(texts)
     record = TrashRecord(

@@ -50,7 +50,7 @@ class ForwardItem(PlanItem):
     before: int
 
     def cells(self) -> tuple[Any, ...]:
-        """Return the item's cells of a printed plan: the branch and its snapshot ids."""
+        """Return the item's cells of a printed plan: branch, its snapshot ids, and the table's newest snapshot."""
         return (self.branch, f"{self.first}..{self.last}", self.before or None)
 
 
@@ -83,7 +83,8 @@ class FastForwardReport(TrashReport):
         base_snapshot: id of the table's newest snapshot before the fast-forward.
         branch: name of the branch, "" if nothing was changed.
         latest: id of the table's newest snapshot after the fast-forward.
-        dropped: names of the dropped snapshot, tag and schema files.
+        dropped: paths of the dropped files relative to the metadata folder. Replaced snapshots and tags are included,
+            replaced schemas are not.
     """
 
     base_snapshot: int | None
@@ -135,8 +136,9 @@ class _Change:
 def plan_fast_forward(store: TableStore, branch: str) -> MaintenancePlan:
     """Plan to replace the table's snapshots by those of a branch, from the branch's first snapshot on.
 
-    The table is the branch that ``store`` has opened, usually main. The table's snapshots from that id on, with their
-    tags and schemas, are dropped, so their rows are lost, as in Java. The plan lists them. Only metadata is read.
+    The table is the branch that ``store`` has opened, usually main. Snapshots, tags and schemas from the branch's first
+    snapshot on that the branch does not have are dropped. The plan lists these files. As in Java, the rows of dropped
+    snapshots are lost. Only metadata is read.
 
     Args:
         store: the table.
@@ -265,6 +267,7 @@ def apply_fast_forward(store: TableStore, plan: MaintenancePlan) -> ApplyOutcome
 
     Raises:
         PlanStale: the table or the branch changed since planning.
+        PlanRefused: see :func:`plan_fast_forward`.
     """
     item = next(iter(plan.items_of(ForwardItem)), None)
     if item is None:
@@ -343,14 +346,15 @@ def exchange(store: TableStore, removed: Collection[str], new: Mapping[str, byte
     """Replace the schemas, snapshots and tags of the table's current history by those of a new history.
 
     Readers see either the current or the new history, never a mixture: see :func:`_exchange_snapshots`. Schemas are
-    added first and removed last. Files that are already as wanted are skipped, so an interrupted exchange can be
-    repeated.
+    added first and removed last. An interrupted exchange can be repeated, because existing files with the wanted
+    content are accepted.
 
     Args:
         store: the table.
         removed: paths of files to remove.
         new: content of files to add, by path.
-        last: id of the new history's last snapshot, 0 if it is in ``new`` or exists already.
+        last: id of the new history's last snapshot. 0 is allowed if ``removed`` or ``new`` has the newest existing
+            snapshot or a later one.
 
     Raises:
         PlanStale: another process made a commit during the exchange.
@@ -403,16 +407,20 @@ def is_stand_in(data: bytes) -> bool:
 def _exchange_snapshots(store: TableStore, removed: set[int], new: Mapping[int, bytes], known: int) -> None:
     """Exchange snapshots so that readers switch from the current to the new newest snapshot in one step.
 
-    In this step a substitute is written that has the content of the new history's newest snapshot. The substitute has
-    the id of the newest removed snapshot, or the first id above all existing snapshots. The remaining snapshots are
-    exchanged afterwards. If another process commits on top of a removed snapshot, the ids below that commit are filled
-    with substitutes, so that the ids have no gap.
+    This step writes a snapshot file with the id of the newest removed snapshot, or the first id above all existing
+    snapshots. The file is the new history's newest snapshot if both ids are equal, else a substitute with the same
+    content. The remaining snapshots are exchanged afterwards. If another process commits on top of a removed snapshot,
+    the ids below that commit are filled with substitutes, so that the ids have no gap.
 
     Args:
         store: the table.
         removed: ids of snapshots to remove.
         new: content of snapshots to add, by id.
-        known: id of the new history's last snapshot. A snapshot above all known ids is a concurrent commit.
+        known: id of the new history's last snapshot. A snapshot above ``known`` and all ids of ``removed`` and ``new``
+            is a concurrent commit.
+
+    Raises:
+        PlanStale: another process made a commit.
     """
     io, path, present = store.file_io, store.snapshot_path, snapshots.list_ids(store)
     removed = removed | {number for number in new if number in present and is_stand_in(io.read_bytes(path(number)))}
@@ -475,6 +483,9 @@ def fast_forward_fits(store: TableStore, plan: MaintenancePlan) -> bool:
     Args:
         store: the table.
         plan: plan to compare with the table.
+
+    Raises:
+        PlanRefused: see :func:`plan_fast_forward`.
     """
     item = next(iter(plan.items_of(ForwardItem)), None)
     if item is None or not branches.metadata_paths(store, item.branch):

@@ -36,7 +36,7 @@ from lsm_core.options import whole_number
 
 _MOST_PERCENT: Final = 20
 _FEW: Final = 5
-"""Number of files that may be missing whatever their share, unless all are: then the storage may be unavailable."""
+"""Number of files that may be missing regardless of `max_share`, unless all files are missing."""
 _FOLDERS_REMEMBERED: Final = 1_000
 _COLUMNS: Final = ["partition", "bucket", "file_name", "level", "file_size", "row_count", "external_path"]
 
@@ -101,16 +101,18 @@ def plan_missing_files(
     """Plan to remove the live data files that do not exist on storage.
 
     Metadata is read and bucket folders are listed. The memory needed is that of one manifest, the DELETE entries and
-    the missing files. Missing files with a deletion vector are declined.
+    the missing files. Missing files with a deletion vector, and missing index files, are declined.
 
     Args:
         store: the table.
         partitions: partitions to search (typed values, columns may be missing), None for all.
-        max_share: largest percentage of missing files, None for 20.
+        max_share: largest percentage of the table's files that may be missing, None for 20. Five missing files are
+            always accepted, unless these are all files.
         now_ms: time of planning (epoch ms), None for the table's clock.
 
     Raises:
-        PlanRefused: more than ``max_share`` of the files are missing; the storage may be unavailable.
+        PlanRefused: more files than allowed are missing, or all files and ``max_share`` is below 100. The storage may
+            be unavailable.
         UnsupportedFeature: the table cannot be written.
         CorruptFile: metadata cannot be read.
         ColumnNotFound, InvalidData: a partition does not fit the table's partition columns.

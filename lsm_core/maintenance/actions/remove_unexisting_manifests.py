@@ -85,11 +85,11 @@ def plan_missing_manifests(
 
     Args:
         store: the table.
-        max_share: largest percentage of missing manifests, None for 20.
+        max_share: largest percentage of missing manifests, None for 20. Two missing manifests are always accepted.
         now_ms: time of planning (epoch ms), None for the table's clock.
 
     Raises:
-        PlanRefused: more than ``max_share`` of the manifests are missing.
+        PlanRefused: more manifests than allowed are missing.
         CorruptFile: a manifest list is missing, so the table must be rolled back instead.
     """
     percent = whole_number(_MOST_PERCENT if max_share is None else max_share, "max_share", store.name, least=1)

@@ -83,7 +83,11 @@ class RescaleItem(RewriteItem):
     reason: str
 
     def cells(self) -> tuple[Any, ...]:
-        """Return the item's cells of a printed plan: numbers of buckets before and after, files and bytes."""
+        """Return the item's cells of a printed plan.
+
+        The cells are the partition, the numbers of buckets before and after, the number of files, their bytes, and the
+        reason.
+        """
         place = (self.partition_text or "-", self.buckets_before, self.buckets_after)
         return (*place, len(self.inputs), self.bytes_in, self.reason)
 
@@ -329,8 +333,8 @@ def rescale_fits(store: TableStore, plan: MaintenancePlan) -> bool:
 class RescaleTask(BucketTask):
     """Task for a runner: write the rows of one old bucket's ``files`` into ``total_buckets`` new buckets.
 
-    The tasks of a rescale cover all buckets of a partition. A runner may split a task by ``piece``, or in tables
-    without a key by files in order (:func:`in_order`).
+    The tasks of a rescale cover all buckets of a partition. A runner may split a task by key range (``piece``), or in
+    tables without a key by files in order (:func:`in_order`).
 
     The runner returns one result for every new bucket that gets rows. ``new_files`` of the result's commit message
     contain these rows, and the report has the ``digest`` of the rows read back. The runner raises VerificationFailed
@@ -377,14 +381,15 @@ def in_order(files: Iterable[DataFileMeta]) -> list[DataFileMeta]:
 def stored_rows(
     store: TableStore, task: RescaleTask, seen: Callable[[DataFileMeta, pa.RecordBatch], None] | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """Yield all merged rows of a task's old bucket (or of its ``piece``).
+    """Yield all merged rows of a task's old bucket, or only the rows of the task's key range (``piece``).
 
     Rows of level 0 are included, although batch reads may skip level 0.
 
     Args:
         store: the table.
         task: task whose rows are read.
-        seen: function that is called with every file and each batch read from it.
+        seen: function that is called with the file and the batch for each batch that is read. It is not called in
+            tables without a primary key.
 
     Raises:
         CorruptFile: a file is damaged.

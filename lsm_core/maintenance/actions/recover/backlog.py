@@ -113,7 +113,9 @@ class Backlog:
         return RecoveryCut(bound, apart, bool(retracts[older].any()))
 
     def entries(self, store: TableStore, bounds: Mapping[int, int | None]) -> pa.Table:
-        """Return manifest entries (`ENTRY_SCHEMA`) of some buckets; only manifests with entries of them are read.
+        """Return manifest entries (`ENTRY_SCHEMA`) of some buckets.
+
+        Only the manifests of the returned files are read, or all manifests if the manifest of a file is unknown.
 
         Args:
             store: the table.
@@ -150,7 +152,8 @@ class RecoveryCut:
 
     Attributes:
         last: largest sequence number of the oldest files.
-        apart: whether the smallest sequence number of every newer file is larger than ``last``.
+        apart: whether the smallest sequence number of every newer file is larger than ``last``, and the boundary does
+            not divide files with the same largest sequence number.
         retracts: whether the oldest files may have retract rows (deletes or update-befores).
     """
 

@@ -113,7 +113,7 @@ class RecoveryReport:
     declined: tuple[Declined, ...] = ()
 
     def lines(self) -> list[str]:
-        """Return the whole recovery in one line for people."""
+        """Return one line on all passes, or the reasons for people why there was nothing to do."""
         if not self.passes:
             return [declined.text for declined in self.declined] or ["nothing to recover"]
         seconds = sum(done.seconds for done in self.passes)
@@ -169,13 +169,13 @@ def recover(
     """Run recovery passes until level 0 is small; each pass is planned, verified and committed separately.
 
     If the recovery is stopped, only the running pass is lost, and a new call continues. The recovery ends early if
-    concurrent compactions took the files of several passes.
+    three passes in a row changed nothing, because concurrent compactions took their files.
 
     Args:
         store: the table.
-        passes: largest number of passes, None for as many as needed.
-        files: number of level-0 files per pass, None for the default.
-        on_pass: function that is called with the report of each pass.
+        passes: largest number of committed passes, None for as many as needed.
+        files: number of level-0 files per pass, None for `FILES_OF_A_PASS`.
+        on_pass: function that is called with the report of each committed pass.
         partitions: see :func:`plan_recovery`.
 
     Raises:
@@ -214,10 +214,10 @@ def plan_recovery(
 ) -> MaintenancePlan:
     """Plan a pass over the buckets with the largest level 0. Metadata is read one manifest at a time.
 
-    The level-0 files of a pass are divided among the buckets. If a bucket has more level-0 files than its part, the
-    oldest files are taken, with the runs of higher levels that are not larger. If all level-0 files of a bucket fit,
-    the bucket is compacted by the table's own rules. Buckets with fewer sorted runs than
-    `num-sorted-run.compaction-trigger` need no pass.
+    The limit of a bucket is ``files`` divided by the number of buckets that need a pass, but by at most four. If a
+    bucket has more level-0 files than its limit, the oldest files are taken, with the runs of higher levels that are
+    not larger. A bucket within its limit, or one that must be merged at once, is compacted by the table's own rules.
+    Buckets with fewer sorted runs than `num-sorted-run.compaction-trigger` need no pass.
 
     Args:
         store: the table.
@@ -282,7 +282,7 @@ def plan_recovery(
 
 
 def _seconds_per_file(store: TableStore) -> float:
-    """Return the seconds per level-0 file of the newest pass in the ledger."""
+    """Return the seconds per level-0 file of the newest pass in the ledger, or `_SECONDS_PER_FILE` without a pass."""
     runs: list[LedgerEntry] = []
     with suppress(CorruptFile):  # only a forecast
         runs = read_ledger(store, _SEARCHED_RUNS)
