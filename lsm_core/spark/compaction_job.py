@@ -55,11 +55,11 @@ _UNITS: Final = pa.schema([("task", pa.int32()), ("unit", pa.int32()), ("share",
 _TASKS_PER_SLOT: Final = 4
 """Tasks per slot: few enough to cost little, enough for the last tasks to end together."""
 _TASK_BYTES: Final = 512 << 20
-"""Units of more bytes share no task, which bounds the work that a lost executor loses."""
+"""Maximum average of bytes per task, which bounds the work that is lost with an executor."""
 _UNIT_BYTES: Final = 1 << 20
 """Fixed cost of a unit (files are opened, written and read again), as bytes that are compacted in that time."""
 _CUT_BY_DRIVER: Final = 8
-"""Maximum number of large buckets whose keys the driver samples, because a separate job takes longer."""
+"""The driver samples the keys of up to this number of large buckets itself, because a Spark job would take longer."""
 _WORKER_BYTES: Final = 190 << 20
 """Resident size of a Python worker with Arrow and Dredge, before it compacts anything (measured)."""
 _DECODED: Final = 8
@@ -77,7 +77,7 @@ class JobProgress:
 
     Attributes:
         table: Name of the table.
-        units_done: Number of compacted buckets.
+        units_done: Number of finished buckets, including those that failed or were declined.
         units: Number of all buckets of the plan.
         bytes_done: Input bytes (file sizes) that are done.
         bytes: All input bytes.
@@ -123,12 +123,24 @@ class Meter:
         self._logged = self._began
 
     def add(self, units: int, size: int, rows: int) -> None:
-        """Count a job as finished, including buckets that failed."""
+        """Count buckets as finished, including those that failed or were declined, and report the progress.
+
+        Args:
+            units: Number of buckets.
+            size: Input bytes of the buckets (file sizes).
+            rows: Unmerged input rows of the buckets.
+        """
         self._before = (self._before[0] + units, self._before[1] + size, self._before[2] + rows)
         self.say(0, 0, 0)
 
     def say(self, units: int, size: int, rows: int) -> None:
-        """Report the finished part of the running job."""
+        """Report the progress: what `add` counted plus the finished part of the running job.
+
+        Args:
+            units: Number of buckets that the running job has finished.
+            size: Input bytes that the running job has finished (file sizes).
+            rows: Unmerged input rows that the running job has finished.
+        """
         done = [known + now for known, now in zip(self._before, (units, size, rows), strict=True)]
         whole = [max(all_of_it, now) for all_of_it, now in zip(self._whole, done, strict=True)]
         seconds = time.monotonic() - self._began
@@ -144,7 +156,7 @@ class Meter:
 
 
 def meter_of(store: TableStore, tasks: Sequence[BucketTask], tell: Tell | None) -> Meter:
-    """Return a meter for these tasks only."""
+    """Return a meter whose totals are those of ``tasks``."""
     sizes = [size_of(task) for task in tasks]
     return Meter(store.name, tell, len(tasks), sum(size for size, _ in sizes), sum(rows for _, rows in sizes))
 
@@ -173,7 +185,9 @@ class Memory:
 
     @classmethod
     def of(cls, spark: SparkSession, executor_memory: int | None) -> Memory:
-        """Return the limit ``executor_memory``, else `spark.executor.pyspark.memory`, which Spark enforces.
+        """Return the limit ``executor_memory`` (bytes) or, if it is None, that of `spark.executor.pyspark.memory`.
+
+        Spark itself enforces the latter. There is no limit if neither is set.
 
         Raises InvalidOption.
         """
@@ -186,10 +200,11 @@ class Memory:
         return cls(executor_memory, max(1, workers // each))
 
     def share(self, store: TableStore, task: BucketTask) -> int | None:
-        """Return the divisor of the windows of a task with which it fits beside other tasks.
+        """Return the smallest divisor of the merge budget with which a task fits into memory beside other tasks.
 
         Returns:
-            The divisor, 0 if the task fits only alone on an executor, or None if it does not fit at all.
+            The divisor (1 without a limit), 0 if the task fits only alone on an executor, or None if the task does not
+                fit at all.
         """
         if self.executor is None:
             return 1
@@ -202,9 +217,9 @@ class Memory:
 
 
 def memory_needed(store: TableStore, task: BucketTask, share: int = 1) -> int:
-    """Return the maximum bytes of a worker for a task with windows divided by ``share``.
+    """Return the maximum memory (bytes) of a worker that runs a task with the merge budget divided by ``share``.
 
-    Windows do not grow with the bucket.
+    The memory does not grow with the bucket beyond the merge budget, because rows are merged in windows of keys.
     """
     return _WORKER_BYTES + min(store.options.merge_budget // share, _DECODED * size_of(task)[0])
 
@@ -217,11 +232,11 @@ def compact_in_tasks(
 ) -> Iterator[BucketResult]:
     """Run tasks as one Spark job and yield their results in order.
 
-    Tasks that need an executor alone run in a second job. A failed task has a result with `BucketResult.error`, and a
-    task that does not fit into ``memory`` is declined.
+    Tasks that need an executor alone run in a second job. A failed task has a result with `BucketResult.error`. A
+    task that does not fit into ``memory`` has a result with `BucketResult.declined`.
 
     Raises:
-        SparkFailed: Spark did not finish the job. Its files are deleted as far as they can be found.
+        SparkFailed: Spark did not finish the job. The job's files are deleted as far as they can be found.
     """
     shares = [memory.share(store, task) for task in tasks]
     done: dict[int, BucketResult] = {}
@@ -300,7 +315,7 @@ def pack_units(sizes: Sequence[int], tasks: int) -> list[int]:
 
     Args:
         sizes: Bytes of each unit.
-        tasks: Approximate number of tasks. More tasks are used if their units exceed half a GiB.
+        tasks: Number of tasks, if there are as many units. More are used if their average would exceed half a GiB.
     """
     costs = [size + _UNIT_BYTES for size in sizes]
     count = min(len(sizes), max(tasks, -(-sum(costs) // _TASK_BYTES)))
@@ -347,7 +362,8 @@ def _compact_units(
 ) -> Iterator[pa.RecordBatch]:
     """Compact the units of one Spark task in sequence and verify each by the scalar reference.
 
-    Each finished unit is noted. ``spare``: some cores have no task of the job, so a second thread saves time.
+    Each finished unit is noted in ``folder``. ``spare``: some cores have no task of the job, so that a second thread
+    saves time.
     """
     store = TableStore.from_json(store_text).in_family(family)
     notes, attempt, begun = WriteFolder(store, folder), store.own_uuid, False
@@ -381,15 +397,16 @@ def _compact_units(
 def cut_by_keys(
     spark: SparkSession, store: TableStore, tasks: Sequence[Task], *, whole: bool = False
 ) -> list[list[Task]]:
-    """Return the pieces of every task.
+    """Cut large tasks by key, and return the pieces of each task, in the order of ``tasks``.
 
-    The driver samples the keys of a few large tasks, and Spark tasks sample those of many.
+    A small task is one piece. The driver samples the keys of a few large tasks; the keys of many are sampled by Spark
+    tasks.
 
     Args:
         spark: The session.
         store: The table.
         tasks: The tasks to cut.
-        whole: The tasks read all their files, not only those that a compaction rewrites.
+        whole: Whether the tasks read all their files, not only those that a compaction rewrites.
 
     Raises:
         CorruptFile: A file is missing or damaged.

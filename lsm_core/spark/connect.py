@@ -55,8 +55,8 @@ class ConnectServer:
         """Return the environment variables with which ``spark_session()`` of a client process connects to the server.
 
         Args:
-            one_session: All clients with this environment share one session, with its settings, views and Python
-                workers. Otherwise Spark starts new workers for every session.
+            one_session: Whether all clients with this environment share one session, with its settings, views and
+                Python workers. Otherwise Spark starts new workers for every session.
         """
         session = f"/;session_id={uuid.uuid4()}" if one_session else ""
         return {REMOTE_VARIABLE: f"{self.url}{session}", TOKEN_VARIABLE: self.token}
@@ -86,13 +86,14 @@ def start_server(
         master: Spark master of the server.
         conf: Additional Spark settings by key.
         timeout_s: Seconds until the server must answer.
-        wait: Wait until the server answers. If false, call :func:`await_server`, which also reports a failed start.
+        wait: Whether to wait until the server answers. If false, call :func:`await_server`, which also reports a failed
+            start.
 
     Raises:
         PortInUse: Another process uses the port.
         JavaNotFound: There is no suitable Java.
-        SparkFailed: The server ended or did not answer in time; the error contains its first line of log that reports
-            an error.
+        SparkFailed: A server of the folder already runs on a port other than ``port``, pyspark is missing, or the
+            server ended or did not answer in time. The error contains the first line of the log that reports an error.
     """
     running = running_server(folder)
     if running is not None:
@@ -120,8 +121,8 @@ def await_server(server: ConnectServer, timeout_s: float = 120) -> ConnectServer
 
     Raises:
         PortInUse: Another process uses the port.
-        SparkFailed: The server ended or did not answer in time; the error contains its first line of log that reports
-            an error.
+        SparkFailed: The server ended or did not answer in time. The error contains the first line of the log that
+            reports an error.
     """
     process, log = _CHILDREN[server.pid], Path(server.log_path)
     deadline = time.monotonic() + timeout_s

@@ -256,7 +256,8 @@ class TableSource(DataSource):
     - the table's own reading options (`TABLE_READ_OPTIONS`)
     - `columns`: "a,b", default all; tables with row tracking also offer `_ROW_ID` and `_SEQUENCE_NUMBER`
     - `snapshot-id`: default the latest when the DataFrame is first used; the DataFrame keeps this snapshot
-    - `filter`: JSON conditions [["k", ">", 3], ["s", "in", ["a"]]] joined by AND, or a list of such lists joined by OR
+    - `filter`: SQL text ("k > 3"), JSON conditions [["k", ">", 3], ["s", "in", ["a"]]] joined by AND, or a list of such
+      lists joined by OR
     """
 
     @raises_typed_errors
@@ -402,6 +403,9 @@ class TableSource(DataSource):
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """Return the writer of this table or branch. Raises as `prepare_write`, before any task runs.
 
+        With the option `save-mode` a missing table is created first. If the table exists, `errorifexists` raises
+        TableExists, and the writer for `ignore` writes nothing.
+
         Args:
             schema: Schema of the frame.
             overwrite: See `TableWriter`.
@@ -440,7 +444,7 @@ class TableSource(DataSource):
     def _merged(
         self, store: TableStore, schema: StructType, advice: str = _SAVE_ADVICE
     ) -> tuple[TableStore, str | None]:
-        """Check the schema by `prepare_write` with the options of this source."""
+        """Return the result of `prepare_write`, which checks the schema, with the options of this source."""
         from lsm_core.spark.spark_write import prepare_write
 
         merging, explicit = (_switch(self.options, key) for key in MERGE_SCHEMA)

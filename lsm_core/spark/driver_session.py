@@ -117,7 +117,7 @@ def _reach(path: str) -> SparkSession:
 
 
 def _read(path: str) -> dict[str, Any]:
-    """Return the note. Raises PermissionError for one that another user wrote or can read."""
+    """Return the note. Raises PermissionError for a note that another user wrote or can read."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
     with os.fdopen(descriptor, encoding="utf-8") as file:
         about = os.fstat(file.fileno())
@@ -128,7 +128,7 @@ def _read(path: str) -> dict[str, Any]:
 
 
 def _import_as_pyspark_does(jvm: Any) -> None:
-    """Name the Java classes that PySpark's Python side calls without their packages."""
+    """Import into ``jvm`` the Java classes that PySpark's Python side calls by names without packages."""
     from py4j.java_gateway import java_import
 
     for name in (

@@ -49,7 +49,7 @@ def ordered(value: str, kind: DataType) -> str:
 
 
 def exact_parts(field: DataField, unordered: bool, table: str) -> list[str]:
-    """Return expressions that are all equal exactly if the column's values are the same.
+    """Return expressions that are all equal for two rows exactly if the rows have the same value of the column.
 
     Args:
         field: The column.
@@ -57,7 +57,8 @@ def exact_parts(field: DataField, unordered: bool, table: str) -> list[str]:
         table: Name of the table, for errors.
 
     Raises:
-        UnsupportedFeature: The type is nested and no array of plain values; Spark neither hashes nor compares maps.
+        UnsupportedFeature: The type is nested, except an array of values that are not nested. Spark neither hashes nor
+            compares maps.
     """
     name, kind = quoted(field.name), field.type
     if not kind.is_nested:
@@ -370,7 +371,10 @@ class Fold:
 
 
 def fold_of(store: TableStore) -> Fold:
-    """Return the rule of a table. Raises UnsupportedFeature for a function that Spark SQL cannot express exactly."""
+    """Return the merge rule of a table.
+
+    Raises UnsupportedFeature for a function that Spark SQL cannot express exactly.
+    """
     short = {field.name: f"c{number}" for number, field in enumerate(store.schema.fields)}
     types = {
         short[field.name]: spark_ddl([field], store.name).removeprefix(f"{quoted(field.name)} ")
@@ -643,8 +647,8 @@ def _raw_rows(spark: SparkSession, store: TableStore, files: Sequence[tuple[int,
 def _folded(raw: DataFrame, store: TableStore, fold: Fold, over: str, counts: str) -> DataFrame:
     """Return one row per key: its versions in merge order, folded.
 
-    A lone version is the row itself, also for a delete. Versions that are ``over`` are joined in a row that is not part
-    of the merged rows. Versions excluded by ``counts`` count towards their key's row, and are not folded.
+    The only version of a key is the row itself, unchanged. Versions whose lifetime is ``over`` form one row per key
+    that is not part of the merged rows. Versions for which ``counts`` is false are counted, but not folded.
     """
     key, order = _key(store), _order(store, newest_first=False)
     nth = f"row_number() OVER (PARTITION BY {key}, {over} ORDER BY {order}) AS n"

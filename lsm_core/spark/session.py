@@ -73,7 +73,8 @@ def spark_session(
 ) -> SparkSession:
     """Return the Spark session of this process, or create one; the data source ``dredge`` is registered in it.
 
-    The time zone is always UTC. In a program that `spark-submit` runs, its master and settings apply.
+    The time zone is UTC; only on a Connect server can ``conf`` set another zone. In a program that `spark-submit` runs,
+    the master and the settings of `spark-submit` apply.
 
     Args:
         remote: Spark Connect address ``sc://localhost:<port>``; None for the environment's DREDGE_SPARK_REMOTE. Without
@@ -81,7 +82,8 @@ def spark_session(
         app_name: Name of the Spark application.
         master: Spark master for a Spark that this process starts: local, or a cluster, whose workers use the Python of
             PYSPARK_PYTHON.
-        conf: Additional Spark settings by key.
+        conf: Additional Spark settings by key. A Connect server takes only those of `spark.sql`. If this process
+            already has a session, they are ignored unless ``create`` applies them.
         create: Function that makes the session from its settings; None for PySpark's own builder. The function is
             called while the environment variables of `launch_environment` are set.
 
@@ -223,6 +225,6 @@ def launch_variables() -> dict[str, str]:
 
 
 def first_line(error: BaseException) -> str:
-    """Return the first line of an error's text that is not blank."""
+    """Return the first line of an error's text that is not blank, or the name of the error's class without one."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return lines[0] if lines else type(error).__name__

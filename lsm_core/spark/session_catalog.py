@@ -25,7 +25,7 @@ def catalog_of_session(spark: SparkSession | None, catalog: Catalog | str | None
     Args:
         spark: The session, or None without one.
         catalog: A catalog, or the warehouse's path; None for the session's setting `spark.dredge.warehouse`, else the
-            environment's DREDGE_WAREHOUSE (with DREDGE_CATALOG_OPTIONS).
+            environment's DREDGE_WAREHOUSE. A catalog of a path has the options of DREDGE_CATALOG_OPTIONS.
 
     Returns:
         The catalog.

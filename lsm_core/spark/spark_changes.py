@@ -186,7 +186,8 @@ def delete_keys(
 
     Raises:
         ColumnNotFound: ``keys`` has a column that is not a key column, or lacks one.
-        UnsupportedFeature: The table has no primary key or does not support deletes.
+        UnsupportedFeature: The table has no primary key or does not support deletes, or ``keys`` is not a DataFrame and
+            there is no Spark session.
         CommitConflict: Another commit changed the same files.
         SparkFailed: The Spark job failed.
     """
@@ -254,7 +255,7 @@ def change_runs(spark: SparkSession) -> tuple[KeyedMerge, AppendRun]:
 def _by_bucket(spark: SparkSession, change: KeyedChange, scan: Scan, additions: Additions | None = None) -> int | None:
     """Apply a change to a keyed table in one task per bucket, and add the rows of ``additions`` in the same commit.
 
-    The driver makes the commit.
+    The driver makes the commit. Returns its snapshot id, or None if no row matched.
     """
     store = change.store
     if additions is not None and (store.bucket_mode is not BucketMode.FIXED or not scan.splits):
@@ -278,7 +279,10 @@ def _by_bucket(spark: SparkSession, change: KeyedChange, scan: Scan, additions: 
 
 
 def _added(job: WriteJob, rows: pa.Table | None, outcomes: Sequence[TaskOutcome]) -> list[TaskOutcome]:
-    """Write the rows that a MERGE adds, newer than the changed rows. On an error, all new files are deleted."""
+    """Write the rows that a MERGE adds, with sequence numbers above those of the changed rows.
+
+    On an error, the new files of ``outcomes`` and of the added rows are deleted.
+    """
     if rows is None or not rows.num_rows:
         return []
     written = job.messages([outcome for outcome in outcomes if outcome.answer])

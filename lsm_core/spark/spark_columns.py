@@ -97,12 +97,12 @@ def spark_arrow_schema(fields: Sequence[DataField], table: str) -> pa.Schema:
 
 
 def require_schema(named: StructType, fields: Sequence[DataField], table: str) -> None:
-    """Refuse columns that a user named by `.schema()` or in a view and that are not ``fields``.
+    """Raise unless the columns that a user declared by `.schema()` or in a view are exactly ``fields``.
 
-    Spark would show other columns or types.
+    Otherwise Spark would show columns or types that the rows do not have.
 
     Raises:
-        InvalidOption: The columns differ; the error names both.
+        InvalidOption: The columns differ; the error names those of the user and those of the table.
         UnsupportedFeature: As `spark_ddl`.
     """
     from pyspark.sql.pandas.types import from_arrow_schema
@@ -139,7 +139,7 @@ def _arrow_of(kind: Any, column: str, table: str) -> pa.DataType:
 
 
 def to_spark(batch: pa.RecordBatch | pa.Table, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """Convert the columns named by ``schema`` to its types (ms timestamps become us without loss).
+    """Yield the columns named by ``schema``, cast to the types of ``schema`` (ms timestamps become us without loss).
 
     Large batches are divided by `in_frames`.
     """
@@ -165,12 +165,13 @@ def in_session_zone(rows: pa.Table, schema: TableSchema, zone: str | None, table
 
     An instant (TIMESTAMP) for a TIMESTAMP_NTZ column becomes the local time in the session's zone. A day or
     TIMESTAMP_NTZ for a TIMESTAMP column becomes the instant of that local time. A local time that the zone skips is
-    moved forward by the gap; of a repeated one the first counts.
+    moved forward by the gap. A local time that occurs twice becomes its first instant. Without a known zone and in UTC
+    the rows are returned unchanged.
 
     Args:
         rows: The rows, with columns named as in ``schema``.
         schema: Schema of the table.
-        zone: Zone of the session, or None if it is not known; Spark also names it in the types of instants.
+        zone: Zone of the session, or None if it is not known. The zone in the type of an instant has priority.
         table: Name of the table, for errors.
 
     Raises:
@@ -225,7 +226,7 @@ def _crosses(source: pa.DataType, kind: DataType) -> bool:
 
 
 def _instants(clock: pa.ChunkedArray, zone: str) -> pa.ChunkedArray:
-    """Return the instants of local times in a zone; skipped times are counted on from the day before."""
+    """Return the instants of local times in a zone; times that the zone skips are moved forward by the gap."""
 
     def first(times: pa.ChunkedArray) -> pa.ChunkedArray:
         return pc.assume_timezone(times, zone, ambiguous="earliest", nonexistent="latest")
@@ -249,7 +250,7 @@ def expressions(texts: Sequence[str]) -> list[Column]:
 
 
 def _spark_type(kind: DataType, column: str, table: str) -> tuple[str, pa.DataType]:
-    """Return DDL and Arrow type. Nested fields are nullable, as in Spark's own frames."""
+    """Return the DDL and the Arrow type of a column. Nested fields are nullable, as in Spark's own frames."""
     if kind.root in _SIMPLE:
         return _SIMPLE[kind.root]
     if kind.root is TypeRoot.DECIMAL:

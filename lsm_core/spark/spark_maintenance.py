@@ -96,7 +96,9 @@ def apply_compaction(
     """Apply a compaction plan unchanged, with its tasks on Spark.
 
     Raises:
-        PlanStale: The table has changed since the plan was made. Other errors are those of `compact_table`.
+        PlanStale: The table has changed since the plan was made.
+        UnsupportedFeature: The plan was not a compaction; it has been applied all the same. Other errors are those of
+            `compact_table`.
     """
     runner = spark_runner(spark, progress=progress, executor_memory=executor_memory, plan=plan)
     report = apply_plan(store_of(table, spark), plan, runner, approved_by)
@@ -114,7 +116,8 @@ def spark_runner(
 ) -> TaskRunner:
     """Return a runner that executes plans on Spark, for `lsm_core.maintenance.apply_plan`.
 
-    The runner executes compaction tasks, and the parts of all further actions that have parts (`TaskRunner`).
+    The runner executes the tasks of compactions, and the parts of other actions that are divided into parts
+    (`TaskRunner`).
 
     Args:
         spark: The session that runs the tasks.
@@ -179,7 +182,7 @@ def remove_orphan_files(
     """Remove files that no metadata references, as `Table.remove_orphan_files` does.
 
     If the table has many folders, tasks list the folders and find the orphans; the driver receives only the orphans and
-    the counts of all further files. With `dredge.delete-mode=direct`, tasks delete large numbers of files. The report
+    the counts of all other files. With `dredge.delete-mode=direct`, tasks delete large numbers of files. The report
     equals the report of a single process.
 
     Args:

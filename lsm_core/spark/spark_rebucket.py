@@ -154,7 +154,7 @@ def _rebucketed(
 
 
 def _sources(spark: SparkSession, store: TableStore, tasks: Sequence[RebucketTask]) -> tuple[RebucketTask, ...]:
-    """Return the input of each task: a postponed file, a bucket, or a part of a large bucket.
+    """Return the input of each Spark task: a postponed file, a bucket, or a part of a large bucket.
 
     A bucket with more bytes than one task should read is divided by key ranges or, in tables without keys, by files.
     The order of the rows is kept.
@@ -252,7 +252,7 @@ class _Seen:
 
 
 def _routed(job: _Job, seen: _Seen, source: RebucketTask, number: int) -> Iterator[tuple[int, RoutedRows]]:
-    """Yield the rows of one source as (place, rows of one bucket).
+    """Yield the rows of one source as pairs (position of the rows in the job's input, rows of one bucket).
 
     ``number`` is the index of the source among all sources of the job.
     """
@@ -271,7 +271,7 @@ def _routed(job: _Job, seen: _Seen, source: RebucketTask, number: int) -> Iterat
 
 
 def _written(job: _Job, family: str, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Run the second pass: write all buckets of the task. Rescaled buckets are read again."""
+    """Run the second pass: write all buckets of the task. Rescaled buckets are read again, to verify them."""
 
     def write() -> list[bytes]:
         source_results: list[bytes] = []

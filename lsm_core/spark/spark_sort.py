@@ -102,7 +102,10 @@ def sort_on_spark(spark: SparkSession, store: TableStore, task: SortTask) -> Buc
 
 
 def _layout(store_text: str, payload: bytes) -> bytes:
-    """Sample a partition in one Spark task and cut it into ranges (shares) that fit into memory."""
+    """Sample a partition in one Spark task, and return its layout in sort ranges that fit into memory, as JSON.
+
+    The wanted number of ranges is a multiple of the number of shares (the parts that one task each sorts and writes).
+    """
     store, (count, _, task_bytes) = TableStore.from_json(store_text), payload.partition(b"\n")
     task, shares = SortTask.from_bytes(task_bytes), int(count)
     ranges, _ = estimate_ranges(store, task, task.files_to_sort)
@@ -169,7 +172,7 @@ def _routed(store: TableStore, task: SortTask, layout: Layout, outer: Cuts) -> I
 
 
 class _Held:
-    """Buffer of the rows of every share before the rows are sent; ``size`` is in decoded bytes."""
+    """Buffer of rows by share (the task that sorts them) before the rows are sent; ``size`` is in decoded bytes."""
 
     def __init__(self, shares: int, schema: pa.Schema) -> None:
         self._parts: list[list[pa.RecordBatch]] = [[] for _ in range(shares)]

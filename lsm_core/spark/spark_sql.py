@@ -43,7 +43,10 @@ class SparkEngine:
             return frame.toArrow().to_reader()
 
     def insert(self, catalog: Catalog, text: str, plan: InsertPlan) -> int | None:
-        """Write the rows of a query in Spark tasks and one commit. Raises as `query_tables` and `write_table`."""
+        """Write the rows of a query in Spark tasks and one commit. Raises as `query_tables` and `write_table`.
+
+        Returns the snapshot id, or None if nothing was committed.
+        """
         from pyspark.sql import functions
 
         frame = frame_query(self.spark, plan_query(catalog, text))
@@ -79,7 +82,7 @@ def sql(
             `snapshot_id`.
 
     Raises:
-        DredgeError: The statement cannot be parsed or run; nothing was changed.
+        DredgeError: The statement cannot be parsed or run. Only completed steps of a CALL have changed anything.
     """
     from lsm_core.spark.spark_maintenance import spark_runner
     from lsm_core.sql.parsing import parse_statement
@@ -112,7 +115,7 @@ def call(
         statement: The call, with arguments by name or position: "sys.compact(table => 'db.t')". A true `dry_run`
             returns the plans and changes nothing.
         catalog: A catalog or a warehouse's path. None for the setting `spark.dredge.warehouse` or, if that is not set,
-            the environment variable DREDGE_WAREHOUSE (with DREDGE_CATALOG_OPTIONS).
+            the environment variable DREDGE_WAREHOUSE. A catalog of a path has the options of DREDGE_CATALOG_OPTIONS.
         approved_by: Approver of the plans, for the ledger.
 
     Raises:

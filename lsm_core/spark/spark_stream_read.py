@@ -113,7 +113,7 @@ class StreamOffset:
         table: Location of the table's metadata.
         snapshot: The snapshot whose changes are read next; 0 while no snapshot exists at which the stream could begin.
         files: Number of files with changes of this snapshot that have been read.
-        initial: The snapshot is read as a whole, and ``files`` counts its splits.
+        initial: Whether the snapshot is read as a whole; ``files`` then counts its splits.
         plan: Checksum of the counted files, to detect a change of the list of files.
         history: Name of the manifest list of the previous snapshot (of ``snapshot`` if ``initial``). The name is unique
             to its snapshot, so a different name shows that the table was rolled back.
@@ -236,7 +236,10 @@ class StreamReader(OfOneRelease, DataSourceStreamReader, SupportsTriggerAvailabl
         return StreamOffset(self._store.metadata_root, 0).to_dict()
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802  (Spark's name)
-        """Return whether an epoch is limited. Spark accepts one limit only, so `latestOffset` applies all of them."""
+        """Return a ReadLimit that shows only whether epochs are limited; `latestOffset` applies the limits themselves.
+
+        Spark accepts only one limit.
+        """
         if all(limit is None for limit in self._limits.values()):
             return ReadAllAvailable()
         return ReadMaxFiles(self._limits[MAX_FILES] or 2**31 - 1)

@@ -63,7 +63,8 @@ class Versions:
     def require_here(self) -> None:
         """Check that this process runs the same Dredge and Python, and the same major PyArrow and PySpark.
 
-        A client of Spark Connect may be older than its server.
+        The minor versions of PyArrow and PySpark may differ, because a client of Spark Connect may be older than its
+        server.
 
         Raises:
             SparkFailed: The versions differ; the error names those of both sides.
@@ -150,9 +151,9 @@ def decode(data: bytes, title: str) -> DredgeError:
 class Shipped:
     """Function of a job (`mapInArrow`) that is sent to tasks by name, with its arguments.
 
-    Tasks thus receive no code and no path of the driver. Its typed errors survive Spark's wrapping. Workers must be
-    able to import ``function``, which is called as ``function(*arguments, batches)``. They run it only with the
-    versions that the driver has.
+    Tasks thus receive no code and no path of the driver. Typed errors of the function survive Spark's wrapping. Workers
+    must be able to import ``function``, which is called as ``function(*arguments, batches)``. A worker whose versions
+    differ from those of the driver refuses to run the function.
     """
 
     def __init__(self, function: Callable[..., Iterator[pa.RecordBatch]], *arguments: Any) -> None:
@@ -279,7 +280,7 @@ def translate_errors(title: str) -> Iterator[None]:
 
 
 def typed_error(error: BaseException, title: str) -> DredgeError:
-    """Return the typed error inside an exception of Spark."""
+    """Return the typed error inside an exception of Spark, or SparkFailed(``title``) if there is none."""
     text = str(error)
     mark = _MARK.search(text)
     if mark is not None:
@@ -435,9 +436,10 @@ DEFAULT_SLOTS: Final = 8
 
 
 def slots_of(spark: SparkSession) -> int:
-    """Return how many tasks run at once.
+    """Return the number of tasks that run at once.
 
-    A session of Spark Connect does not expose this; its number of shuffle partitions is about as large.
+    A session of Spark Connect does not expose this number. Its number of shuffle partitions, which is about as large,
+    is returned instead.
     """
     try:
         return int(spark.sparkContext.defaultParallelism)
@@ -526,12 +528,12 @@ def raise_first(outcomes: Sequence[TaskOutcome]) -> None:
 
 
 def answer(task: int, data: bytes) -> pa.RecordBatch:
-    """Return a task's answer as the one row (`ANSWER_SCHEMA`) it yields."""
+    """Return a task's answer as a batch of one row (`ANSWER_SCHEMA`)."""
     return pa.RecordBatch.from_pydict({"task": [task], "answer": [data], "failure": [None]}, schema=ANSWER_SCHEMA)
 
 
 def failure(task: int, error: Exception) -> pa.RecordBatch:
-    """Return a task's error as the one row (`ANSWER_SCHEMA`) it yields."""
+    """Return a task's error as a batch of one row (`ANSWER_SCHEMA`)."""
     return pa.RecordBatch.from_pydict(
         {"task": [task], "answer": [None], "failure": [encode(error)]}, schema=ANSWER_SCHEMA
     )

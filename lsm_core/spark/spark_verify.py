@@ -106,10 +106,12 @@ def verify_table(
     """Compare the rows of a table at two snapshots; only buckets whose files differ are read.
 
     The comparison is for a compaction or a rescale: ``b`` is its snapshot, ``a`` is the previous snapshot, and ``ok``
-    must be True. A bucket differs if the number of merged rows, their digest (two sums of 64-bit hashes) or
-    the stored row count recorded in metadata differs. A partition whose number of buckets changed is compared as a
-    whole. Only `Table.verify` checks that the rows are in the buckets of their keys, because the bucket function is
-    Dredge's. Only counts and examples reach the driver.
+    must be True. A bucket differs if the snapshots differ in the number or the digest (two sums of 64-bit hashes) of
+    its merged rows. A bucket also differs if its files hold a number of rows other than the metadata records. A
+    partition whose number of buckets changed is compared as a whole.
+
+    Only `Table.verify` checks that the rows are in the buckets of their keys, because the bucket function is Dredge's.
+    Only counts and examples reach the driver.
 
     In a first-row table the rows on level 0 are compared too, although readers see these rows only after compaction.
     Rows whose record-level lifetime was over at the time of the compaction are not compared.

@@ -273,7 +273,7 @@ class WriteJob:
                 yield place, RoutedRows(b"", number, rows.take(at), None if kinds is None else kinds.take(at))
 
     def moved(self, groups: Iterable[tuple[int, RoutedRows]]) -> Iterator[tuple[int, RoutedRows]]:
-        """Yield the rows of assigners in order, by the bucket of their keys, with deletes for keys that move.
+        """Yield the rows that assigners received as (place, rows of one bucket), with deletes for keys that move.
 
         Raises CorruptFile, StorageFull.
         """
@@ -296,7 +296,8 @@ class WriteJob:
         """Return the rule that assigns rows to dynamic buckets, or None if the buckets are not dynamic.
 
         Args:
-            alone: One process writes all rows of the job. Otherwise every task gives a new key the same bucket.
+            alone: Whether one process writes all rows of the job. If false, every task assigns the same bucket to a new
+                key.
         """
         if self.store.bucket_mode is not BucketMode.DYNAMIC:
             return None
@@ -390,7 +391,7 @@ class WriteJob:
     def publish(self, outcomes: Sequence[TaskOutcome], scope: Scope = None) -> int | None:
         """Publish the files of the tasks as one snapshot.
 
-        If the table already has a numbered commit, it is not repeated and its new files are deleted.
+        If the table already has this numbered commit or a later one of the same user, the new files are deleted.
 
         Args:
             outcomes: The outcomes of all tasks.
@@ -398,7 +399,7 @@ class WriteJob:
                 columns.
 
         Returns:
-            The snapshot id, or None without changes.
+            The snapshot id, or None if nothing was committed.
 
         Raises:
             DredgeError: The error of the first task that failed; the job's files are deleted.
@@ -531,7 +532,7 @@ def write_table(
             schema stays even if the write then fails.
 
     Returns:
-        The snapshot id, or None without rows.
+        The snapshot id, or None if there are no rows or the numbered commit was made before.
 
     Raises:
         InvalidData: A row cannot be written. After this and the following errors nothing is committed and all files of
@@ -673,11 +674,11 @@ def prepare_write(
         incoming: Schema of the rows.
         kind_column: Column of row kinds; None for `_row_kind` if only the rows have it.
         merge_schema: The table's catalog, as in `write_table`.
-        explicit_casts: Also merge types if values may be lost.
+        explicit_casts: Whether types are also merged if values may be lost.
         advice: Advice of the error about a column that the table does not have.
 
     Returns:
-        The table with the merged schema, and the column of row kinds.
+        The table with the merged schema, and the name of the column of row kinds (None without one).
 
     Raises:
         DredgeError: The errors of `write_table` that a schema can cause.

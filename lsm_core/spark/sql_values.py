@@ -69,7 +69,7 @@ def new_values(spark: SparkSession, store: TableStore, values: Mapping[str, Any]
         spark: The session of the Columns.
         store: The table.
         values: For each column a literal, an Arrow expression, a Column, or SQL text over the old row if the column
-            holds no text. A text that the column's type can hold is that literal.
+            holds no text. A text that can be cast to the column's type is a literal.
 
     Returns:
         For each column a literal or an Arrow expression.
@@ -143,8 +143,8 @@ def arrow_expression(text: str, store: TableStore, name: str) -> pc.Expression:
 
     Raises:
         InvalidData: The text is no expression of SQL, or its types do not fit together.
-        ColumnNotFound: It names a column that the table does not have.
-        UnsupportedFeature: It has a part that Arrow and Spark do not compute alike.
+        ColumnNotFound: The text names a column that the table does not have.
+        UnsupportedFeature: The text has a part that Arrow and Spark do not compute alike.
     """
     try:
         if len(text) > _MOST:
@@ -224,7 +224,7 @@ class _Translation:
         }
 
     def of(self, node: exp.Expr, depth: int = 0) -> pc.Expression:
-        """Return the Arrow expression of a part. Raises ColumnNotFound, UnsupportedFeature."""
+        """Return the Arrow expression of a node of the parsed SQL. Raises ColumnNotFound, UnsupportedFeature."""
         if depth > _DEEPEST:
             raise UnsupportedFeature(
                 f"an expression of more than {_DEEPEST} levels as the new value of '{self._column}'", self._store.name
@@ -268,7 +268,7 @@ class _Translation:
         return pc.scalar(float(text) if "e" in text.lower() else Decimal(text))
 
     def _alike(self, left: exp.Expr, right: exp.Expr, depth: int) -> tuple[pc.Expression, pc.Expression]:
-        """Return both sides; a text beside a column of another type is cast to that type, as by Spark."""
+        """Return both operands; a text literal beside a column of another type is cast to that type, as by Spark."""
         sides = [self.of(left, depth + 1), self.of(right, depth + 1)]
         for side, other in ((0, 1), (1, 0)):
             node, beside = (left, right)[side], (left, right)[other]

@@ -63,7 +63,8 @@ class TableReader(OfOneRelease, DataSourceReader):
             store: The table.
             columns: Columns to read.
             filter: Conditions on the rows, or None.
-            snapshot_id: Snapshot to read; None for the newest.
+            snapshot_id: Snapshot to read. None for the version or the changes that the table's options choose, by
+                default the newest snapshot.
             limit: Maximum number of rows; None for all.
             tracked: Whether columns or filter name columns of row tracking.
         """
@@ -159,7 +160,7 @@ class SystemTableReader(OfOneRelease, DataSourceReader):
 
 
 def require_workers(session: SparkSession) -> None:
-    """Run one task that imports this module, as those of the data source do.
+    """Run one task that imports this module, as the tasks of the data source do.
 
     Raises:
         SparkFailed: The workers cannot import this module, or have a different version of Dredge. The error names the

@@ -197,9 +197,10 @@ class TableWriter(OfOneRelease, DataSourceArrowWriter):
             raise
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Delete the files of all tasks.
+        """Delete the files of all tasks of a write in which a task ended without a message.
 
-        Spark calls this after a failed commit, too, which has deleted its files as far as that is safe.
+        Spark also calls this method after a failed commit, with the messages of all tasks. Nothing is deleted then,
+        because the commit has deleted its files if this was safe.
         """
         if self._is_there or all(message is not None for message in messages):
             return

@@ -8,9 +8,9 @@ A worker that Spark's own parent forks has only Python, imports PySpark, Arrow a
 minute without work. This costs about a second of processor time for each. Workers of this parent share its imports.
 
 `spark_session` and `start_server` set this module if the workers run this Python on this machine. Sessions of other
-origin, and clusters, keep Spark's module unless they set it. Functions of users run in its workers as in workers of
-Spark's module. Spark uses it for tasks only; `worker_start` requests the same imports in Spark's own parents,
-for calls to data sources.
+origin, and clusters, keep Spark's module unless they set this module. Functions of users run in workers of this parent
+as in workers of Spark's own parent. Spark uses `spark.python.daemon.module` for tasks only; `worker_start` requests the
+same imports in Spark's own parents, for calls to data sources.
 """
 
 from __future__ import annotations

@@ -53,7 +53,7 @@ class WriteFolder:
 
     @classmethod
     def plan(cls, store: TableStore) -> WriteFolder:
-        """Create a folder for a new write, and remove folders of writes whose driver ended more than a week ago.
+        """Create a folder for a new write, and remove folders of writes that got no new file for more than a week.
 
         Raises StorageFull, OSError.
         """
@@ -83,7 +83,7 @@ class WriteFolder:
     def finish(self, attempt: str) -> None:
         """Note that the attempt makes no more files.
 
-        Raises SparkFailed if the write has ended, because its files can no longer be committed.
+        Raises SparkFailed if the write has ended, because the files of the attempt can no longer be committed.
         """
         self.require_open()
         self.store.file_io.overwrite(f"{self.folder}/{attempt}{_DONE}", b"", durable=False)
@@ -108,10 +108,10 @@ class WriteFolder:
             raise SparkFailed(f"writing table {self.store.name}", "the write was ended while this task ran")
 
     def close(self, known: Collection[str] = (), *, failed: bool = False) -> set[str]:
-        """End the write for all tasks that still run.
+        """End the write for all tasks that still run, and remove the folder.
 
-        After a write that ``failed`` several tasks may still run, among them killed ones: this waits as long as Spark
-        does.
+        If the write ``failed``, wait until at most one unfinished attempt is left, but no longer than Spark waits
+        before it kills a worker.
 
         Returns:
             The attempts that may have left files, except the ``known`` ones.
@@ -137,8 +137,8 @@ class WriteFolder:
     ) -> None:
         """End the job for all tasks that still run, and delete the files without a commit message.
 
-        These belong to tasks that were killed, or whose answer never arrived. Spark ran those tasks again (a lost
-        executor, speculation), or gave up the job. Files that cannot be found are left to orphan removal.
+        Such files belong to tasks that were killed, or whose answer never arrived. Spark ran those tasks again (a lost
+        executor, speculation), or the job failed. Files that cannot be found are left to orphan removal.
 
         Args:
             family: Prefix of the UUIDs in the names of all files of the job.

@@ -36,7 +36,7 @@ _CREATED: Final = ("primary-key",)
 
 
 class SaveMode(StrEnum):
-    """Spark's save modes. The first two are Spark's own `mode(...)`, which handles them."""
+    """Spark's save modes. Spark passes only APPEND and OVERWRITE to a Python format."""
 
     APPEND = "append"
     OVERWRITE = "overwrite"
@@ -93,7 +93,7 @@ def require_partitions(store: TableStore, columns: Sequence[str] | None) -> None
         columns: The columns that the write named; None if it named none.
 
     Raises:
-        InvalidOption: The columns differ; the error names the table's.
+        InvalidOption: The columns differ; the error names the table's partition columns.
     """
     keys = list(store.schema.partition_keys)
     if columns is not None and names_in_table(columns, store.schema) != keys:
@@ -143,7 +143,7 @@ def create_unless_exists(
 
 
 def is_table_option(key: str) -> bool:
-    """Return whether a write may name the key for a table that it creates."""
+    """Return whether a write may set the option ``key`` for a table that the write creates."""
     return key in _CREATED or find_key(key) is not None
 
 
@@ -153,7 +153,8 @@ def is_table_option(key: str) -> bool:
 def hand_on_modes(spark: SparkSession, name: str) -> None:
     """Make `df.write` send its mode and `partitionBy` as options if its format is ``name``.
 
-    This changes the writers of the session's kind (classic, Connect).
+    This changes the writers of all sessions of the same kind (classic or Connect). Their `saveAsTable` raises
+    UnsupportedFeature for this format.
 
     Args:
         spark: The session.

@@ -85,7 +85,8 @@ def act(statement: Statement, session: Session) -> StatementResult:
         The message, rows or snapshot of the statement.
 
     Raises:
-        DredgeError: an error of the methods of `Catalog` or `Table`; nothing was changed.
+        DredgeError: an error of the methods of `Catalog` or `Table`. Only completed steps of a procedure have changed
+            anything.
     """
     del session
     raise UnsupportedFeature(f"the statement {type(statement).__name__} without a query engine")

@@ -159,7 +159,7 @@ def delete(session: Session, text: str, engine: QueryEngine) -> StatementResult:
         engine: supplies the distributed runs that change the rows.
 
     Returns:
-        The committed snapshot.
+        The result with the committed snapshot, or with None if no row was changed.
 
     Raises:
         DredgeError: the statement cannot be executed; nothing was changed.
@@ -188,7 +188,7 @@ def update(session: Session, text: str, engine: QueryEngine) -> StatementResult:
         engine: supplies the distributed runs that change the rows.
 
     Returns:
-        The committed snapshot.
+        The result with the committed snapshot, or with None if no row was changed.
 
     Raises:
         DredgeError: the statement cannot be executed; nothing was changed.

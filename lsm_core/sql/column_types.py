@@ -120,7 +120,10 @@ def _read_plain(reader: StatementReader, flink: bool) -> DataType:
 
 
 def type_text(kind: DataType) -> str:
-    """Return a type in the syntax of :func:`read_type`, without NOT NULL, in Spark's spelling if Spark has the type."""
+    """Return a type in the syntax of :func:`read_type`, in Spark's spelling if Spark has the type.
+
+    NOT NULL is kept for types inside the type only.
+    """
     if kind.root is TypeRoot.TIMESTAMP_LTZ:
         return "TIMESTAMP" if kind.precision == 6 else f"TIMESTAMP_LTZ({kind.precision})"
     if kind.root is TypeRoot.TIMESTAMP:

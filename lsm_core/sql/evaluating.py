@@ -31,7 +31,9 @@ _OTHER: Final = "dredge_table_"
 
 @dataclass
 class RowEvaluator:
-    """Query over one batch of a table's rows at a time; it can be sent to tasks together with further tables it reads.
+    """Query over one batch of a table's rows at a time, with the rows of the other tables that the query reads.
+
+    An evaluator can be sent to tasks.
 
     Attributes:
         text: DataFusion query, which reads the batch as `dredge_target`.
@@ -74,7 +76,9 @@ class RowEvaluator:
         return sum(table.nbytes for table in self.others.values())
 
     def evaluate(self, batch: pa.RecordBatch) -> pa.Table:
-        """Return one result row for each row of ``batch``, in its order.
+        """Return one result row for each row of ``batch``, in the order of ``batch``.
+
+        If :attr:`filters` is true, only the rows for which the condition is true have a result row.
 
         Raises:
             InvalidOption: an expression fails.
