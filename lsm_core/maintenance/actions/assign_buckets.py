@@ -2,7 +2,7 @@
 
 Postponed rows are the rows of bucket -2 in a table with `bucket` = -2. Semantics of Paimon's compaction of such tables
 (Flink `PostponeBucketCompactSplitSource`): a partition that has buckets keeps their number. A partition without buckets
-gets `postpone.default-bucket-num` of them. One COMPACT snapshot removes the postponed files and adds the new files.
+gets `postpone.default-bucket-num` buckets. One COMPACT snapshot removes the postponed files and adds the new files.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class AssignItem(RewriteItem):
     reason: str
 
     def cells(self) -> tuple[Any, ...]:
-        """Return the item's cells of a printed plan: buckets, files and rows."""
+        """Return the item's cells of a printed plan: partition, buckets, files, rows, bytes and reason."""
         place = (self.partition_text or "-", self.buckets)
         return (*place, len(self.inputs), self.rows_in, self.bytes_in, self.reason)
 
@@ -191,7 +191,7 @@ def apply_assignment(store: TableStore, plan: MaintenancePlan, runner: Runner | 
         ApplyOutcome with an AssignReport.
 
     Raises:
-        PlanStale: a planned file is missing.
+        PlanStale: a planned file is no longer postponed, or a partition's number of buckets changed.
         CommitConflict: another commit removed a planned file during the work.
         VerificationFailed: the number of rows read differs from the metadata of a file.
         CorruptFile: a file cannot be read.
@@ -245,7 +245,7 @@ def live_files(store: TableStore, item: AssignItem) -> tuple[DataFileMeta, ...]:
 
 
 def assignment_fits(store: TableStore, plan: MaintenancePlan) -> bool:
-    """Return whether all files of the plan are still postponed.
+    """Return whether all files of the plan are still postponed, and the partitions' numbers of buckets are unchanged.
 
     Args:
         store: the table.

@@ -24,7 +24,7 @@ class TagItem(PlanItem):
 
     Attributes:
         name: name of the tag.
-        snapshot_id: number of the snapshot.
+        snapshot_id: id of the snapshot.
         time_ms: commit time of the snapshot (epoch ms).
         time_retained_ms: retention of the tag (ms), None to keep the tag for ever.
         replaces: id of the snapshot that an existing tag of this name references at planning, None for a new tag.
@@ -150,7 +150,10 @@ def _require_only_automatic(store: TableStore, tag: str, snapshot: Snapshot) -> 
 
 
 def apply_tag_creation(store: TableStore, plan: MaintenancePlan) -> ApplyOutcome:
-    """Write the tag; first, files that only the replaced tag kept are recorded in the trash (deleted in direct mode).
+    """Write the tag; first, files that only the replaced tag kept are recorded in the trash.
+
+    In direct mode (`dredge.delete-mode`) the recorded files are deleted at once. Nothing is done if the tag is already
+    as planned.
 
     Args:
         store: the table.
@@ -198,7 +201,7 @@ def _is_created(item: TagItem, tag: Any) -> bool:
 
 
 def tag_creation_fits(store: TableStore, plan: MaintenancePlan) -> bool:
-    """Return whether the planned snapshot still exists and is not yet tagged as planned.
+    """Return whether the planned snapshot has not expired and is not yet tagged as planned.
 
     Args:
         store: the table.

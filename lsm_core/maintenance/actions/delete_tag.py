@@ -189,6 +189,7 @@ def apply_tag_deletion(store: TableStore, plan: MaintenancePlan) -> ApplyOutcome
 
     Raises:
         PlanStale: the remaining tags of the plan reference different snapshots now.
+        LockTimeout: another process holds the table's lock.
     """
     report, swept = sweep_if_direct(store, _delete(store, plan))
     lines = [{"event": "deleted tag", "tag": name} for name in report.tags]

@@ -268,6 +268,7 @@ def apply_fast_forward(store: TableStore, plan: MaintenancePlan) -> ApplyOutcome
     Raises:
         PlanStale: the table or the branch changed since planning.
         PlanRefused: see :func:`plan_fast_forward`.
+        LockTimeout: another process holds the table's lock.
     """
     item = next(iter(plan.items_of(ForwardItem)), None)
     if item is None:

@@ -75,7 +75,7 @@ class PurgeReport(CommitReport):
         trash_ids: ids of the deletion records, which can be restored until ``not_before_ms``.
         not_before_ms: time from which a sweep may delete the files (epoch ms).
         failed: files that could not be deleted.
-        held: files that are still needed.
+        held: not used, always empty.
     """
 
     left_alone: ClassVar[Mapping[str, str]] = {"declined": "left alone", "held": "held", "failed": "not deleted"}
@@ -219,7 +219,7 @@ def apply_purge(store: TableStore, plan: MaintenancePlan) -> ApplyOutcome:
 
 
 def purge_fits(store: TableStore, plan: MaintenancePlan) -> bool:
-    """Return whether the table has a row, or a snapshot besides the newest. The plan itself is not used.
+    """Return whether the table has a row, or a snapshot besides the newest.
 
     Args:
         store: the table.

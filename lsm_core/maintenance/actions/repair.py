@@ -176,9 +176,9 @@ def plan_repair(store: TableStore, now_ms: int | None = None) -> MaintenancePlan
 
     All metadata is read (`lsm_core.maintenance.damage`), and no data file.
 
-    A snapshot is damaged if its rows cannot be read, or if its manifests contradict its neighbours. A damaged snapshot
-    is moved away if a later snapshot is undamaged and the gap can be bridged, or if all older snapshots are damaged
-    too.
+    A snapshot is damaged if its rows cannot be read, or if its manifests contradict its neighbours. If the newest
+    snapshot is undamaged, a damaged snapshot is moved away in three cases: the gap can be bridged, all older snapshots
+    are damaged too, or the snapshot file itself is damaged.
 
     Damage of the newest snapshot, of tags, of changelogs, and of files that are not needed to read rows is declined,
     with advice for the user. A gap across which deletion vectors changed is declined too, because no file has the
@@ -368,7 +368,10 @@ def repair_fits(store: TableStore, plan: MaintenancePlan) -> bool:
 
 
 def _still_damaged(store: TableStore, plan: MaintenancePlan) -> list[int]:
-    """Return the ids of the planned snapshots to move away that are still damaged and not the newest, ascending."""
+    """Return the ids of the planned snapshots to move away that are still damaged, ascending.
+
+    The result is empty if the newest snapshot is damaged.
+    """
     planned = [item.snapshot_id for item in plan.items_of(SetAsideItem)]
     if not planned:
         return []
@@ -380,7 +383,7 @@ def _still_damaged(store: TableStore, plan: MaintenancePlan) -> list[int]:
 
 
 def _set_aside(store: TableStore, number: int) -> bool:
-    """Copy a snapshot file to `dredge/damaged`, then delete it; return False if it no longer exists."""
+    """Copy a snapshot file to `dredge/damaged`, then delete the file; return False if the file no longer exists."""
     path = store.snapshot_path(number)
     try:
         data = store.file_io.read_bytes(path)

@@ -31,10 +31,11 @@ class RestoreItem(PlanItem):
 
     Attributes:
         trash_id: id of the deletion record.
-        first_snapshot: id of the record's first snapshot, None for a record of orphan files, which has no snapshots.
-        last_snapshot: id of the record's last snapshot.
+        first_snapshot: id of the record's first snapshot or changelog, None if the record lists none (orphan files, a
+            deleted branch, only tags).
+        last_snapshot: id of the record's last snapshot or changelog, None if the record lists none.
         files: number of files that are kept from deletion.
-        changelogs: whether the record has the changelogs of these snapshots, instead of the snapshots.
+        changelogs: whether the ids are those of changelogs instead of snapshots.
         branch: branch to which the snapshots belong.
         whole_branch: whether the record is of a deleted branch (its snapshots are not listed).
         others: names of tags and changelogs that are put back too.
@@ -115,8 +116,9 @@ def plan_restore(store: TableStore, trash_id: str) -> MaintenancePlan:
 
     Raises:
         InvalidOption: the record does not exist; the message names the run that restored or swept the record.
-        PlanRefused: a sweep has begun to delete the files; the snapshot that follows is in the trash too (restore its
-            record first, because ids must have no gap); or commits were made after the rollback to undo.
+        PlanRefused: a sweep has begun to delete the files; the snapshot that follows is missing (if it is in the trash,
+            restore its record first, because ids must have no gap); commits were made after the rollback or
+            fast-forward to undo; or a branch has the name of the deleted branch.
     """
     record = _record(store, trash_id)
     if trash.read_claim(store, trash_id) == trash.SWEEP:
@@ -363,7 +365,7 @@ def trace_of_restore(store: TableStore, plan: MaintenancePlan) -> Applied | None
 
     Returns:
         The application, or None. The deletion record must no longer exist, and the planned snapshots, changelogs or
-            branch must exist. For a record of orphan files the result is always None.
+            branch must exist. For a record without snapshots (orphan files, only tags) the result is always None.
     """
     item = next(iter(plan.items_of(RestoreItem)), None)
     if item is None or store.file_io.exists(trash.record_path(store, item.trash_id)):

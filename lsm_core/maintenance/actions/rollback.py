@@ -309,7 +309,7 @@ def _files_of(
 def _files_of_snapshot(store: TableStore, snapshot: Snapshot, *, follows: bool) -> Iterator[DeleteItem]:
     """Yield the files that a snapshot added if ``follows`` is True, else all of its files.
 
-    ``follows`` is whether the snapshot with the preceding id was handled before. Raises CorruptFile.
+    ``follows`` is whether the snapshot with the preceding id is the target, or was handled before. Raises CorruptFile.
     """
     number = snapshot.id
     entries = (
@@ -337,6 +337,8 @@ def apply_rollback(store: TableStore, plan: MaintenancePlan) -> ApplyOutcome:
 
     Raises:
         PlanStale: a commit, a tag or an expiry changed the history since planning.
+        PlanRefused: a sweep has begun to delete the files of an interrupted rollback.
+        LockTimeout: another process holds the table's lock.
         CommitUnknown: the storage did not report whether the rollback was published. Applying the same plan again
             finds out.
     """
@@ -502,7 +504,7 @@ def _finish(store: TableStore, record: TrashRecord, target: Snapshot, cover: Sna
 
 
 def rollback_fits(store: TableStore, plan: MaintenancePlan) -> bool:
-    """Return whether the plan still removes exactly the snapshots newer than its target.
+    """Return whether the plan still removes exactly the snapshots, changelogs and tags newer than its target.
 
     Args:
         store: the table.

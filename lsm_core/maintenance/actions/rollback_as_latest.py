@@ -1,8 +1,9 @@
 """Rollback by a new commit, which has the content of an older snapshot (Java `rollbackToAsLatest`).
 
-All snapshots are kept and no file is deleted. So the same action, with the snapshot before that commit as target,
-undoes it. Files of the older snapshot are copied: if a snapshot dropped a file, engines other than Dredge delete the
-file when they expire that snapshot, even if a later snapshot references the file. Java keeps a tag for that reason.
+All snapshots are kept and no file is deleted. So the same action, with the snapshot before the new commit as target,
+undoes the rollback. Files of the older snapshot are copied, not referenced again. If a snapshot dropped a file, engines
+other than Dredge delete the file when they expire that snapshot, even if a later snapshot references the file. Java
+keeps a tag for that reason.
 """
 
 from __future__ import annotations

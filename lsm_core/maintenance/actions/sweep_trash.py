@@ -39,7 +39,7 @@ from lsm_core.storage.file_io import Deleted
 
 _MOST_LINES: Final = 10_000
 DELETED_HERE: Final = 10_000
-"""Largest number of files that the sweeping process deletes itself, whatever runs parts."""
+"""Largest number of files that the sweeping process deletes itself, even if a `TaskRunner` is given."""
 FILES_A_PART: Final = 1_000
 UNREADABLE: Final = "unreadable"
 """Reason of a deletion record that cannot be read."""
@@ -51,13 +51,13 @@ class SweepReport(Report):
 
     Attributes:
         plan_hash: hash of the plan.
-        records: ids of the deletion records that were completed.
+        records: ids of the swept deletion records. Records with remaining files wait for the next sweep.
         files_deleted: number of deleted files.
         bytes_freed: bytes of the deleted files.
         files_missing: number of files that did not exist any more.
         kept: files that are still needed, each with the snapshot, tag, branch or record that needs it.
         declined: deletion records left unchanged.
-        failed: files that could not be deleted, with the reason; their records wait for the next sweep.
+        failed: files that could not be deleted, with the reason.
         dry_run: whether nothing was changed.
     """
 
@@ -80,7 +80,7 @@ class SweepReport(Report):
 
     @property
     def changed(self) -> bool:
-        """Whether a deletion record was completed."""
+        """Whether a deletion record was swept."""
         return bool(self.records)
 
     def lines(self, table: str) -> list[str]:
@@ -92,7 +92,7 @@ class SweepReport(Report):
 def plan_sweep(store: TableStore, now_ms: int | None = None, runner: Runner | None = None) -> MaintenancePlan:
     """Plan the deletion of every recorded file whose grace period is over and that is not needed any more.
 
-    An unreadable deletion record is in ``declined``, with the path of the record.
+    Records that are unreadable, in their grace period, or being restored are in ``declined``.
 
     Args:
         store: the table.
@@ -254,8 +254,10 @@ def sweep_files(
     """Run phase two: claim the plan's records, read the references again, delete unneeded files, and drop the records.
 
     A claim marks a record as being swept. A restore that began before the claim keeps its record; a restore after the
-    claim is refused. References are read after all claims. Files that are still needed are kept, and no deletion record
-    lists them any more.
+    claim is refused. References are read after all claims. Files that are still needed are kept.
+
+    A record waits for the next sweep if a file could not be deleted, became unneeded only after planning, or is needed
+    by another deletion record. All other swept records are dropped, so no record lists their kept files any more.
 
     Args:
         store: the table.

@@ -70,6 +70,9 @@ class Folder:
 def list_table(store: TableStore) -> Listing:
     """List all directories of the table that Paimon or Dredge creates, including `data-file.external-paths`.
 
+    External paths that are not allowed, or that further tables use too, are not listed. They are in ``strange`` or
+    ``shared`` of the result.
+
     Args:
         store: the table.
 

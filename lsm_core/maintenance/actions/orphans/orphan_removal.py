@@ -40,13 +40,13 @@ from lsm_core.options import whole_number
 from lsm_core.storage import is_link
 
 FLOOR_MS: Final = 24 * 3_600_000
-"""Smallest age of a candidate: younger files may belong to a running commit (Java's default too)."""
+"""Default smallest age of a candidate: younger files may belong to a running commit (Java's default too)."""
 MOST_PERCENT: Final = 20
-"""Default limit of the removed share of a table, in percent."""
+"""Default largest percentage of a table's files, and of their bytes, that one plan may remove."""
 LISTED_HERE: Final = 256
-"""Largest number of folders that the planning process lists itself, whatever runs parts."""
+"""Largest number of folders that the planning process lists itself, even if a `TaskRunner` is given."""
 FOLDERS_A_PART: Final = 128
-"""Smallest number of folders of a part, as each part also reads all references once."""
+"""Smallest number of folders of a distributed task, as each task also reads all references once."""
 _MOST_HOLDERS: Final = 100
 _MOST_LINES: Final = 10_000
 _MOST_GAPS: Final = 100
@@ -57,7 +57,8 @@ _GRACE: Final = "dredge.trash-grace"
 class OrphanReport(DeletionReport):
     """Report of a removal of orphan files.
 
-    ``held`` counts the kept files by holder, which is the snapshot, tag, changelog or branch that needs them.
+    ``held`` has one entry with counts for each snapshot, tag, changelog or branch that needed files at planning, and
+    one entry for each planned file that became needed afterwards.
     """
 
     left_alone: ClassVar[Mapping[str, str]] = {"held": "in use", "declined": "left alone", "failed": "not deleted"}
@@ -109,8 +110,9 @@ def plan_orphans(
         InvalidOption: an argument is invalid, for example a time in the future.
         UnsupportedFeature: ``store`` is a branch, or a manifest has unknown fields.
         CorruptFile: metadata that might reference files cannot be read.
-        PlanRefused: no file is referenced, the listing is incomplete, the oldest or newest snapshot changed during
-            planning, a deletion record cannot be read, or more than ``max_share`` would be removed.
+        PlanRefused: no file is referenced, the listing is incomplete, a deletion record cannot be read, or more than
+            ``max_share`` would be removed; or the oldest or newest snapshot changed, or a tag or branch was created,
+            during planning.
     """
     if store.branch != branches.MAIN:
         raise UnsupportedFeature(
@@ -213,7 +215,7 @@ def _require_whole_history(store: TableStore, was: History, now: History, of: st
     """Raise PlanRefused if the second listing of the snapshots misses a file.
 
     A file of the first listing that still exists must be listed again. Hints and gaps in the ids must not lead to a
-    snapshot that exists but was not listed.
+    snapshot that exists but was not listed. PlanRefused is raised too if a tag was created between the listings.
     """
     root = store.metadata_root
     lost = [f"{root}/snapshot/snapshot-{number}" for number in sorted({*was.snapshots} - {*now.snapshots})]
@@ -264,9 +266,10 @@ def _storage_time(store: TableStore) -> int | None:
 
 
 def _split_links(orphans: pa.Table, store: TableStore) -> tuple[list[Declined], list[DeleteItem]]:
-    """Split orphans into declined entries of symbolic links, or files below one, and items to delete.
+    """Split orphans into declined entries and items to delete.
 
-    Links are kept, because the linked file may be anywhere.
+    Symbolic links, and files below a linked folder, are kept and declined, because the linked file may be anywhere. Of
+    these only the first are listed.
     """
     links: list[Declined] = []
     items: list[DeleteItem] = []
