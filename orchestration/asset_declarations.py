@@ -37,7 +37,8 @@ def add_declarations(
         The definitions with declarations; `defs` itself if the policies declare nothing.
 
     Raises:
-        InvalidOption: ``downstream`` names a layout, which only maintenance materialises, or the lineage has a cycle.
+        InvalidOption: ``downstream`` names a layout or `warehouse_health`, which only the platform materialises, or the
+            lineage has a cycle.
     """
     declared = {card.name: policy for card in cards if (policy := policies.of(card.name)).has_asset_values}
     if not declared:

@@ -53,13 +53,13 @@ def build_definitions(
     Args:
         environment: variables, or None for those of this process.
         only: keys of the assets to define, or None for all assets. If all keys belong to tables, only these tables are
-            read. If there is no key, or only the key of the ranking, no table becomes an asset. Jobs are always
-            defined.
+            read. If there is no key, or only the key of the ranking, no table becomes an asset. Jobs and sensors
+            are defined in each of these cases. With None and no tables, only the sensor `catalog` is defined.
         executor: executor of the runs, or None for the code location's own.
 
     Raises:
-        InvalidOption: a variable is invalid; the message names it. Errors of the policy file are reported on ticks
-            instead.
+        InvalidOption: a variable is invalid; the message names the variable. Errors of the policy file are reported on
+            ticks instead.
     """
     values = os.environ if environment is None else environment
     warehouse = WarehouseResource.from_environment(values)

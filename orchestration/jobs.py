@@ -26,7 +26,7 @@ _EXECUTOR: Final = dg.in_process_executor
 
 
 def retention_job() -> dg.JobDefinition:
-    """Return the job that expires snapshots and empties the trash of every table in the warehouse."""
+    """Return the job that expires partitions, tags, snapshots and changelogs of every table, and empties the trash."""
 
     @dg.graph(
         name=names.RETENTION_JOB,

@@ -72,7 +72,10 @@ class WarmRunLauncher(DefaultRunLauncher):
         return cls(inst_data, config_value.get("preload", PRELOADED))
 
     def launch_run(self, context: LaunchRunContext) -> None:
-        """Fork a process that executes the run; if the process ends before the run, the run is reported as failed."""
+        """Fork a process that executes the run.
+
+        If the process ends before the run, the run is reported as failed, or as canceled if it was being canceled.
+        """
         run, origin = context.dagster_run, context.job_code_origin
         executable = None if origin is None else origin.repository_origin.executable_path
         other_python = executable is not None and os.path.realpath(executable) != os.path.realpath(sys.executable)
@@ -148,6 +151,6 @@ def _execute(arguments: str, variables: Mapping[str, str]) -> None:
 
 
 def _live_pid(run: DagsterRun) -> int | None:
-    """Return the id of the run's process, or None if it has ended."""
+    """Return the id of the run's process, or None if the process has ended."""
     pid, _, started = run.tags[PROCESS_TAG].partition(":")
     return int(pid) if start_tick(int(pid)) == int(started) else None

@@ -78,7 +78,7 @@ class TableLine:
         action: next action.
         when: time of the next action.
         declined: declined decisions.
-        seconds: seconds that the newest runs of the table took.
+        seconds: total seconds of the newest 50 runs in the table's ledger.
         overdue_since_ms: time since which overdue work could have run (epoch ms), or None without overdue work.
     """
 

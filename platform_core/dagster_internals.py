@@ -149,7 +149,7 @@ def find_failed_partitions(
 ) -> list[tuple[dg.AssetCheckKey, str]]:
     """Return each pair of a check and a partition for which the check ever failed, by one query.
 
-    Dagster's API reads one check at a time. The list is empty if Dagster's storage is no SQL database.
+    Dagster's API reads one check at a time. The list is empty if Dagster's storage is not an SQL database.
     """
     storage, table = instance.event_log_storage, AssetCheckExecutionsTable
     if not isinstance(storage, SqlEventLogStorage):

@@ -122,7 +122,8 @@ class TableHealth:
     Attributes:
         table: full name of the table.
         snapshot: id of the snapshot, or None before the first commit.
-        data_version: id of the newest snapshot, up to `snapshot`, that changed the rows.
+        data_version: id of the newest snapshot, up to `snapshot`, that changed the rows. The id of the earliest
+            snapshot if all snapshots that changed rows have expired.
         measured_ms: time of the measurement (epoch ms), to which the lags in `buckets` refer.
         buckets: health of the buckets.
         waiting: number of postponed rows by partition path.
@@ -172,7 +173,7 @@ def table_health(store: TableStore, snapshot: Snapshot | int | None = None) -> T
     """Return the health of a snapshot from metadata; no data file is opened.
 
     The process caches the health of each table until snapshot, schema or options change. If the table's compaction
-    rules depend on time, the cached health is valid for one minute.
+    rules depend on time, the cached health is valid for at most one minute.
 
     Args:
         store: the table.

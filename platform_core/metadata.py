@@ -151,9 +151,9 @@ _ALWAYS_PLOTTED = frozenset(
 
 
 def plotted_metadata(health: TableHealth) -> dict[str, dg.MetadataValue]:
-    """Return the few entries of `health_metadata` that the report of each commit has, for Dagster's plots.
+    """Return the few entries of `health_metadata` that are stored for every commit, for Dagster's plots.
 
-    The report has only these entries, because Dagster stores 150 bytes per number.
+    Only these entries are stored, because Dagster stores 150 bytes per number.
     """
     plotted = _ALWAYS_PLOTTED | {"upkeep"} if health.writers_compact else _ALWAYS_PLOTTED
     return {name: value for name, value in health_metadata(health).items() if name in plotted}
@@ -181,6 +181,9 @@ def cost_metadata(
         predicted: estimate of the plan.
         numbers: measured numbers of the report.
         calibration: ratio of measured to estimated costs in the table's earlier runs, or None without such runs.
+
+    Returns:
+        Values by label; empty if nothing was measured.
     """
     measured = {name: numbers[name] for name in ("bytes_in", "bytes_out", "seconds") if name in numbers}
     units = {
@@ -224,7 +227,7 @@ def score_table(buckets: Sequence[BucketHealth]) -> str:
 
 
 def bucket_table(buckets: Sequence[BucketHealth]) -> str:
-    """Return one Markdown row per bucket, the worst first."""
+    """Return one Markdown row for each of the 20 buckets with the most sorted runs; further buckets are counted."""
     if not buckets:
         return "no bucket holds a file"
     worst = sorted(buckets, key=lambda item: (-item.sorted_runs, -item.files, item.partition_text, item.bucket))
@@ -243,7 +246,7 @@ def bucket_table(buckets: Sequence[BucketHealth]) -> str:
 
 
 def level_diagram(before: TableHealth, after: TableHealth) -> str:
-    """Return the levels of every bucket that changed between two snapshots, as text bars on a common scale."""
+    """Return text bars, on a common scale, for the levels of up to 16 buckets that changed between two snapshots."""
     changed = changed_buckets(before, after)
     if not changed:
         return "the levels did not change"
@@ -301,9 +304,10 @@ def declined_table(declined: Sequence[Declined]) -> str:
 
 
 def number_metadata(numbers: Mapping[str, Any], prefix: str = "") -> dict[str, dg.MetadataValue]:
-    """Return a report's numbers (`Report.numbers`) as metadata. Values that are no numbers become text.
+    """Return a report's numbers (`Report.numbers`) as metadata; texts, lists and mappings become text.
 
-    ``rows_dropped`` of ``{"superseded": 3}`` becomes "rows dropped": "3 superseded"; nested mappings become tables.
+    ``rows_dropped`` of ``{"superseded": 3}`` becomes "rows dropped": "3 superseded". A mapping inside a mapping becomes
+    a table.
     """
     metadata: dict[str, dg.MetadataValue] = {}
     for key, value in numbers.items():

@@ -81,8 +81,8 @@ _TAG_VALUE: Final = 63
 def part(text: str) -> str:
     """Convert text to one part of a Dagster name: letters, digits and ``_``.
 
-    Changed and long names get a short hash, so that different names stay different. Names that begin or end with ``_``
-    also get a hash, because parts are joined by ``__``: ``a_`` and ``b`` would equal ``a`` and ``_b``.
+    Changed, long and reserved names get a short hash, so that different names stay different. Names with ``__``, or
+    with ``_`` at an end, also get a hash. Parts are joined by ``__``, so ``a_`` and ``b`` would equal ``a`` and ``_b``.
 
     Args:
         text: any name, such as the name of a table.

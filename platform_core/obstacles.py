@@ -46,9 +46,10 @@ _WORKING: Final = [
 def read_newest_evaluations(
     instance: dg.DagsterInstance, checks: Collection[dg.AssetCheckKey]
 ) -> dict[dg.AssetCheckKey, dg.AssetCheckEvaluation]:
-    """Return the newest evaluation of each check, for any partition.
+    """Return the newest evaluation of each check, whichever partition the evaluation is for.
 
-    The newest record in Dagster may have no result, because the run is still running or ended before the check.
+    The newest record in Dagster may have no result, because the run is still running or ended before the check. Then
+    the newest record with a result is used.
 
     Args:
         instance: Dagster instance.
@@ -73,13 +74,13 @@ def read_newest_evaluations(
 def read_layout_evaluation(
     instance: dg.DagsterInstance, layout: dg.AssetKey, check: str
 ) -> dg.AssetCheckEvaluation | None:
-    """Return the newest evaluation of a check of an unpartitioned layout, or None without an evaluation."""
+    """Return the newest evaluation of a layout's check, whichever partition it is for; None if there is none."""
     key = dg.AssetCheckKey(layout, check)
     return read_newest_evaluations(instance, [key]).get(key)
 
 
 def find_evaluated_checks(instance: dg.DagsterInstance, layouts: Iterable[dg.AssetKey]) -> frozenset[dg.AssetCheckKey]:
-    """Return those blocking checks of layouts that were ever evaluated, also under former keys, by one query."""
+    """Return the blocking checks of layouts, under current and former keys, that were ever evaluated, by one query."""
     keys = [check for layout in layouts for check in _blocking_checks(layout)]
     return frozenset(instance.event_log_storage.get_latest_asset_check_execution_by_key(keys))
 
@@ -92,7 +93,12 @@ _NAMES: Final = {
 
 
 def _blocking_checks(layout: dg.AssetKey, name: str | None = None) -> list[dg.AssetCheckKey]:
-    """Return all keys of all blocking checks or of the check `name`, current names and asset keys first."""
+    """Return the current and former keys of a layout's blocking checks, current names first.
+
+    Args:
+        layout: key of the layout.
+        name: current name of one blocking check, or None for all blocking checks.
+    """
     keys = (layout, names.former_layout_key(layout))
     selected = _NAMES.items() if name is None else [(name, _NAMES[name])]
     return [dg.AssetCheckKey(key, spelling) for _, spellings in selected for spelling in spellings for key in keys]
@@ -104,7 +110,7 @@ def find_blocking_failure(
     partition: str | None = None,
     evaluated: Collection[dg.AssetCheckKey] | None = None,
 ) -> str | None:
-    """Return why a failed blocking check forbids to change a partition.
+    """Return why a failed blocking check forbids changes of a partition.
 
     Only the newest evaluation of a check counts, also under the check's former name. To end the block, repair the
     table and execute the check again.
@@ -138,7 +144,10 @@ def read_newest_comparison(
 
 
 def _failed_partitions(instance: dg.DagsterInstance, checks: Sequence[dg.AssetCheckKey]) -> list[str | None]:
-    """Return the partitions for which a check ever failed, newest failure first, even if newer evaluations passed."""
+    """Return the partitions with a failure among the newest 1,000 failures of each check, newest failure first.
+
+    Newer evaluations of the partition may have passed. None stands for an evaluation of the whole table.
+    """
     failed = [
         record
         for check in checks
@@ -156,9 +165,9 @@ def _newest_evaluation(
 ) -> dg.AssetCheckEvaluation | None:
     """Return the evaluation that applies to a partition, or to the whole table if `partition` is None.
 
-    A run over several partitions stores one evaluation without a partition. If this evaluation failed, it applies to
-    each partition until the partition has a newer evaluation. If it passed, it does not replace the failed evaluation
-    of a partition, because the partition may not have been part of the run.
+    A run over several partitions stores one evaluation without a partition. A failed evaluation
+    without a partition applies to each partition until the partition has a newer evaluation. A passed evaluation
+    without a partition does not replace a partition's failure, because the run may not have included the partition.
     """
     candidates: list[AssetCheckExecutionRecord] = []
     for key in (None, partition) if partition is not None else (None,):
@@ -218,11 +227,15 @@ def find_earlier_run(instance: dg.DagsterInstance, run_id: str, table: str, layo
 def find_failed_checks(instance: dg.DagsterInstance, layouts: Mapping[str, dg.AssetKey]) -> dict[str, str]:
     """Return the reason why each blocked table is blocked; of several blocked partitions, only one is named.
 
-    The search takes one query for every 250 layouts, and one or two for each partition that ever failed.
+    The search takes one query for every 250 layouts, one for each check whose newest run has no result, and at most two
+    for each partition that ever failed. Former names of checks and layouts are not searched.
 
     Args:
         instance: Dagster instance.
         layouts: keys of the layouts by table.
+
+    Returns:
+        The reasons by table; tables that are not blocked are missing.
     """
     table_by_check = {
         dg.AssetCheckKey(layout, name): table
@@ -279,8 +292,8 @@ def read_resume_ms(instance: dg.DagsterInstance, table: str) -> int:
 def find_suspension(instance: dg.DagsterInstance, table: str) -> Suspension | None:
     """Return the suspension of a table.
 
-    A table is suspended, so that sensors start no run, if its newest `FAILURES_TO_SUSPEND` or more runs failed.
-    Canceled runs and runs before the last `resume` do not count.
+    A table is suspended if its newest `FAILURES_TO_SUSPEND` or more compaction runs failed. Sensors start no run of a
+    suspended table. Canceled runs and runs before the last `resume` do not count.
 
     Returns:
         The suspension, or None if the table is not suspended.
@@ -347,16 +360,16 @@ class RunningRuns:
     def of(
         self, table: str, layout: dg.AssetKey, partition: str | None = None, *, anywhere: bool = False
     ) -> str | None:
-        """Return the id of the newest run that works on a partition, or None.
+        """Return the id of a queued or running run that works on a partition, or None.
 
-        Runs that a person started without the platform's tags count, too. A run over several partitions counts as a run
-        over all partitions of the table.
+        Runs with the table's tag are searched first, then runs of the layout that a person started without the tag. A
+        run over several partitions counts as a run over all partitions of the table.
 
         Args:
             table: full name of the table.
             layout: asset key of the table's layout.
-            partition: path of the partition, or None for the whole table.
-            anywhere: whether runs on any partition of the table count.
+            partition: path of the partition. None for the whole table; then tagged runs on any partition count.
+            anywhere: whether untagged runs on any partition count. Otherwise their partition must equal `partition`.
         """
         for run in self._of_table.get(table, ()):
             if partition is None or run.tags.get(names.PARTITION_TAG) == partition or names.RANGE_TAG in run.tags:
@@ -416,8 +429,8 @@ def find_other_in_event(ranking: dg.EventLogEntry | None, warehouse_path: str) -
 class NameCheck:
     """Cached result of `find_other_warehouse`, so that ticks need no extra query.
 
-    If a tick queries assets anyway, it includes the asset `warehouse_health` and updates the result (`store_answer`).
-    Otherwise the result is queried again after five minutes, or while it names another warehouse.
+    A tick that queries assets also queries the asset `warehouse_health` and updates the result (`store_answer`).
+    Otherwise the result is queried again after five minutes, or on every tick while the result names a conflict.
 
     Attributes:
         clock: monotonic clock, in seconds.
@@ -435,7 +448,7 @@ class NameCheck:
         return answer
 
     def refresh_if_old(self, instance: dg.DagsterInstance, warehouse_path: str) -> str | None:
-        """Return the cached result, queried again if it is old; before the first query, return None."""
+        """Return the cached result, after a new query if the result is old; before the first query, return None."""
         if self.answered_s is None or (self.answer is None and self.clock() - self.answered_s < _NAME_HOLDS_SECONDS):
             return None
         return self.store_answer(find_other_warehouse(instance, warehouse_path))

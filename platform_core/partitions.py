@@ -30,7 +30,7 @@ def usable_keys(keys: Iterable[str]) -> tuple[list[str], list[str]]:
 def partition_of(
     context: dg.OpExecutionContext | dg.AssetCheckExecutionContext | dg.AssetExecutionContext,
 ) -> str | None:
-    """Return the partition key of the run, or None for tables without partitions."""
+    """Return the partition key of the run, or None for a run without a partition or over a range of partitions."""
     return context.partition_key if context.has_partition_key else None
 
 

@@ -28,10 +28,10 @@ _OTHERS: Final = "#2f7ed8"
 
 
 def changed_buckets(before: TableHealth, after: TableHealth) -> list[tuple[BucketHealth, BucketHealth | None]]:
-    """Return the buckets that changed, most sorted runs first.
+    """Return the buckets that a change modified or emptied, most sorted runs first; new buckets are omitted.
 
     Returns:
-        Pairs of the bucket's health before and after the change. The second is None if no files remain.
+        Pairs of the health before and after the change. The second health is None if the bucket has no files any more.
     """
     after_by_bucket = {(bucket.partition_text, bucket.bucket): bucket for bucket in after.buckets}
     pairs = [(bucket, after_by_bucket.get((bucket.partition_text, bucket.bucket))) for bucket in before.buckets]
@@ -79,7 +79,14 @@ def tree_picture(before: TableHealth, after: TableHealth) -> str:
 
 
 def _draw_levels(state: BucketHealth, left: int, top: int, largest: int) -> list[list[str]]:
-    """Return the SVG rows of one bucket: one per level, with a bar that is proportional to the largest level."""
+    """Return the SVG elements of one bucket, one list per level; the width of a bar is proportional to its bytes.
+
+    Args:
+        state: health of the bucket.
+        left: left edge in pixels.
+        top: upper edge in pixels.
+        largest: bytes of the largest level in the picture, which gets the longest bar.
+    """
     rows = []
     for number, (level, size) in enumerate(sorted(state.bytes_per_level.items())):
         y = top + number * _ROW

@@ -30,7 +30,13 @@ _SHOWN: Final = 500
     "Nothing is changed.",
 )
 def adopt_op(context: dg.OpExecutionContext, warehouse: WarehouseResource) -> None:
-    """Read every table once, add the table's partitions to Dagster and evaluate a check for the first time."""
+    """Read every maintained table, add its partitions to Dagster and evaluate the check `tree_is_valid`.
+
+    Tables that maintenance does not touch are listed with the reason.
+
+    Raises:
+        dg.Failure: at the end, if a table could not be read or its tree is invalid.
+    """
     troubles: list[str] = []
     cards = describe_warehouse(warehouse, troubles)
     for line in troubles:
@@ -54,7 +60,7 @@ def adopt_op(context: dg.OpExecutionContext, warehouse: WarehouseResource) -> No
 
 
 def _adopt_table(context: dg.OpExecutionContext, warehouse: WarehouseResource, card: TableCard) -> str:
-    """Check one table, report to Dagster, and return a Markdown row. Raises TableFailed for an invalid LSM tree."""
+    """Check one table, report to Dagster, and return a Markdown row. Raises TableFailed for an invalid tree."""
     store = warehouse.store(card.name)
     health = table_health(store)
     buckets, files, broken = inspect_tree(store, None)

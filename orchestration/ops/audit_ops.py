@@ -49,7 +49,7 @@ class VerifyConfig(dg.Config):
     pool=names.SPARK_POOL,
 )
 def audit_op(context: dg.OpExecutionContext, warehouse: WarehouseResource, spark: SparkResource) -> None:
-    """Verify the newest compactions of a sample of tables again."""
+    """Verify the newest compaction of each table in a sample again."""
     config = AuditConfig(**context.op_config)
     start_seconds, audited = time.monotonic(), 0
     tables, left_out = list_tables(warehouse.catalog())
@@ -108,7 +108,7 @@ def _audit_table(
     """Verify the compaction that published a snapshot, and report the result as the check merged_view_unchanged.
 
     Raises:
-        TableFailed: the snapshots differ.
+        TableFailed: the snapshots differ, or a file is damaged.
     """
     try:
         try:

@@ -26,8 +26,10 @@ from platform_core.table_card import TableCard
 def data_checks_op(context: dg.OpExecutionContext, warehouse: WarehouseResource, spark: SparkResource) -> None:
     """Check the data of all maintained tables; if a table's checks cannot run, the op continues with the next table.
 
-    At its end the op fails and names the tables whose checks could not run. A check that ran and failed does not fail
-    the run.
+    A check that ran and failed does not fail the run.
+
+    Raises:
+        dg.Failure: at the end, if checks could not run; the message names the tables.
     """
     policies = policy_source(warehouse.policy_file).current()
 
@@ -59,7 +61,7 @@ class DeepCheckConfig(dg.Config):
     pool=names.SPARK_POOL,
 )
 def deep_check_op(context: dg.OpExecutionContext, warehouse: WarehouseResource, spark: SparkResource) -> None:
-    """Read every page of a table's data files."""
+    """Read every page of a table's data files, up to the configured number of bytes."""
     config = DeepCheckConfig(**context.op_config)
     context.instance.add_run_tags(context.run_id, {names.TAG_ACTION: names.DEEP_CHECK_JOB})
     with fail_in_one_line(config.table):

@@ -182,7 +182,7 @@ def open_with_policy(warehouse: WarehouseResource, table: str) -> TableStore:
 
 
 def card_of(context: dg.OpExecutionContext, warehouse: WarehouseResource) -> TableCard:
-    """Return the card of the table whose layout the run materialises, because all tables share the ops."""
+    """Return the card of the run's table. All tables share the ops, so the table comes from the layout's metadata."""
     (key,) = context.assets_def.keys
     return warehouse.card(str(context.assets_def.get_asset_spec(key).metadata[names.TABLE_NAME]))
 
@@ -278,6 +278,9 @@ def _plan_of_run(context: dg.OpExecutionContext, store: TableStore) -> tuple[Mai
     Returns:
         The plan, and why the saved plan could not be used. The reason is "" if the saved plan was used or the run names
         no saved plan.
+
+    Raises:
+        dg.Failure: the saved plan is for partitions that are not part of the run.
     """
     partitions, plan_hash = partitions_of(context), str(_config(context)["plan"])
     if not plan_hash:
@@ -329,7 +332,8 @@ def plan_due(
     """Plan the due compaction of a partition.
 
     If a bucket has more than `files` level-0 files, the plan is one pass of a recovery over the oldest of these files.
-    Each pass is a separate commit, and the next run continues. Raises as `plan_maintenance`.
+    Each pass is a separate commit, and the next run continues. If the pass has no work, a compaction is planned. Raises
+    as `plan_maintenance`.
 
     Args:
         store: the table.
@@ -352,7 +356,8 @@ def plan_partitions(
 ) -> MaintenancePlan:
     """Plan an action over the newest snapshot.
 
-    For an unsupported table, the plan is empty and declines the table. Raises as `plan_maintenance`.
+    For an unsupported table, or for partitions without files, the plan is empty and declines the table. Raises as
+    `plan_maintenance`.
 
     Args:
         store: the table.
@@ -433,10 +438,13 @@ def _apply_op(
 def _apply_or_replan(
     context: dg.OpExecutionContext, store: TableStore, requested: MaintenancePlan, replaced: str, spark: SparkResource
 ) -> AppliedPlan:
-    """Apply the requested plan, or a new plan over the newest snapshot if the table changed or the first try failed.
+    """Apply the requested plan, or a new plan over the newest snapshot if the table changed or an earlier try failed.
 
-    If the action of the plan is not the action of the run's configuration, the plan is not replaced. A new plan would
-    do something else.
+    If the action of the plan is not the action of the run's configuration, the plan is not replaced, because a new plan
+    would execute a different action.
+
+    Raises:
+        dg.Failure: the plan is stale and cannot be replaced.
     """
     plan, replaceable = requested, requested.action == _config(context)["action"]
     if context.retry_number:

@@ -29,7 +29,7 @@ def resume_op(context: dg.OpExecutionContext, warehouse: WarehouseResource) -> N
     """Tag this run as the run that resumed the tables, which ends their suspension.
 
     Raises:
-        dg.Failure: a table does not exist. Then no table is resumed.
+        dg.Failure: a table does not exist, or no table or reason is given. Then no table is resumed.
     """
     tables, reason = list(context.op_config["tables"]), " ".join(str(context.op_config["reason"]).split())
     known, _ = list_tables(warehouse.catalog())

@@ -41,8 +41,8 @@ def _applies_to(store: TableStore, action: str, arguments: Mapping[str, int]) ->
 def retention_op(context: dg.OpExecutionContext, warehouse: WarehouseResource, spark: SparkResource) -> None:
     """Apply the retention of each table, as the table's policy or options define it.
 
-    A table with a failed blocking check, with a pause that covers retention, or with a running run is skipped. If a
-    table fails, the op continues with the next table.
+    An unsupported table, or a table with a failed blocking check, a running run, or a pause that covers retention, is
+    skipped. If a table fails, the op continues with the next table.
 
     Raises:
         dg.Failure: at the end, if tables failed; the message names the failed tables.

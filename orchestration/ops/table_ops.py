@@ -192,7 +192,7 @@ def open_for_run(context: dg.OpExecutionContext, warehouse: WarehouseResource, t
     """Open the table for this run.
 
     Raises:
-        dg.Failure: a different run is working on the table.
+        dg.Failure: a run that began earlier is working on the table.
         TableNotFound: the table does not exist.
     """
     store = open_with_policy(warehouse, table)
@@ -247,7 +247,10 @@ def apply_and_report(
     plan: MaintenancePlan,
     approved_by: str,
 ) -> dict[str, dg.MetadataValue]:
-    """Apply one plan unchanged, compare the rows with the previous snapshot, and report to the layout asset.
+    """Apply one plan unchanged and report to the layout asset.
+
+    If the published snapshot is a compaction, its rows are compared with those of the previous snapshot. Failed checks
+    do not stop the actions of `REPAIRS`.
 
     Returns:
         Metadata of the run.

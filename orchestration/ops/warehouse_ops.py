@@ -153,7 +153,7 @@ def _order_table(plan: CombinedPlan) -> str:
 def _maintain_item(
     context: dg.OpExecutionContext, warehouse: WarehouseResource, spark: SparkResource, item: CombinedItem, rules: Round
 ) -> None:
-    """Apply the plan of one table, or log why the plan is skipped.
+    """Apply the plan of one table, store the plan for approval, or log why the plan is skipped.
 
     Raises:
         TableFailed: the plan failed.
@@ -201,8 +201,8 @@ def build_round(instance: dg.DagsterInstance, warehouse: WarehouseResource, *, u
 def compute_budget(instance: dg.DagsterInstance, policies: Policies, at_work: RunningRuns, now_ms: int) -> Budget:
     """Return the budget of the policies that remains at a time.
 
-    The tables of running runs use up the limit of tables. The bytes that unattended runs of the last hour were expected
-    to read use up the limit of bytes.
+    The tables of running runs use up the limit of tables. The expected bytes of runs that sensors or schedules started
+    in the last hour use up the limit of bytes.
 
     Args:
         instance: Dagster instance.

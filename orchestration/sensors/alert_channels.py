@@ -37,7 +37,7 @@ class Alert:
         warehouse: name of the warehouse.
         new: lines of findings that are new or have a new severity.
         over: keys of findings that have ended.
-        standing: number of all current findings, new and earlier.
+        standing: number of all current findings that raise alerts, new and earlier.
     """
 
     warehouse: str

@@ -78,7 +78,7 @@ class HealthReporter:
 
         A call yields at most 100 partitions per table.
 
-        A passing backlog check is reported again only above half of its limit, with a materialisation of the layout, or
+        A passing backlog check is reported again only from half of its limit, with a materialisation of the layout, or
         after a day.
 
         Args:
@@ -260,8 +260,8 @@ def _reported_upkeep(event: dg.EventLogEntry) -> object:
 def find_changed_partitions(table: OpenTable, reported_version: str | None, partitions: set[str]) -> set[str]:
     """Return the partitions that writers changed after a data version, "" for an unpartitioned table.
 
-    All partitions are returned if the changes are unknown: no version was reported yet, the version has expired, or the
-    table was rolled back to an earlier version.
+    All partitions are returned if the changes are unknown. This is the case if no version was reported yet, if the
+    version has expired, after a rollback to an earlier version, or after more than 200 snapshots.
 
     Args:
         table: the table.

@@ -89,7 +89,11 @@ class DemoPlayer:
         return [finding for finding in self.findings if not finding.ok]
 
     def play(self) -> None:
-        """Play all ticks, then the expectations and the two retention runs. Raises PlatformFailed when a run fails."""
+        """Play all ticks (the last one with the expectations), then run the marts and retention twice.
+
+        Raises:
+            PlatformFailed: a run or a tick of a sensor failed, or did not end in time.
+        """
         for tick in TICKS:
             self._run(REPLAY_JOB, {"ops": {"replay_batches": {"config": {"tick": tick.name}}}})
             # Sensors answer from this time on, shortly before Dagster records the end of the run.
@@ -414,7 +418,7 @@ class DemoPlayer:
         self._check_totals("T4")
 
     def _check_totals(self, tick: str) -> None:
-        """Check the stream's running totals against the compacted rows, or against all rows if level 0 is empty."""
+        """Check the stream's running totals against the compacted rows, and against all rows if level 0 is empty."""
         table = self.warehouse.table(carrier_totals.TABLE)
         path = carrier_totals.progress_path(self.warehouse)
         for _ in _poll(f"the stream of {carrier_totals.TABLE}"):

@@ -156,7 +156,7 @@ def _text(name: str, value: Any) -> str:
 
 
 def _values(applied: Policy) -> dict[str, Any]:
-    """Return a policy's non-empty values by their paths in the file; names of times end in ``_ms``."""
+    """Return a policy's values by path, without empty lists and mappings; names of times in ms end in ``_ms``."""
     values: dict[str, Any] = {}
     pending = [
         (dataclass_field.name, getattr(applied, dataclass_field.name))
@@ -208,7 +208,8 @@ def notices() -> list[str]:
 def retention(*, unattended: bool, approved: bool) -> Round:
     """Return the rules of `dredge maintain` from the file in ``DREDGE_POLICIES``, else from built-in values.
 
-    Only the budget of bytes applies, not that of tables, because only Dagster knows which tables are being compacted.
+    Only unattended rounds have a budget, and it limits only bytes. The limit of tables is ignored, because only Dagster
+    knows which tables are being compacted.
 
     Args:
         unattended: whether no person started the round.

@@ -99,7 +99,7 @@ class Decision:
         benefit: current health score (0 to 100), which the compaction improves.
         waited_ms: time since the work became due, in ms.
         overdue: whether `waited_ms` exceeds the limit of the policy.
-        urgent: whether the backlog is critical.
+        urgent: whether the backlog is critical or an emergency.
         plan: hash of the plan to start, or "".
         attempt: number of the plan's run, from 1.
         sort: sort rule of a due sort compaction, or None.
@@ -278,10 +278,11 @@ NOTHING_KNOWN: Final = History()
 
 
 def subjects(table: TableFacts, scope: DecisionScope) -> list[Subject]:
-    """Return the subjects to decide about in a table; partitions with rows that wait for a bucket come first.
+    """Return the subjects to decide about in a table.
 
     Returns:
-        One subject per partition, or only the whole table if one reason declines all partitions.
+        One subject per partition, or only the whole table if one reason declines all partitions. Partitions with rows
+        that wait for a bucket come first; the scope IDLE ignores these rows.
     """
     if _decide_whole_table(table, scope) is not None:
         return [Subject(table, scope)]
@@ -296,10 +297,9 @@ def subjects(table: TableFacts, scope: DecisionScope) -> list[Subject]:
 def decide(subject: Subject, policy: Policy, history: History, now: Now) -> Decision:
     """Decide whether a subject is compacted now. Equal arguments give equal decisions.
 
-    The rules apply in this order, and the first one that prevents a run is the reason: due work; pause and hours,
-    which a critical backlog overrides; expiring partitions; order-sensitive tables; budgets; failed checks, running
-    runs and suspension; approval and earlier runs of the plan. If the result is a decline,
-    callers need not look up the facts for later rules.
+    The first rule that prevents a run is the reason. The order of the rules is: due work; pause and hours, which a
+    critical backlog overrides; expiring partitions; order-sensitive tables; budgets; failed checks, running runs and
+    suspension; approval and earlier runs of the plan. After a decline, callers need not look up facts for later rules.
 
     Args:
         subject: partition or table to decide about.
@@ -428,7 +428,10 @@ def _decide_due(subject: Subject, policy: Policy, now_ms: int) -> Decision:
 def _defer_to_writers(
     decision: Decision, table: TableFacts, state: PartitionHealth, policy: Policy, now_ms: int
 ) -> Decision:
-    """Return the decision about a partition that its writers compact: a run starts only if the writers fall behind."""
+    """Return the decision about a partition that its writers compact.
+
+    A run starts only if the writers fall behind, stop committing, or leave rows that readers do not see.
+    """
     if decision.outcome is not DecisionOutcome.RUN:
         return replace(decision, text=f"{decision.text}; {WATCHING}")
     limit, options = runs_behind(table.options), table.options
@@ -591,8 +594,9 @@ class DueWork:
 def due_work(table: TableFacts, policy_of: Callable[[PartitionHealth | None], Policy], now: Now) -> dict[str, DueWork]:
     """Return the due work of a table by partition.
 
-    Work that only a pause or the off-peak hours prevent counts as due. Partitions that are about to expire are omitted.
-    Work that is declined because of order sensitivity counts, too, because a person has to start this work.
+    Work that only a pause or the off-peak hours prevent counts as due. Work that is declined because of order
+    sensitivity counts, too, because a person has to start this work. Partitions that are about to expire, and rows that
+    wait for a bucket, are omitted.
 
     Args:
         table: facts of the table.
@@ -704,7 +708,7 @@ def find_hold(policy: Policy, now_ms: int) -> tuple[Reason, str] | None:
 
 
 def decide_sorted_runs(table: str, state: PartitionHealth, trigger: int) -> Decision:
-    """Decide whether the partition's worst bucket has reached the table's compaction trigger (sorted runs)."""
+    """Decide whether a bucket has reached the compaction trigger (sorted runs), or the table's own rules pick files."""
     runs = state.sorted_runs
     if runs < trigger and not state.cost_minor:
         if runs <= 1:

@@ -206,7 +206,7 @@ def find_history(table: str, debt: HistoryHealth, policy: Policy, now_ms: int) -
 
 
 def find_late_data(table: str, states: Sequence[PartitionHealth], policy: Policy) -> list[Finding]:
-    """Return the alert about partitions that were written again after the policy's idle time without writes."""
+    """Return the alert about partitions with new files that were written `idle_after` or later after a compaction."""
     reopened: dict[str, int] = {}
     for state in states:
         gaps = [

@@ -286,7 +286,7 @@ class SortRule:
 
 
 class CompactionRules(_Part):
-    """Compaction rules that both a table and the partitions of an age can have."""
+    """Compaction rules for a table, or for the partitions of a table that have reached a given age."""
 
     idle_after: Duration | None = Field(
         None, description="a partition without appends for this long is idle, like '20 d'"
@@ -322,7 +322,7 @@ class CompactionRules(_Part):
 
 
 class PartitionEntry(CompactionRules):
-    """Rules for partitions of an age."""
+    """Rules for partitions that have reached a given age."""
 
     older_than: Duration = Field(
         description="least age of the partitions, by the time of their values, or else by their newest file"
@@ -494,7 +494,7 @@ class Origin:
 
 @dataclass(frozen=True)
 class AgeRule:
-    """Further rules for partitions of an age.
+    """Further rules for partitions that have reached a given age.
 
     Attributes:
         older_than_ms: least age of the partitions, in ms.
@@ -660,7 +660,8 @@ class Policies:
         content: content of the policy file.
         source: name of the file, for messages.
         lines: line of each value in the file, by the keys that lead to the value.
-        trouble: error of the current file if an earlier, valid content applies instead, or "".
+        trouble: error of the current file, or "" if the file is valid. With an error, an earlier, valid content
+            applies, or all maintenance is paused.
     """
 
     content: PolicyFile = field(default_factory=PolicyFile)

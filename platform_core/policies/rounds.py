@@ -111,7 +111,7 @@ def due_action(level0_files: int, level0_pass: int, trigger: int, *, full: bool)
     A bucket with more than `level0_pass` level-0 files gets one pass over the oldest of these files.
 
     Args:
-        level0_files: level-0 files of the bucket.
+        level0_files: number of level-0 files of the bucket.
         level0_pass: most files of one pass.
         trigger: compaction trigger of the table, the least files of one pass.
         full: whether a full compaction is due.
@@ -130,7 +130,8 @@ def values_of(store: TableStore, health: TableHealth, paths: Iterable[str]) -> l
         paths: paths of partitions.
 
     Returns:
-        Partition values by column, one mapping per path; paths of partitions without files are left out.
+        Partition values by column, one mapping per path. Paths of partitions with neither files nor waiting rows are
+        left out.
     """
     selected = list(paths)
     values: dict[str, Mapping[str, Any]] = {bucket.partition_text: bucket.partition for bucket in health.buckets}
@@ -156,12 +157,12 @@ class Round:
 
     Attributes:
         policies: policies in force.
-        unattended: whether no person started the round. Then off-peak hours, suspensions and `budget` apply as for
-            sensors. A round that a person started ignores these three. Pauses, failed checks, running runs, order
-            sensitivity and expiring partitions apply to every round.
+        unattended: whether no person started the round. Only then do off-peak hours and suspensions apply, and tables
+            are left to writers that compact. Pauses, failed checks, running runs, order sensitivity, expiring
+            partitions and `budget` apply to every round.
         approved: whether a person approves the plans, or the plans are stored for approval. Otherwise actions that
             need approval are declined.
-        budget: remaining budget.
+        budget: remaining budget; callers pass one only for unattended rounds.
         known: returns the history of a table (first argument) and partition path (second argument; "" for any
             partition).
     """
@@ -228,7 +229,7 @@ class Round:
     def why_not(self, store: TableStore, plan: MaintenancePlan) -> Declined | None:
         """Return why a plan of this round must not be applied now, or None.
 
-        The decision is made again from the current state of the table.
+        The decision is made again from the current state of the table, without a budget.
         """
         if plan.action not in {COMPACT, RECOVER}:
             why = self.upkeep(store, plan.action)
@@ -315,7 +316,7 @@ def _make_requests(chosen: Sequence[tuple[Decision, _DuePartition]], declined: l
 
 
 def _list_declined(table: str, declined: Sequence[Decision]) -> list[Declined]:
-    """Return a line per partition with declined due work, or one line for the table if no work is due."""
+    """Return a line for each of the first 60 partitions with declined due work, or one line if no work is due."""
     blocked = [decision for decision in declined if decision.reason not in _NOTHING_DUE]
     lines = [_as_declined(decision, COMPACT) for decision in blocked[:_MOST_LINES]]
     if len(blocked) > _MOST_LINES:

@@ -123,7 +123,7 @@ def _cron(values: Mapping[str, str], key: str, default: str) -> str:
 
 
 def _address(values: Mapping[str, str]) -> str:
-    """Return the web server's address; refuse a password in it, because failing ticks would show the password."""
+    """Return the web server's address, or "". Addresses with a user are refused: failing ticks show the address."""
     text = values.get(URL_VARIABLE, "").strip()
     accepted = "an http:// or https:// address with a host and no user or query, like http://localhost:3000"
     try:

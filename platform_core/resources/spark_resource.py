@@ -106,7 +106,7 @@ class SparkResource(dg.ConfigurableResource):  # type: ignore[type-arg]
         """Return dagster-pyspark's resource, with a session prepared for the engine.
 
         Raises:
-            InvalidOption: a setting in ``spark_config`` is unknown to Spark, or cannot be set in this kind of session.
+            InvalidOption: a setting in ``spark_config`` is invalid, or cannot be set in a Connect session.
             JavaNotFound: no Java was found to start Spark.
             SparkFailed: Spark does not start, or the Connect server does not answer.
         """
@@ -141,9 +141,9 @@ class SparkResource(dg.ConfigurableResource):  # type: ignore[type-arg]
         return self.pyspark().spark_session
 
     def task_runner(self) -> TaskRunner | None:
-        """Return the runner for tasks on Spark, or None to run them in this process.
+        """Return the runner for tasks on Spark, or None to run the tasks in this process.
 
-        The session starts with the first task.
+        The Spark session starts with the first task.
         """
         return _LazySparkRunner(self.session) if self.uses_spark else None
 
@@ -194,7 +194,7 @@ def flat_spark_config(config: Mapping[str, Any]) -> dict[str, str]:
         config: settings as dagster-pyspark takes them: flat or nested, in any mixture.
 
     Raises:
-        InvalidOption: a setting is unknown to Spark, or a value is neither text, nor a number, nor true or false.
+        InvalidOption: a name does not begin with ``spark.``, or a value is no text, number or boolean.
     """
     settings: dict[str, str] = {}
     pending = list(config.items())

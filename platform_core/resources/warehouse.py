@@ -37,7 +37,7 @@ class WarehouseResource(dg.ConfigurableResource):  # type: ignore[type-arg]
 
     Attributes:
         path: location of the warehouse.
-        clock: ``system`` or ``file:<path>`` (`lsm_core.clock`).
+        clock: ``system``, ``fixed:<epoch ms>`` or ``file:<path>`` (`lsm_core.clock`).
         replay_state: path of a file whose text names the running replay, or "" for no file.
         policy_file: path of the YAML file of policies, or "".
         catalog_options: options of the catalog, such as JDBC settings; no secrets.
@@ -71,7 +71,7 @@ class WarehouseResource(dg.ConfigurableResource):  # type: ignore[type-arg]
         return resource
 
     def time(self) -> Clock:
-        """Return the clock of ages. Raises ``InvalidOption`` with variable and file if the clock cannot be read now."""
+        """Return the clock that measures ages. Raises ``InvalidOption`` if the clock cannot be read now."""
         try:
             clock = clock_from(self.clock)
         except ValueError as error:
@@ -252,7 +252,7 @@ def describe_warehouse(
 
 
 def describe_table(catalog: Catalog, name: str) -> TableCard:
-    """Return the card of a table from its schema alone."""
+    """Return the card of a table from its schema alone; if the table cannot be opened, the card has the reason."""
     try:
         store = catalog.table(name).store
         return card_of(name, store, refusal_of(store))
