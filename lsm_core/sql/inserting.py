@@ -106,7 +106,7 @@ class QueryEngine(Protocol):
         ...
 
     def change_runs(self) -> tuple[KeyedMerge, AppendRun] | None:
-        """Return the runs that change rows of keyed and of append tables; None for this process."""
+        """Return the runs that change rows of keyed and of append tables; None to change the rows in this process."""
         ...
 
     def choose_runner(self, plan: MaintenancePlan) -> Runner | None:
@@ -215,10 +215,10 @@ def insert(session: Session, statement: Insert, engine: QueryEngine) -> Statemen
     Args:
         session: catalog and settings.
         statement: the INSERT.
-        engine: engine for the query; not used for literals after VALUES.
+        engine: engine for the query, and for the compaction after the commit. Literals after VALUES need no query.
 
     Returns:
-        The committed snapshot.
+        The result with the committed snapshot, or with None if no row was written.
 
     Raises:
         DredgeError: an error of :func:`plan_insert`, the engine or `Table.write`; nothing is committed.
@@ -289,8 +289,8 @@ def literal_rows(statement: Insert, plan: InsertPlan) -> pa.Table | None:
     """Return the rows of `VALUES`, or None if a value is not a literal and must be computed.
 
     Raises:
-        InvalidOption: the number of values in a row differs from the number of columns.
-        InvalidData: the values of a column have no common type.
+        InvalidOption: the number of values in a row differs from the number of columns, or the INSERT is BY NAME.
+        InvalidData: the values of a column have no common type, or a value does not fit its column.
     """
     if statement.query[:6].upper() != "VALUES":
         return None
@@ -379,7 +379,10 @@ def _name_fields(value: Any, kind: pa.DataType, table: str, column: str) -> Any:
 
 
 def _unify_numbers(values: list[Any], floating: bool) -> list[Any]:
-    """Convert numbers of several types to one type: floating point if ``floating``, otherwise decimal."""
+    """Convert numbers of several types to one type: floating point if ``floating`` or if one is a float, else decimal.
+
+    Values are unchanged if all numbers are whole numbers.
+    """
     numbers = [value for value in values if isinstance(value, int | float | Decimal) and not isinstance(value, bool)]
     kinds = set(map(type, numbers))
     number_type = float if floating or float in kinds else Decimal
@@ -470,10 +473,10 @@ def create_as(session: Session, statement: CreateTable, engine: QueryEngine) -> 
     Args:
         session: catalog and settings.
         statement: the CREATE TABLE.
-        engine: executes its query.
+        engine: executes the statement's query.
 
     Returns:
-        The committed snapshot.
+        The result with the committed snapshot, or with None if the table existed or the query has no rows.
 
     Raises:
         DredgeError: an error of the engine, `Catalog.create_table` or `Table.write`.

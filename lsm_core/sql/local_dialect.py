@@ -124,7 +124,7 @@ def local_text(tree: exp.Expr, columns: Columns) -> str:
 
     Args:
         tree: the query; it is modified.
-        columns: columns of its tables.
+        columns: columns of the query's tables.
 
     Returns:
         The text.
@@ -313,7 +313,7 @@ def _field_of(base: exp.Expr, name: str, columns: Columns) -> exp.Expr:
 
 
 def _beside_floats(literal: exp.Literal, columns: Columns) -> bool:
-    """Return whether a decimal literal shares an expression with floating point columns and must be converted."""
+    """Return whether a literal must become a DOUBLE: it has an exponent or is in an expression with DOUBLE columns."""
     expression: exp.Expr = literal
     if isinstance(literal.parent, exp.Cast):
         return False

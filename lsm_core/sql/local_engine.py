@@ -110,7 +110,8 @@ def _open_tables(query: Query) -> list[TableDataset]:
     """Open the tables of a query; all mentions of one table without a version share one snapshot.
 
     The newest version is read with the current schema, but a snapshot chosen by id is read with the snapshot's schema.
-    So the tables are opened again after a concurrent commit. The last of `_OPENED` attempts chooses it by id.
+    So the tables are opened again after a concurrent commit. The last of `_OPENED` attempts chooses the snapshots by
+    id.
     """
     newest = [read.table for read in query.reads if not read.version and not isinstance(read.table, ReadOnlyTable)]
     counts = Counter(table.name for table in newest)

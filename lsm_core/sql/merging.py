@@ -94,10 +94,10 @@ def merge(session: Session, text: str, engine: QueryEngine) -> StatementResult:
     Args:
         session: catalog and settings.
         text: the statement.
-        engine: executes the query of the source.
+        engine: executes the query of the source, and supplies the distributed runs that change the rows.
 
     Returns:
-        The committed snapshot.
+        The result with the committed snapshot, or with None if no row was changed.
 
     Raises:
         InvalidData: several rows of the source match a row, or a value does not fit its column.

@@ -58,7 +58,7 @@ class Parameter:
     Attributes:
         name: name in Paimon's documentation.
         kind: accepted kind of literal.
-        required: whether a call must pass it.
+        required: whether a call must pass the parameter.
         ignored: whether the parameter is accepted for existing runbooks but has no effect in Dredge.
     """
 
@@ -255,7 +255,8 @@ class PreparedCall:
             approved_by: approver for the ledger, or None.
 
         Raises:
-            DredgeError: a step failed. All remaining steps were still executed, and the message names all failures.
+            DredgeError: a step failed. An only step raises its own error. With several steps, all steps are executed
+                first, and the message names all failures.
         """
         if self.dry_run:
             return self.plan(runner)
@@ -488,7 +489,8 @@ def _compact(table: Table, values: Arguments) -> Iterator[Step]:
 def _compact_database(catalog: Catalog, values: Arguments) -> Iterator[Step]:
     """Prepare the compaction of every table whose name "db.table" matches the patterns; patterns match the whole name.
 
-    With `mode` "divided" (the default) the tables are ordered by name, with "combined" by their compaction score.
+    With `mode` "divided" (the default) the tables are ordered by name, with "combined" by their compaction score, the
+    highest first.
 
     Source: Flink's `CompactDatabaseAction`.
     """
@@ -569,7 +571,7 @@ def _tag_of_time(table: Table, values: Arguments) -> Iterator[Step]:
 
 
 def _rollback(table: Table, values: Arguments) -> Iterator[Step]:
-    """Prepare a rollback to `version`, a snapshot id or the name of a tag."""
+    """Prepare a rollback to `version` (a snapshot id or the name of a tag), to `snapshot` or to `tag`."""
     version = values.get("version")
     target = {"snapshot_id": values.get("snapshot"), "tag": values.get("tag")}
     if version is not None:

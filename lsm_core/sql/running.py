@@ -35,7 +35,8 @@ class StatementRunner:
             A description of the change, or the rows of the query.
 
         Raises:
-            DredgeError: the statement cannot be parsed or executed; nothing was changed.
+            DredgeError: the statement cannot be parsed or executed. Only completed steps of a procedure have changed
+                anything.
         """
         parsed = parse_statement(statement) if isinstance(statement, str) else statement
         if isinstance(parsed, Query):

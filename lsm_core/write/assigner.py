@@ -70,7 +70,7 @@ class AssignerRules:
         return cls(target, None if limit == -1 else limit, table, assigners, number)
 
     def first_own(self) -> int:
-        """Lowest bucket number of this assigner."""
+        """Return the lowest bucket number of this assigner."""
         return self.number % self.assigners
 
     def full(self) -> InvalidOption:
@@ -149,7 +149,8 @@ class PartitionIndex:
         """Return the bucket of each hash by a rule that gives the same bucket in every writer, without communication.
 
         An assigner's new hashes, however many, are all assigned to the assigner's first bucket that was not full when
-        the index was read. Without such a bucket they are assigned to a new one.
+        the index was read. Without such a bucket the new hashes are assigned to a new bucket. If the limit forbids a
+        new bucket, each new hash selects one of the assigner's buckets.
 
         Args:
             hashes: one key hash per row, in arrival order.
@@ -272,7 +273,9 @@ class BucketRooms:
         self._next = rules.first_own()
 
     def take(self, keys: int) -> I64:
-        """Return a bucket for each of ``keys`` new keys in arrival order, or -1 if all are full and no number is free.
+        """Return an array with a bucket for each of ``keys`` new keys in arrival order, and count the keys.
+
+        Keys for which no bucket has room and no number is free get -1.
 
         The assigner's existing buckets are filled first, the lowest number first. Then new buckets are opened, the
         lowest free number first.
@@ -311,7 +314,8 @@ class BucketRooms:
 def number_of_assigners(options: TableOptions, parallelism: int) -> int:
     """Return the number of assigners of a write with ``parallelism`` tasks.
 
-    The options `dynamic-bucket.assigner-parallelism`, `.initial-buckets` and `.max-buckets` limit this number.
+    The option `dynamic-bucket.assigner-parallelism` replaces ``parallelism``. The options
+    `dynamic-bucket.initial-buckets` and `dynamic-bucket.max-buckets` limit the number.
     """
     wanted = options.get("dynamic-bucket.assigner-parallelism")
     initial = options.get("dynamic-bucket.initial-buckets")

@@ -178,7 +178,10 @@ class HashIndexes:
                 del self._loaded[place]
 
     def forget(self, partition: bytes) -> None:
-        """Forget a partition's index; it is read again when the partition's next row arrives."""
+        """Forget a partition's index, unless the index has new hashes that are in no commit message.
+
+        A forgotten index is read again when the partition's next row arrives.
+        """
         if not self.pending(partition):
             for place in [place for place in self._loaded if place[0] == partition]:
                 del self._loaded[place]
@@ -267,9 +270,10 @@ def owner_of(assigners: int, partition: bytes, hashes: Hashes) -> Buckets:
 
 
 def join_index_files(store: TableStore, messages: Sequence[CommitMessage]) -> list[CommitMessage]:
-    """Merge the index files of buckets for which several writers wrote one each, and return the changed messages.
+    """Merge the index files of each bucket for which several writers wrote one, and return all messages.
 
-    Each bucket then has one index file, and the merged files are deleted. Raises :class:`CorruptFile`.
+    In the returned messages each bucket has at most one new index file. The files that were merged are deleted. Raises
+    :class:`CorruptFile`.
     """
     parts: dict[tuple[bytes, int], list[IndexFileMeta]] = {}
     for message in messages:

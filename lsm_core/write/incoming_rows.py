@@ -80,7 +80,8 @@ def as_rows(data: Rows, table: str) -> pa.Table | pa.RecordBatchReader:
         table: name of the table, for errors.
 
     Returns:
-        A table, or a reader if ``data`` is a stream or a lazy frame, which are never in memory as a whole.
+        A table, or a reader if ``data`` is a Polars frame, a dataset, a scanner or a stream. Lazy frames, datasets and
+            streams are never in memory as a whole.
 
     Raises:
         InvalidData: ``data`` is of none of these types, or Arrow cannot represent its values.
