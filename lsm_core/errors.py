@@ -23,7 +23,7 @@
       CommitConflict          definite failure: a concurrent commit won, and the failed commit no longer fits
       CommitUnknown           publishing failed, and the outcome is unknown
       LockTimeout             waiting for a lock took too long
-      LockLost                another process took over a held lock
+      LockLost                another process took over, or may have taken over, a held lock
       LockRequired            commits need a lock on this storage, and the table has none
       MetastoreFailed         the database of a catalog or of its locks cannot be used
       PlanStale               the plan's inputs were deleted or moved

@@ -132,7 +132,7 @@ def fields_of(schema: Any, path: str, *, logical: bool = True) -> dict[str, Avro
 
 
 class _Parser:
-    """Parser from Avro types to :class:`AvroField`; it keeps the named types of the schema."""
+    """Parser from Avro types to :class:`AvroField`, which resolves the named types of the schema."""
 
     def __init__(self, path: str, logical: bool) -> None:
         self._path, self._logical = path, logical
@@ -665,7 +665,7 @@ class Container:
         codec: name of the codec.
         sync: sync marker.
         header_bytes: size of the header (bytes).
-        blocks: its blocks in order.
+        blocks: blocks of the file in order.
         rows: number of records.
     """
 
@@ -872,8 +872,8 @@ def read_table(data: bytes, path: str, rows: int | None = None) -> pa.Table:
     """Return the records of an Avro file as columns of the writer's schema, with logical types as plain numbers.
 
     Args:
-        data: the file.
-        path: its path, for messages.
+        data: content of the file.
+        path: path of the file, for messages.
         rows: the expected number of records, or None if unknown.
 
     Returns:

@@ -190,7 +190,7 @@ def bucket_of(
 
     Pass a batch with its key columns and the table's types, or the key columns with their types. For a batch with
     column names only, Arrow's types are used, which is correct for rows in their stored form. For example, a
-    TIMESTAMP(3) in microseconds gets the table's hash only with its type.
+    TIMESTAMP(3) column in microseconds gets the table's buckets only if the type TIMESTAMP(3) is passed.
 
     Args:
         rows: a batch or table, or the key columns.

@@ -1,6 +1,6 @@
 """Values in the form of Java's `toString()`: floats, decimals and date-times.
 
-Names of partition directories use them.
+Names of partition directories contain these texts.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ def float_text(value: float, *, single: bool, newer: bool = False) -> str:
 
     Args:
         value: the number.
-        single: whether it is a FLOAT.
+        single: whether the number is a FLOAT instead of a DOUBLE.
         newer: whether to return the digits of JDK 19 or newer instead of those of older JDKs.
 
     Returns:

@@ -481,8 +481,8 @@ def decode_manifest(data: bytes, path: str, rows: int | None = None) -> pa.Table
     """Return the entries of a manifest file as `ENTRY_SCHEMA` columns, in file order.
 
     Args:
-        data: the file.
-        path: its path, for messages.
+        data: content of the file.
+        path: path of the file, for messages.
         rows: the expected number of entries, or None if unknown.
 
     Returns:
@@ -724,8 +724,8 @@ class ManifestFileMeta:
         file_size: exact size in bytes.
         num_added_files: number of additions.
         num_deleted_files: number of deletions.
-        partition_stats: statistics of the partitions of its entries.
-        schema_id: largest schema id of its entries.
+        partition_stats: statistics of the partitions of the manifest's entries.
+        schema_id: largest schema id of the manifest's entries.
         min_bucket: smallest bucket, or None if unknown.
         max_bucket: largest bucket, or None if unknown.
         min_level: smallest level, or None if unknown.

@@ -59,7 +59,7 @@ class TagPeriods:
         return start.strftime(self.pattern.replace("%Y", str(start.year)))
 
     def time_of(self, name: str) -> int | None:
-        """Return the time in a tag's name, or None if it is not the name of an automatic tag.
+        """Return the time in a tag's name (ms), or None if ``name`` is not the name of an automatic tag.
 
         As in Java, months, days and hours beyond the calendar roll over, and a daily name ends at the first blank.
         """

@@ -115,10 +115,10 @@ def order_of_versions_broken(oldest_first: Iterable[PaimonVersion]) -> bool:
 
 
 def answers_differ(options: Mapping[str, str], versions: Collection[PaimonVersion]) -> str | None:
-    """Return the first aggregate function or rule with different results in ``versions``, for a table with keys.
+    """Return the first option of a primary-key table that gives different results in ``versions``.
 
     Args:
-        options: the table's options as texts.
+        options: options of a table with a primary key, as texts.
         versions: the versions to compare.
 
     Returns:
@@ -566,7 +566,7 @@ def inline_default() -> str:
     """Return the default of `dredge.compaction.inline` in this process: "follow", or "never" by the environment.
 
     Raises:
-        InvalidOption: the environment variable has another value.
+        InvalidOption: the environment variable has a value other than "follow" and "never".
     """
     value = os.environ.get(INLINE_VARIABLE, "")
     if value.lower() not in {"", "follow", "never"}:

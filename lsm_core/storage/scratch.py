@@ -63,7 +63,8 @@ class ScratchFolder:
 
     Args:
         prefix: start of the folder's name.
-        parent: folder to create it in, or None for the system's temporary folder (in a Spark task: the executor's).
+        parent: folder that contains the new folder. None means the first local folder of a Spark executor
+            (`SPARK_LOCAL_DIRS`) if there is one, else the system's temporary folder.
 
     Raises:
         OSError: the folder cannot be created.

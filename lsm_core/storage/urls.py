@@ -34,8 +34,10 @@ def file_io_for(
         The FileIO, and an absolute path or the address.
 
     Raises:
-        UnsupportedFeature: the address has another scheme; the message names it.
-        InvalidOption: the address is blank, contains a secret, or leads upwards.
+        UnsupportedFeature: the address has a scheme other than `file` and :data:`OBJECT_STORES`, or is a ``file:``
+            address on a different host.
+        InvalidOption: the address is blank; an object store's address has no bucket, contains a secret, or has the
+            parts ``.`` or ``..``; or a setting of the store is invalid.
     """
     text = os.fspath(url)
     if not text.strip():

@@ -23,7 +23,7 @@ _SHORT_NAMES = {"zstd": "zst", "gzip": "gz", "bzip2": "bz2"}
 
 @cache
 def _format(name: str) -> FileFormat:
-    """Return one of :data:`_NAMES`."""
+    """Return the functions of the format ``name``, one of :data:`_NAMES`."""
     file_format: FileFormat = import_module(f"{__name__}.{name}").FORMAT
     return file_format
 
@@ -173,7 +173,8 @@ def format_for(options: TableOptions, level: int, rows: pa.Table) -> str:
         rows: rows of the file.
 
     Returns:
-        The format of ``level`` (:func:`format_of`), or Parquet if its writer cannot store the rows (timestamps in ORC).
+        The format of ``level`` (:func:`format_of`), or Parquet if that format cannot store the rows, as some timestamps
+        in ORC.
     """
     name = format_of(options, level)
     return parquet.EXTENSION if _format(name).unwritable(rows) else name
@@ -193,8 +194,8 @@ def extension_of(options: TableOptions, name: str) -> str:
         name: name of the format.
 
     Returns:
-        The format; with option `file.suffix.include.compression`, the codec of the table (never of a level) precedes
-        it.
+        The format's name. With option `file.suffix.include.compression`, the codec of the table (never of a level) and
+        a dot precede the name.
     """
     if not options.get("file.suffix.include.compression"):
         return name

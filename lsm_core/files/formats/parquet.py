@@ -1,7 +1,7 @@
 """Parquet data files: settings that Java reads fast, and reading with little memory (kernels.md notes 1, 9).
 
-Measured with the real Java reader: a dictionary on columns that do not repeat doubles its time, and it fails on
-BYTE_STREAM_SPLIT.
+Measured with the real Java reader: a dictionary on columns that do not repeat doubles the reader's time, and the reader
+fails on BYTE_STREAM_SPLIT.
 
 The schema in the footer is converted to Java's form where Arrow's writer has no setting for it. Arrow writes all
 timestamps of a file as INT96 or none, names the message "schema", and marks TIME as local time. So a file with INT96
@@ -171,8 +171,8 @@ class ParquetSink:
         Args:
             file_io: file system of the file.
             path: path of the file.
-            sample: first rows, with the schema; they show which columns repeat. Text columns that are Arrow
-                dictionaries are written as dictionaries where the file gets one, else as plain text.
+            sample: first rows, with the schema; they show which columns have repeated values. A text column that is an
+                Arrow dictionary is written as a dictionary if the file gets one for the column, else as plain text.
             codec: Arrow's name of the codec.
             level: compression level of zstd.
             dictionary: columns that get a dictionary in any case; None for no dictionaries.
@@ -390,7 +390,7 @@ class ParquetSource:
         return opened
 
     def value_bytes(self, names: Iterable[str]) -> dict[str, float]:
-        """Return the average decoded bytes of a value, for columns whose pages have the values themselves."""
+        """Return the average decoded bytes of a value, for columns without dictionary and without shared prefixes."""
         return plain_sizes(self._footer, names)
 
     def repeating_texts(self, names: Iterable[str]) -> list[str]:

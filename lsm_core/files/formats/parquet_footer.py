@@ -102,9 +102,9 @@ class Chunk(NamedTuple):
         codec: number of the codec.
         encodings: numbers of the encodings.
         values: number of values, nulls and empty lists included.
-        plain_bytes: bytes of its pages before compression.
-        start: first byte of its first page in the file.
-        stored_bytes: bytes of its pages in the file.
+        plain_bytes: bytes of the chunk's pages before compression.
+        start: position of the chunk's first page in the file.
+        stored_bytes: bytes of the chunk's pages in the file.
         nulls: number of nulls; None if unknown.
         low: smallest value as stored; None if the footer does not have both bounds.
         high: largest value as stored; None if the footer does not have both bounds.
@@ -122,7 +122,7 @@ class Chunk(NamedTuple):
 
     @property
     def coded(self) -> bool:
-        """Whether some of its pages have indexes of a dictionary."""
+        """Whether some pages of the chunk contain indexes into a dictionary instead of values."""
         return not CODED.isdisjoint(self.encodings)
 
 
@@ -131,8 +131,8 @@ class Group(NamedTuple):
 
     Attributes:
         rows: number of rows.
-        plain_bytes: bytes of its pages before compression.
-        chunks: one for each leaf, in their order.
+        plain_bytes: bytes of the group's pages before compression.
+        chunks: one chunk for each leaf, in the order of the leaves.
     """
 
     rows: int

@@ -44,7 +44,7 @@ def open_reader(
 ) -> Any:
     """Return Arrow's reader of ``source``, as `pyarrow.parquet.ParquetFile` opens it.
 
-    Its `metadata` and `schema_arrow` describe the file.
+    The reader's `metadata` and `schema_arrow` describe the file.
 
     Args:
         source: the file.
@@ -126,7 +126,7 @@ class _Need(NamedTuple):
     """Memory that decoding one leaf of one row group takes.
 
     Attributes:
-        hollow: bytes of its largest hollow page.
+        hollow: decoded bytes of the leaf's largest hollow page, which has few stored bytes and many decoded bytes.
         row: decoded bytes of a row.
     """
 
@@ -148,7 +148,7 @@ def rows_at_once(
     Args:
         source: the open file.
         path: path of the file, for errors.
-        footer: its footer.
+        footer: footer of the file.
         groups: row groups to read.
         leaves: indexes of the leaves to read.
         rows: largest number of rows.
@@ -183,12 +183,12 @@ def require_possible_pages(
 ) -> None:
     """Check that no page claims more bytes than its codec can decompress it to.
 
-    It is called after memory ran out, not on every read.
+    The reader calls this function after memory ran out, not on every read.
 
     Args:
         source: the open file.
-        path: its path, for the error.
-        footer: its footer.
+        path: path of the file, for the error.
+        footer: footer of the file.
         groups: row groups that were read.
         leaves: indexes of the leaf columns that were read.
 

@@ -61,7 +61,7 @@ class FileSource(Protocol):
         """Return the text columns that are stored as useful dictionaries.
 
         Returns:
-            Those of ``names``; none for formats without dictionaries.
+            The columns, all from ``names``; empty for formats without dictionaries.
         """
         ...
 

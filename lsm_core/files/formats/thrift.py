@@ -6,7 +6,7 @@ Column chunks and page headers in the usual form of writers are parsed by one re
 columns has a thousand fields, of which a tenth are needed; parsing them all takes most of the time of opening a small
 file. Writers (Arrow's and Java's) write these fields in one order, so a pattern of their bytes finds the needed numbers
 and skips the others. A pattern matches only bytes that the general parser reads as the same values. Bytes that match no
-pattern are parsed in general. Values are not checked here: they go through the same checks.
+pattern are parsed by the general parser. The caller checks the values, whichever parser returned them.
 
 Source: the Thrift compact protocol specification.
 """

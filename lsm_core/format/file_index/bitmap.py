@@ -127,7 +127,7 @@ class BitmapIndex:
         return all_rows if self._nulls is None else all_rows - self._rows_at(self._nulls)
 
     def equal(self, key: Key) -> BitMap:
-        """Return the rows of a value."""
+        """Return the rows whose value is ``key``."""
         block = bisect.bisect_right(self._firsts, key) - 1
         if block < 0:
             return BitMap()
@@ -143,7 +143,7 @@ class BitmapIndex:
         return self._rows_at(int(numbers[index, 0])) if index < len(keys) and keys[index] == key else BitMap()
 
     def below(self, key: Key) -> BitMap | None:
-        """Return None: the dictionary cannot answer ranges."""
+        """Return None, because this index is not used for ranges."""
         return None
 
     def _rows_at(self, offset: int) -> BitMap:

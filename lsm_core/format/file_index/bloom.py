@@ -81,7 +81,7 @@ class BloomFilter:
             The filter.
 
         Raises:
-            ValueError: no filter can have these properties.
+            ValueError: ``items`` or ``fpp`` is out of range, or the filter would be too large.
         """
         if items < 1 or not 0 < fpp < 1:
             raise ValueError(f"a bloom filter needs items above 0 and fpp between 0 and 1, not {items} and {fpp}")

@@ -121,12 +121,12 @@ class RangeIndex:
         return BitMap(self._read_slices().filled) if self._count else BitMap()
 
     def equal(self, key: Key) -> BitMap:
-        """Return the rows of a value."""
+        """Return the rows whose value is ``key``."""
         rank, exists = self._rank(key)
         return self._read_slices().equal(rank) if exists else BitMap()
 
     def below(self, key: Key) -> BitMap:
-        """Return the rows of smaller values."""
+        """Return the rows whose value is below ``key``."""
         return self._read_slices().below(self._rank(key)[0]) if self._count else BitMap()
 
     def _rank(self, key: Key) -> tuple[int, bool]:

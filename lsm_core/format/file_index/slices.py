@@ -33,7 +33,7 @@ class Slices:
     digits: Sequence[BitMap]
 
     def equal(self, value: int) -> BitMap:
-        """Return the rows of exactly this number."""
+        """Return the rows whose number is ``value``."""
         if value < 0 or value >> len(self.digits):
             return BitMap()
         rows = self.filled
@@ -42,7 +42,7 @@ class Slices:
         return BitMap(rows)
 
     def below(self, value: int) -> BitMap:
-        """Return the rows of smaller numbers."""
+        """Return the rows whose number is below ``value``."""
         if value <= 0:
             return BitMap()
         if value >> len(self.digits):
@@ -109,13 +109,13 @@ class SliceIndex:
         return BitMap(self._signs[0].filled | self._signs[1].filled)
 
     def equal(self, key: Key) -> BitMap:
-        """Return the rows of a number."""
+        """Return the rows whose number is ``key``."""
         value = int(key)
         sign = int(value < 0)
         return self._signs[sign].equal(abs(value) - self._minimums[sign])
 
     def below(self, key: Key) -> BitMap:
-        """Return the rows of smaller numbers."""
+        """Return the rows whose number is below ``key``."""
         value = int(key)
         positive, negative = self._signs
         if value >= 0:
