@@ -47,7 +47,8 @@ _FLOATS: Final = frozenset({TypeRoot.FLOAT, TypeRoot.DOUBLE})
 _TIMESTAMPS: Final = frozenset({TypeRoot.TIMESTAMP, TypeRoot.TIMESTAMP_LTZ})
 _TEXTS: Final = frozenset({TypeRoot.CHAR, TypeRoot.VARCHAR})
 _BYTES: Final = frozenset({TypeRoot.BINARY, TypeRoot.VARBINARY})
-# Bytes that Spark assumes for a value: both lengths for fixed-width types, the default without values for others.
+# Bytes that Spark assumes for a value: average and longest length of fixed-width types; of the types text and binary
+# only if there is no value.
 _WIDTHS: Final = {
     TypeRoot.BOOLEAN: 1,
     TypeRoot.TINYINT: 1,
@@ -109,7 +110,7 @@ class ColumnValues:
             return
         self._valid += len(column)
         if self._root in _FLOATS:
-            column = pc.add(column, arrow_scalar(0.0, column.type))  # no two zeros
+            column = pc.add(column, arrow_scalar(0.0, column.type))  # -0.0 becomes 0.0
         self._distinct.add(value_hashes(column))
         if self._root in _TEXTS or self._root in _BYTES:
             lengths = pc.utf8_length(column) if self._root in _TEXTS else pc.binary_length(column)
@@ -328,7 +329,7 @@ def apply_analysis(store: TableStore, plan: MaintenancePlan) -> ApplyOutcome:
     fields = [_column(store, name) for name in item.names]
     try:
         snapshot = snapshots.read(store, item.snapshot_id)
-        # Without any column the first is read, for the number of rows.
+        # If no column is analyzed, the first column is read to count the rows.
         names = list(item.names) or [store.schema.fields[0].name]
         scan = plan_version(Version(snapshot, store), columns=names, filter=None)
     except SnapshotNotFound as error:

@@ -180,7 +180,7 @@ def estimate_seconds(items: Sequence[AssignItem]) -> float:
 def apply_assignment(store: TableStore, plan: MaintenancePlan, runner: Runner | None = None) -> ApplyOutcome:
     """Write the planned rows into their buckets and remove the postponed files, in one COMPACT commit.
 
-    The memory needed is that of a write buffer. After an error the new files are deleted.
+    The memory needed is that of a write buffer. After an error other than CommitUnknown the new files are deleted.
 
     Args:
         store: the table.

@@ -118,7 +118,7 @@ class ExpiryReport(DeletionReport):
     """Report of an expiry of snapshots or changelogs, with the files that the expiry frees.
 
     Attributes:
-        expiring: word for people: snapshots or changelogs.
+        expiring: noun in texts for people: "snapshot" or "changelog".
         expired: ids of the removed snapshots.
         earliest: id of the oldest remaining snapshot.
         changelogs_kept: number of expired snapshots whose changelog was kept.

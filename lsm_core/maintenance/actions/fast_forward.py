@@ -436,7 +436,7 @@ def _exchange_snapshots(store: TableStore, removed: set[int], new: Mapping[int, 
     def stand_in(number: int) -> bytes:
         return replace(build_cover(store, to_come, number, _STANDS_IN, ""), time_millis=to_come.time_millis).to_json()
 
-    io.delete(f"{store.snapshot_dir}/{hints.LATEST}")  # Java believes it as long as the next snapshot is not there
+    io.delete(f"{store.snapshot_dir}/{hints.LATEST}")  # Java trusts the hint while the next snapshot does not exist
     on_top = sorted(number for number in new if number > newest)
     for number in on_top:
         _create(store, number, new[number] if number == last else stand_in(number))

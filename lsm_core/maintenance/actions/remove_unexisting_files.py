@@ -189,7 +189,7 @@ def missing_entries(
         entries: manifest entries.
         listed: cache of the listed file names by partition and bucket; this function adds to the cache.
     """
-    rows = entries.select(_COLUMNS).to_pylist()  # one object a file of one manifest
+    rows = entries.select(_COLUMNS).to_pylist()  # one object per file of one manifest
     rows.sort(key=itemgetter("partition", "bucket"))
     for place, files in groupby(rows, key=itemgetter("partition", "bucket")):
         if place not in listed:
@@ -271,7 +271,7 @@ def _still_missing(store: TableStore, plan: MaintenancePlan) -> pa.Table:
     keep = [
         (row["partition"], row["bucket"], row["file_name"], row["level"]) in planned
         and not store.file_io.exists(_path(store, row))
-        for row in wanted.select(_COLUMNS).to_pylist()  # one object a missing file
+        for row in wanted.select(_COLUMNS).to_pylist()  # one object per missing file
     ]
     return wanted.filter(arrow_array(keep, pa.bool_()))
 

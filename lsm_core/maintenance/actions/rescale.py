@@ -215,8 +215,8 @@ def why_changes_wait(store: TableStore, files: Iterable[DataFileMeta]) -> str:
 def apply_rescale(store: TableStore, plan: MaintenancePlan, runner: Runner | None = None) -> ApplyOutcome:
     """Rewrite the planned partitions, check that their rows are the same (V1), and replace them in one commit.
 
-    The commit is an OVERWRITE. The memory needed is that of a read and a write buffer. After an error the new files are
-    deleted.
+    The commit is an OVERWRITE. The memory needed is that of a read and a write buffer. After an error other than
+    CommitUnknown the new files are deleted.
 
     Args:
         store: the table.

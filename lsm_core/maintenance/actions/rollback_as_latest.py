@@ -215,7 +215,7 @@ def _changes(
 def apply_rollback_as_latest(store: TableStore, plan: MaintenancePlan) -> ApplyOutcome:
     """Copy the files to restore and commit them, with kind OVERWRITE, which streaming reads skip.
 
-    After an error the copies are deleted.
+    After an error other than CommitUnknown the copies are deleted.
 
     Args:
         store: the table.
@@ -303,9 +303,10 @@ def _as_planned(store: TableStore, plan: MaintenancePlan) -> list[ReplacedFiles]
 def _rescan_untouched(
     store: TableStore, base: Snapshot, chosen: Sequence[bytes] | None, places: Sequence[Place], entries: pa.Table
 ) -> Rescan:
-    """Return a rescan that yields ``entries`` if no snapshot after ``base`` changed the ``chosen`` partitions.
+    """Return a function that reads the live entries for each commit attempt of the rollback.
 
-    Changes of data files and of deletion vectors count; ``chosen`` is None for all partitions.
+    The function raises CommitConflict if a snapshot after ``base`` changed data files or deletion vectors of the
+    ``chosen`` partitions (None for all). Else it returns the live entries and ``entries`` (those of the rollback).
     """
     partitions = sorted({partition for partition, _ in places})
     wanted = chosen if store.schema.partition_keys else None

@@ -59,8 +59,9 @@ class CompactItem(RewriteItem):
         bins: only in append tables: file names of each bin; the files of a bin are rewritten together.
         upgrades: names of input files that only change their level.
         drop_delete: whether delete records are dropped from the output.
-        full: whether all files move to the last level.
-        by_file: whether each file is rewritten on its own.
+        full: in a primary-key table, whether all sorted runs are compacted to the last level; in an append table,
+            whether a full compaction or a sort was requested.
+        by_file: whether each file is rewritten separately instead of merged with further files.
         tombstones_dropped: largest number of delete records that may be dropped, None if unknown.
         runs_before: number of the bucket's sorted runs before the compaction.
         runs_after: number of the bucket's sorted runs after the compaction.

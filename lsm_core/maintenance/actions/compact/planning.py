@@ -111,8 +111,8 @@ def calibration_of(store: TableStore, but_for: str = "") -> Calibration:
 
     Args:
         store: the table.
-        but_for: hash of a plan whose runs are left out, so that its prediction can be compared with these runs; "" to
-            use all runs.
+        but_for: hash of a plan whose runs are left out, so that the plan's prediction can be compared with these runs;
+            "" to use all runs.
     """
     entries = iterate_ledger(store, _RUNS, heads=True)
     try:
@@ -298,7 +298,7 @@ def _find_places_of_left_keys(store: TableStore, snapshot: Snapshot) -> frozense
     columns = ["partition", "bucket", "level", "delete_row_count"]
     fresh = manifests.live_entries(store, snapshot, levels=[0], columns=columns)
     leaving = fresh.filter(pc.greater(pc.fill_null(fresh.column("delete_row_count"), 1), 0))
-    places = leaving.group_by(["partition", "bucket"]).aggregate([])  # one row a bucket, however many files it has
+    places = leaving.group_by(["partition", "bucket"]).aggregate([])  # one row per bucket, not per file
     return frozenset(zip(*(places.column(name).to_pylist() for name in ("partition", "bucket")), strict=True))
 
 

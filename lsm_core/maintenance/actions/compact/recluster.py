@@ -124,7 +124,7 @@ def apply_recluster(store: TableStore, plan: MaintenancePlan) -> ApplyOutcome:
     """Sort the planned partitions, check that their rows are the same (V1), and replace them in one OVERWRITE commit.
 
     The work is done in this process. The memory needed is that of a read, a write buffer and a third of the merge
-    budget. After an error the new files are deleted.
+    budget. After an error other than CommitUnknown the new files are deleted.
 
     Args:
         store: the table.

@@ -104,7 +104,7 @@ def require_order(
 
 
 def clustering_columns(store: TableStore) -> tuple[str, ...]:
-    """Return the columns of option `clustering.columns`; none if it is not set.
+    """Return the columns of option `clustering.columns`; the tuple is empty if the option is not set.
 
     Args:
         store: the table.

@@ -341,7 +341,7 @@ def plan_tree(
     files = tree_files(store, entries)
     levels = levels_of(store, files)
     expired = expired_files(store, entries, now_ms)
-    # Levels of the time before the option marked nothing in each other: as one level they need no marks.
+    # Levels written before deletion-vectors.enabled have no vectors for rows that newer levels replaced: merge them.
     full = full or has_unmarked_levels(store, entries)
     decision = decide(store, files, now_ms, full, expired, marked, full_is_due=full_is_due)
     if (age := decision.facts.get("since_full_ms")) is not None:
@@ -511,7 +511,7 @@ def bucket_task(
     item = plan_tree(store, place, entries, full, store.clock.now_ms(), deleted_rows(index_files))
     if isinstance(item, Declined):
         return None
-    from lsm_core.compact import BucketTask  # health decides with this module, and executes nothing
+    from lsm_core.compact import BucketTask  # imported here, as health checks use this module without executing tasks
 
     return BucketTask(
         partition=partition,
@@ -622,5 +622,5 @@ class FullCompactionsByCommits:
             )
         )
         places = full.select(["partition", "bucket"]).group_by(["partition", "bucket"]).aggregate([])
-        for place in places.to_pylist():  # one a bucket
+        for place in places.to_pylist():  # one row per bucket
             self._commits.setdefault((place["partition"], place["bucket"]), self._whole)

@@ -274,7 +274,7 @@ def _split_links(orphans: pa.Table, store: TableStore) -> tuple[list[Declined], 
     links: list[Declined] = []
     items: list[DeleteItem] = []
     behind: dict[str, str | None] = {}
-    for row in orphans.to_pylist():  # one object a file of the plan
+    for row in orphans.to_pylist():  # one object per file of the plan
         folder, name = row["folder"], row["name"]
         if folder not in behind:
             behind[folder] = _leads_away(store, folder)

@@ -238,7 +238,7 @@ def _held(old: pa.Table, codes: npt.NDArray[np.int32], held: FileHolders) -> dic
     starts = np.concatenate([[0], np.cumsum(counts)])
     names = one_array(old.column("name"))
     by_holder: dict[Holder, HeldFiles] = {}
-    for code in np.flatnonzero(counts).tolist():  # one a holder
+    for code in np.flatnonzero(counts).tolist():  # one step per holder
         own = names.take(arrow_array(order[starts[code] : starts[code + 1]]))
         first = own.take(pc.select_k_unstable(own, EXAMPLES, [("", "ascending")])).to_pylist()
         by_holder[held.holders[code]] = HeldFiles(code, int(counts[code]), int(totals[code]), tuple(first))

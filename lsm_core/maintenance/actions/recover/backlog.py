@@ -108,7 +108,7 @@ class Backlog:
         mine = (self.bucket == place) & (self.level == 0)
         first, last, retracts = self.first[mine], self.last[mine], self.retracts[mine]
         bound = int(np.partition(last, files - 1)[files - 1])
-        older = last <= bound  # of files with one last number the cut may go through the middle
+        older = last <= bound  # several files may have the same last number
         apart = int(older.sum()) == files and bool(first[~older].min() > bound)
         return RecoveryCut(bound, apart, bool(retracts[older].any()))
 
@@ -132,12 +132,12 @@ class Backlog:
         chosen[list(bounds)] = True
         rows = chosen[self.bucket] & ((self.level > 0) | (self.last <= limits[self.bucket]))
         listing = {self.manifests[number] for number in np.unique(self.manifest[rows]).tolist()}
-        again = "" in listing  # their manifests are not known
+        again = "" in listing  # the manifests of these files are not known
         numbers = {place: number for number, place in enumerate(self.places)}
 
         def keep_chosen(part: pa.Table) -> pa.Table:
             part = part.filter(pc.greater_equal(part.column("bucket"), arrow_scalar(0, pa.int32())))
-            codes = _number_places(part, numbers)  # one snapshot: no place is new
+            codes = _number_places(part, numbers)  # same snapshot: no bucket is new
             last, level = (numpy_array(part.column(name)) for name in ("max_sequence_number", "level"))
             return part.filter(arrow_array(chosen[codes] & ((level > 0) | (last <= limits[codes]))))
 

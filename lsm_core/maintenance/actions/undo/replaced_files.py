@@ -484,15 +484,16 @@ def find_taken_numbers(store: TableStore, bucket: ReplacedFiles, live: Iterable[
 
 
 def rescan_unchanged(store: TableStore, buckets: Sequence[ReplacedFiles], entries: pa.Table) -> Rescan:
-    """Return a rescan that yields ``entries`` of the undo, if no commit changed the files of the compaction.
+    """Return a function that reads the live entries for each commit attempt of an undo, and checks the buckets again.
 
     Args:
         store: the table.
         buckets: files that the compaction replaced.
         entries: manifest entries of the undo.
 
-    Raises:
-        CommitConflict: the rescan found that another commit changed a bucket; the message names that commit.
+    Returns:
+        Function of the newest snapshot that returns the live entries of the buckets' partitions, and ``entries``. The
+            function raises CommitConflict if another commit changed a bucket; the message names that commit.
     """
     partitions = sorted({bucket.partition for bucket in buckets})
 

@@ -279,7 +279,7 @@ def apply_undo(store: TableStore, plan: MaintenancePlan) -> ApplyOutcome:
     """Copy the files to restore, compare the merged rows of each bucket, and replace the files in one commit.
 
     With `dredge.verification` = counts, neither the copies nor the merged rows are compared. The memory needed is that
-    of merging one bucket. After an error the copies are deleted.
+    of merging one bucket. After an error other than CommitUnknown the copies are deleted.
 
     Args:
         store: the table.
@@ -292,6 +292,7 @@ def apply_undo(store: TableStore, plan: MaintenancePlan) -> ApplyOutcome:
         PlanStale: a bucket is not as planned.
         PlanRefused: the compaction was rolled back or undone already, or a file to copy is missing.
         CommitConflict: another commit changed a bucket during the undo.
+        CommitUnknown: the storage did not report whether the commit was published.
         VerificationFailed: the undo would change the merged rows of a bucket, and the plan does not allow changes; or
             a copy differs from its source.
         CorruptFile: a file is damaged.
@@ -305,7 +306,7 @@ def apply_undo(store: TableStore, plan: MaintenancePlan) -> ApplyOutcome:
     differences: list[BucketDifference] = []
     with discard_on_failure(store, made):
         for bucket in chosen:
-            # A keyed bucket gets all of its vectors back; of append files only those that return have any of theirs.
+            # In a primary-key table all vectors of the bucket are restored, else only the vectors of restored files.
             message = return_files(store, bucket, made, verified, all_vectors=store.has_primary_key)
             if not verified:
                 continue
