@@ -145,6 +145,42 @@ def test_a_stream_that_fell_behind_or_ran_ahead_is_told_so(table: Table) -> None
     assert all_of(table.new_stream_scan(from_snapshot=1)) == [THIRD]
 
 
+@pytest.mark.parametrize("whole", [True, False])
+def test_commits_after_a_rollback_are_not_read_on_top_of_the_removed_ones(table: Table, whole: bool) -> None:
+    """Snapshots 2 and 3 are replaced; a stream that has read the first ones never reads 4 without their successors."""
+    scan = table.new_stream_scan(from_snapshot=None if whole else 1)
+    assert [number for number, _ in all_of(scan)][-1] == 3
+    table.rollback_to(1)
+    for key in (7, 8, 9):
+        put(table, ("+I", key, 0))
+    for _ in range(2):
+        with pytest.raises(
+            SnapshotNotFound, match=r"table db\.t was rolled back .* its snapshot 3 .* open a new stream"
+        ):
+            scan.next()
+    scan.restore(2)
+    assert [number for number, _ in all_of(scan)] == [2, 3, 4]
+
+
+def test_a_stream_of_a_branch_that_was_made_anew_is_told_so(table: Table) -> None:
+    table.create_tag("first", snapshot_id=1)
+    catalog = Catalog(Path(table.store.root).parent.parent, clock=FixedClock(NOW))
+
+    def branch() -> Table:
+        table.create_branch("b", from_tag="first")
+        return catalog.table("db.t$branch_b")
+
+    put(branch(), ("+I", 5, 5))
+    scan = catalog.table("db.t$branch_b").new_stream_scan(from_snapshot=1)
+    assert [number for number, _ in all_of(scan)] == [1, 2]
+    table.delete_branch("b")
+    again = branch()
+    for key in (7, 8):
+        put(again, ("+I", key, 0))
+    with pytest.raises(SnapshotNotFound, match="rolled back or recreated"):
+        scan.next()
+
+
 @pytest.mark.parametrize("expired", [True, False])
 def test_a_snapshot_that_expires_while_it_is_read_is_no_corrupt_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, expired: bool

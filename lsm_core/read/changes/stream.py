@@ -13,7 +13,7 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lsm_core.errors import CorruptFile, InvalidOption, InvalidSchema
+from lsm_core.errors import CorruptFile, InvalidOption, InvalidSchema, SnapshotNotFound
 from lsm_core.format.schema import VALUE_KIND
 from lsm_core.format.snapshot import CommitKind, Snapshot
 from lsm_core.metadata import consumers, snapshots
@@ -385,6 +385,7 @@ class StreamScan:
         self._beginning = Beginning.of(store, self.consumer_id, from_snapshot)
         self._following: int | None = self._beginning.fixed_snapshot_id()
         self._unit: _Unit | None = None
+        self._newest_read: Snapshot | None = None
         self.ended = False
         """Whether the stream has reached `scan.bounded.watermark` and returns no more rows."""
 
@@ -403,7 +404,7 @@ class StreamScan:
         Raises:
             TableNotFound: the table was dropped, renamed or replaced since the stream was opened.
             SnapshotNotFound: the next snapshot has expired (``expired`` is set), or the table was rolled back to a
-                snapshot that the stream has already read past.
+                snapshot that the stream has already read past, even if new commits followed.
             InvalidSchema: a column's type was changed and a value does not fit the type at the opening of the stream,
                 or a column was dropped and added again.
             CorruptFile: a file is missing or damaged.
@@ -424,7 +425,7 @@ class StreamScan:
                     self._unit = None  # the next call must read this snapshot again
                     raise
                 if portion is None or portion[1]:
-                    self._following, self._unit = unit.following, None
+                    self._following, self._newest_read, self._unit = unit.following, unit.snapshot, None
                 if portion is not None:
                     rows, last = portion
                     snapshot = unit.snapshot
@@ -462,7 +463,7 @@ class StreamScan:
         """
         self.close()
         number = None if snapshot_id is None else whole_number(snapshot_id, "snapshot_id", self._store.name, least=1)
-        self._following, self.ended = number, False
+        self._following, self._newest_read, self.ended = number, None, False
 
     def close(self) -> None:
         """Close the open files; a later :meth:`next` reads the current snapshot again from its start."""
@@ -502,10 +503,34 @@ class StreamScan:
                 return None
             if is_too_young(self._store, snapshot):
                 return None
+            self._require_history()
             rows = self._follower.changes(snapshot)
             number += 1
             if rows is not None:
                 return self._make_unit(snapshot, number, rows, initial=False)
+            self._newest_read = snapshot
+
+    def _require_history(self) -> None:
+        """Check that the newest snapshot that was read is still part of the table's history.
+
+        The name of a manifest list is unique to its snapshot. An expired snapshot cannot be compared.
+
+        Raises:
+            SnapshotNotFound: the snapshot was removed by a rollback, or another one has its id.
+        """
+        store, last = self._store, self._newest_read
+        if last is None:
+            return
+        current = snapshots.try_read(store, last.id)
+        if current is None:
+            changed = (snapshots.latest_id(store) or 0) < last.id
+        else:
+            changed = current.delta_manifest_list != last.delta_manifest_list
+        if changed:
+            raise SnapshotNotFound(
+                f"table {store.name} was rolled back or recreated: its snapshot {last.id} is not the one that the "
+                "stream has read; open a new stream"
+            )
 
     def _make_unit(self, snapshot: Snapshot, following: int, rows: Rows, *, initial: bool) -> _Unit:
         return _Unit(snapshot, following, initial, _portions(rows, self._choice.schema))
