@@ -6,4 +6,4 @@ No package imports this one. Begin with `python -m bench --help`, or with
 
 from __future__ import annotations
 
-import lsm_core as lsm_core  # before anything loads Arrow: the engine tells its allocator what to keep
+import lsm_core as lsm_core  # before any import of Arrow: the engine configures Arrow's allocator

@@ -185,11 +185,11 @@ BENCHES: dict[str, tuple[Callable[[int | None, int], list[Result]], str]] = {
     ),
 }
 BY_NAME_ONLY = {"compact-large", "compact-memory-table", "spark-scale"}
-"""Take minutes each: not part of the list that runs without names."""
+"""Benchmarks of several minutes, which run only if they are named."""
 
 
 def main(argv: list[str]) -> int:
-    """Run the named benchmarks; return exit code 1 if a target was missed."""
+    """Run the named benchmarks, or all but `BY_NAME_ONLY`; return exit code 1 if a target was missed."""
     parser = argparse.ArgumentParser(prog="python -m bench")
     parser.add_argument("names", nargs="*", metavar="NAME")
     parser.add_argument("--rows", type=int, default=None, help="rows instead of the benchmark's own number")

@@ -69,7 +69,7 @@ def _nothing() -> Iterator[None]:
 
 @contextmanager
 def _without_checksums() -> Iterator[None]:
-    """Write Parquet files without page checksums, as the engine did before it supported them."""
+    """Make the engine write Parquet files without page checksums while the context is open."""
     import pyarrow.parquet as pq
 
     writer = pq.ParquetWriter

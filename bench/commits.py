@@ -98,7 +98,12 @@ print(json.dumps([taken[20:], own_peak()]))
 
 
 def run(files: int | None, rounds: int) -> list[Result]:
-    """Run the three benchmarks; ``files`` scales the first."""
+    """Measure a commit of many files, a commit to a table of many manifests, and many small commits.
+
+    Args:
+        files: files of the first benchmark, or None for `FILES`.
+        rounds: not used; each benchmark repeats its commits.
+    """
     del rounds
     return [*_many(files or FILES), *_large(), *_small()]
 

@@ -46,12 +46,15 @@ TINY_FILES, TINY_ROWS = 5_000, 200
 
 
 def run(rows: int | None, rounds: int) -> list[Result]:
-    """Measure 2 M rows in 10 commits over 4 buckets, in files of Dredge, Java and pyarrow; the last two on Java too."""
+    """Measure full compactions of 2 M rows in 10 commits over 4 buckets, in files of Dredge, Java and pyarrow.
+
+    Java also compacts the files of Java and pyarrow.
+    """
     return _by_origin("compact", rows or ROWS, COMMITS, rounds, with_peers=True)
 
 
 def run_large(rows: int | None, rounds: int) -> list[Result]:
-    """Measure 20 M rows in 20 commits over 4 buckets, in files of Dredge."""
+    """Measure full compactions of 20 M rows in 20 commits over 4 buckets, in files of Dredge."""
     return _by_origin("compact-large", rows or LARGE_ROWS, LARGE_COMMITS, rounds, with_peers=False)
 
 
@@ -156,7 +159,7 @@ def copy_limit(buckets: dict[int, tuple[str, Any]], rows: dict[int, int], folder
 
 @contextmanager
 def pinned(cores: int) -> Iterator[None]:
-    """Run on the given number of the machine's cores."""
+    """Restrict this process to the given number of cores while the context is open."""
     before = os.sched_getaffinity(0)
     os.sched_setaffinity(0, set(sorted(before)[:cores]))
     try:
@@ -166,7 +169,7 @@ def pinned(cores: int) -> Iterator[None]:
 
 
 def run_one_bucket(rows: int | None, rounds: int) -> list[Result]:
-    """Measure one bucket on two cores against one."""
+    """Compare full compactions of one bucket on two cores and on one core."""
     total = rows or ROWS
     with scratch() as folder:
         written_by_dredge(folder, total, COMMITS, 1)
@@ -200,7 +203,7 @@ def run_one_bucket(rows: int | None, rounds: int) -> list[Result]:
 
 
 def run_tiny(rows: int | None, rounds: int) -> list[Result]:
-    """Measure 5,000 level-0 files of 200 rows in one bucket against 2,500: seconds must grow as rows do."""
+    """Compare compactions of 5,000 and of 2,500 level-0 files of 200 rows: time must grow about as the rows do."""
     files = (rows or TINY_FILES * TINY_ROWS) // TINY_ROWS
     with scratch() as folder:
         counts = {"half": files // 2, "all": files}
@@ -234,7 +237,7 @@ def run_tiny(rows: int | None, rounds: int) -> list[Result]:
 
 
 def _tiny(table: Table, files: int) -> None:
-    """Commit level-0 files of random keys at once."""
+    """Add level-0 files of random keys in one commit."""
     store, random = table.store, np.random.default_rng(5)
     layout = kv_arrow_schema(store.schema)
     made_files = []

@@ -25,7 +25,14 @@ KEYS, MOST_MIB, MOST_SECONDS = 10_000_000, 400.0, 3.0
 
 
 def run(wanted: int | None, rounds: int) -> list[Result]:
-    """Measure user seconds of ten commits, half of whose rows are known keys; `--rows` is their sum."""
+    """Measure ten commits into dynamic and fixed buckets and with Java, and the loading of the index of 10 M keys.
+
+    Half of the rows of each later commit have known keys.
+
+    Args:
+        wanted: rows of all commits together, or None for `ROWS`.
+        rounds: alternating rounds.
+    """
     total = wanted or ROWS
     data = list(commits(total, COMMITS))
     keys = len(np.unique(np.concatenate([part["id"].to_numpy() for part in data])))
@@ -140,9 +147,9 @@ print(json.dumps(loaded(int(sys.argv[1]))))
 
 
 def loaded(keys: int) -> tuple[float, float]:
-    """Return peak MiB and user seconds of the first row written to a partition of ``keys`` known keys.
+    """Return peak MiB and processor seconds of loading the index of a partition with ``keys`` known keys.
 
-    The creation of the keys is not part of the figures.
+    The creation of the keys is not part of the seconds.
     """
     each = keys // 5
     made = np.arange(keys, dtype=np.uint32) * np.uint32(2_654_435_761)  # odd, so no hash comes twice
@@ -160,7 +167,7 @@ _CROSS = pa.schema(
 
 
 def run_cross(wanted: int | None, _rounds: int) -> list[Result]:
-    """Measure a write of 1 M rows into a table of 20 M keys that may move; `--rows` is the number of known keys."""
+    """Measure a write of 1 M rows whose keys may move to a new partition; `wanted` is the number of known keys."""
     known = wanted or _KNOWN
     with scratch() as folder:
         table = _movable(folder, create=True)
@@ -176,7 +183,7 @@ def run_cross(wanted: int | None, _rounds: int) -> list[Result]:
 
 
 def move(folder: Path, known: int) -> None:
-    """Write keys of which half are known, most of them in another partition."""
+    """Write keys of which half are known; most known keys move to a new partition."""
     keys = np.random.default_rng(3).choice(2 * known, _INCOMING, replace=False)
     _movable(folder).write(_movable_rows(keys, 11))
 

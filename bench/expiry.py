@@ -45,7 +45,7 @@ print(json.dumps([seconds, own_peak(), report.files_deleted, report.files_missin
 
 
 def build(warehouse: Path, files: int = FILES, snapshots: int = SNAPSHOTS) -> TableStore:
-    """Create a table whose snapshots each add a share of ``files`` (empty) and delete all but one of the one before."""
+    """Create a table of ``files`` empty files; each snapshot adds files and deletes all but one of the previous ones."""
     from lsm_core import Catalog, Schema
 
     catalog = Catalog(str(warehouse))

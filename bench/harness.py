@@ -84,7 +84,7 @@ Subject = Callable[[], object] | OnFresh
 
 
 def alternate(subjects: Mapping[str, Subject], rounds: int = ROUNDS) -> dict[str, Timing]:
-    """Run every subject once per round, in turn, after one warm-up round; return wall-clock seconds."""
+    """Run every subject once per round, in turn, after one warm-up round; return wall-clock seconds by subject."""
     seconds: dict[str, list[float]] = {name: [] for name in subjects}
     for round_number in range(rounds + 1):
         for name, subject in subjects.items():
@@ -117,7 +117,7 @@ def own_peak() -> float:
 
 
 def in_own_process(program: str, *arguments: str) -> Any:
-    """Run a Python ``program`` that can import `bench` and `lsm_core` in its own process; return its JSON output."""
+    """Run a Python ``program`` in its own process, where it can import `bench` and `lsm_core`; return its JSON output."""
     done = subprocess.run(
         [sys.executable, "-c", program, *arguments], check=True, capture_output=True, text=True, env=_environment()
     )

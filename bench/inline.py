@@ -35,11 +35,14 @@ OPTIONS = {
 
 
 def run(rows: int | None, rounds: int) -> list[Result]:
-    """Return the seconds of 50 commits beside Java's, and what both wrote and let readers see.
+    """Measure 50 commits by writers of Dredge and of Java that compact and expire by themselves.
+
+    The figures are seconds, write amplification, sorted runs and read times of both, the time of a small commit, and
+    the time of a local SQL query.
 
     Args:
         rows: rows of all commits together, or None for `ROWS`.
-        rounds: not more than three are run.
+        rounds: rounds; at most three are run.
     """
     results: list[Result] = []
     ratios, ours_seconds = [], []
@@ -115,7 +118,7 @@ def _result(name: str, value: float, unit: str) -> Result:
 
 
 class _Life:
-    """One table while it is written: bytes written and sorted runs of each snapshot, and timed reads."""
+    """One table during its commits: bytes written, most sorted runs of a snapshot, and seconds of writes and reads."""
 
     def __init__(self, warehouse: Path, name: str = "t") -> None:
         catalog = Catalog(str(warehouse))
@@ -129,7 +132,7 @@ class _Life:
         self._reads: list[float] = []
 
     def write(self, parts: list[pa.Table]) -> None:
-        """Write commits by Dredge."""
+        """Write commits with Dredge, then time a read of the whole table."""
         started = time.perf_counter()
         for part in parts:
             self.table.write(part)
@@ -141,7 +144,7 @@ class _Life:
         self._reads.append(time.perf_counter() - started)
 
     def let_java_write(self, java: Any, parts: list[pa.Table], source: str) -> None:
-        """Write the same commits by Java, from an append table that holds them."""
+        """Write the same commits with Java, from the append table ``source``, then time reads by Java."""
         if source.removeprefix("bench.") not in self.catalog.list_tables("bench"):
             self.catalog.create_table(source, Schema(SCHEMA, options={"bucket": "-1", "write-only": "true"}))
             for part in parts:
@@ -166,7 +169,7 @@ class _Life:
             self._seen = snapshot_id
 
     def results(self, who: str) -> list[Result]:
-        """Return the figures of the whole life."""
+        """Return write amplification, most sorted runs of a snapshot, and the 95th percentile of the read times."""
         stop = self.table.store.options.stop_trigger
         amplification = (self._added["APPEND"] + self._added["COMPACT"]) / self._added["APPEND"]
         return [

@@ -35,7 +35,7 @@ def decode_files(directory: str, files: list[DataFileMeta]) -> pa.Table:
 
 
 def encode_file(rows: pa.Table, path: str) -> None:
-    """Encode rows as the key-value writer would: same codec, encodings and row groups, but no statistics of Dredge."""
+    """Encode rows like the key-value writer, but without Dredge's statistics, and delete the file."""
     sample = rows.slice(0, settings.ROW_GROUP_ROWS)
     delta = [name for name in ("_SEQUENCE_NUMBER", "_KEY_id", "id") if name in rows.column_names]
     sink = settings.ParquetSink(

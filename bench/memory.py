@@ -18,7 +18,7 @@ LIMIT_MIB = 700.0
 
 
 def build(warehouse: Path, decoded_bytes: int) -> int:
-    """Create a table with one bucket in 20 level-0 runs of `decoded_bytes` of Arrow data; return the number of rows."""
+    """Create one bucket of 20 level-0 runs with `decoded_bytes` of Arrow data in total; return the number of rows."""
     from lsm_core import Catalog, Schema
 
     catalog = Catalog(str(warehouse))
@@ -38,7 +38,7 @@ def build(warehouse: Path, decoded_bytes: int) -> int:
 def run_table(rows_wanted: int | None, _rounds: int) -> list[Result]:
     """Measure the largest bucket of 20 M rows (20 commits, 4 buckets) and of a tenth of them (10 commits).
 
-    The results are the peaks and the memory bound of a task.
+    The target of both peaks is the memory bound of a task.
     """
     from bench.tables import written_by_dredge
 
@@ -61,7 +61,7 @@ def run_table(rows_wanted: int | None, _rounds: int) -> list[Result]:
 
 
 def run(rows_wanted: int | None, _rounds: int) -> list[Result]:
-    """Measure the peaks of both sizes; `--rows` scales both sizes down (20 M rows is the full size)."""
+    """Measure the peaks for 3 GiB and 0.6 GiB; `rows_wanted` scales both sizes down (20 M rows is the full size)."""
     scale = 1.0 if rows_wanted is None else min(1.0, rows_wanted / 20e6)
     program = "import sys; from lsm_core import Catalog; Catalog(sys.argv[1]).table('bench.t').compact(full=True)"
     peaks: dict[str, float] = {}

@@ -46,7 +46,7 @@ AGGREGATES = {
 
 @dataclass(frozen=True)
 class Case:
-    """One figure: a table, its rows, and queries with equal results."""
+    """One benchmark: a table, its sorted runs, and queries of polars and DuckDB with the same result."""
 
     name: str
     target: float | None
@@ -185,7 +185,7 @@ def _runs(total: int, nulls: float) -> list[pa.RecordBatch]:
 
 
 def _wide_runs(total: int) -> list[pa.RecordBatch]:
-    """Return runs in which each writer fills ten of the fifty columns; the others are null."""
+    """Return runs in which each writer fills ten of the fifty columns; the other forty columns are null."""
     random, sequence, runs = np.random.default_rng(3), 0, []
     for writer, keys in enumerate(_keys(total)):
         columns = _system(keys, sequence)
@@ -287,7 +287,7 @@ _duckdb_sums = _duckdb(
 
 
 def _memory(total: int) -> list[Result]:
-    """Measure the maximum Arrow bytes while runs are streamed from files, at one and at four times the rows."""
+    """Measure the maximum Arrow bytes of merging runs from files, for a quarter of the rows and for all rows."""
     program = "import sys; from bench.merge import peak; print(peak(int(sys.argv[1])))"
     peaks = [int(in_own_process(program, str(rows))) for rows in (total // 4, total)]
     note = f"peak {peaks[1] / 2**20:.0f} MiB of Arrow memory at {total:,} rows, {peaks[0] / 2**20:.0f} at a quarter"

@@ -51,9 +51,9 @@ def build(
     buckets: int = BUCKETS,
     file_bytes: int = 64 << 20,
 ) -> TableStore:
-    """Create a table with a snapshot of ``files`` missing data files in ``manifest_count`` manifests.
+    """Create a table with one snapshot of ``files`` data files in ``manifest_count`` manifests; no data file exists.
 
-    There are ``buckets`` buckets in each partition.
+    Each partition of a table with a primary key has ``buckets`` buckets.
     """
     from lsm_core import Catalog, Schema
 
@@ -160,7 +160,7 @@ def plan(warehouse: Path, **choice: object) -> list[float]:
 
 
 def run(files: int | None, rounds: int) -> list[Result]:
-    """Measure whole tables and one partition of a thousand, for a primary-key and an append table."""
+    """Measure plans of whole tables and of one partition, and health, for a primary-key and an append table."""
     total, results = files or FILES, []
     for kind, primary_key in (("primary-key", True), ("append", False)):
         with tempfile.TemporaryDirectory(prefix="dredge-bench-") as folder:

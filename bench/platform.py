@@ -129,7 +129,7 @@ _PAGES = {
 
 
 def build(warehouse: Path, tables: int) -> None:
-    """Create a warehouse of ``tables`` tables of 20 files in 5 buckets each; all link to the files of the first."""
+    """Create a warehouse of ``tables`` tables with 5 buckets and 20 files each, hard links to those of the first table."""
     from lsm_core import Catalog, Schema
 
     catalog = Catalog(str(warehouse))
@@ -219,7 +219,7 @@ def pages(home: Path, warehouse: Path, rounds: int) -> list[Result]:
 
 
 def status(warehouse: Path, rounds: int) -> Result:
-    """Return the elapsed seconds of `dredge status`, with its start."""
+    """Return the elapsed seconds of `dredge status`, including the start of the process."""
     seconds = []
     for _ in range(rounds):
         began = time.perf_counter()

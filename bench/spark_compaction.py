@@ -23,7 +23,7 @@ from lsm_core import Catalog, Schema, Table
 BUCKETS, BUCKET_BYTES, RUNS = 1_000, MIB, 2
 FIELDS = pa.schema([pa.field("k", pa.int64(), nullable=False), ("n", pa.int64()), ("noise", pa.binary(200))])
 _ROW_BYTES = 216
-"""Nearly all of it noise, so that files are as large as rows are many."""
+"""Bytes of a row, nearly all random, so that the size of a file is proportional to its rows."""
 LONE_BYTES = 50 * MIB
 MANY_ROWS, MANY_BUCKETS = 20_000_000, 64
 NARROW = pa.schema(
@@ -50,7 +50,7 @@ print(json.dumps([seconds, report.rows_in]))
 
 
 def made(root: Path, rows: int, buckets: int, name: str = "t", fields: pa.Schema = FIELDS) -> Table:
-    """Create a table of ``rows`` rows in `RUNS` commits, each of all keys."""
+    """Create a table of ``rows`` rows in `RUNS` commits; each commit writes all keys."""
     catalog = Catalog(str(root))
     catalog.create_database("db", ignore_if_exists=True)
     options = {"bucket": str(buckets), "write-only": "true", "dredge.merge-budget": "256 mb"}

@@ -43,7 +43,7 @@ WIDE = pa.schema(
         ("flag", pa.bool_()),
     ]
 )
-"""The columns of the runs of Java Paimon on Spark that the issue quotes."""
+"""Columns of the table in the reference runs of Java Paimon on Spark."""
 
 
 def run_against_floor(wanted: int | None, rounds: int) -> list[Result]:
@@ -100,7 +100,7 @@ def _drained(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def _wide_file(folder: Path, number: int, rows: int) -> str:
-    """Write a Parquet file with the rows of one commit; half of its keys are those of the previous one."""
+    """Write a Parquet file with the rows of one commit; half of the keys are also in the previous file."""
     chance = np.random.default_rng(number)
     keys = chance.permutation(np.arange(number * rows // 2, number * rows // 2 + rows))
     words = pa.array([f"value {n}" for n in range(1000)])
@@ -122,7 +122,7 @@ def _wide_file(folder: Path, number: int, rows: int) -> str:
 
 
 def run(wanted: int | None, rounds: int) -> list[Result]:
-    """Measure processor seconds of this process, the JVM and its workers; rows alternate between partitions."""
+    """Measure processor seconds of ten commits (this process, JVM and workers), and metadata reads per writing task."""
     rows = wanted or ROWS
     from lsm_core.spark import spark_session, stop_session
 

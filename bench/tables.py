@@ -23,7 +23,7 @@ from lsm_core.metadata import manifests, snapshots
 
 SOURCE = "source"
 NEW_BUCKETS, NEW_COMMITS, NEW_ROWS = 4, 4, 50_000
-"""Buckets of a compacted table with new versions on level 0, commits of these, and rows of each."""
+"""Buckets of a compacted table, commits of new versions on level 0, and rows of each of these commits."""
 
 
 def made(warehouse: Path, database: str, buckets: int) -> Table:

@@ -32,7 +32,7 @@ def build(warehouse: str, keys: int, row_bytes: int) -> None:
 
 
 def run(_rows: int | None, _rounds: int) -> list[Result]:
-    """Measure peaks of 1, 4 and 8 keys that were written twice, less that of 10-byte rows."""
+    """Measure peaks for 1, 4 and 8 keys that were written twice, minus the peak for rows of 10 bytes."""
     idle = _peak(1, 10)
     results = []
     for keys in KEYS:
@@ -44,7 +44,7 @@ def run(_rows: int | None, _rounds: int) -> list[Result]:
 
 
 def _peak(keys: int, row_bytes: int) -> float:
-    """Return the peak RSS in MiB of a process that compacts such a table."""
+    """Return the peak RSS in MiB of a process that compacts a table of `build` with these arguments."""
     with tempfile.TemporaryDirectory(prefix="dredge-bench-") as folder:
         maker = f"from bench.wide_rows import build; build({folder!r}, {keys}, {row_bytes})"
         subprocess.run([sys.executable, "-c", maker], check=True)

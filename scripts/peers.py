@@ -60,8 +60,12 @@ def paimon_java() -> None:
 
 
 def environment(name: str, stamp_name: str, *packages: str) -> None:
-    """Create a virtual environment ``.peers/<name>`` with ``packages``, unless its stamp file shows that it is
-    complete.
+    """Create a virtual environment ``.peers/<name>`` with ``packages``, unless the stamp file exists.
+
+    Args:
+        name: name of the environment's folder.
+        stamp_name: name of the file that marks a complete environment.
+        packages: packages to install.
     """
     home = PEERS / name
     stamp = home / stamp_name

@@ -83,7 +83,7 @@ def platform_picture() -> str:
 
 
 def _picture(edges: Mapping[str, set[str]]) -> str:
-    """Return a picture with an arrow per import; imports that violate the layers are red."""
+    """Return a picture with an arrow per import that no chain of imports implies; arrows against the layers are red."""
     listed = [sorted(set(layer) & edges.keys()) for layer in layers()]
     missing = sorted(edges.keys() - {room for row in listed for room in row})
     rows = [row for row in [*listed, missing] if row]
@@ -98,7 +98,7 @@ def _picture(edges: Mapping[str, set[str]]) -> str:
 
 
 def route_picture(route: Route) -> str:
-    """Return the stations of a route from top to bottom, with an arc on the left for every import between them.
+    """Return the picture of a route: its stations from top to bottom, with an arc on the left for every import.
 
     Raises:
         ValueError: a station is not a module.

@@ -67,17 +67,17 @@ class Counts:
 
     Attributes:
         files: number of files.
-        lines: number of their lines.
+        lines: number of lines of all files.
         names: places that bind a vague name, as `path:line name`.
         long_lines: places of lines over the limit.
         words: words of all docstrings, without code and quotations.
         whats: places of docstrings with the word "what", one entry per occurrence.
-        riddles: places of all riddle words, in the same form.
-        sentences: words of each sentence of the docstrings.
-        long_sentences: places of those over the limit, with their words.
-        public: public functions and methods with parameters.
-        with_sections: those of them whose docstring has sections.
-        without_sections: places of the others.
+        riddles: places of all riddle words, as `path:line word`.
+        sentences: number of words of each sentence of the docstrings.
+        long_sentences: places and texts of the sentences over the limit.
+        public: number of public functions and methods with parameters.
+        with_sections: number of public functions and methods whose docstring has sections.
+        without_sections: places and names of public functions and methods without sections.
         docstrings: every docstring with its place.
     """
 
