@@ -209,7 +209,7 @@ def discard_on_failure(store: TableStore, messages: Sequence[CommitMessage]) -> 
 def missing_file(store: TableStore, files: Iterable[tuple[CommitMessage, Sequence[WrittenFile]]]) -> str | None:
     """Return the path of the first file of a commit that does not exist, or None.
 
-    An orphan cleaner may have deleted it.
+    For example, the cleaning of orphan files may have deleted the file.
     """
     paths = [
         store.data_path(message.partition, message.bucket, file)
@@ -362,8 +362,8 @@ def publish(store: TableStore, snapshot: Snapshot, retries: Retries, base: Snaps
     Raises:
         TableNotFound: the table was dropped or replaced before the snapshot was written; the snapshot was deleted.
         CommitUnknown: the storage kept failing and the file could not be read, or the lock was lost during the write.
-        LockTimeout: the lock was not free in time; nothing was published. Nothing was published either if LockRequired,
-            MetastoreFailed, StorageFull or a similar error is raised.
+        LockTimeout: the lock was not free in time; nothing was published.
+        DredgeError: any other error, such as LockRequired, MetastoreFailed or StorageFull; nothing was published.
     """
     lock = table_lock(store.file_io, store.root, store.name, store.options, store.clock, snapshot.commit_user)
     if lock is None:
@@ -407,7 +407,7 @@ def _take_back(store: TableStore, snapshot: Snapshot, data: bytes) -> None:
 
 
 def _create(store: TableStore, snapshot_id: int, data: bytes, retries: Retries, lease: Lease | None) -> PublishOutcome:
-    """Try to create a snapshot file until it exists, written by this or another process.
+    """Try to create a snapshot file until the file exists, whether this or another process has written it.
 
     Writing the same bytes again is safe.
     """
@@ -530,7 +530,7 @@ def merge_manifests(
 
 
 class NothingToMerge(DredgeError):
-    """No manifest can be merged: the snapshot keeps its manifests."""
+    """Error that no manifest can be merged, so that no new snapshot is needed."""
 
 
 def compacted(
@@ -538,8 +538,10 @@ def compacted(
 ) -> list[ManifestFileMeta]:
     """Merge all manifests that are small or contain deletions, and return the resulting manifests.
 
-    The number of such manifests does not matter. Raises NothingToMerge if no manifest
-    would change.
+    Unlike at a commit, the number and total size of such manifests do not matter.
+
+    Raises:
+        NothingToMerge: no manifest would change.
 
     Source: Paimon `compactManifest`.
     """
@@ -717,15 +719,15 @@ class Request:
         properties: properties of the snapshot.
         rescan: function that returns live entries and entries of the change at every attempt, for overwrites and
             compactions.
-        added: new files of writers, which the table must never have contained. Compactions do not set it, because they
-            list the files that they replace.
+        added: new files of writers, which the table must never have contained. None for compactions, which list the
+            files that they replace.
         index: index files that are added and removed.
         changelog: entries of changelog files.
         merge: function that returns the base manifests of the snapshot from all manifests of the previous snapshot.
         lost_rows: number of rows that ``merge`` loses.
         strict: check for commits of other users at every attempt.
         statistics: statistics file of the snapshot; None to keep the previous file.
-        purpose: purpose of the commit; the files of the previous snapshot must not need a feature that it refuses.
+        purpose: purpose of the commit. The previous snapshot must not use a feature that Dredge refuses for it.
         looked_at: id of the snapshot up to which earlier commits of the user were searched for this commit. None if the
             same commit may be made twice.
     """

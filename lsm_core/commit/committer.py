@@ -153,9 +153,8 @@ class Committer:
 
         Args:
             messages: commit messages of compactions.
-            source: function of the entries of the change. It returns a function that is called at every attempt. That
-                function returns the live entries and the change at the newest snapshot, or raises
-                :class:`CommitConflict`.
+            source: function that takes the entries of the change and returns a :data:`Rescan`. The rescan is called at
+                every attempt. It returns the live entries and the change, or raises :class:`CommitConflict`.
             properties: properties of the snapshot.
             kind: kind of the snapshot; OVERWRITE if the new files contain different rows than the replaced files.
 
@@ -422,8 +421,7 @@ class Committer:
 
         Identifiers up to the user's last committed identifier are skipped. If all of the user's snapshots have expired,
         commits whose files were in the table are skipped. If a crash left only the first snapshot of an identifier, its
-        compaction is committed now. The compaction is left out if its inputs were replaced since; no row is lost by
-        that.
+        compaction is committed now. The compaction is left out if its inputs were replaced since; this loses no row.
 
         Returns:
             The ids of the new snapshots.

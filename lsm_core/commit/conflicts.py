@@ -1,7 +1,7 @@
 """Conflict checks: whether a change can still be applied to the newest snapshot.
 
 A change conflicts if a later commit has changed its inputs. The base of a commit is the set of live entries that the
-change may conflict with. It is read from as few manifests as possible.
+change may conflict with. This base is read from as few manifests as possible.
 
 Source: ``ConflictDetection``.
 """
@@ -219,8 +219,8 @@ def _names(files: list[tuple[object, ...]]) -> list[str]:
 def unchanged_since(store: TableStore, entries: pa.Table, snapshot_id: int) -> Rescan:
     """Return a :data:`Rescan` that raises a conflict if a later commit (no compaction) changed the entries' buckets.
 
-    Later commits are those after ``snapshot_id``. The :class:`CommitConflict` names the commit. It is also raised if a
-    later snapshot cannot be read (expired, rolled back).
+    Later commits are those after ``snapshot_id``. The :class:`CommitConflict` names the commit. A later snapshot that
+    cannot be read (expired, rolled back) is a conflict too.
     """
     touched = {
         (bytes(p), b) for p, b in zip(entries["partition"].to_pylist(), entries["bucket"].to_pylist(), strict=True)

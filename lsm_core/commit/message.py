@@ -284,8 +284,8 @@ class IndexChange:
         removed: removed index files of messages.
         dropped: function that returns True for a partition that loses all index files, including files of unknown types
             (overwritten and dropped partitions).
-        states: state that the hash indexes of partitions must have for their rows to be in the right buckets
-            (`CommitMessage.index_state`).
+        states: (partition, fingerprint) pairs: the hash indexes of a partition must still have this fingerprint, or a
+            key could be in two buckets (`CommitMessage.index_state`).
         keys_as_of: oldest snapshot at which keys were looked up (`CommitMessage.keys_as_of`).
         keys_after: identifiers of the same user's commits that must be committed before this change.
     """

@@ -55,7 +55,8 @@ def asked_scope(store: TableStore, spec: Values | None) -> Values | None:
     """Return the argument ``partition_spec`` of :func:`scope_of` for the partition that a user named.
 
     If the user named no partition (None or ``{}``), option `dynamic-partition-overwrite` decides. By default only the
-    partitions that get new files are replaced, so that no other partition is emptied. Otherwise it is the whole table.
+    partitions that get new files are replaced, so that no other partition is emptied. If the option is off, the whole
+    table is replaced.
 
     Source: Paimon `FileStoreCommitImpl.overwritePartition`.
     """

@@ -244,7 +244,7 @@ class Witness(Protocol):
     def add_looked_up(self, batch: pa.RecordBatch) -> None:
         """Receive rows of the levels above the output that were found for input keys.
 
-        They have the columns of :meth:`add_input`.
+        The rows have the columns of :meth:`add_input`.
         """
 
     def add_changes(self, batch: pa.RecordBatch) -> None:

@@ -10,8 +10,8 @@ Hilbert is Skilling's transform ("Programming the Hilbert curve", AIP 2004), whi
 64 bits a column instead of 63. Negative numbers, short texts and nulls keep their order here; in Java they do not.
 In both curves a column has no effect if its upper bits vary less than those of its neighbour: an INT beside a DOUBLE,
 small numbers beside large ones, addresses with a common start. So where a sample of the rows is available
-(`Curve.scaled`), curves use the places of the values among the sampled ones, 16 bits a column. Rows of the same places
-are ordered column by column.
+(`Curve.scaled`), curves use the ranks of the values among the sampled values, 16 bits a column. Rows with the same
+ranks are ordered column by column.
 """
 
 from __future__ import annotations
@@ -299,7 +299,10 @@ def _words_after(column: pa.Array, prefix: bytes) -> Words:
 
 @lru_cache(maxsize=256)
 def _spread(count: int, place: int) -> Bytes:
-    """Return for each byte ``count`` bytes that hold its bits ``count`` apart, the first of them at bit ``place``."""
+    """Return a table with one row for each byte value: its bits, spread over ``count`` bytes.
+
+    Consecutive bits are ``count`` positions apart. The most significant bit is at position ``place``.
+    """
     bits = np.zeros((256, 8 * count), np.uint8)
     bits[:, place::count] = np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1)
     table = np.packbits(bits, axis=1)

@@ -1,4 +1,4 @@
-"""Consumers: the read position of each stream; expiry keeps the snapshots after it.
+"""Consumers: the read position of each stream; expiry keeps all snapshots from this position on.
 
 Source: ``ConsumerManager``.
 """

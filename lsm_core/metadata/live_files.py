@@ -156,8 +156,8 @@ def find_live(
     """Return the live entries that match a search, in manifest order.
 
     Only manifests that may list the searched buckets are read: all manifests with deletions, all that may list files
-    above level 0 (with ``tree``), and as many others as necessary. The others are read alternately from the newest and
-    the oldest end, because compactions search the newest files and recoveries the oldest.
+    above level 0 (with ``tree``), and as many remaining manifests as necessary. The remaining manifests are read
+    alternately from the newest and the oldest end: compactions search the newest files, recoveries the oldest.
 
     Args:
         store: the table.

@@ -620,7 +620,7 @@ def _split_manifests(parts: Iterator[pa.Table], target: int) -> Iterator[tuple[p
     """Yield consecutive slices of entries, each with its encoded manifest of slightly more than ``target`` bytes.
 
     The last manifest may be smaller. Each commit merges manifests that are smaller than ``target`` (`commit.attempt`),
-    so the other ones must not be.
+    so all manifests except the last should have at least ``target`` bytes.
     """
     pending, rows, attempts = next(parts, NO_ENTRIES), _FIRST_ROWS, 0
     while True:

@@ -97,7 +97,7 @@ def _mark(store: TableStore, partitions: Sequence[bytes]) -> list[str]:
 def _read_creation_time(store: TableStore, path: str) -> int | None:
     """Return the time at which the partition was first marked.
 
-    It is None if the partition was not marked, or if the file is unreadable (as in Java).
+    The result is None if the partition was not marked, or if the file is unreadable (as in Java).
     """
     try:
         return ObjectReader(parse_object(store.file_io.read_bytes(path), path), path).optional_integer("creationTime")

@@ -74,7 +74,7 @@ def judge_snapshot(snapshot: Snapshot) -> Evidence:
 
 
 def carried_writer(snapshot: Snapshot) -> str | None:
-    """Return the `writerVersion` to write into a copy of a snapshot, which does not keep the uuid.
+    """Return the `writerVersion` to write into a copy of a snapshot; the copy has no `uuid`.
 
     With this value the table keeps following the same Paimon version.
 

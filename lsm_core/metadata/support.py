@@ -254,10 +254,7 @@ def require_schema(store: TableStore, newest: int | None, operation: str) -> Non
 
 
 def _rewrite_rules(schema: TableSchema) -> tuple[object, ...]:
-    """Return all settings that decide how rows are rewritten.
-
-    Columns, primary key, immutable options and merge options.
-    """
+    """Return the settings that decide how rows are rewritten: columns, primary key, immutable and merge options."""
     decisive = {
         name: value
         for name, value in canonical(schema.options).items()

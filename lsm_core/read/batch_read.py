@@ -74,7 +74,7 @@ def answer_stream(
         The Arrow schema and a generator of batches in bounded memory.
 
     Raises:
-        InvalidOption: ``limit`` is not a count.
+        InvalidOption: ``limit`` is not a whole number of at least 0.
         DredgeError: the errors of :func:`plan_scan` and :func:`incremental`.
     """
     span = _span(store, version)

@@ -3,7 +3,7 @@
 A filter that is an Arrow expression is evaluated by Arrow's "simplify with guarantee". Each manifest, bucket or file
 has an expression that is true for all of its rows. The item is skipped if the filter cannot be true under this
 expression. Manifests are pruned by their partition ranges. Files are pruned by bounds and null counts of their columns,
-by their file indexes, and by record-level expiry.
+and by their file indexes. The module also finds files with expired rows (record-level expiry), for compactions.
 
 Source: ``RecordLevelExpire.isExpireFile``.
 """
@@ -569,7 +569,7 @@ def embedded_mask(store: TableStore, entries: pa.Table, predicate: Predicate, ma
 def passing_rows(
     store: TableStore, partition: bytes, bucket: int, file: DataFileMeta, predicate: Predicate
 ) -> Mask | None:
-    """Return a mask that is False for rows of a file that its indexes exclude.
+    """Return a mask of a file's rows that is False for rows that the file's indexes exclude.
 
     Args:
         store: the table.

@@ -445,7 +445,7 @@ def to_batches(
         Batches of `scan.arrow_schema`.
 
     Raises:
-        InvalidOption: ``limit`` is not a count; raised at once.
+        InvalidOption: ``limit`` is not a whole number of at least 0; raised by the call, before the first batch.
     """
     max_rows = None if limit is None else whole_number(limit, "limit", store.name, least=0)
     chosen = scan.splits if splits is None else splits

@@ -93,7 +93,7 @@ class Split:
         """Return a split whose file objects are created on demand, because a plan may list a million files.
 
         Args:
-            place: partition and bucket.
+            place: partition (BinaryRow bytes) and number of the bucket.
             raw: two flags: whether the rows need no merge by Dredge's rule, and by Paimon's rule.
             totals: number of files, bytes and rows.
             load: function that creates the file objects.

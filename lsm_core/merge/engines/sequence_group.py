@@ -101,12 +101,12 @@ def accept_rows(
 
 
 def newest_of_inserts(group: SequenceGroup, window: FoldInput, inputs: GroupRows) -> Ints | None:
-    """Return the place of the last row with each group's greatest ordering value; -1 for none.
+    """Return the position of the last row with each group's greatest ordering value; -1 for none.
 
     All rows must be adds of keys without an accumulator.
 
     Returns:
-        The places; None with an accumulator, for several ordering fields, or for a field wider than eight bytes.
+        The positions; None with an accumulator, for several ordering fields, or for a field wider than eight bytes.
     """
     if len(group.ordering) > 1 or inputs.begun:
         return None
@@ -127,7 +127,7 @@ def newest_of_inserts(group: SequenceGroup, window: FoldInput, inputs: GroupRows
 
 
 def last_place(inputs: GroupRows, wanted: Mask) -> Ints:
-    """Return the last place of each group for which ``wanted`` is true.
+    """Return the last position in each group at which ``wanted`` is true.
 
     Most groups are decided by their last rows, so checking those first costs less than a pass over all rows.
 
@@ -157,9 +157,9 @@ def last_place(inputs: GroupRows, wanted: Mask) -> Ints:
 def apply_removals(
     groups: list[SequenceGroup], window: FoldInput, inputs: GroupRows, segment: Segment
 ) -> tuple[Segment, Mask]:
-    """Apply the -D rows that delete the whole row: each restarts its key from its own values.
+    """Apply the -D rows that delete the whole row: after such a row, its key starts again with the values of the -D.
 
-    The acceptance of a -D depends on earlier ones. So each round handles the next -D of all keys together.
+    Whether a -D is accepted depends on earlier -D rows. So each round handles the next -D of all keys together.
 
     Returns:
         The remaining segment of each key, and whether its last row was a deleting -D.

@@ -251,7 +251,7 @@ class AggregateFunction(ABC):
 
         Args:
             values: the numbers.
-            layers: ``layers[k]`` has the rows of the k-th inputs, those of the largest groups first.
+            layers: ``layers[k]`` has the rows of the k-th inputs of all groups; the largest groups come first.
 
         Returns:
             One result for each group of ``layers[0]``, or None where the function cannot fold these values this way.

@@ -1,6 +1,6 @@
 """rbm32 and rbm64: unions of roaring bitmaps.
 
-rbm32 values are in the portable layout, rbm64 values in that of :mod:`roaring64`. The written bytes depend only on the
+rbm32 values have the portable layout, rbm64 values the layout of :mod:`roaring64`. The written bytes depend only on the
 set, so merging in any order gives the same bytes. Java's bytes depend on the order of merging: they may differ where a
 container is about as large as runs and as an array, and in the order of the 64-bit containers.
 
