@@ -358,7 +358,10 @@ _NUMBERS: Final = frozenset({*_WHOLE, TypeRoot.FLOAT, TypeRoot.DOUBLE, TypeRoot.
 
 
 def _limits(kind: DataType) -> tuple[int, int] | None:
-    """Return the smallest and largest number that a cast to ``kind`` preserves; None without such limits."""
+    """Return (lower, upper): a cast to ``kind`` preserves the numbers between both, without the limits themselves.
+
+    None for types without such limits.
+    """
     if kind.root is TypeRoot.DECIMAL:
         beyond = 10 ** ((kind.precision or 0) - (kind.scale or 0))
         return -beyond, beyond

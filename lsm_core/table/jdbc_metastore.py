@@ -168,7 +168,7 @@ class JdbcMetastore(FolderMetastore):
     def _listed_after_all(self, name: TableName) -> bool:
         """Return whether the table is listed although the database reported a failure.
 
-        The result is also true if the database cannot be read.
+        Raises MetastoreFailed, which names the table's folder, if the database cannot be read.
         """
         try:
             return self.has_table(name)

@@ -54,7 +54,7 @@ def most_flushes(store: TableStore) -> int:
 
 
 def may_gather(store: TableStore, function: MergeFunction, files: Sequence[DataFileMeta]) -> bool:
-    """Return whether merging ``files`` first, and later with the bucket's older rows, gives the same final rows."""
+    """Return whether merging ``files`` first, and the result with older rows later, equals one merge of all rows."""
     if not isinstance(function, FoldFunction):
         return True
     retracts = any(file.delete_row_count != 0 for file in files)

@@ -27,8 +27,8 @@ class BucketHistory:
 
     Attributes:
         store: the table.
-        ignore: ignore existing files, so sequence numbers start at 0; for an overwrite.
-        follow: read the newest snapshot at each new bucket, for a long-lived writer. If False, the snapshot that was
+        ignore: whether existing files are ignored, so that sequence numbers start at 0; for an overwrite.
+        follow: whether each look-up reads the newest snapshot, for a long-lived writer. If False, the snapshot that was
             the newest at the first look-up is used for all buckets (batch writer).
         hash_entries: HASH index files by partition, set by :meth:`of_whole_table`; None if not read.
     """
@@ -172,7 +172,10 @@ def live_vectors(
 def live_files(
     store: TableStore, snapshot: Snapshot | None, places: Iterable[tuple[bytes, int]]
 ) -> dict[tuple[bytes, int], list[DataFileMeta]]:
-    """Return the live files of some buckets at a snapshot, with one read of the manifests; None has no files."""
+    """Return the live files of the buckets ``places`` at a snapshot, with one read of the manifests.
+
+    Without a snapshot every bucket has an empty list.
+    """
     files_by_place: dict[tuple[bytes, int], list[DataFileMeta]] = {place: [] for place in places}
     if snapshot is None or not files_by_place:
         return files_by_place

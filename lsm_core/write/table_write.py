@@ -79,8 +79,9 @@ class RoutedRows:
 class TableWrite:
     """Writer of one table, for single processes and for Spark's tasks.
 
-    Memory is bounded by `write-buffer-size` over all buckets; when it is full, the largest buffer is flushed. Files are
-    on disk but invisible until the messages of :meth:`prepare_commit` are committed; :meth:`abort` deletes them.
+    Memory is bounded by `write-buffer-size` over all buckets. When it is full, the largest buffer is spilled to the
+    local disk or flushed. Files are stored but invisible until the messages of :meth:`prepare_commit` are committed;
+    :meth:`abort` deletes files that are in no message.
 
     Source: Paimon `TableWriteImpl`.
     """

@@ -43,7 +43,8 @@ def delete_rows(
     """Delete the rows that match a filter.
 
     If the filter uses only partition columns, whole partitions are dropped without reading rows, including rows that
-    concurrent commits add; so does Java. With `delete.force-produce-changelog`, rows are deleted one by one instead.
+    concurrent commits add; so does Java. In a primary-key table with `delete.force-produce-changelog`, rows are deleted
+    one by one instead.
 
     Args:
         store: the table.
@@ -98,6 +99,7 @@ def update_rows(
 
     Raises:
         ColumnNotFound: a column does not exist.
+        InvalidOption: ``values`` is not a mapping, or is empty.
         DredgeError: the errors of :func:`delete_rows`.
     """
     require_writable(store)
@@ -123,7 +125,7 @@ def merge_rows(
 
     Args:
         store: the table.
-        predicate: filter for the rows to update or delete; None if no row is.
+        predicate: filter for the rows to update or delete; None to update and delete no rows.
         values: new values by column, and which of these rows are deleted.
         additions: returns the rows to insert; None for no rows.
         run: applies the change of a keyed table.

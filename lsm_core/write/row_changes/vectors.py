@@ -93,7 +93,8 @@ def change(
 ) -> int | None:
     """Mark matching rows as deleted, append them with new values, and add the rows of ``additions``, in one commit.
 
-    A file whose rows are all marked is removed.
+    A file whose rows are all marked is removed. ``plan`` returns a scan of the newest snapshot, and is called again
+    after a conflict.
 
     Returns:
         The id of the snapshot, or None if nothing changed.
