@@ -293,8 +293,9 @@ def open_append(
 
     Raises:
         ColumnNotFound: a column does not exist.
-        CorruptFile: the file is missing, truncated, or differs from its manifest entry; the error names it.
+        CorruptFile: the file is missing, truncated, or differs from its manifest entry; the error names the file.
         InvalidData: a value does not fit its column's new type.
+        InvalidSchema: the file has a newer schema than ``store``, and a value does not fit the older type.
     """
     schema = append_arrow_schema(store.schema)
     target = pa.schema([schema.field(name) for name in value_columns(store, columns)])
@@ -362,6 +363,7 @@ def read_rows(
     Raises:
         CorruptFile: see :func:`open_append`.
         InvalidData: see :func:`open_append`.
+        InvalidSchema: see :func:`open_append`.
     """
     source = open_source(store, partition, bucket, meta)
     try:
@@ -463,8 +465,9 @@ def open_kv(
 
     Raises:
         ColumnNotFound: a column does not exist.
-        CorruptFile: the file is missing, truncated, or differs from its manifest entry; the error names it.
+        CorruptFile: the file is missing, truncated, or differs from its manifest entry; the error names the file.
         InvalidData: a value does not fit its column's new type.
+        InvalidSchema: the file has a newer schema than ``store``, and a value does not fit the older type.
     """
     target = kv_read_schema(store, columns, need_sequence=need_sequence, need_kind=need_kind, dictionaries=dictionaries)
     return read_rows(store, partition, bucket, meta, target, batch_rows, row_groups, deleted)

@@ -56,8 +56,9 @@ def change_vectors(
         The new index files, and the files of ``live`` that they replace; empty if no vector changes.
 
     Raises:
-        CorruptFile: an index file cannot be read; the error names it. No new file is left.
+        CorruptFile: an index file cannot be read; the error names the file. No new file is left.
         StorageFull: the disk is full; no new file is left.
+        InvalidOption: a row's position needs `deletion-vectors.bitmap64`, which is false; no new file is left.
     """
     places = deletion_files(store, partition, bucket, live)
     stale = {name for name in places if name not in present}

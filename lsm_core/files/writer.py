@@ -41,7 +41,7 @@ from lsm_core.types.arrow import refit
 
 _GROUP_BYTES: Final = 64 * 1024 * 1024
 _BLOCK_BYTES: Final = 128 * 1024 * 1024
-"""Encoded bytes of a row group without option `file.block-size`."""
+"""Largest encoded bytes of a row group if option `file.block-size` is not set."""
 _NULLS_REFUSED: Final = (
     "NOT NULL, but there are nulls in it, from before it became so: "
     "give these rows a value, or let the column have nulls"
@@ -110,6 +110,7 @@ class RollingWriter:
         Raises:
             InvalidData: a null in a NOT NULL column.
             StorageFull: the disk is full.
+            DredgeError: the writer was closed or aborted before.
         """
         if self._closed:
             raise DredgeError(f"table {self._store.name}: write to a file writer that was closed")
@@ -130,7 +131,11 @@ class RollingWriter:
             raise
 
     def close(self) -> list[DataFileMeta]:
-        """Finish the last file, and return all files in writing order; an empty list if no row was written."""
+        """Finish the last file, and return all files in writing order; an empty list if no row was written.
+
+        Raises:
+            StorageFull: the disk is full. After any error, every file of this writer is deleted.
+        """
         if self._closed:
             return list(self._done)
         try:
@@ -285,6 +290,7 @@ class KeyValueFileWriter:
         """Append a KV batch.
 
         Raises:
+            InvalidData: a null in a NOT NULL column.
             StorageFull: the disk is full. After any error, every file of this writer is deleted.
         """
         self._rolling.write(batch)
@@ -295,7 +301,11 @@ class KeyValueFileWriter:
         return self._rolling.group_rows
 
     def close(self) -> list[DataFileMeta]:
-        """Finish the last file, and return all files in key order; an empty list if no row was written."""
+        """Finish the last file, and return all files in key order; an empty list if no row was written.
+
+        Raises:
+            StorageFull: the disk is full. After any error, every file of this writer is deleted.
+        """
         return self._rolling.close()
 
     def abort(self) -> None:
@@ -437,6 +447,7 @@ class AppendFileWriter:
         """Append a batch of table columns.
 
         Raises:
+            InvalidData: a null in a NOT NULL column.
             StorageFull: the disk is full. After any error, every file of this writer is deleted.
         """
         self._rolling.write(batch)
@@ -447,7 +458,11 @@ class AppendFileWriter:
         return self._rolling.group_rows
 
     def close(self) -> list[DataFileMeta]:
-        """Finish the last file, and return all files in writing order; an empty list if no row was written."""
+        """Finish the last file, and return all files in writing order; an empty list if no row was written.
+
+        Raises:
+            StorageFull: the disk is full. After any error, every file of this writer is deleted.
+        """
         return self._rolling.close()
 
     def abort(self) -> None:

@@ -193,7 +193,8 @@ class DataFileMeta:
         schema_id: id of the file's schema.
         level: level in the LSM tree.
         extra_files: names of side files (indexes).
-        creation_time_ms: wall-clock time of creation, encoded as if it were UTC (ms), or None.
+        creation_time_ms: time of creation (ms), or None. Java stores local time encoded as if it were UTC; Dredge
+            stores epoch ms.
         delete_row_count: number of delete rows, or None if unknown.
         embedded_index: content of an embedded index, or None.
         file_source: 0 for append, 1 for compact, None if unknown.

@@ -24,7 +24,7 @@ _ROWS, _STATISTICS, _VALUES, _SUM_OF_TEXTS, _SUM_OF_BYTES = 6, 7, 1, 3, 1
 _TEXTS: Final = {7: 4, 16: 4, 17: 4, 8: 8}
 """Field of a column's statistics by kind of variable length (STRING, VARCHAR, CHAR, BINARY)."""
 _FIXED_BYTES: Final = 16
-"""Largest bytes of a value of any other kind: a decimal; for a list or a map, its offset."""
+"""Largest bytes of a value of a kind that is not in `_TEXTS`: those of a decimal. A list or a map has one offset."""
 BATCH_BYTES: Final = 64 << 20
 """Decoded bytes of a batch, as far as statistics show them."""
 _LARGEST_ROW: Final = 256 << 20

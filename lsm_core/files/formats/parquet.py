@@ -73,7 +73,7 @@ from lsm_core.types.arrow import refit_table, without_hidden_nulls
 
 EXTENSION: Final = "parquet"
 ROW_GROUP_ROWS: Final = 131_072
-"""Rows of a row group: the unit of pruning and of the compaction pipeline's queue."""
+"""Largest number of rows of a row group, which is the unit of pruning and of the compaction pipeline's queue."""
 BUFFER_SIZE: Final = 64 * 1024
 WRITE_SIZE: Final = 1024 * 1024
 """Bytes that are buffered before they are written to the file."""

@@ -97,7 +97,7 @@ _LEAST_HOLLOW: Final = 2 << 20
 _MOST_HOLLOW: Final = 256 << 20
 """Largest bytes of hollow pages that may be decompressed at a time, one of each column."""
 _MOST_NESTED: Final = 256 << 20
-"""Bytes of a row group's nested leaf up to which one row may have all of them."""
+"""Largest decoded bytes of one row of a nested leaf; in a smaller chunk, the lengths of rows are not checked."""
 _ENTRY_BYTES: Final = 8
 """Bytes of an element in addition to its value: an offset, and bits."""
 _RATIOS: Final = {0: 1, 1: 64, 2: 1_100, 5: 256, 6: 1 << 15, 7: 256}

@@ -121,7 +121,11 @@ class FileSink(Protocol):
         ...
 
     def close(self) -> tuple[int, ColumnValues]:
-        """Finish the file; return its exact size in bytes and the bounds and null counts of its columns."""
+        """Finish the file; return its exact size in bytes and the bounds and null counts of its columns.
+
+        Raises:
+            StorageFull: the disk is full.
+        """
         ...
 
     def discard(self) -> None:

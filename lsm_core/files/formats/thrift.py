@@ -23,7 +23,7 @@ _MOST_DEPTH: Final = 32
 _VARINT_BITS: Final = 70
 _BITS: Final = {I16: 16, I32: 32, I64: 64}
 Struct = dict[int, tuple[int, Any]]
-"""Field id: (Thrift type, value). Values are int, bool, bytes, a Struct, or a list of one of these."""
+"""Field id: (Thrift type, value). A value is an int, bool, bytes or Struct, or a list of values of one such type."""
 
 
 class Reader:
