@@ -335,3 +335,53 @@ def test_overlapping_files_of_one_level_break_the_tree_check(tmp_path: Path, mon
         assert not passed
         assert "is listed twice" in text
         assert MART not in materialised(result)
+
+
+@pytest.mark.parametrize(
+    ("how", "when"),
+    [
+        ("lost", "before the record"),
+        ("truncated", "afterwards"),
+        pytest.param("zeros", "before the record", marks=pytest.mark.soak),
+        pytest.param("lost", "afterwards", marks=pytest.mark.soak),
+    ],
+)
+def test_an_unreadable_output_blocks_until_the_undo_that_the_check_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str, when: str
+) -> None:
+    table = keyed_table(tmp_path / "wh", partitioned=False)
+    commit(table, 5)
+    before = table.to_arrow().sort_by("id")
+
+    def damage() -> None:
+        path = Path(compacted_file(table))
+        data = path.read_bytes()
+        if how == "lost":
+            path.unlink()
+        else:
+            path.write_bytes(data[: len(data) // 2] if how == "truncated" else bytes(len(data)))
+
+    def damaged(*arguments: Any, **rest: Any) -> Any:
+        report = apply_plan(*arguments, **rest)
+        damage()
+        return report
+
+    with open_house(tmp_path / "wh") as house:
+        layout = house.layout("shop.orders")
+        with monkeypatch.context() as patched:
+            if when == "before the record":
+                patched.setattr(layout_ops, "apply_plan", damaged)
+            assert house.maintain("shop.orders").success == (when == "afterwards")
+        if when == "afterwards":
+            damage()
+        passed, text = check_again(house)
+        assert not passed
+        run = next(entry.run_id for entry in table.ledger() if entry.snapshot_id == 6)
+        command = f"undo: dredge undo shop.orders {run} --allow-changes -w {tmp_path / 'wh'}, then execute this"
+        assert command in text
+        assert find_blocking_failure(house.instance, layout) is not None
+        arguments = {"table": "shop.orders", "run_id": run, "allow_changes": True}
+        assert house.execute("undo", run_config=arguments).success
+        assert table.to_arrow().sort_by("id") == before
+        assert check_again(house) == (True, "snapshot 7 undid snapshot 6: snapshots 5 and 7 have the same rows (V1)")
+        assert find_blocking_failure(house.instance, layout) is None

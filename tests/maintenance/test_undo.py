@@ -8,11 +8,12 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import pytest
 
 from lsm_core import Catalog, Schema, Table
 from lsm_core.commit import Committer
-from lsm_core.errors import CommitConflict, InvalidOption, PlanRefused, PlanStale, VerificationFailed
+from lsm_core.errors import CommitConflict, CorruptFile, InvalidOption, PlanRefused, PlanStale, VerificationFailed
 from lsm_core.format.manifest import ENTRY_SCHEMA
 from lsm_core.format.snapshot import CommitKind
 from lsm_core.maintenance import MaintenancePlan, UndoReport
@@ -401,6 +402,68 @@ def test_a_compaction_that_changed_answers_is_undone_when_asked_for(tmp_path: Pa
     assert content(table) == was
     assert [(one.rows_a, one.rows_b) for one in undone.differences] == [(len(was) - 1, len(was))]
     assert f"warning: bucket-0 answered {len(was) - 1} rows and answers {len(was)} now" in undone.lines("db.t")[-1]
+
+
+def damage(path: Path, how: str) -> None:
+    """Damage a data file: lost, truncated, zeros, or replaced by a valid file of another size."""
+    data = path.read_bytes()
+    if how == "lost":
+        path.unlink()
+    elif how == "other":
+        pq.write_table(pq.read_table(path).slice(1), path)
+    else:
+        path.write_bytes(data[: len(data) // 2] if how == "truncated" else bytes(len(data)))
+
+
+@pytest.mark.parametrize("tagged", [False, True])
+@pytest.mark.parametrize("how", ["lost", "truncated", "zeros", "other"])
+@pytest.mark.parametrize("kind", ["keyed", "append"])
+def test_damaged_outputs_are_replaced_without_reading_them(tmp_path: Path, kind: str, how: str, tagged: bool) -> None:
+    tag = str(tagged).lower()
+    if kind == "keyed":
+        table = stacked(tmp_path, dredge__pre_compaction_tag=tag)
+    else:
+        table = appended(tmp_path, **{"dredge.pre-compaction-tag": tag})
+    was = content(table) if kind == "keyed" else sorted(table.to_arrow().to_pylist(), key=str)
+    report = table.compact(full=True)
+    if kind == "keyed":
+        table.write(rows([2], v=2000))
+    if tagged:
+        expire_all(table)
+    newest = {name for name, level in live(table).items() if kind == "append" or level > 0}
+    (path,) = Path(table.store.root).rglob(max(newest))
+    damage(path, how)
+    with pytest.raises(CorruptFile):
+        table.to_arrow()
+    undone = table.undo(report.run_id)
+    assert undone.verification == "V1" and undone.differences == ()
+    (text,) = undone.unreadable
+    assert path.name in text and text.startswith("bucket-0")
+    assert "could not be read before" in undone.lines("db.t")[-1] and path.name in undone.lines("db.t")[-1]
+    if kind == "append":
+        assert sorted(table.to_arrow().to_pylist(), key=str) == was
+    else:
+        assert len(content(table)) == len(was) and table.to_arrow(filter=[("k", "=", 2)])["v"].to_pylist() == [2002]
+    table.compact(full=True)
+    expire_all(table)
+    for name in table.tags():
+        table.delete_tag(name)
+    table.sweep_trash(now_ms=table.store.clock.now_ms() + LATE)
+    assert not strays(table)
+    assert_whole(table)
+
+
+def test_a_damaged_input_is_not_put_back(tmp_path: Path) -> None:
+    table = stacked(tmp_path)
+    inputs = sorted(live(table))
+    report = table.compact(full=True)
+    (path,) = Path(table.store.root).rglob(inputs[0])
+    path.write_bytes(bytes(path.stat().st_size))
+    before = content(table)
+    files = {name for name in on_disk(table) if "bucket-" in name}
+    with pytest.raises(CorruptFile, match="bucket-0"):
+        table.undo(report.run_id)
+    assert content(table) == before and {name for name in on_disk(table) if "bucket-" in name} == files
 
 
 def lose_a_row(table: Table, tmp_path: Path) -> None:

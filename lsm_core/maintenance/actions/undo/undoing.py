@@ -178,12 +178,15 @@ class UndoReport(ReturnReport):
         undone_snapshot: id of the compaction's snapshot.
         predicted_seconds: seconds that the plan predicted.
         differences: buckets whose merged rows were changed by the undo.
+        unreadable: buckets whose rows could not be read before the undo, each with the damaged file and the reason.
+            Their rows before and after were not compared.
     """
 
     undone_run: str = ""
     undone_snapshot: int | None = None
     predicted_seconds: float = 0.0
     differences: tuple[BucketDifference, ...] = ()
+    unreadable: tuple[str, ...] = ()
 
     def lines(self, table: str) -> list[str]:
         """Return lines on files and rows, and on the differences that readers see."""
@@ -200,8 +203,11 @@ class UndoReport(ReturnReport):
             f"warning: {bucket.bucket} answered {bucket.rows_a:,} rows and answers {bucket.rows_b:,} now, or others"
             for bucket in self.differences
         ]
-        if changed:
+        changed += [f"warning: not compared, because it could not be read before: {text}" for text in self.unreadable]
+        if self.differences:
             answers = "verified: V1, copies read back; these buckets answer otherwise than before:"
+        elif self.unreadable:
+            answers = "verified: V1, copies read back; every bucket that was readable answers as before"
         head = f"snapshot {self.snapshot_id} undoes snapshot {self.undone_snapshot} (run {self.undone_run}): {files}"
         return [head, rows, answers, *changed]
 
@@ -278,8 +284,11 @@ def to_planned_files(files: Sequence[DataFileMeta]) -> tuple[PlannedFile, ...]:
 def apply_undo(store: TableStore, plan: MaintenancePlan) -> ApplyOutcome:
     """Copy the files to restore, compare the merged rows of each bucket, and replace the files in one commit.
 
-    With `dredge.verification` = counts, neither the copies nor the merged rows are compared. The memory needed is that
-    of merging one bucket. After an error other than CommitUnknown the copies are deleted.
+    With `dredge.verification` = counts, neither the copies nor the merged rows are compared. Otherwise a bucket is
+    restored too if the compaction's own files in it are damaged or missing. Its rows before the undo cannot be compared
+    then, and the report names the damaged file. The restored rows must be readable.
+
+    The memory needed is that of merging one bucket. After an error other than CommitUnknown the copies are deleted.
 
     Args:
         store: the table.
@@ -295,7 +304,7 @@ def apply_undo(store: TableStore, plan: MaintenancePlan) -> ApplyOutcome:
         CommitUnknown: the storage did not report whether the commit was published.
         VerificationFailed: the undo would change the merged rows of a bucket, and the plan does not allow changes; or
             a copy differs from its source.
-        CorruptFile: a file is damaged.
+        CorruptFile: a file that is restored, or that stays in the bucket, is damaged.
     """
     require_compactable(store)
     compaction = _find_planned(store, plan)
@@ -304,6 +313,7 @@ def apply_undo(store: TableStore, plan: MaintenancePlan) -> ApplyOutcome:
     living = living_at(store, compaction.clock)
     made: list[CommitMessage] = []
     differences: list[BucketDifference] = []
+    unreadable: list[str] = []
     with discard_on_failure(store, made):
         for bucket in chosen:
             # In a primary-key table all vectors of the bucket are restored, else only the vectors of restored files.
@@ -318,7 +328,13 @@ def apply_undo(store: TableStore, plan: MaintenancePlan) -> ApplyOutcome:
             vectors = deletion_files(store, *bucket.place, [*kept, *message.compact_new_index_files])
             was = [*beside, *message.compact_before], vectors_of(bucket, store)
             will_be = [*beside, *message.compact_after], vectors
-            before, after = (bucket_content(store, *bucket.place, *side, living) for side in (was, will_be))
+            after = bucket_content(store, *bucket.place, *will_be, living)
+            try:
+                before = bucket_content(store, *bucket.place, *was, living)
+            except CorruptFile as error:
+                # The files that stay were readable for `after`: the damaged file is one that the undo removes.
+                unreadable.append(f"{place_text(store, bucket.place)}: {error}")
+                continue
             if before.live != after.live:
                 name = place_text(store, bucket.place)
                 differences.append(
@@ -340,6 +356,7 @@ def apply_undo(store: TableStore, plan: MaintenancePlan) -> ApplyOutcome:
         predicted_seconds=plan.estimate.seconds,
         verification="V1" if verified else "V0",
         differences=tuple(differences),
+        unreadable=tuple(unreadable),
         declined=plan.declined,
     )
     return ApplyOutcome(report, [item.line("undone") for item in plan.items_of(UndoItem)])
