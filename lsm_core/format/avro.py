@@ -825,7 +825,7 @@ def records_piece(schema: Mapping[str, Any], records: Iterable[Record]) -> Piece
 
 
 def write_pieces(schema: Mapping[str, Any], pieces: Iterable[Piece]) -> bytes:
-    """Return an Avro file of encoded records, piece after piece."""
+    """Return an Avro file of encoded records, with the records of each piece in separate blocks."""
     pieces = list(pieces)
     digest = blake2b(digest_size=SYNC_BYTES)
     for piece in pieces:

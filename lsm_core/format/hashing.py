@@ -315,7 +315,7 @@ def _fold_long(values: npt.NDArray[np.uint64]) -> _U32:
 def _polynomial(array: pa.Array) -> _U32:
     """Return polynomial hashes (factor 31) of signed bytes.
 
-    They are computed position by position over the rows that are long enough.
+    The hashes are computed byte position by byte position, over the rows that have a byte at the position.
     """
     if len(array) == 0:
         return np.zeros(0, np.uint32)

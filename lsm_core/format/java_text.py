@@ -35,7 +35,7 @@ def decimal_text(value: Decimal) -> str:
 
 
 def date_text(days: int) -> str:
-    """Return `LocalDate.toString` of an epoch day: at least four digits of the year, with a sign beyond 9999."""
+    """Return `LocalDate.toString` of an epoch day: at least four digits of the year, signed beyond 9999 or below 0."""
     # Proleptic Gregorian year, month and day, for any year (Howard Hinnant's algorithm).
     era, day_of_era = divmod(days + 719_468, 146_097)
     year_of_era = (day_of_era - day_of_era // 1460 + day_of_era // 36_524 - day_of_era // 146_096) // 365

@@ -1035,12 +1035,12 @@ class TableOptions:
 
     @property
     def num_levels(self) -> int:
-        """``num-levels``, by default trigger + 1."""
+        """``num-levels``, by default the compaction trigger + 1."""
         return self._number("num-levels") or self.compaction_trigger + 1
 
     @property
     def stop_trigger(self) -> int:
-        """``num-sorted-run.stop-trigger``, by default trigger + 3, never below the trigger."""
+        """``num-sorted-run.stop-trigger``, by default the compaction trigger + 3, and at least the trigger."""
         own = self._number("num-sorted-run.stop-trigger")
         return max(self.compaction_trigger, self.compaction_trigger + 3 if own is None else own)
 

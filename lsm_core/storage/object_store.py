@@ -445,7 +445,11 @@ class ObjectOutputFile:
         """Have no effect, because the object does not exist before the writer is closed."""
 
     def close(self) -> None:
-        """Complete the object; after a failure, the object is removed and the error is raised."""
+        """Complete the object; after a failure, the object is removed and the error is raised.
+
+        Raises:
+            FileExistsError: another writer's object has the name; it is not removed.
+        """
         if self._closed:
             return
         self._closed, last = True, self._take_buffer()

@@ -60,7 +60,7 @@ def bounds(column: pa.Array | pa.ChunkedArray) -> tuple[pa.Array, pa.Array]:
         column: a column with at least one value.
 
     Returns:
-        Two arrays of one value.
+        An array with the smallest value, and an array with the largest value.
     """
     if pa.types.is_floating(column.type):
         low, high = float_bounds(numpy_array(column.drop_null()))

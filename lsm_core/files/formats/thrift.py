@@ -262,7 +262,7 @@ class ChunkFields(NamedTuple):
 
 
 class RowGroupFields(NamedTuple):
-    """Row group with its columns as patterns or Thrift parsed them."""
+    """Fields of a row group; a column is a ChunkFields if a pattern parsed the column, else a Struct."""
 
     columns: list[ChunkFields | Struct]
     plain_bytes: int
@@ -437,7 +437,7 @@ def _number_pattern(numbers: int) -> bytes:
 def _chunk_pattern() -> re.Pattern[bytes]:
     """Return the pattern of a ColumnChunk.
 
-    Fields 1 to 7 and 9, dictionary (11), statistics (12), and skipped fields.
+    The pattern has groups for the fields that :func:`_chunk_fields` returns, and skips all further fields.
     """
     long, short, bound = _LONG, _SHORT, _text_pattern(_LONGEST_BOUND)
     described = (
