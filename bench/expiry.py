@@ -45,7 +45,7 @@ print(json.dumps([seconds, own_peak(), report.files_deleted, report.files_missin
 
 
 def build(warehouse: Path, files: int = FILES, snapshots: int = SNAPSHOTS) -> TableStore:
-    """Create a table of ``files`` empty files; each snapshot adds files and deletes all but one of the previous ones."""
+    """Create a table of empty files; each snapshot adds files and deletes all but one of the previous snapshot's."""
     from lsm_core import Catalog, Schema
 
     catalog = Catalog(str(warehouse))

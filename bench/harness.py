@@ -117,7 +117,7 @@ def own_peak() -> float:
 
 
 def in_own_process(program: str, *arguments: str) -> Any:
-    """Run a Python ``program`` in its own process, where it can import `bench` and `lsm_core`; return its JSON output."""
+    """Run a Python ``program``, which can import `bench`, in its own process; return its JSON output."""
     done = subprocess.run(
         [sys.executable, "-c", program, *arguments], check=True, capture_output=True, text=True, env=_environment()
     )

@@ -129,7 +129,7 @@ _PAGES = {
 
 
 def build(warehouse: Path, tables: int) -> None:
-    """Create a warehouse of ``tables`` tables with 5 buckets and 20 files each, hard links to those of the first table."""
+    """Create ``tables`` tables with 5 buckets and 20 files each; all files are hard links to the first table's."""
     from lsm_core import Catalog, Schema
 
     catalog = Catalog(str(warehouse))

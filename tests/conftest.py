@@ -1,4 +1,4 @@
-"""What every test shares: reproducible random cases, with the seed printed when one fails, and one Spark session."""
+"""Fixtures and settings of all tests: reproducible random cases, one Spark session, databases and an S3 server."""
 
 from __future__ import annotations
 
@@ -39,21 +39,21 @@ settings.load_profile("dredge")
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByGroup:
-    """Files stay whole: fixtures of a module, such as a running platform, are made once."""
+    """Return the scheduler that runs all tests of a file in one process, so that module fixtures are created once."""
     return ByGroup(config, log)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The largest groups first, or the other process would wait for them at the end."""
+    """Sort the largest groups to the front, so that no process waits for one of them at the end."""
     items.sort(key=lambda item: turn_of(item.nodeid))
 
 
 _COUNTED = ("fault points, disk", "fault points, object store", "kill points", "interleavings")
-"""Properties that tests of faults record: how many points they came to."""
+"""Names of the properties in which fault tests record the number of points that they reached."""
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
-    """Say how many faults, kills and interleavings the tests of this run saw."""
+    """Print the numbers of faults, kills and interleavings that the passed tests of this run reached."""
     counts = dict.fromkeys(_COUNTED, 0)
     for report in terminalreporter.stats.get("passed", ()):
         for name, value in report.user_properties:
@@ -65,39 +65,42 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
 
 
 def pytest_collection() -> None:
-    """Thousands of tests are collected, and none of them is garbage."""
+    """Disable the garbage collector during collection, which creates thousands of lasting objects."""
     gc.disable()
 
 
 def pytest_collection_finish() -> None:
-    """What is there now stays to the end: the collector need not look at it after each test."""
+    """Freeze the collected objects, which live until the end, so that the garbage collector skips them."""
     gc.freeze()
     gc.enable()
 
 
 @pytest.fixture(scope="session")
 def traced(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TracedSession]:
-    """The session of the whole run, with its event log and its workers' trace: a process has one, and starting it takes seconds."""
+    """Yield the Spark session of the whole run, with its event log and the trace of its workers.
+
+    A process can have only one session, and its start takes seconds.
+    """
     with traced_session(tmp_path_factory.mktemp("spark")) as session:
         yield session
 
 
 @pytest.fixture(scope="session")
 def spark(traced: TracedSession) -> Any:
-    """The session alone."""
+    """Return the Spark session of `traced`."""
     return traced.spark
 
 
 @pytest.fixture(scope="session")
 def postgresql_address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The JDBC address of a running PostgreSQL, whose user needs PASSWORD; skipped, loudly, where none is installed."""
+    """Yield the JDBC address of a PostgreSQL server, whose user needs `PASSWORD`; skip the test without PostgreSQL."""
     with postgresql(tmp_path_factory.mktemp("postgresql")) as address:
         yield address
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
 def database_address(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """The JDBC address of a database of each kind that catalogs and locks may lie in, with its password in the environment."""
+    """Return the JDBC address of an SQLite and of a PostgreSQL database; the environment has the password."""
     monkeypatch.setenv("DREDGE_JDBC_PASSWORD", PASSWORD)
     if request.param == "sqlite":
         return f"jdbc:sqlite:{tmp_path / 'catalog.db'}"
@@ -106,6 +109,6 @@ def database_address(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch
 
 @pytest.fixture(scope="session")
 def s3() -> Iterator[S3Server]:
-    """An S3 server on loopback, in a process of its own for the whole run."""
+    """Yield an S3 server on loopback, which runs in its own process for the whole test run."""
     with s3_server() as server:
         yield server

@@ -1,4 +1,4 @@
-"""Golden tables as test cases, and the one list of what Dredge does not do with them yet: by feature, never by name."""
+"""Golden tables as test cases, and the features of golden tables that Dredge does not support yet."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ CHANGES = ("incremental-between", "$ro", "$audit_log")
 
 @dataclass(frozen=True)
 class Case:
-    """One golden table: its name and what its JSON tells."""
+    """One golden table: its name, and the folder with its archive and its JSON file."""
 
     name: str
     folder: Path
 
     @property
     def story(self) -> dict[str, Any]:
-        """The JSON beside the archive."""
+        """Content of the JSON file beside the archive."""
         found: dict[str, Any] = json.loads((self.folder / f"{self.name}.json").read_text())
         return found
 
@@ -41,7 +41,11 @@ class Case:
 
 
 def cases() -> list[Case]:
-    """All golden tables of the folder in force; a missing or empty folder, or half a table, is an error."""
+    """Return all golden tables of `golden_dir`.
+
+    Raises:
+        FileNotFoundError: the folder is missing or empty, or a table has only one of its two files.
+    """
     folder, names = golden_dir(), golden_names()
     halves = {path.stem for path in folder.glob("*.json")} ^ set(names)
     if halves:
@@ -50,7 +54,7 @@ def cases() -> list[Case]:
 
 
 def unreadable(story: dict[str, Any]) -> str | None:
-    """What the refusal to read says, derived from how the table was made; None = Dredge reads it."""
+    """Return the feature because of which Dredge refuses to read a table, or None if Dredge reads the table."""
     options = story["schema"].get("options") or {}
     if options.get("sequence.snapshot-ordering") == "true":
         return READ_OFF["ordering by snapshot"]
@@ -58,6 +62,6 @@ def unreadable(story: dict[str, Any]) -> str | None:
 
 
 def of_changes(command: dict[str, Any]) -> bool:
-    """Whether the read is not of the table, or of a branch, at one version."""
+    """Return whether a read is about changes or a system table instead of one version of the table or a branch."""
     asked = (command.get("table", "db.t"), *(command.get("options") or {}))
     return any(sign in text for sign in CHANGES for text in asked)

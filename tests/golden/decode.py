@@ -1,4 +1,4 @@
-"""Everything that a table consists of, decoded: metadata of main and branches, indexes, and every row of every data file."""
+"""Decoder of a whole table: metadata of main and branches, indexes, and every row of every data file."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from lsm_core.read.table_versions import with_schema
 
 
 def decode_everything(store: TableStore) -> int:
-    """Decode every file of the table by way of the metadata that names it; the number of rows stored in data files."""
+    """Decode every file that the table's metadata references; return the number of rows in the data files."""
     rows: dict[str, int] = {}
     for branch in all_stores(store):
         for number in list_schema_ids(branch.file_io, branch.root, branch.branch):
@@ -43,7 +43,10 @@ def _decode_version(store: TableStore, snapshot: Snapshot, rows: dict[str, int])
 
 
 def _decode_file(store: TableStore, entry: ManifestEntry) -> int:
-    """All columns of a file, as its own schema has them; keys, sequence numbers and kinds of key-value files too."""
+    """Decode all columns of a file with the schema of the file; return the number of rows.
+
+    For key-value files, keys, sequence numbers and kinds are decoded, too.
+    """
     own, file = with_schema(store, entry.file.schema_id), entry.file
     opened = open_kv if own.schema.primary_keys else open_append
     found = sum(batch.num_rows for batch in opened(own, entry.partition, entry.bucket, file))
@@ -53,7 +56,7 @@ def _decode_file(store: TableStore, entry: ManifestEntry) -> int:
 
 
 def _decode_index(store: TableStore, entry: ManifestEntry, file: DataFileMeta) -> None:
-    """The indexes of a data file, embedded and beside it: every column's kinds are asked for a value that it cannot have missed."""
+    """Decode the embedded and external indexes of a data file, and check that they find every value of the file."""
     found = [] if file.embedded_index is None else [FileIndex.decode(file.embedded_index, file.file_name)]
     for name in file.extra_files:
         path = store.data_path(entry.partition, entry.bucket, name, file.external_path)

@@ -1,4 +1,4 @@
-"""Rows as the peer writes them (shared/peer/README.md, "Values"), from Arrow, so that both sides compare as text."""
+"""Arrow rows in the peer's form (shared/peer/README.md, "Values"), so that both sides are compared as text."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _NUMBERS = {"Infinity": "inf", "-Infinity": "-inf", "NaN": "nan"}
 
 
 def table_rows(table: pa.Table) -> list[dict[str, Any]]:
-    """Each row of ``table`` as an object of peer values."""
+    """Return each row of ``table`` as an object of peer values."""
     columns = {name: [_value(scalar) for scalar in table.column(name)] for name in table.column_names}
     return [{name: columns[name][i] for name in columns} for i in range(table.num_rows)]
 
@@ -24,7 +24,8 @@ def table_rows(table: pa.Table) -> list[dict[str, Any]]:
 def same_rows(found: Iterable[Mapping[str, Any]], expected: Iterable[Mapping[str, Any]], schema: TableSchema) -> None:
     """Assert that both sides hold the same rows, as multisets.
 
-    Neither `_kind` nor the order of map entries is promised, nor that of nested tables with a key, which Java leaves to a hash map.
+    `_kind` is ignored, and so is the order of map entries and of nested tables with a key, which Java takes from a hash
+    map.
     """
     hashed = {name for name in schema.field_names if f"fields.{name}.nested-key" in schema.options}
     ours = Counter(_canonical(row, schema, hashed) for row in found)

@@ -1,4 +1,4 @@
-"""The peers, one JVM for the whole folder."""
+"""Fixtures for the peers: one process of Java Paimon, pypaimon and pypaimon-rust per test process."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.support.peers import JavaPaimon, PyPaimon, PyPaimonProcess, PyPaimonR
 
 @pytest.fixture(scope="session")
 def java_session() -> Iterator[JavaPaimon]:
-    """One running JVM for all tests of this process."""
+    """Yield one running JVM for all tests of this process; skip the test if Java Paimon is missing."""
     try:
         peer = JavaPaimon()
     except peer_module().PeerMissing as error:
@@ -24,7 +24,7 @@ def java_session() -> Iterator[JavaPaimon]:
 
 @pytest.fixture
 def java(java_session: JavaPaimon, tmp_path: Path) -> Any:
-    """Call the peer on this test's warehouse: java("read", table="db.t")."""
+    """Return a function that calls the peer on this test's warehouse: java("read", table="db.t")."""
 
     def call(op: str, **arguments: Any) -> dict[str, Any]:
         return dict(java_session.call(op, **{"warehouse": str(tmp_path), "table": "db.t", **arguments}))

@@ -1,4 +1,4 @@
-"""Rows in one canonical form, whoever read them: tuples of plain values, sorted."""
+"""Rows of all readers in one canonical form: sorted tuples of plain values."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ KEYS = ["region", "id", "code"]
 
 
 def rows_of(first: int, count: int, revision: int, *, step: int = 1) -> pa.Table:
-    """`count` rows with keys first, first+step, ..; every seventh value of a column is null."""
+    """Return `count` rows with keys first, first+step, ..; every seventh value of a nullable column is null."""
     base = datetime.datetime(2024, 2, 28, 23, 59, 59)
     columns: dict[str, list[Any]] = {field.name: [] for field in ALL_TYPES}
     for i in range(count):
@@ -78,13 +78,13 @@ def _plain(value: Any) -> Any:
 
 
 def canonical(table: pa.Table, names: list[str] | None = None) -> list[tuple[Any, ...]]:
-    """Rows of an Arrow table."""
+    """Return the rows of an Arrow table in canonical form."""
     picked = table.select(names or table.column_names)
     return sorted((tuple(map(_plain, row.values())) for row in picked.to_pylist()), key=repr)
 
 
 def canonical_java(rows: list[dict[str, Any]], schema: pa.Schema) -> list[tuple[Any, ...]]:
-    """Rows of the Java peer's `read`."""
+    """Return the rows of the Java peer's `read` in canonical form."""
 
     def plain(field: pa.Field, value: Any) -> Any:
         if value is None:
@@ -97,7 +97,7 @@ def canonical_java(rows: list[dict[str, Any]], schema: pa.Schema) -> list[tuple[
 
 
 def java_schema(schema: pa.Schema) -> list[dict[str, Any]]:
-    """Fields of `schema` as the peer's `create` wants them."""
+    """Return the fields of `schema` in the form of the peer's `create`."""
     names = {
         pa.string(): "STRING", pa.int8(): "TINYINT", pa.int16(): "SMALLINT", pa.int32(): "INT", pa.int64(): "BIGINT",
         pa.bool_(): "BOOLEAN", pa.float32(): "FLOAT", pa.float64(): "DOUBLE", pa.date32(): "DATE",
@@ -115,7 +115,7 @@ def java_schema(schema: pa.Schema) -> list[dict[str, Any]]:
 
 
 def java_rows(table: pa.Table, kind: str = "+I") -> list[dict[str, Any]]:
-    """Rows of an Arrow table as the peer's `write` wants them."""
+    """Return the rows of an Arrow table in the form of the peer's `write`."""
 
     def value(field: pa.Field, v: Any) -> Any:
         return v if v is None or pa.types.is_floating(field.type) else _plain(v)
@@ -127,7 +127,7 @@ def java_rows(table: pa.Table, kind: str = "+I") -> list[dict[str, Any]]:
 
 
 def both_read(table: Table, java: Callable[..., dict[str, Any]]) -> list[tuple[Any, ...]]:
-    """The table's rows in order, which Java reads as well."""
+    """Return the sorted rows of the table; assert that Java reads the same rows."""
     mine = sorted(tuple(row.values()) for row in table.to_arrow().to_pylist())
     names = table.store.schema.field_names
     theirs = sorted(tuple(row[name] for name in names) for row in java("read")["rows"])

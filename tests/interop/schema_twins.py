@@ -1,4 +1,4 @@
-"""One table twice, by Dredge and by Java Paimon, and steps for both: what the tests of schema changes compare."""
+"""Pairs of tables, one created by Dredge and one by Java Paimon, and schema changes for both."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ COLUMNS: list[tuple[str, Any]] = [
 
 
 def as_change(step: Step) -> SchemaChange:
-    """A step as the peer takes it, as one of our changes."""
+    """Convert a schema change in the peer's form to a `SchemaChange`."""
     kind, name = step["change"], step.get("name", "")
     place = {step["move"]["type"]: step["move"].get("ref", True)} if step.get("move") else {}
     make: dict[str, Callable[[], SchemaChange]] = {
@@ -62,7 +62,7 @@ def as_change(step: Step) -> SchemaChange:
 
 
 class Both:
-    """One table twice, by each engine, on one warehouse."""
+    """Pair of equal tables in one warehouse: ``j<number>`` of Java and ``d<number>`` of Dredge."""
 
     def __init__(self, java: Java, warehouse: Path) -> None:
         self.java, self.warehouse = java, warehouse
@@ -78,7 +78,7 @@ class Both:
         options: dict[str, str],
         comment: str | None = None,
     ) -> tuple[str, str]:
-        """What went wrong, or "", by Java and by Dredge."""
+        """Create the next pair of tables; return the errors of Java and of Dredge, or "" for no error."""
         self.number += 1
         fields = [{"name": name, "type": kind} for name, kind in columns]
         schema = {"fields": fields, "primaryKeys": primary_keys, "partitionKeys": partition_keys, "options": options}
@@ -100,13 +100,13 @@ class Both:
         return theirs, ours
 
     def alter(self, steps: list[Step]) -> tuple[str, str]:
-        """What went wrong, or "", by Java and by Dredge."""
+        """Alter both tables; return the errors of Java and of Dredge, or "" for no error."""
         theirs = refusal_of(lambda: self.java("alter", table=f"db.j{self.number}", changes=steps))
         ours = refusal_of(lambda: self.catalog.alter_table(f"db.d{self.number}", [as_change(step) for step in steps]))
         return theirs, ours
 
     def write_a_row(self) -> None:
-        """Java's table and its copy of a snapshot for ours, so that both have one."""
+        """Write a row to Java's table and copy the snapshot to Dredge's table, so that both have a snapshot."""
         self.java("write", table=f"db.j{self.number}", rows=[{"k": 1, "dt": "a"}])
         target = self.folder("d") / "snapshot"
         target.mkdir()
@@ -167,13 +167,13 @@ NESTED: list[Any] = [
 
 
 class RandomSteps:
-    """Draws steps that fit a schema more often than not."""
+    """Generator of random schema changes, most of which are valid for a schema."""
 
     def __init__(self, seed: int) -> None:
         self.draw = random.Random(seed)
 
     def steps(self, schema: dict[str, Any]) -> list[Step]:
-        """A change, or two of different columns: renames and what depends on their order are Dredge's own rules."""
+        """Return a list with one random schema change."""
         return [self.step(schema)]
 
     def step(self, schema: dict[str, Any]) -> Step:

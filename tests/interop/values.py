@@ -1,4 +1,4 @@
-"""Values of every type in the peer's form (shared/peer/README.md, "Values"): extremes, random ones, to Arrow and from it."""
+"""Extreme and random values of every type in the peer's form (shared/peer/README.md, "Values"), to and from Arrow."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Value = Any
 
 
 class Limits(Enum):
-    """What values may be where not every value of a type goes everywhere."""
+    """Restrictions of values, for tests in which some values of a type are not possible."""
 
     WIDE = 0
     ORC = 1  # Arrow counts ORC's time in nanoseconds, and CHAR loses its trailing spaces
@@ -35,7 +35,7 @@ _TIMES = (TypeRoot.TIMESTAMP, TypeRoot.TIMESTAMP_LTZ)
 _UNITS = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 _YEAR_1, _YEAR_9999 = -62_135_596_800, 253_402_300_799
 _NANO_FIRST, _NANO_LAST = -9_223_372_036, 9_223_372_035
-"""Whole seconds that a count of nanoseconds in 64 bits can hold."""
+"""First and last whole second since 1970 that fits into a 64-bit number of nanoseconds."""
 _FAR_DATES = ["0001-01-01", "9999-12-31", "1582-10-04", "1582-10-15"]
 _WORDS = (
     "",
@@ -59,7 +59,7 @@ _WORDS = (
 
 
 def extremes(kind: DataType, *, limits: Limits = WIDE) -> list[Value]:
-    """Values at the edges of ``kind``, without null."""
+    """Return extreme values of ``kind``, without null."""
     if kind.root in _WIDTHS:
         half = 1 << (_width(kind, limits) - 1)
         return [-half, half - 1, 0, -1, 1]
@@ -162,7 +162,7 @@ def _decimal(kind: DataType, unscaled: int) -> str:
 
 
 def anything(random: Random, kind: DataType, *, limits: Limits = WIDE, nulls: float = 0.15) -> Value:
-    """One random value of ``kind``; null now and then where it may be."""
+    """Return a random value of ``kind``; null with probability ``nulls`` if ``kind`` is nullable."""
     if kind.nullable and random.random() < nulls:
         return None
     if random.random() < 0.3 and not kind.is_nested:
@@ -221,12 +221,12 @@ def _random_scalar(random: Random, kind: DataType, *, limits: Limits) -> Value:
 
 
 def arrow_of(values: Sequence[Value], kind: DataType) -> pa.Array:
-    """Peer values as an Arrow array of the table's type."""
+    """Convert peer values to an Arrow array of type ``kind``."""
     return pa.array([_to_python(value, kind) for value in values], to_arrow(kind))
 
 
 def table_of(rows: Sequence[Mapping[str, Value]], types: Mapping[str, DataType]) -> pa.Table:
-    """Peer rows as an Arrow table."""
+    """Convert peer rows to an Arrow table."""
     fields = [pa.field(name, to_arrow(kind), kind.nullable) for name, kind in types.items()]
     return pa.table(
         [arrow_of([row.get(name) for row in rows], kind) for name, kind in types.items()], schema=pa.schema(fields)
@@ -263,7 +263,7 @@ def _to_python(value: Value, kind: DataType) -> Any:
 
 
 def rows_of_arrow(table: pa.Table, types: Mapping[str, DataType]) -> list[dict[str, Value]]:
-    """An Arrow table as peer rows."""
+    """Convert an Arrow table to peer rows."""
     columns = {name: [_from_scalar(scalar, kind) for scalar in table.column(name)] for name, kind in types.items()}
     return [{name: columns[name][i] for name in types} for i in range(table.num_rows)]
 
@@ -298,9 +298,9 @@ def _from_scalar(scalar: pa.Scalar, kind: DataType) -> Value:
 
 
 def normal(value: Value, kind: DataType) -> Value:
-    """One form for equal values: floats by their bits' text, entries of maps in order, times in the unit of their Arrow type.
+    """Return the same form for equal values: floats as text, sorted map entries, times in the unit of their Arrow type.
 
-    (Java's casts leave a fraction of fewer digits than the new precision alone, so a TIMESTAMP(6) there may hold one nanosecond.)
+    Java's casts keep digits beyond the new precision, so that a TIMESTAMP(6) of Java may have nanoseconds.
     """
     if value is None:
         return None
@@ -324,12 +324,12 @@ def normal(value: Value, kind: DataType) -> Value:
 
 
 def canonical(rows: Iterable[Mapping[str, Value]], types: Mapping[str, DataType]) -> list[str]:
-    """Rows as sorted texts: equal lists hold the same rows."""
+    """Return rows as sorted texts; equal lists mean equal rows."""
     return sorted(json.dumps({name: normal(row.get(name), kind) for name, kind in types.items()}) for row in rows)
 
 
 def difference(found: list[str], expected: list[str]) -> str:
-    """What differs, shortened for a person."""
+    """Return a shortened text about the differences between two lists of rows."""
     extra, gone = [r for r in found if r not in expected], [r for r in expected if r not in found]
     pairs = [f"  found    {a[:1500]}\n  expected {b[:1500]}" for a, b in zip(extra[:2], gone[:2], strict=False)]
     return f"{len(found)} rows instead of {len(expected)}; {len(extra)} unexpected, {len(gone)} missing\n" + "\n".join(

@@ -39,7 +39,7 @@ def make_store(
     options: Mapping[str, str] | None = None,
     file_io: FileIO | None = None,
 ) -> TableStore:
-    """A table ``db.t`` with key ``k`` and value ``v`` (or ``fields``), nothing committed yet."""
+    """Create the table ``db.t`` with key ``k`` and value ``v`` (or ``fields``), without commits."""
     fields = fields or {"k": "BIGINT NOT NULL", "v": "DOUBLE"}
     options = {"bucket": "2", **(options or {})}
     assert write_schema(LocalFileIO(), str(root), make_schema(fields, keys, partitions, options))
@@ -55,7 +55,7 @@ def entry(
     level: int = 0,
     keys: tuple[int, int] = (0, 9),
 ) -> ManifestEntry:
-    """An entry about a file that need not exist."""
+    """Return a manifest entry of a file that need not exist."""
     types = store.schema.trimmed_key_types
     low, high = (encode_row([key], types) if types else EMPTY_ROW for key in keys)
     file = DataFileMeta(name, 100, 10, low, high, EMPTY_STATS, EMPTY_STATS, 0, 9, 0, level, (), NOW, 0, None, 0)
@@ -68,7 +68,7 @@ def table_of(*entries: ManifestEntry) -> pa.Table:
 
 
 def publish(store: TableStore, snapshot_id: int, base: pa.Table | None, delta: pa.Table) -> Snapshot:
-    """Write manifests, lists and the snapshot's file; no hint."""
+    """Write manifests, manifest lists and the snapshot file, but no hint files."""
     base_metas = manifests.write_manifests(store, base) if base is not None else []
     old, old_size = manifests.write_list(store, base_metas)
     new, new_size = manifests.write_list(store, manifests.write_manifests(store, delta))

@@ -13,17 +13,17 @@ from lsm_core.types import DataType, TypeRoot, to_arrow
 from tests.golden import rows
 
 java_text = rows._text
-"""A value of the peer in the form that both sides are compared in."""
+"""Function that converts a value of the Java peer to the text in which both sides are compared."""
 _DIGITS = {"ms": 3, "us": 6, "ns": 9}
 
 
 def our_text(scalar: pa.Scalar) -> str:
-    """An Arrow value in the form that both sides are compared in."""
+    """Convert an Arrow value to the text in which both sides are compared."""
     return java_text(rows._value(scalar), scalar.type)
 
 
 def array_of(values: Sequence[Any], kind: DataType) -> pa.Array:
-    """``values`` as `to_arrow(kind)`; raises OverflowError for instants that Arrow cannot hold."""
+    """Return ``values`` as an array of `to_arrow(kind)`. Raises OverflowError for times outside of Arrow's range."""
     arrow, plain = to_arrow(kind), [_plain(value, kind) for value in values]
     if kind.root in (TypeRoot.DATE, TypeRoot.TIME):
         return pa.array(plain, pa.int32()).cast(arrow)
@@ -61,7 +61,7 @@ def _plain(value: Any, kind: DataType) -> Any:
 
 
 def _instant(text: str, digits: int) -> int:
-    """A date-time as a count of its smallest digit since 1970."""
+    """Return a date-time as the number of units of 10 ** -``digits`` seconds since 1970."""
     whole, _, part = text.partition(".")
     seconds = int(np.datetime64(whole, "s").astype(np.int64))
     count: int = seconds * 10**digits + int(part.ljust(digits, "0")[:digits] or "0")

@@ -28,13 +28,14 @@ STEMS: Final = frozenset(
 
 
 class BadVectors(Exception):
-    """The folder of vectors holds something that no test here would run."""
+    """Error: the folder of vectors has a file, case or field that no test uses."""
 
 
 def cases(stem: str) -> list[Any]:
-    """All cases of `<stem>.json`, whose first entry describes the fields; none where the folder lacks the file.
+    """Return all cases of `<stem>.json` as pytest parameters, or an empty list if the folder has no such file.
 
-    Raises BadVectors naming a file of the folder that nobody runs, or one without cases: both would pass unseen.
+    Raises:
+        BadVectors: no test uses a file of the folder, or a file has no cases. Both would otherwise pass unnoticed.
     """
     folder = vectors_dir()
     unknown = sorted(path.name for path in folder.glob("*.json") if path.stem not in STEMS)
@@ -143,7 +144,7 @@ FIELDS: Final[dict[str, dict[str, frozenset[str]]]] = {
 
 
 def require_known(stem: str, case: Case) -> Case:
-    """``case``, all of whose fields its tests act on. Raises BadVectors naming a field that they do not know."""
+    """Return ``case`` if its tests use all of its fields. Raises BadVectors with the name of an unknown field."""
     for place, known in FIELDS[stem].items():
         for found in _at(case, place):
             unknown = sorted(set(found) - known)
@@ -154,7 +155,7 @@ def require_known(stem: str, case: Case) -> Case:
 
 
 def _at(value: Any, place: str) -> list[Case]:
-    """The objects at a place like "steps[].expect"; none where something else is there."""
+    """Return the objects at a path like "steps[].expect"; values that are no objects are omitted."""
     found = [value]
     for part in filter(None, place.split(".")):
         name = part.removesuffix("[]")
@@ -165,5 +166,5 @@ def _at(value: Any, place: str) -> list[Case]:
 
 
 def not_yet(feature: str) -> None:
-    """Leave this case, naming what Dredge does not do yet."""
+    """Skip the test because Dredge does not support a feature yet."""
     pytest.skip(f"not supported yet: {feature}")

@@ -1,4 +1,4 @@
-"""A folder need not hold every file: tests without a case are left out instead of being skipped without a reason."""
+"""Hook for a folder that lacks some vector files: tests without a case are deselected instead of skipped."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Drop the placeholders that pytest makes for empty parameter sets in this folder."""
+    """Deselect the placeholders that pytest creates for empty parameter sets in this folder."""
     here = config.rootpath / "tests" / "vectors"
     empty = [item for item in items if here in item.path.parents and item.name.endswith("[NOTSET]")]
     if empty:

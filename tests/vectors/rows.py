@@ -11,7 +11,10 @@ from tests.vectors.cases import Case
 
 
 def kv_batch(rows: Sequence[Case], key_width: int = 1) -> pa.RecordBatch:
-    """Columns `_KEY_k<i>`, `_SEQUENCE_NUMBER`, `_VALUE_KIND`, `value`; keys may be numbers or lists of them."""
+    """Return a batch with columns `_KEY_k<i>`, `_SEQUENCE_NUMBER`, `_VALUE_KIND` and `value`.
+
+    The key of a row is a number or a list of numbers.
+    """
     keys = [row["key"] if isinstance(row["key"], list) else [row["key"]] for row in rows]
     width = len(keys[0]) if keys else key_width
     columns = {f"_KEY_k{i}": pa.array([key[i] for key in keys], pa.int64()) for i in range(width)}
@@ -22,7 +25,7 @@ def kv_batch(rows: Sequence[Case], key_width: int = 1) -> pa.RecordBatch:
 
 
 def as_cases(batch: pa.RecordBatch | pa.Table) -> list[Case]:
-    """The way back, for one key column."""
+    """Convert a batch with one key column back to the rows of a vector."""
     kinds = kinds_to_text(batch.column("_VALUE_KIND")).to_pylist()
     rows = batch.to_pylist()
     return [

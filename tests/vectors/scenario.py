@@ -1,4 +1,4 @@
-"""The steps of a table scenario, each by the public API; what has no such verb yet is named and ends the case."""
+"""Steps of a table scenario, each executed by the public API; an unsupported step skips the case with its name."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ _DETAILS: Final = frozenset(
 )
 _LATER: Final = {"add_column": "schema change add_column"}
 _PARTITIONS: Final = "scan.partitions"
-"""An option of Flink's connector, which makes a filter of it: "dt=a,hh=1;dt=b"."""
+"""Option of Flink's connector for partitions to read, like "dt=a,hh=1;dt=b"."""
 
 
 def table_feature(table: Case) -> str | None:
-    """What this table needs that Dredge does not keep up yet, from its definition alone; None when it can be written."""
+    """Return the unsupported feature that the definition of a table needs, or None if Dredge can write the table."""
     schema = {
         "fields": [{"name": name, "type": kind} for name, kind in table["columns"]],
         "primaryKeys": table.get("primary_key") or [],
@@ -53,9 +53,10 @@ def table_feature(table: Case) -> str | None:
 
 
 class ChangelogNormalize:
-    """Flink's operator of this name: it completes a stream that tells new rows only, from the newest row of each key that it has seen.
+    """Flink's operator of this name, which adds the previous rows to a stream that has only new rows.
 
-    Of a known key -U the row before and +U the new one, nothing where both are equal; of a deleted key -D the row before.
+    The operator keeps the newest row of each key. For a changed row, it emits -U with the previous row and +U with the
+    new row. For an unchanged row, it emits nothing. For a deleted key, it emits -D with the previous row.
     """
 
     def __init__(self, keys: Sequence[str]) -> None:
@@ -63,7 +64,7 @@ class ChangelogNormalize:
         self.newest: dict[tuple[Any, ...], Case] = {}
 
     def completed(self, changes: pa.Table) -> pa.Table:
-        """What the operator tells of ``changes``."""
+        """Return the changes that the operator emits for ``changes``."""
         told: list[Case] = []
         for row in changes.to_pylist():
             kind, key = row.pop("_ROW_KIND"), tuple(row[name] for name in self.keys)
@@ -80,7 +81,7 @@ class ChangelogNormalize:
 
 
 class Scenario:
-    """One table of a case and the verbs on it."""
+    """The table of a case, and the steps that change or read the table."""
 
     def __init__(self, catalog: Catalog, case: Case) -> None:
         self.catalog, self.definition, self.steps = catalog, case["table"], case["steps"]
@@ -119,13 +120,13 @@ class Scenario:
         return self.catalog.create_table(NAME, Schema(pa.schema(columns), keys, partitions, options))
 
     def create_and_write(self) -> None:
-        """Creation and the first write, of no rows when the case has none."""
+        """Create the table and execute the first write, or write no rows if the case has no write."""
         table = self.create()
         first: list[list[Any]] = next((step["write"] for step in self.steps if "write" in step), [])
         table.write(self.rows(first), row_kinds=self.row_kinds(first))
 
     def run_all(self) -> None:
-        """Creation and every step."""
+        """Create the table and execute every step."""
         self.create()
         for step in self.steps:
             self.run(step)
@@ -165,7 +166,10 @@ class Scenario:
             self.compact_as_writers_do(table)
 
     def compact_as_writers_do(self, table: Table) -> None:
-        """Paimon's batch writers compact what they wrote; ours leave it to maintenance. Changes are told by that compaction."""
+        """Compact the table as Paimon's batch writers do after a write, which produces the changelog.
+
+        Dredge's writers leave this compaction to maintenance in these tests.
+        """
         options = table.store.options
         if table.store.has_primary_key and not options.write_only:
             if options.changelog_producer == "full-compaction":
@@ -236,7 +240,7 @@ class Scenario:
         return [[value(raw, kind) for raw in one] if isinstance(one, list) else value(one, kind) for one in rest]
 
     def _of_partition(self, text: str) -> list[list[Any]]:
-        """The filter that a `scan.partitions` of one partition stands for; columns that it does not name are null there."""
+        """Return the filter for `scan.partitions` with one partition; unnamed partition columns must be null."""
         assert ";" not in text and not text.startswith("max_"), text
         named = dict(pair.split("=") for pair in text.split(",") if pair)
         others = [name for name in self.definition.get("partition_by") or [] if named and name not in named]
@@ -288,14 +292,14 @@ class Scenario:
         self.stream_of(self.table.copy(step["open_stream"]))
 
     def stream_of(self, table: Table, from_snapshot: int | None = None) -> StreamScan:
-        """A new stream, as Flink reads it: ChangelogNormalize completes what a table without a changelog of its own tells."""
+        """Return a new stream; as in Flink, `ChangelogNormalize` completes the changes of a table without changelog."""
         self.stream, options = table.new_stream_scan(from_snapshot=from_snapshot), table.store.options
         whole = not table.primary_keys or options.changelog_producer != "none" or options.merge_engine == "first-row"
         self.normalize = None if whole else ChangelogNormalize(table.primary_keys)
         return self.stream
 
     def changes(self, step: Case) -> None:
-        """What the stream tells since it was asked last; upstream's default stream is open before the first write."""
+        """Compare the changes since the last read of the stream; the default stream begins before the first write."""
         stream = self.stream or self.stream_of(self.table, from_snapshot=1)
         batches = []
         while (batch := stream.next()) is not None:
@@ -331,7 +335,7 @@ def _argument(aggregate: str) -> str | None:
 
 
 def _aggregated(rows: pa.Table, asked: Case) -> list[tuple[Any, ...]]:
-    """Group columns, then aggregates; one row for all rows without a grouping."""
+    """Return rows of the group columns and the aggregates; one row if there is no grouping."""
     keys = list(asked.get("group_by") or [])
     wanted: list[tuple[Any, ...]] = []
     for aggregate in asked["aggregate"]:

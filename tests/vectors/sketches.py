@@ -1,4 +1,4 @@
-"""Sets of integers as bitmaps and sketches, made by the libraries themselves: the form in which Java's own helpers make them."""
+"""Sets of integers as bitmaps and sketches, in the form in which the helpers of Java's tests create them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from lsm_core.merge.functions.sketch_bytes import java_theta
 
 
 def sketch_of(function: str, values: list[int]) -> bytes:
-    """The bytes of a set of integers that the aggregate ``function`` takes."""
+    """Return a set of integers as the bytes that the aggregate ``function`` takes."""
     if function == "rbm32":
         return roaring.encode(BitMap(values), runs=True)
     if function == "rbm64":
@@ -25,7 +25,7 @@ def sketch_of(function: str, values: list[int]) -> bytes:
 
 
 def with_bytes(raw: Any, function: str) -> Any:
-    """``raw`` of a vector with every ``set_of`` as bytes."""
+    """Return a value of a vector, in which each ``set_of`` is replaced by the bytes of the set."""
     if isinstance(raw, dict):
         if set(raw) == {"set_of"}:
             return {"hex": sketch_of(function, raw["set_of"]).hex()}

@@ -22,13 +22,16 @@ _NANOS: Final = {"nanos", "nano_of_milli", "nanos_of_milli", "nano_of_millisecon
 
 
 def value(raw: Any, kind: DataType) -> Any:
-    """``raw`` of a vector as Python value that Arrow takes for ``kind``."""
+    """Convert a value of a vector to the Python value that Arrow takes for ``kind``."""
     return arrow_value(raw, to_arrow(kind))
 
 
 def arrow_value(raw: Any, kind: pa.DataType) -> Any:
-    """``raw`` of a vector as Arrow takes it for ``kind``: bytes as `hex`, dates and times as numbers or text, decimals as text or
-    unscaled, maps as pairs, rows as lists. Raises BadVectors for an object of another form."""
+    """Convert a value of a vector to the Python value that Arrow takes for ``kind``.
+
+    Bytes are given as `hex`, dates and times as numbers or text, decimals as text or unscaled, maps as pairs, and rows
+    as lists. Raises BadVectors for an object of a different form.
+    """
     if raw is None:
         return None
     if isinstance(raw, dict):
@@ -49,7 +52,7 @@ def arrow_value(raw: Any, kind: pa.DataType) -> Any:
 
 
 def _of_form(raw: dict[str, Any], kind: pa.DataType) -> Any:
-    """A value that an object spells: one of the forms, or the parts of a timestamp (milliseconds and nanoseconds within one)."""
+    """Convert an object: one of `_FORMS`, or the milliseconds and nanoseconds of a timestamp."""
     form = next(iter(raw), "")
     if len(raw) == 2 and pa.types.is_timestamp(kind):
         millis, nanos = [n for n in raw if n in _MILLIS], [n for n in raw if n in _NANOS]
@@ -73,17 +76,17 @@ def _of_form(raw: dict[str, Any], kind: pa.DataType) -> Any:
 
 
 def column(values: Sequence[Any], kind: DataType) -> pa.Array:
-    """One Arrow column of vector values."""
+    """Return values of a vector as one Arrow column."""
     return pa.array([value(raw, kind) for raw in values], to_arrow(kind))
 
 
 def columns(values: Row, kinds: Sequence[DataType]) -> list[pa.Array]:
-    """One row of vector values as columns of one value each."""
+    """Return one row of a vector as Arrow columns of one value each."""
     return [column([raw], kind) for raw, kind in zip(values, kinds, strict=True)]
 
 
 def rows_of(table: pa.Table) -> list[tuple[Any, ...]]:
-    """The rows of ``table`` as tuples."""
+    """Return the rows of ``table`` as tuples."""
     lists = [table.column(i).to_pylist() for i in range(table.num_columns)]
     return list(zip(*lists, strict=True))
 
@@ -97,7 +100,7 @@ def same_rows(found: Sequence[Row], expected: Sequence[Row], *, ordered: bool = 
 
 
 def without_order(rows: Sequence[Row], places: Sequence[int]) -> list[tuple[Any, ...]]:
-    """``rows`` whose arrays and maps in columns ``places`` are sorted by their text, so that their order does not count."""
+    """Return ``rows`` with sorted arrays and maps in the columns ``places``, so that their order does not count."""
     return [
         tuple(sorted(one, key=repr) if at in places and one is not None else one for at, one in enumerate(row))
         for row in rows

@@ -1,4 +1,4 @@
-"""What Paimon 1.4.2 does otherwise, as semantics.md says: each case is left out of the comparison by a rule with a name."""
+"""Known differences of Paimon 1.4.2 (semantics.md): each rule excludes cases from the comparison, by name."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LATER_OPTIONS = ("nested-sequence-field", "nested-key-null-strategy")
 
 
 def later_version(table: RandomTable) -> dict[str, str]:
-    """Columns that 1.4.2 does not know, with the rule that says so (3.4, [2.0])."""
+    """Return the columns that need a later version than 1.4.2, with the rule that excludes them (3.4, [2.0])."""
     found = {}
     for name in table.names:
         function = table.options.get(f"fields.{name}.aggregate-function", "")
@@ -29,7 +29,7 @@ def later_version(table: RandomTable) -> dict[str, str]:
 
 
 def _of_collect(table: RandomTable, name: str) -> dict[str, str]:
-    """Two defects of 1.4.2, seen with it: `ignore-retract` hides that collect treats late data like any, rows cannot be equal."""
+    """Return the rules for two defects of `collect` in 1.4.2: late elements come first, and retracts of rows fail."""
     ignores = f"fields.{name}.ignore-retract" in table.options
     if ignores and table.options["merge-engine"] == "partial-update":
         return {name: "collect with ignore-retract puts late elements first"}
@@ -44,7 +44,13 @@ def _function(table: RandomTable, name: str) -> str:
 
 
 def rule_of(table: RandomTable, writes: Sequence[Sequence[Row]], answer: Any) -> str | None:
-    """Why the history of one key cannot be compared; None: it can. ``writes``: its rows of each write."""
+    """Return the rule that excludes the history of one key, or None if it is compared.
+
+    Args:
+        table: the table.
+        writes: rows of the key by write.
+        answer: result of the reference, or the class of its error.
+    """
     if isinstance(answer, type) and issubclass(answer, DredgeError):
         return {
             ArithmeticOverflow: "integer overflow raises (4: 1.4.2 wraps)",
@@ -66,7 +72,7 @@ def rule_of(table: RandomTable, writes: Sequence[Sequence[Row]], answer: Any) ->
 
 
 def _ordering(table: RandomTable) -> set[str]:
-    """Columns that order versions: `sequence.field` and the ordering fields of sequence groups."""
+    """Return the columns that order versions: `sequence.field` and the ordering fields of sequence groups."""
     groups = [key.split(".")[1] for key in table.options if key.endswith(".sequence-group")]
     return {name for names in (table.options.get("sequence.field", ""), *groups) for name in names.split(",")}
 

@@ -17,7 +17,7 @@ _SPECIAL = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-
 
 
 def to_json_value(value: Any, kind: DataType) -> Any:
-    """As the peer takes it."""
+    """Convert a plain value to the JSON value that the peer takes."""
     if value is None:
         return None
     if kind.root in _BINARY:
@@ -51,7 +51,7 @@ def _time_text(value: int, kind: DataType) -> str:
 
 
 def from_json_value(value: Any, kind: DataType) -> Any:
-    """As the reference has it."""
+    """Convert a JSON value of the peer to the plain value of the reference."""
     if value is None:
         return None
     if kind.root in _BINARY:
