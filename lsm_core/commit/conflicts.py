@@ -53,14 +53,18 @@ class StrictMode:
 
     The option is `commit.strict-mode.last-safe-snapshot`.
 
-    Attributes:
-        safe: id of the last snapshot up to which commits of other users are accepted; -1 to check nothing until the
-            committer's own first commit.
-
     Source: Paimon `StrictModeChecker`.
     """
 
     def __init__(self, store: TableStore, user: str, safe: int) -> None:
+        """Create the checker of one committer.
+
+        Args:
+            store: the table.
+            user: commit user of the committer.
+            safe: id of the last snapshot up to which commits of other users are accepted; -1 to check nothing until the
+                committer's own first commit.
+        """
         self._store, self._user, self._safe = store, user, safe
 
     @staticmethod

@@ -367,9 +367,9 @@ def next_index_manifest(
         user: commit user.
 
     Raises:
-        CommitConflict: the change conflicts with the newest snapshot: `INDEX_CHANGED`, `INPUTS_GONE` for deletion
-            vectors of missing data files, `FILES_KNOWN` for index files that are already in the table, or `BASE_GONE`
-            if a snapshot since the key lookup is missing.
+        CommitConflict: the change conflicts with the newest snapshot. The kind is `INPUTS_GONE` for deletion vectors of
+            missing data files, and `FILES_KNOWN` for index files that are already in the table. It is `BASE_GONE` if a
+            snapshot or pending commit that the key lookup needs is missing, else `INDEX_CHANGED`.
     """
     previous = None if latest is None else latest.index_manifest
     takes_files = bool(pc.any(pc.equal(delta.column("kind"), DELETE)).as_py())

@@ -186,7 +186,11 @@ class ChangelogMerger:
         return _MergeResult(versions.rows, picked)
 
     def _first_rows(self, versions: _Versions, new: Mask, known: Mask, count: int) -> list[pa.RecordBatch]:
-        """Return the first row of each key that no level above the output has, and write new keys as +I rows."""
+        """Return the first row of each key that no level above the output has, and write new keys as +I rows.
+
+        ``new``: mask of the keys without an input row above level 0. ``known``: mask of the keys that were found above
+        the output. ``count``: number of input rows.
+        """
         merged = self._merge_versions(versions, bypass=True)
         has_row = merged.place != NO_ROW
         self.counters.drop(OLDER_VERSION, count - len(has_row))

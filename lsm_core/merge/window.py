@@ -534,8 +534,8 @@ def merge_unsorted(
     Args:
         table: rows in arrival order, which decides between rows that are equal in the merge order.
         function: merge function.
-        key_spec: columns that order the rows; None for those of ``function``.
-        counters: counters of the merge; None for new ones.
+        key_spec: columns that order the rows; None for the ``key_spec`` of ``function``.
+        counters: counters of the merge; None for new counters.
     """
     if table.num_rows == 0:
         return table

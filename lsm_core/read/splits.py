@@ -53,7 +53,7 @@ class Split:
         partition: BinaryRow bytes of the partition.
         bucket: number of the bucket.
         raw: whether the result is the rows of ``files``, one file after the other. If False, each of ``sections`` is
-            merged, and the result has no deleted rows. ``files`` lists each file once in both cases.
+            merged, in key order, and the result has no deleted rows. ``files`` lists each file once in both cases.
         raw_convertible: whether the split is raw by Paimon's stricter rule, which other engines use. A split of several
             key-disjoint files is raw here, but in Paimon only where the whole bucket needs no merging.
         file_count: number of files.

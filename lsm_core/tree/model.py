@@ -198,9 +198,9 @@ class Violation:
 def find_violations(files: Iterable[DataFile]) -> tuple[Violation, ...]:
     """Return every violated invariant of one bucket's files.
 
-    The rules: no file is listed twice, levels and row counts are not negative, key and sequence ranges are not
-    reversed, and a file has no more deletes than rows. Files of one level above 0 never share a key. Level-0 files may
-    overlap, because each is its own run.
+    No file is listed twice. Levels and row counts are not negative, and a file has no more deletes than rows. Key and
+    sequence ranges are not reversed. Files of one level above 0 never share a key. Level-0 files may overlap, because
+    each level-0 file is its own run.
     """
     files = tuple(files)
     violations: list[Violation] = []

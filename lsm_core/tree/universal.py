@@ -148,9 +148,9 @@ class UniversalCompaction:
 
         The size ratio allows the older run to be larger by its percentage.
 
-        With ``through_level1`` (Java since 2.1), a unit of several runs (or with ``force``) includes all runs up to
-        level 1, even too large ones, because its output could not be placed below them. Without ``through_level1``, the
-        first run that is too large ends the unit.
+        With ``through_level1`` (Java since 2.1), a unit of several runs includes all runs up to level 1, even runs that
+        are too large: the unit's output could not be placed below them. The same holds for one run with ``force``.
+        Without ``through_level1``, the first run that is too large ends the unit.
 
         Args:
             max_level: number of the last level.

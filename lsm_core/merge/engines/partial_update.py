@@ -59,7 +59,7 @@ class PartialUpdate:
         functions: aggregate functions of protected fields.
         ignore_delete: whether -U and -D are ignored, with or without sequence groups.
         remove_on_delete: without groups, whether -D deletes the row. Without groups and ``ignore_delete``, -U and -D
-            are an error if it is False.
+            are an error if ``remove_on_delete`` is False.
         required: columns that are NOT NULL, without the primary key.
         table: name of the table, for errors.
     """

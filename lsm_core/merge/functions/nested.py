@@ -127,8 +127,8 @@ class MergeMapWithKeyTime(ListFold):
 def _base_lists(lists: pa.Array, bounds: Ints, with_null: bool) -> tuple[Ints, Mask]:
     """Return the base list of each group, and whether a list that is not null is added to it.
 
-    ``with_null``: the base is the first list even if it is null (since 2.0), else the first that is not null (until
-    then, the first input replaced a null accumulator unchanged).
+    ``with_null``: True as in Paimon since 2.0: the base is the first list, even if this list is null. False as in
+    earlier versions: the base is the first list that is not null, because it replaced a null accumulator unchanged.
     """
     valid = _valid(lists)
     base = bounds[:-1]
@@ -205,12 +205,10 @@ class _Nested(ListFold):
         return _choose(~added, lists.take(pa.array(base)), rebuilt_lists)
 
     def _join_one_by_one(self, lists: pa.Array, bounds: Ints) -> pa.Array:
-        """Apply a limit as version 1.4 does.
+        """Apply a limit as version 1.4 does: take as many rows of each input as are missing, even rows of known keys.
 
-        Take as many rows of each input as are missing, whether their keys are new or not.
-
-        The rows that an input loses depend on the number of keys before it, so each group takes a few inputs at a time
-        until it is full.
+        The number of rows taken from an input depends on the number of keys before this input. So each group takes a
+        few inputs at a time until the limit is reached.
         """
         base, _ = _base_lists(lists, bounds, with_null=False)
         owner = np.repeat(np.arange(len(base)), np.diff(bounds))

@@ -133,8 +133,7 @@ def file_rows(choice: Choice, entries: pa.Table) -> Rows:
     """Yield the rows of ``entries`` unmerged: bucket by bucket, file by file in the order of the entries.
 
     Rows are filtered one by one, so any file without a matching row is skipped. If keys can move between partitions,
-    the rows that remove a key from its old partition come before the rows that add it to its new one
-    (:func:`_leaving_first`).
+    rows that remove a key from a partition come before rows that add the key to a partition (:func:`_leaving_first`).
 
     Args:
         choice: columns and filter.
