@@ -1,8 +1,9 @@
 """Assignment of postponed rows to buckets: postponed files are read in order, and each row is written to its bucket.
 
 Postponed rows are the rows of bucket -2 in a table with `bucket` = -2. Semantics of Paimon's compaction of such tables
-(Flink `PostponeBucketCompactSplitSource`): a partition that has buckets keeps their number. A partition without buckets
-gets `postpone.default-bucket-num` buckets. One COMPACT snapshot removes the postponed files and adds the new files.
+(Flink `PostponeBucketCompactSplitSource`): a partition with buckets keeps its number of buckets. A partition without
+buckets gets `postpone.default-bucket-num` buckets. One COMPACT snapshot removes the postponed files and adds the new
+files.
 """
 
 from __future__ import annotations

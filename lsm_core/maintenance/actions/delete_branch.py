@@ -271,7 +271,8 @@ def _delete_metadata(store: TableStore, record: TrashRecord) -> None:
     """Delete the branch's metadata files: tags and hints first, then snapshots by ascending id, then schemas.
 
     Until the last schema is deleted, the branch can be opened. A branch without a schema would block all deletions of
-    the table. The newest snapshot is deleted after all older ones, so that no reader takes an older one for the newest.
+    the table. The newest snapshot is deleted after all older ones, so that no reader takes an older snapshot for the
+    newest.
     """
     for path in sorted(record.metadata, key=_age):
         if "/schema/schema-" in path and set(branches.metadata_paths(store, record.branch)) - set(record.metadata):

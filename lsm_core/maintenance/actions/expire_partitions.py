@@ -95,7 +95,7 @@ class PartitionExpiryReport(CommitReport):
     held_by: int = 0
 
     def lines(self, table: str) -> list[str]:
-        """Return lines on the dropped partitions, their files, and the snapshot expiry that will delete these files."""
+        """Return lines on the dropped partitions, the snapshots that keep files, and the next partition to expire."""
         due = [item for item in self.declined if item.reason == "kept"][:1]
         following = [f"next: {item.text}" for item in due]
         if self.snapshot_id is None:
@@ -437,7 +437,7 @@ class ExpiryAtCommit:
         Args:
             store: the table.
             previous_ms: time of the writer's previous commit (epoch ms), if a different process made that commit. The
-                first interval then begins at the last multiple of the interval before that time. None: it begins now.
+                first interval then begins at the last multiple of the interval before that time. None to begin now.
         """
         self._store = store
         options = store.options

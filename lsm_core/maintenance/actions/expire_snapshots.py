@@ -282,7 +282,7 @@ class _History:
         self.damaged: dict[int, CorruptFile] = {}
 
     def time_of(self, snapshot_id: int) -> int | None:
-        """Return the commit time of a snapshot (epoch ms), or None if it is missing or damaged."""
+        """Return the commit time of a snapshot (epoch ms), or None if the snapshot is missing or damaged."""
         snapshot = self.read([snapshot_id]).get(snapshot_id)
         return None if snapshot is None else snapshot.time_millis
 
@@ -470,7 +470,7 @@ def _count_external_files(
 ) -> list[Declined]:
     """Return a declined entry that counts the replaced files under `data-file.external-paths`.
 
-    An expiry does not delete files outside the table's directory. The list is empty if there are none.
+    An expiry does not delete files outside the table's directory. The list is empty if there are no such files.
     """
     if not expiring or not store.options.get(_EXTERNAL):
         return []

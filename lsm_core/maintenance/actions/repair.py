@@ -8,9 +8,10 @@ silently expires nothing. The next expiry does the same, so snapshots and their 
 missing snapshots back: from a tag with that id, or else as a bridge. A bridge is a new snapshot file. Its content is
 the content on which the snapshot after the gap was built. Its delta has all changes after the previous snapshot.
 
-**Damaged snapshots.** A damaged snapshot ends the expiry in every engine. Its own file is damaged or lost, or a
-manifest list, manifest or index manifest that it references is. The repair moves the snapshot file away, which leaves a
-gap to bridge. The newest snapshot is never moved away, because that is a rollback, which a user must request.
+**Damaged snapshots.** A damaged snapshot ends the expiry in every engine. The snapshot file is damaged, or a manifest
+list, manifest or index manifest that the snapshot references is damaged or lost. The repair moves the snapshot file
+away, which leaves a gap to bridge. The newest snapshot is never moved away, because that is a rollback, which a user
+must request.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ _TAG: Final = "tag "
 _DAMAGED: Final = "dredge/damaged"
 """Folder of a table, or of its branch, to which damaged snapshots are moved; nothing reads them."""
 BRIDGE_PROPERTY: Final = "dredge.bridge"
-"""Property of a snapshot that a repair made: the ids of its gap, "4..5"."""
+"""Property of a snapshot that a repair wrote: the ids of the gap in which the snapshot was missing, "4..5"."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +69,7 @@ class HintItem(PlanItem):
     reason: str
 
     def cells(self) -> tuple[Any, ...]:
-        """Return the item's cells of a printed plan: the hint file, its current text, and its corrected text."""
+        """Return the item's cells of a printed plan: hint file, current text, corrected text, and reason."""
         return (
             f"{self.folder}/{self.name}",
             self.found or "-",
@@ -98,7 +99,7 @@ class BridgeItem(PlanItem):
     source: str
 
     def cells(self) -> tuple[Any, ...]:
-        """Return the item's cells of a printed plan: the snapshot's id and source."""
+        """Return the item's cells of a printed plan: the snapshot's id, gap and source."""
         origin = f"a bridge: what snapshot {self.after} was built on" if self.source == "bridge" else self.source
         return (self.snapshot_id, f"between {self.before} and {self.after}", origin)
 

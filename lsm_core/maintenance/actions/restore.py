@@ -448,7 +448,7 @@ def _require_fitting(store: TableStore, record: TrashRecord) -> None:
 
 
 def _require_nothing_newer(store: TableStore, record: TrashRecord) -> None:
-    """Raise PlanRefused if commits were made after the rollback that would be lost by undoing it.
+    """Raise PlanRefused if commits were made after the rollback that would be lost by undoing the rollback.
 
     Snapshots newer than the rollback's target are allowed only if they are in the record or on the rollback's cover.
     """

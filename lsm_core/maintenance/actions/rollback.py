@@ -283,9 +283,9 @@ def _files_of(
 ) -> Iterator[DeleteItem]:
     """Yield the files of the newer snapshots, changelogs and tags.
 
-    If a snapshot directly follows the one before (or the target), only the files that it added are yielded, else all of
-    its files. Files that cannot be found because metadata is damaged are not freed, and the reason is added to
-    ``damaged``.
+    If the snapshot with the preceding id is newer content too, or the target, only the files that the snapshot added
+    are yielded; else all files of the snapshot. Files that cannot be found because metadata is damaged are not freed,
+    and the reason is added to ``damaged``.
     """
     before = target.id
     for number, snapshot in newer.snapshots.items():

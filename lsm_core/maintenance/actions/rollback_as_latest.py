@@ -50,14 +50,14 @@ from lsm_core.metadata.store import BucketMode, TableStore
 from lsm_core.metadata.support import require_compactable
 
 AS_LATEST_PROPERTY: Final = "dredge.as-latest"
-"""Snapshot property: id of the older snapshot whose content it has."""
+"""Snapshot property: id of the older snapshot whose content the new snapshot has."""
 _ACTION: Final = "rollback_as_latest"
 _BYTES_PER_SECOND: Final = 100_000_000
 
 
 @dataclass(frozen=True)
 class AsLatestItem(UndoItem):
-    """Changes of one bucket that give it the content of the older snapshot.
+    """Changes of one bucket that give the bucket the content of the older snapshot.
 
     Attributes:
         inputs: current files that are removed, or moved to the level of the older snapshot.

@@ -136,7 +136,7 @@ def _used_by_others(
 ) -> UsedFiles:
     """Return the files of the ``due`` records that are still needed.
 
-    A snapshot, changelog, tag or branch needs them, or a deletion record that can still be restored.
+    Such files are needed by a snapshot, changelog, tag or branch, or by a deletion record that can still be restored.
     """
     ids = {record.trash_id for record in due}
     pending = [record for record in records if record.trash_id not in ids]

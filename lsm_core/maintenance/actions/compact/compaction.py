@@ -361,7 +361,7 @@ def parts_of(plan: MaintenancePlan) -> tuple[MaintenancePlan, ...]:
 
 
 def _share_of(plan: MaintenancePlan, items: Sequence[CompactItem]) -> PlanEstimate:
-    """Return the estimate of a part of ``plan`` with some ``items``; its seconds are in proportion to its bytes."""
+    """Return the estimate for some ``items`` of ``plan``, with seconds in proportion to the bytes of the items."""
     size = sum(item.bytes_in for item in items)
     whole = plan.estimate
     return replace(

@@ -390,8 +390,8 @@ def _missing_places(
     """Return a declined entry for every requested partition or bucket that contains no file.
 
     ``filled`` are the partition and number of the buckets with files. ``listing`` returns the live entries of the
-    requested partitions in all buckets. It is called only if ``buckets`` are requested and a partition or bucket has no
-    file. Raises InvalidOption for a bucket number that no partition can have.
+    requested partitions in all buckets. ``listing`` is called only if ``buckets`` are requested and a partition or
+    bucket has no file. Raises InvalidOption for a bucket number that no partition can have.
     """
     for name, named in (("partitions", partitions), ("buckets", buckets)):
         if named is not None and not named:

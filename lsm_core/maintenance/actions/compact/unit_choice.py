@@ -243,8 +243,8 @@ def keeps_tombstones(store: TableStore, files: Sequence[DataFile], now_ms: int) 
     record were dropped, that insert would bring the key back. So delete records are kept if a file with deletes is
     younger than `dredge.tombstone-retention`.
 
-    With `partial-update.remove-record-on-*` but no `sequence.field`, nothing is kept. There every later insert brings
-    the row back, as in Java (`PartialUpdateMergeFunction.add`).
+    With `partial-update.remove-record-on-*` but no `sequence.field`, nothing is kept. In such a table every later
+    insert brings the row back, as in Java (`PartialUpdateMergeFunction.add`).
 
     Args:
         store: the table.
@@ -264,8 +264,8 @@ def choose_bins(
 
     The files of a bin are rewritten together. In tables without buckets a bin combines any small files
     (`AppendCompactCoordinator`). With `bucket` > 0 the rows of a bucket keep their order, so a bin combines only files
-    that are neighbours by sequence number (`BucketedAppendCompactManager`). There, a full compaction takes all files
-    from the first small file on.
+    that are neighbours by sequence number (`BucketedAppendCompactManager`). A full compaction of such a bucket takes
+    all files from the first small file on.
 
     Args:
         store: the table.
@@ -614,7 +614,7 @@ class FullCompactionsByCommits:
         return self._most is not None and self._commits.get((partition, bucket), self._whole) >= self._most
 
     def _record_full(self, entries: pa.Table, last_level: int) -> None:
-        """Record how many commits followed a compaction, for each bucket in which it wrote to the last level."""
+        """Record how many commits followed a compaction, for each bucket in which ``entries`` add to ``last_level``."""
         full = entries.filter(
             pc.and_(
                 pc.equal(entries.column("kind"), arrow_scalar(ADD)),

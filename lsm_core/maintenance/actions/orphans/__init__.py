@@ -1,1 +1,1 @@
-"""Removal of orphan files: find unreferenced files of crashes or other engines by listing; delete in two phases."""
+"""Removal of orphan files: list the table's files, find the unreferenced files, and delete these in two phases."""

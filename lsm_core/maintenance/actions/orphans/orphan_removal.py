@@ -69,7 +69,7 @@ class OrphanReport(DeletionReport):
         return self.files_recorded > 0 and not self.dry_run
 
     def lines(self, table: str) -> list[str]:
-        """Return lines on the number of files, their folders, and how to undo the removal."""
+        """Return lines on the number and bytes of the files, and how to undo the removal."""
         if not self.files_recorded:
             return ["no orphan files"]
         size = f"{self.files_recorded} orphan files ({size_text(self.bytes_recorded)})"

@@ -57,7 +57,7 @@ from lsm_core.tree import Levels, Trigger, oldest_first, pick_oldest
 FILES_OF_A_PASS: Final = 10_000
 """Level-0 files of a pass: about half a minute of work."""
 _BUCKETS_AT_ONCE: Final = 4
-"""Number of buckets that share a pass, so that every core has one."""
+"""Largest number of parts into which the files of a pass are divided."""
 _SECONDS_PER_FILE: Final = 0.0025
 """Seconds of a pass per level-0 file, if the ledger has no pass of the table."""
 _SEARCHED_RUNS: Final = 20
@@ -315,7 +315,8 @@ class _Choice:
     def groups(self, places: Sequence[int]) -> Iterator[list[int]]:
         """Yield groups of buckets whose level-0 files together fit into the pass.
 
-        If a bucket may be merged in parts, only its oldest files up to the bucket's limit are counted.
+        If a bucket may be merged in parts, only its oldest files up to the bucket's limit are counted. A bucket with
+        more files than the pass is a group of its own.
         """
         together: list[int] = []
         room = self._most

@@ -470,7 +470,7 @@ def find_taken_numbers(store: TableStore, bucket: ReplacedFiles, live: Iterable[
     """Return the names of newer files whose rows may have the same sequence numbers as rows in the restored files.
 
     If a compaction drops a delete record, the record's sequence number can be given to a later row. If the record were
-    restored, it would win over that row.
+    restored, the record would win over the later row.
 
     Args:
         store: the table.
