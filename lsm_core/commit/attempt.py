@@ -718,14 +718,14 @@ class Request:
         watermark: epoch ms, or None.
         properties: properties of the snapshot.
         rescan: function that returns live entries and entries of the change at every attempt, for overwrites and
-            compactions.
+            compactions; None to use ``entries``.
         added: new files of writers, which the table must never have contained. None for compactions, which list the
             files that they replace.
         index: index files that are added and removed.
         changelog: entries of changelog files.
         merge: function that returns the base manifests of the snapshot from all manifests of the previous snapshot.
         lost_rows: number of rows that ``merge`` loses.
-        strict: check for commits of other users at every attempt.
+        strict: check for commits of other users at every attempt; None for no check.
         statistics: statistics file of the snapshot; None to keep the previous file.
         purpose: purpose of the commit. The previous snapshot must not use a feature that Dredge refuses for it.
         looked_at: id of the snapshot up to which earlier commits of the user were searched for this commit. None if the

@@ -113,10 +113,10 @@ class Committer:
         Args:
             messages: commit messages of writers.
             commit_identifier: identifier of the commit within its user.
-            watermark: watermark of the snapshot (epoch ms).
-            properties: properties of the snapshot.
+            watermark: watermark of the snapshot (epoch ms); None or a smaller value keeps the previous watermark.
+            properties: additional properties of the snapshot; None for none.
             made_from: id of the snapshot that the change was computed from. The commit fails if a later commit, except
-                a compaction, has changed one of the change's buckets.
+                a compaction, has changed one of the change's buckets. None for no such check.
 
         Raises:
             CommitConflict: the change conflicts with the newest snapshot, or an earlier commit added the files.
@@ -155,7 +155,7 @@ class Committer:
             messages: commit messages of compactions.
             source: function that takes the entries of the change and returns a :data:`Rescan`. The rescan is called at
                 every attempt. It returns the live entries and the change, or raises :class:`CommitConflict`.
-            properties: properties of the snapshot.
+            properties: additional properties of the snapshot; None for none.
             kind: kind of the snapshot; OVERWRITE if the new files contain different rows than the replaced files.
 
         Raises:
@@ -191,8 +191,8 @@ class Committer:
                 for the whole table; ``{column: value}`` for the partitions with these values. A list of such mappings
                 for the partitions that match at least one mapping.
             commit_identifier: identifier of the commit within its user.
-            watermark: watermark of the snapshot (epoch ms).
-            properties: properties of the snapshot.
+            watermark: watermark of the snapshot (epoch ms); None or a smaller value keeps the previous watermark.
+            properties: additional properties of the snapshot; None for none.
 
         Raises:
             ColumnNotFound: a column of the spec is not a partition column.
@@ -237,7 +237,7 @@ class Committer:
         Args:
             partitions: values by partition column; columns that are left out match every value. None empties the table.
             commit_identifier: identifier of the commit within its user.
-            properties: properties of the snapshot.
+            properties: additional properties of the snapshot; None for none.
 
         Raises:
             InvalidOption: ``partitions`` is empty, or contains an empty mapping.
@@ -260,9 +260,9 @@ class Committer:
         Args:
             partitions: BinaryRows of the partitions; if empty, nothing is committed.
             commit_identifier: identifier of the commit within its user.
-            properties: properties of the snapshot.
+            properties: additional properties of the snapshot; None for none.
             still: function of live entries that returns the partitions still to be dropped. It is called at every
-                attempt, so that a partition with new rows can be kept.
+                attempt, so that a partition with new rows can be kept. None to drop all ``partitions``.
 
         Raises:
             CommitConflict: no partition is left to be dropped.
@@ -321,7 +321,7 @@ class Committer:
 
         Args:
             entries: ADD entries (`ENTRY_SCHEMA`) of the files; if empty, nothing is committed.
-            properties: properties of the snapshot.
+            properties: additional properties of the snapshot; None for none.
 
         Raises:
             CommitConflict: a file is no longer in the table, or has deletion vectors.
@@ -343,7 +343,7 @@ class Committer:
         Args:
             names: names of the manifests; nothing is committed if the newest snapshot lists none of them.
             lost_rows: number of unmerged rows in the files that only these manifests list.
-            properties: properties of the snapshot.
+            properties: additional properties of the snapshot; None for none.
 
         Raises:
             DredgeError: the errors of :meth:`commit`.
@@ -394,7 +394,11 @@ class Committer:
     def commit_statistics(self, statistics: Statistics, *, properties: Mapping[str, str] | None = None) -> CommitResult:
         """Publish statistics of the table in a snapshot of kind ANALYZE, which changes no row.
 
-        Later snapshots keep the statistics until the schema changes. Raises the errors of :meth:`commit`.
+        Later snapshots keep the statistics until the schema changes.
+
+        Raises:
+            CorruptFile: a statistics file with the new file's name already exists.
+            DredgeError: the errors of :meth:`commit`.
 
         Source: Paimon `commitStatistics`.
         """
@@ -428,6 +432,7 @@ class Committer:
 
         Raises:
             CorruptFile: a file of a commit is missing.
+            InvalidData: ``committables`` is not a mapping of whole numbers to commit messages.
             DredgeError: the errors of :meth:`commit`.
         """
         looked_at = snapshots.latest_id(self._store) or 0

@@ -202,7 +202,10 @@ def _check_tree(store: TableStore, base: pa.Table, delta: pa.Table, latest: Snap
 
 
 def blame(store: TableStore, latest: Snapshot | None, names: set[str], kind: int) -> tuple[str | None, int | None]:
-    """Return user and snapshot id of the newest commit that added or deleted one of the files, within 50 snapshots."""
+    """Return user and snapshot id of the newest commit that added or deleted (``kind``) one of the files.
+
+    Both are None if no such commit is among the newest 50 snapshots, or if snapshots cannot be read.
+    """
     wanted = pa.array(sorted(names), pa.string())
     for snapshot_id in range(latest.id, max(latest.id - _BLAME_DEPTH, 0), -1) if latest is not None and names else ():
         try:

@@ -113,7 +113,8 @@ class CommitMessage:
             None.
         keys_as_of: id of the snapshot at which the partition of each key was looked up (0 for an empty table), in
             tables whose keys may move between partitions.
-        keys_after: identifiers of the user's commits that were pending at this lookup and must be committed first.
+        keys_after: identifiers of the user's commits that were pending at this lookup and must be committed first; None
+            without a lookup.
         follows: whether the rows follow their keys into a partition that no written row named. An overwrite adds these
             files to the partition and does not replace its files.
 
@@ -283,10 +284,10 @@ class IndexChange:
         added: new index files of messages.
         removed: removed index files of messages.
         dropped: function that returns True for a partition that loses all index files, including files of unknown types
-            (overwritten and dropped partitions).
+            (overwritten and dropped partitions). None for no such partition.
         states: (partition, fingerprint) pairs: the hash indexes of a partition must still have this fingerprint, or a
             key could be in two buckets (`CommitMessage.index_state`).
-        keys_as_of: oldest snapshot at which keys were looked up (`CommitMessage.keys_as_of`).
+        keys_as_of: id of the oldest snapshot at which keys were looked up (`CommitMessage.keys_as_of`), or None.
         keys_after: identifiers of the same user's commits that must be committed before this change.
     """
 

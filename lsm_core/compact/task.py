@@ -44,7 +44,7 @@ class BucketTask:
         unit_names: files that the strategy picked for ``output_level``; empty for append tables.
         output_level: level of the output.
         drop_delete: whether delete rows are dropped, because no older version of a deleted key would remain.
-        base_snapshot: id of the snapshot of the plan.
+        base_snapshot: id of the snapshot of the plan, or None if unknown.
         verification: option `dredge.verification`: "full" checks counters and metadata (V0), re-reads all of the output
             (V1) and calls the judge (V2). "sampled" re-reads one in eight of the output's Parquet row groups, and all
             footers. "counts" checks V0 only.
@@ -191,8 +191,8 @@ class BucketResult:
         report: numbers of the task.
         marks: for a piece, the rows above its output that the piece supersedes: 64-bit deletion vectors by data file.
             The index files of the whole bucket are written when its pieces are joined.
-        error: error of a failed task, which left no files; it is not sent between processes.
-        declined: reason why the task was not started; "" if it was. It is not sent between processes.
+        error: error of a failed task, which left no files, or None. :meth:`to_bytes` leaves the error out.
+        declined: reason why the task was not started; "" if it was started. :meth:`to_bytes` leaves the reason out.
     """
 
     message: CommitMessage

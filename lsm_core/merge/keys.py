@@ -426,7 +426,7 @@ class ByteKeys:
         width: length of all keys if they are equally long and contiguous, which makes reading several times faster;
             else 0.
         contiguous: whether each key starts where the one before it ends.
-        known: cached value of :attr:`lead`, because computing it costs more than sorting by it.
+        known: cached value of :attr:`lead`, because computing it costs more than sorting by it; None if not computed.
     """
 
     data: Bytes
@@ -658,7 +658,7 @@ class ByteKeys:
 
 
 def _joint_lead(parts: Sequence[ByteKeys]) -> Lead | None:
-    """Return a common lead of all parts, if each has one and the bytes before it agree."""
+    """Return a common lead of all parts; None unless each part has a lead and the bytes before the leads are equal."""
     leads = [lead for part in parts if (lead := part._lead_so_far) is not None]  # noqa: SLF001
     if not parts or len(leads) < len(parts):
         return None

@@ -369,9 +369,9 @@ class Merger:
         spec: columns that order the rows.
         drop_delete: whether keys whose result is a retract are left out.
         counters: counters of the merge.
-        carry: open key of engines that choose rows.
-        state: open key of engines that build rows.
-        newest: newest row of the open key, for engines that build rows.
+        carry: open key of engines that choose rows, or None.
+        state: open key of engines that build rows, or None.
+        newest: newest row of the open key, for engines that build rows; None without an open key.
         names: names of the inputs by level and age, for errors.
     """
 

@@ -53,9 +53,9 @@ def list_ids(file_io: FileIO, folder: str, prefix: str) -> list[int]:
 
 
 def find_latest(file_io: FileIO, folder: str, prefix: str) -> int | None:
-    """Return the newest id, from the hint if it is valid, otherwise from a listing.
+    """Return the newest id, from the hint if the hint is valid, otherwise from a listing; None if there are no files.
 
-    A hint is valid if its own file exists and the file of the next id does not.
+    A hint is valid if the file of the hinted id exists and the file of the next id does not.
     """
     hint = hinted_latest(file_io, folder, prefix)
     # Java skips this check, so a hint that a rollback left behind would name a deleted snapshot.
@@ -86,7 +86,7 @@ def _is_file(file_io: FileIO, path: str) -> bool:
 
 
 def find_earliest(file_io: FileIO, folder: str, prefix: str) -> int | None:
-    """Return the oldest id, from the hint if its file exists, otherwise from a listing."""
+    """Return the oldest id, from the hint if the hinted file exists, otherwise from a listing; None without files."""
     hint = read_hint(file_io, folder, EARLIEST)
     if hint is not None and _is_file(file_io, f"{folder}/{prefix}{hint}"):
         return hint

@@ -661,7 +661,7 @@ class TableStore:
 
     @classmethod
     def from_json(cls, text: str, file_io: FileIO | None = None) -> TableStore:
-        """Open the table that ``to_json`` described; the errors are those of ``open``.
+        """Open the table that ``to_json`` described.
 
         Args:
             text: output of ``to_json``.
@@ -669,6 +669,10 @@ class TableStore:
 
         Returns:
             The opened table.
+
+        Raises:
+            TableNotFound: the table does not exist, or was dropped and created again since ``to_json``.
+            DredgeError: the other errors of ``open``.
         """
         spec: dict[str, Any] = parse_json(text)
         if file_io is None:

@@ -162,7 +162,10 @@ def require_writable(store: TableStore) -> None:
 def require_possible(store: TableStore, purpose: Purpose) -> None:
     """Check that schema and options of a table allow a purpose, without reading a snapshot.
 
-    See :func:`require_writable` and :func:`require_compactable`.
+    Raises:
+        UnsupportedFeature: the purpose is not possible; the message names feature and table.
+        LockRequired: for WRITE: the storage needs a lock and no lock is configured.
+        InvalidOption: for WRITE: the lock or a default setting cannot be used.
     """
     for feature in _unsupported_by_schema(store, purpose):
         raise UnsupportedFeature(feature, store.name)

@@ -111,7 +111,10 @@ class KeyBounds:
         return [int(group) for group in np.flatnonzero(inside)]
 
     def _group_bounds(self, meta: DataFileMeta, source: FileSource) -> tuple[list[bytes], list[bytes]] | None:
-        """Return each row group's smallest and largest value of the first key column, as order-preserving bytes."""
+        """Return the smallest and the largest values of the first key column, one per row group, or None if unknown.
+
+        The values are order-preserving bytes.
+        """
         key = self._store.schema.field(self._store.schema.trimmed_primary_keys[0])
         written = next((f.name for f in self._store.schema_of(meta.schema_id).fields if f.id == key.id), None)
         if written is None:

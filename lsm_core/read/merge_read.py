@@ -389,7 +389,7 @@ class Merging:
         dropped: number of rows left out, by reason, over all sections.
         keys_folded: number of keys merged by vectorised kernels, over all sections.
         keys_one_by_one: number of keys merged one by one, over all sections.
-        seen: callback for each batch that is read from a file.
+        seen: callback for each batch that is read from a file, or None.
         deletions: deletion vectors by file name.
         living: function that removes expired rows (record-level expiry) from a batch before the merge; only compactions
             set it.
@@ -785,7 +785,7 @@ def read_bucket_merged(
         sections: key-disjoint sections of the files; None to compute them.
         deletions: deletion vectors by file name; the rows that they mark are left out before the merge.
         budget: see :class:`Merging`.
-        living: function that removes expired rows, as a compaction does; reads never set it.
+        living: function that removes expired rows, for compactions; None (for all reads) to keep these rows.
         dictionaries: see :class:`Merging`.
         within: range of keys to read; None for all keys.
         seen: see :class:`Merging`.

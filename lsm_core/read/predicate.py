@@ -382,7 +382,7 @@ def _parse_temporal(value: Any, kind: pa.DataType) -> Any:
 def _comparable_scalar(value: Any, kind: pa.DataType) -> pa.Scalar | None:
     """Convert a value that the column's type cannot store to a scalar of a type that is comparable with the column.
 
-    Examples are 3.5 for an INT column and a long for a TINYINT column.
+    Examples are 3.5 for an INT column and a long for a TINYINT column. None means that there is no such type.
     """
     if isinstance(value, bool):
         return None

@@ -203,7 +203,7 @@ def read_raw(
         store: the table.
         split: the split.
         columns: columns to return, in this order.
-        predicate: filter for file indexes only; the caller must still filter the rows.
+        predicate: filter for file indexes only, or None; the caller must still filter the rows.
         dictionaries: text columns to return as Arrow dictionaries of int32 if their values repeat in a file.
 
     Raises:

@@ -16,9 +16,9 @@ class EarlyFullCompaction:
     """Thresholds for early full compactions, each disabled by None.
 
     Attributes:
-        interval_ms: longest time between full compactions (ms).
-        total_size_threshold: trees below this size are compacted completely (bytes).
-        incremental_size_threshold: largest size outside the last level (bytes).
+        interval_ms: longest time between full compactions (ms), or None.
+        total_size_threshold: size (bytes) below which a tree is compacted completely, or None.
+        incremental_size_threshold: largest size (bytes) of all levels except the last, or None.
     """
 
     interval_ms: int | None = None

@@ -156,8 +156,8 @@ class Span:
         start: id of the snapshot before the first change.
         end: id of the last snapshot whose changes are read.
         mode: how changes are computed.
-        start_version: the older snapshot of the comparison; for mode diff only.
-        end_version: the newer snapshot of the comparison; for mode diff only.
+        start_version: the older snapshot of the comparison; None except in mode diff.
+        end_version: the newer snapshot of the comparison; None except in mode diff.
     """
 
     start: int
@@ -202,6 +202,11 @@ def span_of_options(store: TableStore) -> Span | None:
     As in Java, two tags are compared as versions in every mode, unless `incremental-between-tag-to-snapshot` is set.
     `scan.mode` = `latest-delta` reads the rows that the newest snapshot added, or no rows if this snapshot is not an
     APPEND.
+
+    Raises:
+        InvalidOption: options contradict each other, or their versions do not form a span.
+        SnapshotNotFound: a snapshot of the span does not exist.
+        UnsupportedFeature: the option that selects the changes is not supported (`incremental-to-auto-tag`).
     """
     start = startup(store)
     if not start.changes:

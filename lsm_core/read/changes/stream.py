@@ -492,7 +492,10 @@ class StreamScan:
         return None if self.ended else self._follow(self._following)
 
     def _follow(self, number: int) -> _Unit | None:
-        """Return the next snapshot with changes; snapshots without changes are marked as read."""
+        """Return the next snapshot with changes, or None if there is none to read now.
+
+        Snapshots without changes are marked as read.
+        """
         while True:
             self._following = number
             snapshot = next_snapshot(self._store, number)

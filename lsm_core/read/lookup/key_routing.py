@@ -314,8 +314,8 @@ def buckets_of(
         snapshot: the version; None to search only the ``pending`` files.
         keys: the keys of the lookup.
         everything: include files that batch readers do not see yet.
-        newer_than_ms: skip buckets whose files are all older than this epoch ms.
-        pending: entries (`ENTRY_SCHEMA`) of written files that are not committed yet.
+        newer_than_ms: skip buckets whose files are all older than this epoch ms; None to skip no bucket.
+        pending: entries (`ENTRY_SCHEMA`) of written files that are not committed yet; None for none.
 
     Raises:
         CorruptFile: a metadata file is missing or damaged.

@@ -315,8 +315,9 @@ def places_of_keys(
         store: the table.
         snapshot: the version; None to search only the ``pending`` files.
         keys: distinct keys, as :meth:`LookupKeys.of` takes them.
-        newer_than_ms: skip buckets whose files are all older than this epoch ms (`cross-partition-upsert.index-ttl`).
-        pending: entries of files that are treated as committed.
+        newer_than_ms: skip buckets whose files are all older than this epoch ms (`cross-partition-upsert.index-ttl`);
+            None to skip no bucket.
+        pending: entries (`ENTRY_SCHEMA`) of files that are treated as committed; None for none.
     """
     wanted, names = LookupKeys.of(store, keys), store.schema.trimmed_primary_keys
     if not len(wanted):
