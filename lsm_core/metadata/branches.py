@@ -73,6 +73,19 @@ def open_branch(store: TableStore, branch: str) -> TableStore:
     return TableStore.open(store.file_io, store.root, name, store.clock, store.given_options, branch)
 
 
+def newest_manifest_list(branch: TableStore) -> str:
+    """Return the name of the newest snapshot's manifest list, which is unique to the snapshot; "" for an empty branch.
+
+    Args:
+        branch: the branch, opened as a table.
+
+    Raises:
+        CorruptFile: the snapshot is damaged.
+    """
+    newest = snapshots.latest(branch)
+    return "" if newest is None else newest.delta_manifest_list
+
+
 def other_stores(store: TableStore, excluded: str | None = None) -> list[TableStore]:
     """Return the table on every branch, main included, except the branch of ``store``.
 

@@ -580,6 +580,35 @@ def test_a_plan_to_fast_forward_is_stale_after_another_commit(place: Path) -> No
         table.apply(plan)
 
 
+@pytest.mark.parametrize("action", ["delete_branch", "fast_forward"])
+def test_a_plan_for_a_branch_is_stale_once_another_branch_has_its_name(place: Path, action: str) -> None:
+    """The other branch has snapshots of the same ids, and rows of its own."""
+    table = at(place, NOW)
+    plan = table.plan_maintenance(action, branch="dev")
+    table.rename_branch("dev", "old")
+    other = table.create_branch("dev", from_tag="v1")
+    for key in (50, 51, 52):
+        other.write(rows([key]))
+    assert [one.id for one in other.snapshots()] == [one.id for one in dev_of(table).snapshots()]
+    before, main = content(dev_of(table)), content(table)
+    with pytest.raises(PlanStale, match="branch dev has another history than the one that was planned"):
+        table.apply(plan)
+    assert table.branches() == ["dev", "old"]
+    assert (content(dev_of(table)), content(table)) == (before, main)
+    assert_sound(table)
+
+
+def test_a_plan_to_fast_forward_is_stale_after_a_rollback_and_as_many_commits(place: Path) -> None:
+    table = at(place, NOW)
+    plan = table.plan_maintenance("fast_forward", branch="dev")
+    table.rollback_to(3)
+    assert table.write(rows([88])) == 4
+    before = content(table)
+    with pytest.raises(PlanStale, match="snapshot-4 was written since"):
+        table.apply(plan)
+    assert content(table) == before
+
+
 def test_ids_without_a_gap(place: Path) -> None:
     table = at(place, NOW)
     for number in (2, 3, 4):

@@ -47,6 +47,7 @@ class BranchItem(PlanItem):
         tags: number of the branch's tags.
         metadata_files: number of the branch's metadata files.
         continues: id of the deletion record if an interrupted deletion of this branch is continued, else "".
+        history: name of the newest snapshot's manifest list, which is unique to the snapshot; "" for none.
     """
 
     item_kind: ClassVar[str] = "branch"
@@ -59,6 +60,7 @@ class BranchItem(PlanItem):
     tags: int
     metadata_files: int
     continues: str = ""
+    history: str = ""
 
     def cells(self) -> tuple[Any, ...]:
         """Return the item's cells of a printed plan.
@@ -123,7 +125,8 @@ def plan_branch_deletion(store: TableStore, branch: str) -> MaintenancePlan:
     view = branches.open_branch(store, branch)
     ids, paths = snapshots.list_ids(view), branches.metadata_paths(store, branch)
     tagged = sum("/tag/tag-" in path and path.count("/") == 3 for path in paths)
-    item = BranchItem(branch, len(ids), max(ids, default=0), tagged, len(paths))
+    newest, history = max(ids, default=0), branches.newest_manifest_list(view)
+    item = BranchItem(branch, len(ids), newest, tagged, len(paths), history=history)
     candidates = {
         file.path: file for file in list_needed_files(view, branch_lineages(view), f"belonged to branch {branch}")
     }
@@ -212,8 +215,8 @@ def apply_branch_deletion(store: TableStore, plan: MaintenancePlan) -> ApplyOutc
         ApplyOutcome with a BranchDeletionReport.
 
     Raises:
-        PlanStale: the branch was written to after planning. If this happened during the deletion, the deleted metadata
-            has been written back.
+        PlanStale: the branch was written to, or replaced by another one of its name, after planning. If it was written
+            to during the deletion, the deleted metadata has been written back.
     """
     item = next(iter(plan.items_of(BranchItem)), None)
     if item is None or not branches.metadata_paths(store, item.branch):
@@ -242,11 +245,13 @@ def _write_branch_record(store: TableStore, plan: MaintenancePlan, item: BranchI
     """Write the deletion record, without files that became needed after planning.
 
     Such files are needed, for example, by a new branch that was created from the branch to delete. Raises PlanStale if
-    the branch was written to after planning.
+    the branch was written to, or replaced by another one of its name, after planning.
     """
     view = branches.open_branch(store, item.branch)
     if item.continues or (snapshots.latest_id(view) or 0) != item.newest:
         raise PlanStale(f"branch {item.branch} was written to since", store.name)
+    if branches.newest_manifest_list(view) != item.history:
+        raise PlanStale(f"branch {item.branch} has another history than the one that was planned", store.name)
     free, _ = split_used(store, plan.items_of(DeleteItem), without_branch=item.branch)
     paths = branches.metadata_paths(store, item.branch)
     now = store.clock.now_ms()

@@ -38,6 +38,7 @@ class ForwardItem(PlanItem):
         first: id of the branch's first snapshot.
         last: id of the branch's last snapshot.
         before: id of the table's newest snapshot at planning, 0 for none.
+        history: name of the manifest list of the branch's last snapshot, which is unique to the snapshot.
     """
 
     item_kind: ClassVar[str] = "forward"
@@ -48,6 +49,7 @@ class ForwardItem(PlanItem):
     first: int
     last: int
     before: int
+    history: str = ""
 
     def cells(self) -> tuple[Any, ...]:
         """Return the item's cells of a printed plan: branch, its snapshot ids, and the table's newest snapshot."""
@@ -61,6 +63,7 @@ class DropItem(PlanItem):
     Attributes:
         name: path of the file relative to the table's metadata folder.
         reason: why the file is dropped.
+        digest: digest of the file's content (:func:`digest_text`).
     """
 
     item_kind: ClassVar[str] = "drop"
@@ -69,6 +72,7 @@ class DropItem(PlanItem):
 
     name: str
     reason: str
+    digest: str = ""
 
     def cells(self) -> tuple[Any, ...]:
         """Return the item's cells of a printed plan: the file and the reason."""
@@ -154,20 +158,29 @@ def plan_fast_forward(store: TableStore, branch: str) -> MaintenancePlan:
     if branch == store.branch:
         raise InvalidOption("branch", branch, "another branch than the one that is open", store.name)
     branches.require_branch(store, branch)
-    change = _change(store, branches.open_branch(store, branch))
+    view = branches.open_branch(store, branch)
+    change = _change(store, view)
     before = snapshots.latest_id(store)
     plan = MaintenancePlan.begin("fast_forward", store, before, {"branch": branch})
     if not change.new and not change.removed:
         text = f"the table has the history of branch {branch} already"
         return replace(plan, declined=(Declined(f"branch {branch}", "same", text),))
     drops = [
-        DropItem(_name(store, path), "the branch has another one" if path in change.new else "the branch has none")
-        for path in change.removed
+        DropItem(
+            _name(store, path),
+            "the branch has another one" if path in change.new else "the branch has none",
+            digest_text(data),
+        )
+        for path, data in change.removed.items()
     ]
     free = _freed(store, change)
     return replace(
         plan,
-        items=(ForwardItem(branch, change.first, change.last, before or 0), *drops, *free),
+        items=(
+            ForwardItem(branch, change.first, change.last, before or 0, branches.newest_manifest_list(view)),
+            *drops,
+            *free,
+        ),
         estimate=PlanEstimate(bytes_freed=sum(item.size for item in free), files_in=len(free), tasks=1),
     )
 
@@ -274,11 +287,15 @@ def apply_fast_forward(store: TableStore, plan: MaintenancePlan) -> ApplyOutcome
     if item is None:
         return ApplyOutcome(FastForwardReport(plan.hash, plan.base_snapshot, declined=plan.declined))
     branches.require_branch(store, item.branch)
-    change = _change(store, branches.open_branch(store, item.branch))
+    view = branches.open_branch(store, item.branch)
+    change = _change(store, view)
     if (change.first, change.last) != (item.first, item.last):
         raise PlanStale(f"branch {item.branch} was written to since", store.name)
-    planned = {drop.name for drop in plan.items_of(DropItem)}
-    unknown = [name for path in change.removed if (name := _name(store, path)) not in planned]
+    if branches.newest_manifest_list(view) != item.history:
+        raise PlanStale(f"branch {item.branch} has another history than the one that was planned", store.name)
+    planned = {(drop.name, drop.digest) for drop in plan.items_of(DropItem)}
+    removed = {_name(store, path): digest_text(data) for path, data in change.removed.items()}
+    unknown = [name for name, digest in removed.items() if (name, digest) not in planned]
     if unknown:
         raise PlanStale(f"{unknown[0]} was written since", store.name)
     freed = _freed(store, change) if change.removed else []
@@ -335,7 +352,7 @@ def _write_record(
 
 
 def digest_text(data: bytes) -> str:
-    """Return the digest that a deletion record stores for a file of a fast-forward, to recognise the file later.
+    """Return the digest by which a plan or deletion record of a fast-forward recognises a file later.
 
     Args:
         data: content of the file.

@@ -516,7 +516,7 @@ class StreamScan:
     def _require_history(self) -> None:
         """Check that the newest snapshot that was read is still part of the table's history.
 
-        The name of a manifest list is unique to its snapshot. An expired snapshot cannot be compared.
+        An expired snapshot cannot be compared.
 
         Raises:
             SnapshotNotFound: the snapshot was removed by a rollback, or another one has its id.
@@ -528,7 +528,7 @@ class StreamScan:
         if current is None:
             changed = (snapshots.latest_id(store) or 0) < last.id
         else:
-            changed = current.delta_manifest_list != last.delta_manifest_list
+            changed = not snapshots.is_same(current, last)
         if changed:
             raise SnapshotNotFound(
                 f"table {store.name} was rolled back or recreated: its snapshot {last.id} is not the one that the "
