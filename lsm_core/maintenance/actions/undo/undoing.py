@@ -171,7 +171,7 @@ class ReturnReport(CommitReport):
 
 @dataclass(frozen=True)
 class UndoReport(ReturnReport):
-    """Report of an undo; with verification "V1", the merged rows of every bucket before and after were compared too.
+    """Report of an undo; with verification "V1", the merged rows of every readable bucket were compared too.
 
     Attributes:
         undone_run: id of the compaction's run.
@@ -284,9 +284,9 @@ def to_planned_files(files: Sequence[DataFileMeta]) -> tuple[PlannedFile, ...]:
 def apply_undo(store: TableStore, plan: MaintenancePlan) -> ApplyOutcome:
     """Copy the files to restore, compare the merged rows of each bucket, and replace the files in one commit.
 
-    With `dredge.verification` = counts, neither the copies nor the merged rows are compared. Otherwise a bucket is
-    restored too if the compaction's own files in it are damaged or missing. Its rows before the undo cannot be compared
-    then, and the report names the damaged file. The restored rows must be readable.
+    With `dredge.verification` = counts, neither the copies nor the merged rows are compared. Otherwise the rows of the
+    bucket after the undo must be readable. If output files of the compaction are damaged or missing, the bucket is
+    restored without comparison, and the report names the damaged file.
 
     The memory needed is that of merging one bucket. After an error other than CommitUnknown the copies are deleted.
 
