@@ -203,7 +203,8 @@ class Table(Readable):
     def delete(self, filter: object) -> int | None:  # noqa: A002  (the public name)
         """Delete the rows that match a filter, in one commit.
 
-        In append tables the files of these rows are rewritten. A filter over partition columns alone drops partitions.
+        In append tables the files of these rows are rewritten or, with `deletion-vectors.enabled`, the rows are marked
+        as deleted. A filter over partition columns alone drops partitions.
 
         Args:
             filter: condition as in :meth:`to_arrow`; rows for which it is true are deleted.
@@ -394,7 +395,7 @@ class Table(Readable):
         columns: Sequence[str] | None = None,
         filter: object = None,  # noqa: A002  (the public name)
     ) -> pa.Table:
-        """Return the changes after one version up to and including another.
+        """Return the changes after version ``a`` up to and including version ``b``.
 
         Args:
             a: snapshot id or tag name of the first version; the changes of this version are left out.
@@ -635,9 +636,10 @@ class Table(Readable):
         strategy: str | None = None,
         commit_every: int | None = None,
     ) -> CompactionReport:
-        """Plan and apply a compaction; ``declined`` of the report lists the buckets that need no compaction.
+        """Plan and apply a compaction.
 
-        Rows that are inserted during the compaction stay.
+        ``declined`` of the report lists the buckets that were not compacted, each with the reason. Rows that are inserted
+        during the compaction stay.
 
         Args:
             full: compact every bucket into its top level.
@@ -723,7 +725,7 @@ class Table(Readable):
 
         Returns:
             One row per holder: name, kind, the bytes and files that only this holder keeps, the time since when it
-            keeps files, and the bytes that further holders keep too.
+            keeps files, and the bytes that other holders keep too.
         """
         return maintenance.holds(self.store)
 

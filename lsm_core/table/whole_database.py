@@ -115,7 +115,7 @@ def load_combined(catalog: Tables, plan_hash: str) -> CombinedPlan:
     """Return a saved plan by its hash.
 
     Raises:
-        PlanStale: no plan with this hash is kept, or the plan no longer fits the tables.
+        PlanStale: no plan with this hash is kept, or the file of the plan holds a plan with a different hash.
         InvalidOption: the text is not a hash.
         CorruptFile: the plan's file cannot be read.
     """

@@ -264,7 +264,7 @@ class StreamCommit:
 
 
 class BatchWrite:
-    """Writer of rows for one commit. Leaving its ``with`` block by an error deletes the written files.
+    """Writer of rows for one commit. Leaving its ``with`` block by an error calls :meth:`abort`.
 
     The writer compacts only the buckets passed to :meth:`compact`; with `commit.force-compact`, all written buckets.
     """
@@ -304,7 +304,7 @@ class BatchWrite:
         return self._write.prepare_commit(wait_compaction=True)
 
     def abort(self) -> None:
-        """Delete all files that this writer has written."""
+        """Delete the written files that :meth:`prepare_commit` did not return."""
         self._write.abort()
 
     def __enter__(self) -> Self:
@@ -456,6 +456,7 @@ def commit_arguments(store: TableStore, watermark: int | None, properties: Mappi
 
     Raises:
         InvalidOption: no snapshot can hold the watermark or a property.
+        InvalidData: a property contains a lone surrogate.
     """
     mark = None if watermark is None else whole_number(watermark, "watermark", store.name)
     if mark is not None and not -(1 << 63) <= mark < 1 << 63:

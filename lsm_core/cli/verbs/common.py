@@ -192,7 +192,13 @@ def runner_of(name: RunnerName, plan: MaintenancePlan | None = None) -> Runner |
 
 
 def open_table(warehouse: str, name: str, clock: str | None, settings: Sequence[str] | None = None) -> Table:
-    """Open a table with dynamic options. Raises TableNotFound, InvalidOption and other errors of the catalog."""
+    """Open a table with dynamic options.
+
+    Raises:
+        UnsupportedFeature: the name is that of a system table.
+        InvalidOption: an option is malformed or cannot be used.
+        DredgeError: the errors of :func:`open_catalog` and `Catalog.table`, such as TableNotFound.
+    """
     from lsm_core.table.names import TableName
 
     catalog = open_catalog(warehouse, clock)
@@ -225,6 +231,9 @@ def parse_partitions(table: Table, texts: Sequence[str] | None) -> list[dict[str
     Args:
         table: the table.
         texts: values of ``--partition``, or None.
+
+    Returns:
+        The partitions as values by column, or None without texts.
 
     Raises:
         InvalidOption: a text does not name all partition columns, or a value does not fit.
