@@ -142,7 +142,7 @@ class StreamWriter(OfOneRelease, DataSourceStreamArrowWriter):
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  (Spark's name)
         """Publish an epoch as one snapshot unless the epoch was published before, then compact if the options say so.
 
-        An epoch without files makes no snapshot.
+        An epoch without files makes no snapshot, unless it replaces the rows of a table that has some.
 
         Raises:
             DredgeError: The error of the first task that failed.

@@ -638,8 +638,8 @@ class Table(Readable):
     ) -> CompactionReport:
         """Plan and apply a compaction.
 
-        ``declined`` of the report lists the buckets that were not compacted, each with the reason. Rows that are inserted
-        during the compaction stay.
+        ``declined`` of the report lists the buckets that were not compacted, each with the reason. Rows that are
+        inserted during the compaction stay.
 
         Args:
             full: compact every bucket into its top level.
