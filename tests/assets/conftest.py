@@ -27,7 +27,7 @@ def warehouse(tmp_path: Path) -> WarehouseResource:
 
 @pytest.fixture
 def policies() -> Path | None:
-    """The file of policies that the platform loads; None: its own."""
+    """Return the policy file that the platform loads, or None for no file."""
     return None
 
 

@@ -1,6 +1,7 @@
-"""One maintaining process of the concurrency tests: `python -m tests.commit.maintainer ROOT compact|expire`, over and over until stdin ends.
+"""Maintenance process of the concurrency tests: `python -m tests.commit.maintainer ROOT compact|expire`.
 
-Prints "ready", then at its end how many snapshots it made (or expired).
+Prints "ready", compacts or expires repeatedly until stdin ends, then prints the number of compaction or expired
+snapshots.
 """
 
 from __future__ import annotations

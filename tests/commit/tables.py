@@ -1,4 +1,4 @@
-"""Small tables for tests of files and commits: made without catalog or write path, read without the read path."""
+"""Small tables for tests of files and commits, created without catalog or writers and read without the read path."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ def make_store(
 
 
 def reopen(root: Path | str, file_io: FileIO | None = None, clock: Clock | str | None = None) -> TableStore:
-    """Open the table at ``root`` afresh."""
+    """Open the table at ``root`` without cached state."""
     return TableStore.open(file_io or LocalFileIO(), str(root), "db.t", clock or FixedClock(NOON))
 
 
 def kv_batch(
     store: TableStore, rows: Mapping[str, Sequence[Any]], first_sequence: int = 0, kinds: Sequence[int] | None = None
 ) -> pa.RecordBatch:
-    """A KV batch of ``rows`` (column: values), which must come in key order; sequence numbers count up."""
+    """Return a key-value batch of ``rows`` (values by column, in key order) with ascending sequence numbers."""
     schema = kv_arrow_schema(store.schema)
     count = len(next(iter(rows.values())))
     columns: list[pa.Array] = []
@@ -75,7 +75,7 @@ def write_kv(
     partition: bytes = EMPTY,
     source: int = 0,
 ) -> tuple[DataFileMeta, ...]:
-    """Write one run of a bucket."""
+    """Write one sorted run of a bucket; return its files."""
     writer = KeyValueFileWriter(store, partition, bucket, store.options.bucket, level, source)
     writer.write(kv_batch(store, rows, first_sequence, kinds))
     return tuple(writer.close())
@@ -84,7 +84,7 @@ def write_kv(
 def write_append(
     store: TableStore, rows: Mapping[str, Sequence[Any]], *, partition: bytes = EMPTY, source: int = 0
 ) -> tuple[DataFileMeta, ...]:
-    """Write one file of an append table."""
+    """Write one file of an append table; return the file."""
     writer = AppendFileWriter(store, partition, 0, -1, source)
     schema = store.schema.arrow_schema
     writer.write(pa.RecordBatch.from_arrays([pa.array(rows[f.name], f.type) for f in schema], schema=schema))
@@ -94,17 +94,17 @@ def write_append(
 def message(
     store: TableStore, *, bucket: int = 0, partition: bytes = EMPTY, **groups: Sequence[DataFileMeta]
 ) -> CommitMessage:
-    """A commit message of one bucket."""
+    """Return a commit message of one bucket; ``groups`` are the file lists of the message by name."""
     return CommitMessage(partition, bucket, store.options.bucket, **{k: tuple(v) for k, v in groups.items()})
 
 
 def part(store: TableStore, **values: Any) -> bytes:
-    """Serialised partition of these values."""
+    """Return the serialised partition with these values."""
     return partition_bytes(store.schema, values)
 
 
 def live_files(store: TableStore) -> list[tuple[bytes, int, DataFileMeta]]:
-    """(partition, bucket, file) of every live file of the latest snapshot."""
+    """Return partition, bucket and metadata of every live file of the latest snapshot."""
     latest = snapshots.latest(store)
     if latest is None:
         return []
@@ -112,7 +112,7 @@ def live_files(store: TableStore) -> list[tuple[bytes, int, DataFileMeta]]:
 
 
 def content(store: TableStore) -> list[tuple[Any, ...]]:
-    """All rows that a full read gives, sorted; merged by key (highest sequence wins) with the plainest code possible."""
+    """Return all rows, sorted; versions of a key are merged here: the highest sequence number wins."""
     if not store.schema.primary_keys:
         rows = [tuple(r.values()) for p, b, f in live_files(store) for r in _rows(open_append(store, p, b, f))]
         return sorted(rows, key=repr)
@@ -131,7 +131,7 @@ def _rows(batches: Any) -> list[dict[str, Any]]:
 
 
 def stray_files(store: TableStore) -> set[str]:
-    """Manifest-side and data files on disk that no snapshot of the table names."""
+    """Return the names of metadata and data files on disk that no snapshot references."""
     used: set[str] = set()
     for snapshot_id in snapshots.list_ids(store):
         snapshot = snapshots.read(store, snapshot_id)

@@ -1,6 +1,6 @@
 """One writer process of the concurrency tests: `python -m tests.commit.worker ROOT USER COMMITS [compact|write|locked]`.
 
-Prints "ready", waits for a line on stdin, then prints the snapshot id of each commit.
+Prints "ready", waits for a line on stdin, then prints the snapshot id or the conflict of each commit.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from tests.commit.tables import live_files, message, reopen, write_append, write
 
 
 def stop_myself(phase: Phase, info: Mapping[str, object]) -> None:
-    """Freeze once between check and publish; the test wakes us."""
+    """Stop this process once between check and publication of a commit, until the test continues it."""
     if phase is Phase.PUBLISH and info["attempt"] == 0:
         os.kill(os.getpid(), signal.SIGSTOP)
 
 
 def stop_with_the_lock() -> None:
-    """Freeze once between taking the lock and writing the snapshot; the test wakes us."""
+    """Stop this process once between lock and snapshot of a commit, until the test continues it."""
     require, stopped = Lease.require, []
 
     def stopping(lease: Lease) -> None:

@@ -1,6 +1,7 @@
-"""Tables of three shapes with a whole history (tags, a branch, expired snapshots), and all that is done to such a table by name.
+"""Tables of three shapes with a history (tags, a branch, expired snapshots), and named operations on these tables.
 
-The sweep of faults, the kills at named points and the interleavings share them: each act ends in the same table when it is run again.
+The fault sweep, the kills at named points and the interleavings use them. An operation that is executed again gives the
+same table.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ Rows = list[tuple[Any, ...]]
 
 @dataclass(frozen=True)
 class Shape:
-    """What the table is like."""
+    """Options and primary key columns of a table."""
 
     options: dict[str, str]
     keys: tuple[str, ...] = ("dt", "k")
@@ -52,24 +53,25 @@ SHAPES: Final = {
 
 
 def rows(keys: range, value: int, day: str = NEW) -> pa.Table:
-    """Rows that tell which write they are of."""
+    """Return rows whose values identify the write."""
     return pa.table([[day] * len(keys), list(keys), [value + key for key in keys]], schema=FIELDS)
 
 
 def content(table: Table, **version: Any) -> Rows:
-    """All rows of a version; one that came twice shows."""
+    """Return all rows of a version, sorted; duplicates are kept."""
     return sorted(tuple(row.values()) for row in table.to_arrow(**version).to_pylist())
 
 
 def dev_of(table: Table, name: str = "dev") -> Table:
-    """The table's branch."""
+    """Open a branch of the table."""
     return Table(branches.open_branch(table.store, name))
 
 
 def fill(warehouse: Path, shape: Shape) -> Table:
-    """Snapshots 3 to 6 (a delete, a compaction, two writes), tags of 2 (which expired, so that the tag alone keeps files) and 4, a branch.
+    """Create a table with snapshots 3 to 6 (a delete, a compaction, two writes), two tags and a branch.
 
-    What the expiry freed was swept: nothing lies there that nothing names.
+    The tag "held" keeps snapshot 2, which has expired, and the tag "kept" keeps snapshot 4. Files of expired snapshots
+    are deleted, so the table has no unreferenced file.
     """
     catalog = Catalog(str(warehouse), clock=FixedClock(NOW))
     catalog.create_database("db")
@@ -98,7 +100,7 @@ def fill(warehouse: Path, shape: Shape) -> Table:
 def opened(
     warehouse: str, at_ms: int = LATER, file_io: FileIO | None = None, options: dict[str, str] | None = None
 ) -> Table:
-    """Table db.t anew, by a clock that stands at ``at_ms``."""
+    """Open table db.t without cached state, with a clock that is fixed at ``at_ms``."""
     store = TableStore.open(file_io or LocalFileIO(), f"{warehouse}/db.db/t", "db.t", FixedClock(at_ms), options or {})
     return Table(store)
 
@@ -108,9 +110,15 @@ def opened(
 
 @dataclass(frozen=True)
 class Act:
-    """Something that is done to a table of :func:`fill` until ``is_done``; doing it again then changes nothing.
+    """Operation on a table of :func:`fill`. If the operation is done, executing it again changes nothing.
 
-    ``prepare``: what comes before, without faults. ``at_ms``: the time at which all that happens. ``least``: it takes more I/O steps.
+    Attributes:
+        run: the operation.
+        is_done: returns whether the operation is done.
+        prepare: earlier operation without faults.
+        options: dynamic options of the table.
+        at_ms: time of the operation, epoch ms.
+        least: the operation takes more I/O steps than this number.
     """
 
     run: Callable[[Table], object]
@@ -122,12 +130,12 @@ class Act:
 
 
 def ids(table: Table) -> list[int]:
-    """Snapshot ids."""
+    """Return the ids of the snapshots."""
     return [snapshot.id for snapshot in table.snapshots()]
 
 
 def newest(table: Table) -> Any:
-    """The newest snapshot."""
+    """Return the newest snapshot."""
     found = table.latest_snapshot()
     assert found is not None
     return found
@@ -141,7 +149,7 @@ def _written(table: Table) -> bool:
 
 
 def write(table: Table) -> None:
-    """One commit of a long-lived job, which looks whether an earlier life of it committed already."""
+    """Make one commit of a stream job, unless an earlier run of the job made the commit."""
     if _written(table):
         return
     commit = table.new_stream_commit("job")
@@ -178,11 +186,11 @@ DIRT: Final = (
     f"statistics/stat-{_UUID}-0",
     f"snapshot/.snapshot-9.{_UUID}.tmp",
 )
-"""Files of every kind that an interrupted writer may leave."""
+"""Unreferenced files of every kind that an interrupted writer may leave."""
 
 
 def plant(table: Table) -> None:
-    """Files that nothing names, last changed before the table began (in an object store: now)."""
+    """Create the unreferenced files `DIRT`, on a disk with a modification time before the table was created."""
     for name in DIRT:
         path = f"{table.store.root}/{name}"
         table.store.file_io.overwrite(path, b"dirt")
@@ -232,7 +240,7 @@ def _planned_rollback(table: Table) -> None:
 
 
 def _rollback(table: Table) -> None:
-    """By one plan, as an operator would: it is made before the first try."""
+    """Apply the saved rollback plan that was made before the first try."""
     table.apply(table.load_plan(table.saved_plans()[0]))
 
 
@@ -292,7 +300,7 @@ ACTS: Final = {
 
 
 def content_of(table: Table, day: str) -> Rows:
-    """The rows of one partition."""
+    """Return the rows of one partition."""
     return content(table, filter=[("dt", "=", day)])
 
 

@@ -1,4 +1,4 @@
-"""Tables whose commits carry more than data files (changelogs, hash indexes, deletion vectors), and one statement on each that may fail."""
+"""Tables with changelogs, hash indexes or deletion vectors, and for each table a statement for fault tests."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ Row = tuple[Any, ...]
 
 
 def rows(keys: Sequence[int], value: int, partition: str = "a") -> pa.Table:
-    """Rows whose values tell which write they are of."""
+    """Return rows whose values identify the write."""
     return pa.table([[partition] * len(keys), list(keys), [value + key for key in keys]], schema=COLUMNS)
 
 
 def _overlapping(table: Table) -> None:
-    """Two level-0 files over one older run, deletes among them."""
+    """Fill a table with two level-0 files over one older run, with deletes."""
     table.write(rows(range(12), 0))
     table.compact(full=True)
     table.write(rows(range(4, 9), 100))
@@ -43,7 +43,10 @@ def _overlapping(table: Table) -> None:
 
 
 def _marked(table: Table) -> None:
-    """A top run so large that level 0 will settle below it, and rows in level 0 that supersede some of it."""
+    """Fill a table with a large top run and newer versions of some of its rows in level 0.
+
+    A compaction of level 0 then writes to a level below the top run.
+    """
     table.write(rows(range(3000), 0))
     table.compact(full=True)
     table.write(rows(range(10, 20), 10_000))
@@ -57,14 +60,14 @@ def _two_writes(table: Table) -> None:
 
 
 def _appended(table: Table) -> None:
-    """Three files, rows of two of them marked."""
+    """Fill a table with three files; deletion vectors mark rows of two files."""
     for first in (0, 10, 20):
         table.write(rows(range(first, first + 6), 0))
     table.delete([("k", "in", [1, 12])])
 
 
 def _live(table: Table) -> None:
-    """A long-lived writer: new keys and known ones, compacted in the background, two commits but those that it made in an earlier life."""
+    """Run a stream job of two commits with compactions; skip the commits that an earlier run of the job made."""
     own = {snapshot.commit_identifier for snapshot in table.snapshots() if snapshot.commit_user == "job"}
     commit = table.new_stream_commit("job")
     with table.new_stream_write("job") as writer:
@@ -78,7 +81,15 @@ def _live(table: Table) -> None:
 
 @dataclass(frozen=True)
 class Kind:
-    """A table of these options, filled by ``fill``, and a statement that ends in the same table when it is run again."""
+    """Kind of table, and a statement that gives the same table if it is executed again.
+
+    Attributes:
+        statement: statement to break.
+        fill: fills the empty table before the statement.
+        options: options of the table.
+        keys: primary key columns; empty for an append table.
+        commits: number of commits of the statement.
+    """
 
     statement: Statement
     fill: Statement
@@ -87,14 +98,14 @@ class Kind:
     commits: int = 1
 
     def create(self, warehouse: Path, name: str = "db.t") -> Table:
-        """The empty table, in a new warehouse or a known one."""
+        """Create the empty table, and the warehouse if it does not exist."""
         catalog = Catalog(str(warehouse))
         catalog.create_database("db", ignore_if_exists=True)
         schema = Schema(COLUMNS, list(self.keys), ["p"], {**QUICK, **self.options})
         return catalog.create_table(name, schema)
 
     def refused(self) -> str | None:
-        """What keeps Dredge from writing and compacting such a table; such kinds join by themselves when it can."""
+        """Return the feature because of which Dredge cannot write or compact the table, or None if it can."""
         with TemporaryDirectory() as folder:
             try:
                 found = unsupported(self.create(Path(folder)).store, Purpose.COMPACT)
@@ -154,18 +165,18 @@ KINDS: dict[str, Kind] = {
 
 
 def opened(warehouse: Path, file_io: FileIO | None = None, name: str = "db.t") -> Table:
-    """The table anew, with no memory of what happened."""
+    """Open the table without any cached state."""
     database, table = name.split(".")
     return Table(TableStore.open(file_io or LocalFileIO(), f"{warehouse}/{database}.db/{table}", name))
 
 
 def content(table: Table) -> list[Row]:
-    """All rows; a key that came twice shows."""
+    """Return all rows, sorted; duplicate keys are not merged."""
     return sorted(tuple(row.values()) for row in table.to_arrow().to_pylist())
 
 
 def told(table: Table) -> list[list[dict[str, Any]]]:
-    """The changelog of every snapshot, from the first on; nothing where snapshots have none."""
+    """Return the changelog of every snapshot from the first, or an empty list for a table without changelog."""
     if table.store.options.changelog_producer == "none" or not table.primary_keys:
         return []
     stream = table.new_stream_scan(from_snapshot=1)
@@ -176,7 +187,7 @@ def told(table: Table) -> list[list[dict[str, Any]]]:
 
 
 def named(store: TableStore) -> set[str]:
-    """Bare names of all files that a snapshot needs or once had, and those that are always there."""
+    """Return the bare names of all files that existing snapshots reference or added, and of hint and schema files."""
     table = Table(store)
     names = {"EARLIEST", "LATEST"} | {f"schema-{number}" for number in range(9)}
     for snapshot in table.snapshots():
@@ -188,14 +199,17 @@ def named(store: TableStore) -> set[str]:
 
 
 def strays(store: TableStore) -> set[str]:
-    """Files of the table that nothing names, the ledger's own aside."""
+    """Return the bare names of unreferenced files of the table, except files of the folder ``dredge``."""
     root = Path(store.root)
     files = {path for path in root.rglob("*") if path.is_file() and "dredge" not in path.relative_to(root).parts[0]}
     return {path.name for path in files} - named(store)
 
 
 def require_whole(table: Table) -> None:
-    """Every index file of the newest snapshot is there and fits: each key hash in one bucket, vectors of files that are there."""
+    """Assert that the index files of the newest snapshot exist and are valid.
+
+    Each key hash belongs to one bucket, and each deletion vector belongs to a live file.
+    """
     store = table.store
     snapshot = table.latest_snapshot()
     assert snapshot is not None

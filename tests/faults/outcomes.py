@@ -1,4 +1,4 @@
-"""What became of an operation whose storage fails: what its caller is told, and what lies on disk."""
+"""Outcomes of operations whose storage fails: the result for the caller, and the files on disk."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from lsm_core.storage import InjectedFault
 
 
 def outcome_of(operation: Callable[[], object]) -> str:
-    """ "succeeded", "failed" or "unknown"; any other error is a bug, and raised."""
+    """Return "succeeded", "failed" or "unknown"; an unexpected error is a bug and is raised."""
     try:
         operation()
     except CommitUnknown:
@@ -23,14 +23,14 @@ def outcome_of(operation: Callable[[], object]) -> str:
 
 
 class Copies:
-    """Copies of a warehouse, one after the other, each for an operation that fails at another step.
+    """Copies of a warehouse, one after the other, each for an operation that fails at a different step.
 
-    Most failures leave what others left; a failed read leaves everything as it was. Files are all that whoever opens the table next
-    knows of it, so those that are known need no second look, and a copy in which nothing changed is used again.
+    Many failures leave the same files. The files alone determine the state of the table, so a known set of files is not
+    checked again. A copy in which nothing changed is reused.
     """
 
     def __init__(self, original: Path, folder: Path) -> None:
-        """``folder`` is where copies are made, each in a folder of its own."""
+        """Prepare copies of ``original``, each in a new folder below ``folder``."""
         self._original, self._folder = original, folder
         self._untouched = _files_below(original)
         self._seen: set[tuple[object, frozenset[tuple[str, int]]]] = set()
@@ -39,11 +39,11 @@ class Copies:
 
     @property
     def place(self) -> Path:
-        """Where the copy is that was made last."""
+        """Folder of the newest copy."""
         return self._folder / f"copy{self._copies}"
 
     def fresh(self) -> Path:
-        """Where the next copy is; the one before it is gone."""
+        """Return the folder of a fresh copy; the previous copy is deleted, or reused if nothing in it changed."""
         if not self._is_as_it_was:
             if self._copies:
                 shutil.rmtree(self.place)
@@ -53,7 +53,7 @@ class Copies:
         return self.place
 
     def is_new(self, told: object) -> bool:
-        """Whether no copy before had these files (the ledger aside) when its operation had told ``told``."""
+        """Return whether no earlier copy had the same files (except the ledger) together with the outcome ``told``."""
         found = _files_below(self.place)
         state = told, frozenset(file for file in found if "/dredge/ledger" not in file[0])
         is_new = state not in self._seen
@@ -63,6 +63,6 @@ class Copies:
 
 
 def _files_below(folder: Path) -> frozenset[tuple[str, int]]:
-    """Every file, and a checksum of its bytes."""
+    """Return the relative path and a checksum of every file."""
     paths = (path for path in folder.rglob("*") if path.is_file())
     return frozenset((str(path.relative_to(folder)), zlib.crc32(path.read_bytes())) for path in paths)

@@ -1,4 +1,4 @@
-"""Where the tables of a sweep lie: folders, or prefixes of a bucket; copied, compared and dropped as a whole."""
+"""Storage for the warehouses of fault tests: folders, or prefixes of a bucket."""
 
 from __future__ import annotations
 
@@ -20,29 +20,29 @@ _TABLE = "db.db/t/"
 
 
 class Place(Protocol):
-    """A disk or an object store; warehouses have names."""
+    """Storage for named warehouses: a disk or an object store."""
 
     kind: str
     file_io: FileIO
 
     def warehouse(self, name: str) -> str:
-        """The address of a warehouse."""
+        """Return the address of a warehouse."""
         ...
 
     def load(self, name: str, source: Path) -> None:
-        """Copy a warehouse from a folder."""
+        """Create a warehouse as a copy of a folder on disk."""
         ...
 
     def copy(self, source: str, name: str) -> None:
-        """Copy a warehouse of this place."""
+        """Create a warehouse as a copy of a warehouse in this storage."""
         ...
 
     def files(self, name: str) -> dict[str, str]:
-        """Files of the warehouse's table db.t, relative to it, with what tells their content."""
+        """Return a checksum of each file of table db.t, by path relative to the table."""
         ...
 
     def drop(self, name: str) -> None:
-        """Forget a warehouse."""
+        """Delete a warehouse."""
         ...
 
 
@@ -78,7 +78,7 @@ class Disk:
 
 
 class Bucket:
-    """Warehouses in a bucket of a server, which copies and lists them itself: one request each."""
+    """Warehouses in a bucket; the server copies and lists a whole warehouse in one request."""
 
     kind = "object store"
 
@@ -111,7 +111,7 @@ class Bucket:
 
 @contextmanager
 def names_from(seed: str) -> Iterator[None]:
-    """New files have the same random names each time, so that what many faults leave behind can be seen to be the same."""
+    """Give new files reproducible random names while the context is open, so that equal states are recognised."""
     chance = random.Random(seed)
     with patch.object(uuid, "uuid4", lambda: uuid.UUID(int=chance.getrandbits(128), version=4)):
         yield

@@ -1,4 +1,4 @@
-"""What must hold of a table whatever was done to it, and wherever that broke: told without the code that decides what may be deleted."""
+"""Invariants of a table after any operation or fault, checked without the code that decides about deletions."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ _HISTORY: Final = re.compile(
 )
 _OWN: Final = re.compile(r"dredge/(ledger|plans)/.+")
 _FOLDER: Final = ".folder"
-"""An empty object that stands for a folder."""
+"""Name of the empty object that represents a folder."""
 
 
 def answers(table: Table) -> dict[str, Rows]:
-    """The rows of every branch."""
+    """Return the rows of every branch by name."""
     return {store.branch: content(Table(store)) for store in branches.all_stores(table.store)}
 
 
 class Truth:
-    """What each version said when it was first read: whatever has the same metadata must say the same ever after."""
+    """Rows of each version at its first read; a version with equal metadata must always have equal rows."""
 
     def __init__(self) -> None:
         self._known: dict[bytes, Rows] = {}
 
     def require_sound(self, table: Table, at: object) -> None:
-        """Every snapshot and tag of every branch can be read and says what it always said; trees of live files are trees."""
+        """Assert that all snapshots and tags of all branches have their known rows and valid LSM trees."""
         for store in branches.all_stores(table.store):
             one = Table(store)
             for snapshot in snapshots.iterate(store):
@@ -54,7 +54,7 @@ class Truth:
 
 
 def needed(table: Table) -> set[str]:
-    """Bare names of all files that a snapshot, tag or changelog of any branch needs."""
+    """Return the bare names of all files that a snapshot, tag or changelog of any branch needs."""
     names = set[str]()
     for store in branches.all_stores(table.store):
         for snapshot in [*snapshots.iterate(store), *tags.list_tags(store).values()]:
@@ -67,7 +67,10 @@ def needed(table: Table) -> set[str]:
 
 
 def cleaned(warehouse: str, file_io: Any) -> Table:
-    """The table after its trash and its orphan files went, at a time when all of them are old: what the trash held may be an orphan then."""
+    """Delete the trash and the orphan files at a time when all files are old; return the table.
+
+    The files of a deleted trash record may become orphans, so the trash is emptied repeatedly.
+    """
     for _ in range(2):
         table = opened(warehouse, FAR, file_io)
         assert not table.sweep_trash(now_ms=FAR + 48 * HOUR).failed
@@ -77,7 +80,7 @@ def cleaned(warehouse: str, file_io: Any) -> Table:
 
 
 def require_clean(table: Table, files: Iterable[str], at: object) -> None:
-    """``files`` (relative to the table's root) are all that the table needs, and nothing else; the trash is empty."""
+    """Assert that ``files`` (relative to the table) are exactly the needed files, and that the trash is empty."""
     assert not read_trash(table.store).records, at
     wanted = needed(table)
     others = {name for name in files if not _HISTORY.fullmatch(name) and not _OWN.fullmatch(name)}

@@ -1,4 +1,4 @@
-"""How many of a statement's I/O steps a test breaks: some in `make test`, every single one in `make soak`."""
+"""Selection of the I/O steps that a fault test breaks: some in `make test`, all in `make soak`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ CHANGES = frozenset(
         "close",
     }
 )
-"""Steps that can be applied although they are reported failed; a read that is reported failed is one that was not done."""
+"""Steps that may be applied although they are reported as failed; a read has no effect, so it is not included."""
 
 
 def strides(some: int) -> pytest.MarkDecorator:

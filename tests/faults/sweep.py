@@ -1,4 +1,7 @@
-"""The sweep: an act is broken at I/O step k, for every k, as not applied and as applied but reported failed, and the table looked at."""
+"""Fault sweep: an operation is broken at each I/O step, and the table is checked.
+
+The step is either not applied, or applied but reported as failed.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ from tests.faults.strides import points
 
 @dataclass
 class Tally:
-    """What a sweep did: points that were hit, steps of the act, different states that were looked at, what callers were told."""
+    """Numbers of a sweep: broken points, I/O steps of the operation, checked states, and outcomes for the caller."""
 
     points: int = 0
     steps: int = 0
@@ -26,7 +29,7 @@ class Tally:
 
 
 class Sweep:
-    """One act on a table of one shape in one place; tables are copies of one that is made on the disk."""
+    """Sweep of one operation over a table of one shape in one storage; each table is a copy of a template on disk."""
 
     def __init__(self, place: Place, shape: str, what: str, template: Path, scratch: Path) -> None:
         self._place, self._name, self._act = place, f"{what}, {shape}, {place.kind}", ACTS[what]
@@ -55,12 +58,12 @@ class Sweep:
         return kind(self._place.file_io, step, mode)
 
     def _run(self, name: str, file_io: FaultyFileIO) -> str:
-        """Open the table and do it, with names that are the same each time."""
+        """Open the table and execute the operation with reproducible file names; return the outcome."""
         with names_from("act"):
             return outcome_of(lambda: self._act.run(self._open(name, file_io)))
 
     def run(self, stride: int = 1, first: int = 0) -> Tally:
-        """Break every ``stride``-th point, beginning with number ``first``."""
+        """Break every ``stride``-th point, beginning with number ``first`` modulo ``stride``."""
         counting = self.unharmed()
         self._tally.steps = counting.steps
         assert counting.steps > self._act.least, (self._name, counting.steps)
@@ -71,7 +74,7 @@ class Sweep:
         return self._tally
 
     def unharmed(self) -> FaultyFileIO:
-        """Do it without a fault and remember what the table says then; the steps that it took."""
+        """Execute the operation without a fault, and store the rows; return the FileIO that counted the steps."""
         counting = self._faulty()
         self._fresh("whole")
         assert self._run("whole", counting) == "succeeded", self._name
@@ -98,7 +101,7 @@ class Sweep:
         self._place.drop("t")
 
     def _is_new(self, name: str, known: set[frozenset[tuple[str, str]]]) -> bool:
-        """Whether a table of these files was not looked at before; the ledger tells times and processes."""
+        """Return whether no table with these files was checked before; the ledger is ignored, as it has times."""
         files = self._place.files(name).items()
         state = frozenset(file for file in files if not file[0].startswith("dredge/ledger/"))
         new = state not in known
@@ -106,7 +109,10 @@ class Sweep:
         return new
 
     def look(self, name: str, at: str) -> None:
-        """The table can be opened and reads as before or after; the act done again ends it; cleaning leaves what is needed and no more."""
+        """Assert that the table has the rows from before or after the operation, and that a retry completes it.
+
+        After cleaning, exactly the needed files remain.
+        """
         table = self._open(name)
         found = answers(table)
         for branch, seen in found.items():

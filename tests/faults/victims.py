@@ -1,8 +1,8 @@
-"""Processes that are killed in the middle of their work, exactly at one line of their own I/O trace.
+"""Processes that are killed in the middle of their work, at one line of their own I/O trace.
 
-Run as `python -m tests.faults.victims`: a nursery that has imported everything once and forks a victim per command. A victim stops
-itself (SIGSTOP) when its trace reaches the wanted line, or a point of the wanted name; the nursery then kills it with SIGKILL, so nothing of it runs any more: no
-`finally`, no `atexit`, no flush.
+`python -m tests.faults.victims` is a parent process (nursery) that has imported all modules and forks a child process
+(victim) per command. A victim stops itself (SIGSTOP) when its trace reaches the wanted line or the wanted point. The
+parent then kills the victim with SIGKILL, so that no `finally`, `atexit` or flush runs.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), ("round", pa.int32()), ("text", pa.string())])
 
 MAINTAINED_AT_MS = 1_700_000_000_000
-"""When the writer of a table that looks after itself writes (epoch ms; 2023-11-14 UTC)."""
+"""Time at which the writer of a self-maintaining table writes (epoch ms; 2023-11-14 UTC)."""
 
 
 def rows(first: int, count: int, number: int) -> pa.Table:
-    """Rows whose values tell which round wrote them."""
+    """Return rows whose values identify the round that wrote them."""
     ids = pa.array(range(first, first + count), pa.int64())
     return pa.table(
         [ids, pa.array([number] * count, pa.int32()), pa.array([f"row of round {number}"] * count)], schema=SCHEMA
@@ -41,7 +41,10 @@ def rows(first: int, count: int, number: int) -> pa.Table:
 
 
 def work(what: str, warehouse: str, number: int) -> None:
-    """What a victim does: a commit of two buckets, the same with a buffer that spills, a long-lived writer's life, a compaction."""
+    """Execute the work of a victim by name: a write, a stream job, a recovery, a statement of a table kind, or others.
+
+    A name that is not known compacts the table.
+    """
     from lsm_core import Catalog
 
     if what in ACTS:
@@ -79,7 +82,7 @@ STREAM_COMMITS = 3
 
 
 def stream(table: Any, number: int) -> None:
-    """Some commits with compactions between them; what an earlier life of the job committed is not done again."""
+    """Make commits of a stream job with compactions; skip the commits that an earlier run of the job made."""
     own = [s.commit_identifier for s in table.snapshots() if s.commit_user == "job"]
     options = {"write-only": "false", "num-sorted-run.compaction-trigger": "2", "write-buffer-size": "4 kb"}
     commit = table.new_stream_commit("job")
@@ -101,7 +104,7 @@ _KINDS = (
 
 
 def point_of(event: str, step: str, path: str) -> str:
-    """The name of a point in a trace: what begins or ends there, and the kind of file to which it is done."""
+    """Return the name of a point in a trace: the event (begin or end), the I/O step, and the kind of file."""
     place = "of a branch " if "/branch-" in path else ""
     for pattern, kind in _KINDS:
         found = re.search(pattern + "$", path)
@@ -111,7 +114,7 @@ def point_of(event: str, step: str, path: str) -> str:
 
 
 def _stop_at(line: int, point: str) -> None:
-    """Stop this process for good when its trace has `line` lines, or has come to `point`."""
+    """Stop this process by SIGSTOP when its trace has `line` lines or reaches `point`."""
     from lsm_core.storage import file_io
 
     append, seen = file_io._append, [0]
@@ -134,7 +137,10 @@ def _victim(command: dict[str, Any]) -> int:
 
 
 def _raise(command: dict[str, Any]) -> str:
-    """Fork one victim and see it to its end: `killed`, or `ended`, or `failed`. What one imported that ended, the next ones need not."""
+    """Fork one victim and wait for its end; return `killed`, `ended` or `failed`.
+
+    Modules that the victim imported are imported here, too, so that later victims need not import them.
+    """
     known, (told, telling) = set(sys.modules), os.pipe()
     pid = os.fork()
     if pid == 0:
@@ -163,7 +169,7 @@ def _raise(command: dict[str, Any]) -> str:
 
 
 def main() -> None:
-    """The nursery's loop."""
+    """Execute commands from standard input, one JSON object per line, and print the result of each."""
     import lsm_core.table.catalog  # noqa: F401
 
     for line in sys.stdin:
@@ -171,7 +177,7 @@ def main() -> None:
 
 
 class Nursery:
-    """The test's handle on the nursery process."""
+    """Handle of a test for the parent process of victims."""
 
     def __init__(self) -> None:
         self._folder = tempfile.TemporaryDirectory()  # killed victims leave their spill files here
@@ -187,7 +193,7 @@ class Nursery:
     def run(
         self, what: str, warehouse: Path | str, trace: Path, *, number: int = 0, line: int = 0, point: str = ""
     ) -> str:
-        """Let one victim work; without `line` and `point` it lives."""
+        """Run one victim and return its result; without `line` and `point`, the victim is not killed."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         command = {

@@ -1,4 +1,4 @@
-"""Rows as the real Java BinaryRow prints them (format.md 6): types, values, hex with arity, hash without."""
+"""Rows encoded by Java's BinaryRow (format.md 6): types, values, hex with arity, and hash without arity."""
 
 from __future__ import annotations
 

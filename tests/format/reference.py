@@ -1,4 +1,4 @@
-"""A scalar encoder written from the specification alone, value by value, to check the vectorised one against."""
+"""Encoder of binary rows, value by value, written from the specification to check the vectorised encoder."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def pad8(data: bytes) -> bytes:
 
 
 def plain(value: Any, kind: DataType) -> Any:
-    """Internal form of a Python value: days, milliseconds, unscaled integers, (millis, nanos)."""
+    """Convert a Python value to the internal form: days, milliseconds, unscaled integers or (millis, nanos)."""
     if isinstance(value, datetime):
         micros = (value.replace(tzinfo=None) - _EPOCH) // (datetime(1970, 1, 1, 0, 0, 0, 1) - _EPOCH)
         return micros // 1000, micros % 1000 * 1000
@@ -44,7 +44,12 @@ def plain(value: Any, kind: DataType) -> Any:
 
 
 def value_bytes(value: Any, kind: DataType, *, in_row: bool) -> tuple[bytes, bytes | None, int]:
-    """(slot of a value that stays inside, or None-offset form; bytes of the variable part; low half of its slot)."""
+    """Return the encoded parts of a value.
+
+    Returns:
+        The slot of a fixed-length value, the bytes of the variable part or None, and the low half of the slot that
+        refers to the variable part.
+    """
     value = None if value is None else plain(value, kind)
     root = kind.root
     if root in _FIXED:
@@ -104,7 +109,7 @@ def array(values: list[Any], kind: DataType) -> bytes:
 
 
 def row(values: list[Any], types: list[DataType]) -> bytes:
-    """Row bytes without arity."""
+    """Return the bytes of a row, without the arity."""
     header = bytearray((len(types) + 63 + 8) // 64 * 8)
     fixed, tail = b"", b""
     start = len(header) + 8 * len(types)
@@ -124,7 +129,7 @@ def serialised(values: list[Any], types: list[DataType]) -> bytes:
 
 
 def murmur(data: bytes, seed: int = 42) -> int:
-    """Murmur3-32 by little-endian words over a whole number of words, signed."""
+    """Return the signed Murmur3-32 hash of a whole number of little-endian words."""
     mask = 0xFFFFFFFF
     h = seed
     for (k,) in struct.iter_unpack("<I", data):

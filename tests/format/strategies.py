@@ -33,7 +33,7 @@ def _integers(bits: int) -> st.SearchStrategy[int]:
 
 
 def values(kind: DataType) -> st.SearchStrategy[Any]:
-    """Values of ``kind``, without null."""
+    """Return a strategy for values of ``kind``, without null."""
     root = kind.root
     if root is TypeRoot.DECIMAL:
         return _decimals(kind)
@@ -113,7 +113,7 @@ TYPES = st.recursive(
 
 @st.composite
 def tables(draw: st.DrawFn, types: st.SearchStrategy[DataType] = TYPES) -> tuple[list[DataType], list[list[Any]]]:
-    """(column types, rows)."""
+    """Draw column types, and rows of these columns."""
     kinds = draw(st.lists(types, min_size=1, max_size=4))
     width = draw(st.sampled_from([0, 0, 0, 57, 60]))
     kinds += [DataType(TypeRoot.INT)] * max(0, width - len(kinds))

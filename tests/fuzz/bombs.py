@@ -1,7 +1,7 @@
-"""The child process that reads small files which unfold to gigabytes, under a limit on its address space.
+"""Child process that reads small files with gigabytes of decoded data (bombs), under a limit on its address space.
 
-``python -m tests.fuzz.bombs PLACE``: a JSON object of what each became, the error or the rows read, and the MiB it added at its peak;
-at last for a table of such files, which is read, filtered and compacted with its outcome verified.
+``python -m tests.fuzz.bombs PLACE`` prints a JSON object with the outcome of each file: the error or the number of
+rows, and the MiB of peak memory. A table of such files is read, filtered and compacted, too.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ _ROWS = 100_000
 
 
 def one_text(length: int, rows: int = _ROWS, codec: int = p.ZSTD) -> bytes:
-    """``rows`` times the same text of a dictionary."""
+    """Return a file with ``rows`` rows of the same dictionary text."""
     pages = p.dictionary_page([b"a" * length], codec)
     pages += p.data_page(b"\x01" + p.run(rows, 0), rows, p.RLE_DICTIONARY, codec)
     return p.parquet_file([p.column("c", p.BYTE_ARRAY)], [pages], [rows], rows, codec)
 
 
 def late_text(length: int) -> bytes:
-    """A first page of plain texts, then the dictionary's."""
+    """Return a file with a page of plain texts, followed by a page of one long dictionary text."""
     first = p.data_page((1).to_bytes(4, "little") + b"x", 1, p.PLAIN)
     rest = p.data_page(b"\x01" + p.run(_ROWS, 1), _ROWS, p.RLE_DICTIONARY)
     pages = p.dictionary_page([b"x", b"a" * length]) + first + rest
@@ -46,7 +46,7 @@ def late_text(length: int) -> bytes:
 
 
 def prefixes(length: int) -> bytes:
-    """Texts that are the one before, whole."""
+    """Return a file of delta-encoded texts that repeat the previous text entirely."""
     count = 128 * 128
     prefix = _delta([0] + [length] * (count - 1))
     suffix = _delta([length] + [0] * (count - 1))
@@ -55,7 +55,7 @@ def prefixes(length: int) -> bytes:
 
 
 def _delta(values: list[int]) -> bytes:
-    """Integers as Parquet's DELTA_BINARY_PACKED, cut out of a file that Arrow wrote."""
+    """Encode integers as DELTA_BINARY_PACKED; the bytes come from a file that Arrow wrote."""
     sink = pa.BufferOutputStream()
     table = pa.table([pa.array(values, pa.int32())], pa.schema([pa.field("c", pa.int32(), nullable=False)]))
     settings = {"compression": "none", "use_dictionary": False, "write_batch_size": len(values)}
@@ -68,7 +68,7 @@ def _delta(values: list[int]) -> bytes:
 
 
 def long_list(count: int, rows: int = 1) -> bytes:
-    """``rows`` rows, the last of which holds ``count`` equal numbers."""
+    """Return a file of ``rows`` lists, the last of which has ``count`` equal numbers."""
     repeats = p.levels(p.run(rows, 0), p.run(count - 1, 1))
     plain = repeats + p.levels(p.run(rows + count - 1, 1)) + b"\x01" + p.run(rows + count - 1, 0)
     told: thrift.Struct = {1: (p.I32, 1), 2: (p.I32, p.PLAIN)}
@@ -79,19 +79,19 @@ def long_list(count: int, rows: int = 1) -> bytes:
 
 
 def empty_texts(count: int) -> bytes:
-    """One page of nothing but lengths of 0."""
+    """Return a file with one page of ``count`` empty texts."""
     page = p.data_page(bytes(4 * count), count, p.PLAIN)
     return p.parquet_file([p.column("c", p.BYTE_ARRAY)], [page], [count], count)
 
 
 def claimed(size: int) -> bytes:
-    """A page that says it unpacks to ``size`` bytes."""
+    """Return a file with a page whose header claims ``size`` decoded bytes."""
     page = p.data_page(bytes(8 * 1000), 1000, p.PLAIN, claims=size)
     return p.parquet_file([p.column("c", p.INT64)], [page], [1000], 1000)
 
 
 def fixed(length: int) -> bytes:
-    """Values of a fixed length that is large."""
+    """Return a file of equal values with the large fixed length ``length``."""
     stored = p.packed(b"a" * length, p.ZSTD)
     told: thrift.Struct = {1: (p.I32, 1), 2: (p.I32, p.PLAIN)}
     header: thrift.Struct = {1: (p.I32, 2), 2: (p.I32, length), 3: (p.I32, len(stored)), 7: (p.STRUCT, told)}
@@ -100,7 +100,7 @@ def fixed(length: int) -> bytes:
 
 
 def many(columns: int, length: int) -> bytes:
-    """Many columns, each with one text of a dictionary."""
+    """Return a file of many columns, each with one dictionary text."""
     schema = [p.column(f"c{i}", p.BYTE_ARRAY) for i in range(columns)]
     pages = p.dictionary_page([b"a" * length]) + p.data_page(b"\x01" + p.run(_ROWS, 0), _ROWS, p.RLE_DICTIONARY)
     return p.parquet_file(schema, [pages] * columns, [_ROWS] * columns, _ROWS)
@@ -125,7 +125,7 @@ BOMBS: dict[str, Callable[[], bytes]] = {
 
 
 def bombed_table(root: Path) -> TableStore:
-    """A table with a primary key, two files on level 0, in each of which all rows have one text of 256 KiB: 1 GiB decoded."""
+    """Create a primary-key table of two level-0 files, in which each row has a text of 256 KiB: 1 GiB decoded."""
     rows, text = 2_000, MIB // 4
     store = make_store(root, {"k": "INT NOT NULL", "v": "STRING"}, ["k"], (), {"bucket": "1", "write-only": "true"})
     chance = random.Random(1)
@@ -173,7 +173,7 @@ def _table(root: Path) -> Iterator[tuple[str, Callable[[], int]]]:
 
 
 def main(place: Path) -> None:
-    """Read every bomb that is in ``place``."""
+    """Read every bomb in ``place`` and a table of bombs, and print the outcomes."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     found = {path.stem: _outcome(partial(_read, path)) for path in sorted(place.glob("*.parquet"))}
     for name, action in _table(place / "table"):
@@ -182,7 +182,7 @@ def main(place: Path) -> None:
 
 
 def _outcome(action: Callable[[], int]) -> tuple[str, int]:
-    """What became of it, and how many MiB it added at its peak."""
+    """Return the result or error of an action, and the MiB that it added at its peak."""
     Path("/proc/self/clear_refs").write_text("5")
     before, limit = _status("VmRSS"), (_status("VmSize") + (1536 << 10)) << 10
     resource.setrlimit(resource.RLIMIT_AS, (limit, resource.RLIM_INFINITY))
@@ -194,7 +194,7 @@ def _outcome(action: Callable[[], int]) -> tuple[str, int]:
 
 
 def _read(path: Path) -> int:
-    """Rows of the first bytes that a batch-wise reader takes, a quarter of a gigabyte at most: enough to see that memory is bounded."""
+    """Read batches up to 256 MiB, which is enough to check that memory is bounded; return the number of rows."""
     source = open_source(LocalFileIO(), str(path), table="db.t")
     rows = size = 0
     for batch in source.batches(source.schema.names, 65_536):
@@ -207,7 +207,7 @@ def _read(path: Path) -> int:
 
 
 def _status(key: str) -> int:
-    """KiB."""
+    """Return a memory figure of this process in KiB."""
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith(key + ":"))
 

@@ -1,4 +1,4 @@
-"""One fuzz case: which golden table, which of its files, which damage; all drawn from (seed, number) alone."""
+"""Damage of a fuzz case: the files and their changes, drawn from the case's random generator alone."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ _DATA = (".parquet", ".orc", ".avro")
 
 @dataclass(frozen=True)
 class Done:
-    """What was changed, in words, and the folder's state before (to undo it)."""
+    """Description of a damage, and the earlier content of the changed files."""
 
     about: str
     saved: dict[Path, bytes | None]
 
     def undo(self) -> None:
-        """Put every touched file back."""
+        """Restore every changed file."""
         for path, data in self.saved.items():
             if path.is_dir() and not path.is_symlink():
                 shutil.rmtree(path)
@@ -34,14 +34,14 @@ class Done:
 
 
 class Damage:
-    """Changes one table in place."""
+    """Random damage of one table, in place."""
 
     def __init__(self, random: Random, root: Path) -> None:
         self.random, self.root = random, root
         self.saved: dict[Path, bytes | None] = {}
 
     def apply(self) -> Done:
-        """One to two changes, with sizes elsewhere made to fit most of the time."""
+        """Make one or two changes; in three of four cases, correct the file sizes in the metadata."""
         about = [self._one() for _ in range(self.random.choice([1, 1, 1, 2]))]
         if self.random.random() < 0.75:
             self._make_sizes_fit()
@@ -64,7 +64,7 @@ class Damage:
         return [p for p in found if p.name[:1] != "."]
 
     def _pick(self) -> Path:
-        """A file, each kind about equally often: there are many more data files than schemas."""
+        """Return a random file; all kinds of files are equally likely, although most files are data files."""
         kinds: dict[str, list[Path]] = {}
         for path in self._files():
             kinds.setdefault(kind_of(path), []).append(path)
@@ -169,7 +169,7 @@ class Damage:
         return f"{path.relative_to(self.root)} says {text[:20]!r}"
 
     def _next_one(self) -> str:
-        """A newer schema or snapshot that copies another, changed: references that lead back or nowhere."""
+        """Create a newer schema or snapshot as a changed copy, with references to wrong or missing objects."""
         kind = self.random.choice(["schema", "snapshot"])
         files = sorted((self.root / kind).glob(f"{kind}-*"))
         files = [p for p in files if p.name.rpartition("-")[2].isdecimal()]
@@ -222,7 +222,7 @@ class Damage:
 
 
 def kind_of(path: Path) -> str:
-    """The kind of a file, by where it lies and what it is called."""
+    """Return the kind of a file, by its folder and name."""
     folder, name = path.parent.name, path.name
     if name in ("LATEST", "EARLIEST"):
         return "hint"
@@ -239,7 +239,7 @@ def kind_of(path: Path) -> str:
 
 
 def world(place: Path) -> Path:
-    """Unpacked golden tables live below ``place``; beside them lies what hostile names try to reach."""
+    """Create and return the folder ``place / "outside"`` with a file that hostile names try to reach."""
     outside = place / "outside"
     outside.mkdir(parents=True, exist_ok=True)
     (outside / "secret").write_text("secret")
@@ -247,7 +247,7 @@ def world(place: Path) -> Path:
 
 
 def tree(folder: Path, without: Path) -> dict[str, tuple[int, int]]:
-    """Size and time of every file below ``folder`` that is not below ``without``."""
+    """Return size and modification time of every file below ``folder`` that is not below ``without``."""
     found, left = {}, str(without)
     for base, folders, names in os.walk(folder):
         folders[:] = [f for f in folders if f"{base}/{f}" != left]

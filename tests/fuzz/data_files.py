@@ -1,4 +1,4 @@
-"""Data files that are well formed but lie: other columns, types, nulls, order, row counts, and pages that unfold to gigabytes."""
+"""Well-formed data files with wrong content: columns, types, nulls, order, row counts, and huge decoded pages."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ import pyarrow.parquet as pq
 from tests.fuzz import hostile, structured
 
 _BOMB = 1 << 29
-"""Decoded bytes of the largest bomb. A batch of a few huge values is held whole, so a bomb costs its size and half of it again."""
+"""Decoded bytes of the largest bomb; reading a bomb takes one and a half times its size, as a batch is kept whole."""
 
 
 def change_data(random: Random, name: str, data: bytes, other: bytes) -> bytes:
-    """One of: blind damage, a file of the same format that lies, a bomb."""
+    """Return a damaged data file: random byte damage, or a valid file with wrong or huge content."""
     if random.random() < 0.6:
         return hostile.damage(random, data, other)
     kind = name.rpartition(".")[2]
@@ -91,7 +91,7 @@ def _no_columns(random: Random, table: pa.Table) -> pa.Table:
 
 
 def _invalid_text(random: Random, table: pa.Table) -> pa.Table:
-    """Bytes that are no UTF-8 in a text column."""
+    """Replace a text column by bytes that are not UTF-8."""
     texts = [i for i, kind in enumerate(table.schema.types) if pa.types.is_string(kind)]
     if not texts:
         return _retype(random, table)
@@ -102,7 +102,7 @@ def _invalid_text(random: Random, table: pa.Table) -> pa.Table:
 
 
 def _bomb(random: Random, table: pa.Table) -> pa.Table:
-    """The rows it should have, each with text that compresses ten thousandfold."""
+    """Replace a text column by texts that compress ten thousandfold; the number of rows stays."""
     texts = [i for i, kind in enumerate(table.schema.types) if pa.types.is_string(kind) or pa.types.is_binary(kind)]
     if not texts or not table.num_rows:
         return _retype(random, table)

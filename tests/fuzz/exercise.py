@@ -1,4 +1,4 @@
-"""What is done to a damaged table: every way in that reads bytes from disk, each of which may end in a typed error only."""
+"""Probes of a damaged table: all operations that read bytes from disk; each may fail only with a `DredgeError`."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Probe = tuple[str, Callable[[], Any]]
 
 
 class Exercise:
-    """All probes of one table; ``files`` sees every path they ask for."""
+    """Probes of one table; ``files`` records the paths that they access."""
 
     def __init__(self, root: Path, random: Random) -> None:
         self.root, self.random = root, random
@@ -39,11 +39,11 @@ class Exercise:
         self._warehouse = str(warehouse)
 
     def store(self) -> TableStore:
-        """The table, opened anew."""
+        """Open the table without cached state."""
         return TableStore.open(self.files, str(self.root), "db.t", FixedClock(NOW))
 
     def reading(self) -> Iterator[Probe]:
-        """Probes that change nothing."""
+        """Yield name and function of the probes that change nothing."""
         yield "open", self.store
         yield "schemas", self._schemas
         yield "snapshots", lambda: list(snapshots.iterate(self.store()))
@@ -70,7 +70,7 @@ class Exercise:
         )
 
     def writing(self) -> Iterator[Probe]:
-        """Probes that write, or delete, in the table."""
+        """Yield name and function of the probes that write or delete files of the table."""
         yield "append a row", self._write
         yield "compact", lambda: self._apply(plan_compaction, full=True)
         yield "expire", lambda: self._apply(plan_expiry, retain_max=1, retain_min=1, older_than_ms=NOW)
@@ -120,7 +120,7 @@ class Exercise:
             yield store, entry
 
     def _data_files(self) -> None:
-        """Also of tables whose features are refused further up."""
+        """Read data files directly, also of tables whose features a scan refuses."""
         for store, entry in self._live_files():
             path = store.data_path(entry.partition, entry.bucket, entry.file)
             source = open_source(store.file_io, path, size=entry.file.file_size, rows=entry.file.row_count)
@@ -192,7 +192,7 @@ class Exercise:
 
 
 def _some(kind: pa.DataType) -> pa.Array:
-    """One value that is not null."""
+    """Return an array of one value that is not null."""
     if pa.types.is_date(kind) or pa.types.is_timestamp(kind) or pa.types.is_time(kind):
         return pa.array([1], pa.int32() if kind.bit_width == 32 else pa.int64()).cast(kind)
     try:

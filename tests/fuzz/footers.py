@@ -1,7 +1,7 @@
-"""The child process that reads Parquet files with one flipped bit in their footers, each flip in every way a file is read.
+"""Child process that reads Parquet files with one flipped bit in their footers, in every way in which a file is read.
 
-``python -m tests.fuzz.footers FIRST STEP``: every STEP-th bit from FIRST on. The bit that is at work is told before it is read, so that
-whoever waits knows what ended the process; at the end one JSON object says how often what happened.
+``python -m tests.fuzz.footers FIRST STEP`` flips every STEP-th bit from FIRST. Each bit is printed before the read, so
+that the parent knows the bit that ended the process. At the end, one JSON object has the number of each outcome.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _ADDRESS_SPACE = 4 << 30
 
 
 class _OneFile(LocalFileIO):
-    """Whatever is opened is the bytes at hand."""
+    """FileIO that returns the bytes `data` for every path."""
 
     data = b""
 
@@ -38,7 +38,7 @@ class _OneFile(LocalFileIO):
 
 
 def samples() -> Iterator[tuple[str, bytes]]:
-    """(what it is, file): all types, nested ones, several row groups, page index, all encodings, INT96, bloom filters, Arrow's schema."""
+    """Yield name and content of Parquet files: all types, nested types, row groups, encodings, bloom filters, ..."""
     count = 6
     flat = pa.table(
         {
@@ -97,7 +97,7 @@ def _file(table: pa.Table, **settings: Any) -> bytes:
 
 
 def _read(files: _OneFile) -> pa.Table:
-    """All rows, read whole, by row group and as dictionaries, after asking all that can be asked of a footer."""
+    """Read the footer and all rows: whole, by row group and as dictionaries; return the rows."""
     source = open_source(files, f"/nowhere/{NAME}", table="db.t")
     names = source.schema.names
     for name in names:
@@ -114,7 +114,7 @@ def _read(files: _OneFile) -> pa.Table:
 
 
 def main(first: int, step: int) -> None:
-    """Flip and read, and say what happened."""
+    """Flip bits, read the files, and print the outcomes."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     resource.setrlimit(resource.RLIMIT_AS, (_ADDRESS_SPACE, _ADDRESS_SPACE))
     files, outcomes, findings = _OneFile(), Counter[str](), []

@@ -1,4 +1,4 @@
-"""A FileIO that sees everything: whatever leaves the table's folder, by name or through a link, is remembered."""
+"""FileIO that records each access outside of the table's folder, by name or through a link."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from lsm_core.storage import LocalFileIO
 
 
 class GuardedFileIO(LocalFileIO):
-    """Like LocalFileIO; ``escapes`` lists every (step, path) outside ``root``. The warehouse's own listing is no escape."""
+    """LocalFileIO whose ``escapes`` lists every (step, path) outside of ``root``, except paths in ``allowed``."""
 
     def __init__(self, root: str, allowed: tuple[str, ...] = ()) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Hostile values by type, and blind damage to bytes: what every mutation is made of."""
+"""Hostile values by type, and random damage to bytes, used by all mutations."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ NUMBERS = (
 
 
 def number(random: Random, bits: int | None = None) -> int:
-    """A whole number at some edge; within signed ``bits`` when given."""
+    """Return an integer at some limit; with ``bits``, one that fits into a signed integer of this size."""
     found = random.choice(NUMBERS)
     if bits is not None and not -(1 << (bits - 1)) <= found < 1 << (bits - 1):
         found = random.choice([(1 << (bits - 1)) - 1, -(1 << (bits - 1)), 5, 0])
@@ -46,7 +46,7 @@ def number(random: Random, bits: int | None = None) -> int:
 
 
 def damage(random: Random, data: bytes, other: bytes = b"") -> bytes:
-    """``data`` with some bytes changed, moved, cut, repeated or taken from ``other``."""
+    """Return ``data`` with some bytes changed, removed, repeated or taken from ``other``."""
     ways = (_flip, _flip, _flip, _cut, _zero, _huge, _huge, _varint, _remove, _repeat, _extend)
     if other and random.random() < 0.15:
         return _splice(random, data, other)
@@ -56,7 +56,7 @@ def damage(random: Random, data: bytes, other: bytes = b"") -> bytes:
 
 
 def _somewhere(random: Random, size: int) -> int:
-    """A position, more often near the ends, where headers and footers are."""
+    """Return a random position; positions near both ends, where headers and footers are, are more likely."""
     roll = random.random()
     if roll < 0.3:
         return min(size - 1, random.randrange(64))
@@ -83,7 +83,7 @@ def _zero(random: Random, data: bytearray) -> bytes:
 
 
 def _huge(random: Random, data: bytearray) -> bytes:
-    """A length field made huge, in either byte order."""
+    """Overwrite a position with a huge or tiny length, in either byte order."""
     value = random.choice([0x7FFFFFFF, 0x80000000, 0xFFFFFFFF, 0x7FFFFFF0, 1 << 28, 1, 0])
     wide = random.choice(["<I", ">I", "<Q", ">Q"])
     at = _somewhere(random, len(data))
@@ -93,7 +93,7 @@ def _huge(random: Random, data: bytearray) -> bytes:
 
 
 def _varint(random: Random, data: bytearray) -> bytes:
-    """A variable-length number that never ends, or says a lot (Avro, Thrift, protobuf)."""
+    """Insert a variable-length number (Avro, Thrift, protobuf) that is huge or has no end."""
     at = _somewhere(random, len(data))
     packed = random.choice(
         [b"\xff\xff\xff\xff\x0f", b"\xff" * 9 + b"\x01", b"\x80" * 12, b"\xfe\xff\xff\xff\xff\xff\xff\xff\xff\x01"]
@@ -124,7 +124,7 @@ def _splice(random: Random, data: bytes, other: bytes) -> bytes:
 
 
 def binary_row(random: Random, data: bytes) -> bytes:
-    """A serialised BinaryRow with its arity, offsets or lengths made to lie."""
+    """Return a serialised BinaryRow with a wrong arity, offset or length."""
     roll = random.random()
     if roll < 0.15:
         return random.choice(

@@ -1,4 +1,4 @@
-"""Damage that keeps a file's outer form: JSON members, Avro records, deletion vectors whose checksum still fits."""
+"""Damage inside valid files: JSON members, Avro records, and deletion vectors with valid checksums."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _SIZES = frozenset({"baseManifestListSize", "deltaManifestListSize", "changelogM
 
 
 def change_json(random: Random, data: bytes) -> bytes:
-    """A JSON file with one to three members changed; now and then nested very deep, or doubled."""
+    """Return a JSON file with one to three changed members; sometimes deeply nested, or with duplicate members."""
     roll = random.random()
     if roll < 0.03:
         return b"[" * random.choice([100, 5_000, 200_000])
@@ -121,7 +121,7 @@ def _json_value(random: Random, old: Any) -> Any:
 
 
 def change_avro(random: Random, data: bytes) -> bytes:
-    """An Avro container with a record changed, dropped or doubled, or with a block that unfolds to far more than it is."""
+    """Return an Avro container with changed, dropped or repeated records, or with a block of huge decoded size."""
     try:
         schema, records = read_records(data, "golden")
     except Exception:  # already damaged by an earlier step
@@ -145,14 +145,14 @@ def change_avro(random: Random, data: bytes) -> bytes:
 
 
 def write_avro(schema: dict[str, Any], records: list[dict[str, Any]]) -> bytes:
-    """The container as Java would write it."""
+    """Return an Avro container, compressed as Java compresses it."""
     out = io.BytesIO()
     fastavro.writer(out, schema, records, codec="zstandard", codec_compression_level=1)
     return out.getvalue()
 
 
 def avro_bomb(random: Random, schema: dict[str, Any]) -> bytes:
-    """A block of zeros: a few KB that say they are hundreds of MB, or millions of records."""
+    """Return an Avro container with a block of zeros: a few KB that decode to hundreds of MB or millions of records."""
     from backports import zstd
 
     out = io.BytesIO()
@@ -197,7 +197,7 @@ def _avro_value(random: Random, old: Any) -> Any:
 
 
 def change_vectors(random: Random, data: bytes) -> bytes:
-    """Deletion vectors damaged inside, with sizes and checksums that fit again: the bitmap's own parser must hold."""
+    """Return deletion vectors with damaged bitmaps but valid sizes and checksums, to test the parser of bitmaps."""
     if random.random() < 0.3 or len(data) < 13:
         return hostile.damage(random, data)
     out, at = bytearray(data[:1]), 1
@@ -212,7 +212,7 @@ def change_vectors(random: Random, data: bytes) -> bytes:
 
 
 def without_sizes(data: bytes) -> bytes:
-    """A snapshot that no longer says how long its lists are, so that damage inside them is looked at."""
+    """Return a snapshot without the sizes of its manifest lists, so that damage inside the lists is reached."""
     try:
         value = json.loads(data)
     except (ValueError, RecursionError):
@@ -221,7 +221,7 @@ def without_sizes(data: bytes) -> bytes:
 
 
 def edit_avro(data: bytes, edit: Callable[[dict[str, Any]], None]) -> bytes:
-    """The container with ``edit`` applied to each record; the same bytes when it cannot be read."""
+    """Return the container with ``edit`` applied to each record, or unchanged if the container is not readable."""
     try:
         schema, records = read_records(data, "golden")
         for record in records:
@@ -233,7 +233,7 @@ def edit_avro(data: bytes, edit: Callable[[dict[str, Any]], None]) -> bytes:
 
 @lru_cache(maxsize=4096)
 def file_names(data: bytes) -> frozenset[str]:
-    """Every file that the records of a manifest, manifest list or index manifest name; none when it cannot be read."""
+    """Return the file names in a manifest, manifest list or index manifest; empty if it is not readable."""
     try:
         records = read_records(data, "golden")[1]
     except Exception:

@@ -1,6 +1,7 @@
-"""The child process: runs fuzz cases one after the other under limits on address space, memory and CPU time, and says how each ended.
+"""Child process that runs fuzz cases under limits on address space, memory and CPU time, and prints their results.
 
-``python -m tests.fuzz.worker SEED FIRST STEP SECONDS PLACE [TABLE ...]``: one JSON object a line; "case" before it starts.
+``python -m tests.fuzz.worker SEED FIRST STEP SECONDS PLACE [TABLE ...]`` prints one JSON object per line; a line "case"
+is printed before each case.
 """
 
 from __future__ import annotations
@@ -25,22 +26,22 @@ from tests.fuzz.exercise import Exercise
 from tests.support.data import golden_names, unpack_golden
 
 ADDRESS_SPACE = 3 << 30
-"""Bytes that a probe may map beyond what the process has before it."""
+"""Bytes of address space that a probe may add."""
 MOST_MEMORY = 1 << 30
 """Bytes of resident memory that a probe may add."""
 MOST_SECONDS = 10.0
-"""CPU time of one probe: the small tables take hundredths."""
+"""Most CPU seconds of one probe; probes of these small tables usually take hundredths of a second."""
 _WRITING_SHARE = 0.12
 _SLOW = frozenset({"manifest_merge"})
-"""Tables of many snapshots: chosen when drawn twice."""
+"""Tables with many snapshots, which are used only if they are drawn twice in a row."""
 
 
 class TooSlow(BaseException):
-    """A probe used up its CPU time."""
+    """Error: a probe used up its CPU time."""
 
 
 def main(arguments: list[str]) -> None:
-    """Run cases FIRST, FIRST + STEP, .. until SECONDS are over (0: only the first)."""
+    """Run cases FIRST, FIRST + STEP, ... until SECONDS are over (0: only the first case)."""
     seed, first, step, seconds, place = (
         arguments[0],
         int(arguments[1]),
@@ -66,25 +67,25 @@ def main(arguments: list[str]) -> None:
 
 
 class Tables:
-    """Golden tables, unpacked when first asked for."""
+    """Golden tables, unpacked on first use."""
 
     def __init__(self, place: Path, names: list[str]) -> None:
         self.place, self.names = place, sorted(names)
         world(place)
 
     def root(self, name: str) -> Path:
-        """The table's folder."""
+        """Return the folder of a table; unpack the table if necessary."""
         found = self.place / name / "warehouse" / "db.db" / "t"
         return found if found.is_dir() else unpack_golden(name, self.place / name)
 
     def copy(self, name: str) -> Path:
-        """A copy of the table; whoever asks removes ``place / "copy"``."""
+        """Copy a table and return the folder of the copy; the caller deletes ``place / "copy"``."""
         shutil.copytree(self.place / name, self.place / "copy")
         return self.place / "copy" / "warehouse" / "db.db" / "t"
 
 
 def run(seed: str, number: int, tables: Tables) -> None:
-    """One case, from its damage to its undoing."""
+    """Run one case: damage a table, execute the probes, print the findings, and undo the damage."""
     random = Random(f"{seed}:{number}")
     name = random.choice(tables.names)
     name = random.choice(tables.names) if name in _SLOW else name
@@ -151,7 +152,7 @@ def _status(key: str) -> int:
 
 
 def _forget_peak() -> None:
-    """Let VmHWM begin again from what is resident now (Linux)."""
+    """Reset the peak memory (VmHWM) of this process to its resident memory (Linux)."""
     try:
         Path("/proc/self/clear_refs").write_text("5")
     except OSError:
@@ -159,7 +160,7 @@ def _forget_peak() -> None:
 
 
 def _warm_up(tables: Tables) -> None:
-    """Libraries load what they load, before limits are set."""
+    """Execute probes on undamaged tables, so that libraries are loaded before limits are set."""
     for name in tables.names[::15]:
         for _, action in Exercise(tables.root(name), Random(0)).reading():
             try:

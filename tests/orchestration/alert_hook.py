@@ -1,4 +1,4 @@
-"""A webhook that keeps what it was sent."""
+"""Webhook for tests, which stores the received alerts."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 
 class AlertHook:
-    """A server on a free port that answers POSTs with ``status`` and keeps what it was sent."""
+    """Server on a free port that answers POSTs with ``status`` and appends their JSON content to ``sent``."""
 
     def __init__(self) -> None:
         self.status, self.sent = 200, []
@@ -25,7 +25,7 @@ class AlertHook:
                 self.end_headers()
 
             def log_message(self, *arguments: Any) -> None:
-                """Quiet."""
+                """Log nothing."""
 
         self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self.address = f"http://127.0.0.1:{self.server.server_address[1]}/T0/secret"
