@@ -369,7 +369,7 @@ def publish(store: TableStore, snapshot: Snapshot, retries: Retries, base: Snaps
     if lock is None:
         return _publish(store, snapshot, retries, None, base)
     with held(lock, lock_settings(store.options)) as lease:
-        # Who replaces history holds the lock, too: looked at under it, the base stays what it is until ours is there.
+        # Rollbacks and fast-forwards hold the lock too, so the base cannot be replaced before publishing.
         if base is not None and _replaced(base, snapshots.try_read(store, base.id)):
             return PublishOutcome.TAKEN
         return _publish(store, snapshot, retries, lease, base)
@@ -482,7 +482,7 @@ def _came_too_late(store: TableStore, snapshot: Snapshot, base: Snapshot | None)
         if not later and ids and ids[0] < snapshot.id - 1:
             return True
         if not later or not snapshots.exists(store, snapshot.id):
-            return False  # the newest, or so long in its turn that it has expired itself
+            return False  # the snapshot is the newest, or was valid and has expired since
         return min(later) > snapshot.id + 1 or not _follows(store, snapshots.read(store, snapshot.id + 1), snapshot)
     except (SnapshotNotFound, CorruptFile, OSError) as error:
         raise CommitUnknown(
@@ -498,8 +498,8 @@ def _follows(store: TableStore, successor: Snapshot, snapshot: Snapshot) -> bool
     base = merge_entries(manifests.entries_of(store, manifests.base_list(store, successor)))
     delta = manifests.delta_entries(store, snapshot)
     if not delta.num_rows and successor.index_manifest != snapshot.index_manifest:
-        # Index files alone changed, and the successor changed some too: its own may have replaced ours, or
-        # never known them.
+        # Only index files changed, and the successor changed index files too, so it is unknown whether the
+        # successor was built on this snapshot.
         raise CommitUnknown(
             snapshot.id, "it was written, but it is unknown whether before another writer of the same number"
         )
@@ -653,7 +653,7 @@ def _merge_group(
     result: list[ManifestFileMeta] = []
     together: list[int] = []
     for place in range(len(group) + 1):
-        # Entries with fields that this version does not know stay where they are, and so does the order around them.
+        # Manifests with unknown fields are kept unchanged and in place, so that the order of entries stays the same.
         if place < len(group) and has_unknown(tables[place]) is None:
             together.append(place)
             continue
@@ -791,7 +791,7 @@ class CommitRun:
                 self._hooks.enter(Phase.PUBLISH, snapshot_id=snapshot.id, attempt=self._retries.attempt)
             except (CorruptFile, SnapshotNotFound, FileNotFoundError):
                 self._clean(self._files.take())
-                # Only a newer snapshot explains why files of the one we read are gone.
+                # Files may be missing because the base snapshot expired, but only if there is a newer snapshot.
                 newest = snapshots.latest_id(self._store)
                 if newest in (None, self._base_id) or not self._retries.wait():
                     self._clean_all()
@@ -818,7 +818,7 @@ class CommitRun:
         try:
             outcome = publish(self._store, snapshot, self._retries, self._latest)
         except CommitUnknown:
-            raise  # it may be visible: every file it names must stay
+            raise  # the snapshot may be visible, so its files must stay
         except DredgeError:
             self._clean(attempt_files)
             self._clean_all()
@@ -861,8 +861,8 @@ class CommitRun:
         """
         store, request = self._store, self._request
         latest, old, base, entries = self._read_base()
-        # Beside writers that commit all the time the base is outdated when it is read: what came meanwhile is
-        # soon added to it.
+        # If other writers commit all the time, the base is outdated as soon as it is read. Only the changes
+        # since then are read again, which is fast.
         for _ in range(_CATCHING_UP if self._retries.attempt and request.rescan is None else 0):
             if snapshots.latest_id(store) in (None, self._base_id):
                 break
@@ -875,7 +875,7 @@ class CommitRun:
         if request.added is not None:
             request.added.require_new(latest)
         self._next_row_id = (latest.next_row_id or 0) if latest is not None else 0
-        if tracks_rows(store):  # by the snapshot that this attempt makes: never those of the attempt before
+        if tracks_rows(store):  # ids depend on the snapshot id, so each attempt assigns new ids
             entries, self._next_row_id = assign(entries, self._base_id + 1, self._next_row_id)
             self._forget_delta()
         self._hooks.enter(Phase.WRITE_MANIFESTS, snapshot_id=self._base_id + 1, attempt=self._retries.attempt)

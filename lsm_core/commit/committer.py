@@ -386,8 +386,8 @@ class Committer:
             [entries.filter(pc.invert(new)), upgraded(self._store, entries.filter(new), touched)]
         )
         request = self._request(CommitKind.OVERWRITE, entries, commit_identifier, None, properties)
-        # Index files are not dropped with the partition: messages name those that they read, so that none of
-        # others is lost.
+        # Index files are not dropped with the partition: messages list the index files that they have read, so
+        # index files of other commits are not lost.
         rescan = replacing_all_of(self._store, entries, partitions_of(entries))
         return CommitResult([self._commit_part(replace(request, rescan=rescan, index=parts.append_index))])
 
@@ -447,7 +447,7 @@ class Committer:
         for identifier, messages in numbered.items():
             parts = self._parts(messages)
             finished = done.kinds if done is not None and identifier == done.identifier else frozenset()
-            # Where all snapshots of this user have expired, the table may hold, or have held, the commit's new files.
+            # If all snapshots of this user have expired, the new files may have been committed already.
             new = {file.file_name for message in messages for file in message.written(by_writer=True)}
             if done is None and new and new <= AddedFiles(self._store, messages).in_use():
                 _LOG.info("table %s: commit %d is in the table, its snapshot has expired", self._store.name, identifier)
@@ -503,7 +503,7 @@ class Committer:
     def _parts(self, messages: Iterable[CommitMessage]) -> Parts:
         """Check that the table exists and can be written, and return the append and compaction parts of messages."""
         self._store.require_folder()
-        # What the newest snapshot's files need every attempt asks, of the snapshot that it begins with.
+        # Every attempt checks the features that the files of its base snapshot need.
         require_possible(self._store, Purpose.WRITE)
         parts = split(messages)
         if parts.has_compact:
@@ -551,7 +551,7 @@ class Committer:
                 "file, which was deleted; write the rows again",
             )
         if has_deletes(request.entries):
-            return request  # made once already, it would find nothing to delete
+            return request  # a second commit would conflict anyway: the files to delete would be missing
         return replace(request, added=AddedFiles(self._store, messages))
 
     def _commit_part(self, request: Request, messages: Sequence[CommitMessage] = ()) -> int:
@@ -565,8 +565,8 @@ class Committer:
             snapshot_id = find_applied(self._store, lookup, self._signatures)
             if snapshot_id is not None:
                 return snapshot_id
-            # A numbered commit of this user may be there with other files: written again by a retry, it
-            # must not count twice.
+            # A retry may have written the rows of a numbered commit again to other files. These rows must not
+            # be committed twice.
             looked_at = snapshots.latest_id(self._store) or 0
             done = None if request.identifier == BATCH else latest_of_user(self._store, self.commit_user)
             if done is not None and done.identifier == request.identifier:

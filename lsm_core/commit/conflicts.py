@@ -407,7 +407,7 @@ class BaseEntries:
             return None
         tables = [self._near]
         try:
-            # A rollback hands ids out again: names of manifest lists are unique.
+            # Ids are reused after a rollback; names of manifest lists are unique.
             base = latest if until == self._snapshot_id else snapshots.read(self._store, self._snapshot_id)
             if base.delta_manifest_list != self._delta_list:
                 return None

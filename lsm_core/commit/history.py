@@ -66,7 +66,7 @@ class Signatures:
 
     def of(self, store: TableStore, snapshot: Snapshot) -> frozenset[tuple[object, ...]]:
         """Return the signature of a snapshot's own changes."""
-        key = snapshot.delta_manifest_list  # unlike ids, which a rollback hands out again, its name is unique
+        key = snapshot.delta_manifest_list  # unique, whereas ids are reused after a rollback
         if key not in self._known:
             if len(self._known) >= _MOST_SIGNATURES:
                 self._known.clear()
@@ -94,12 +94,12 @@ def find_applied(store: TableStore, lookup: Lookup, signatures: Signatures) -> i
             if numbered and snapshot.commit_identifier < lookup.identifier:
                 return None
             continue
-        # What the snapshot itself tells comes before its manifests are read; an overwrite deletes what it
-        # finds, so counts differ.
+        # The fields of the snapshot are compared before its manifests are read. The row counts of an overwrite
+        # may differ, because it deletes the files that it finds.
         same_count = lookup.kind is CommitKind.OVERWRITE or snapshot.delta_record_count == rows
         if snapshot.commit_kind != lookup.kind or not same_count or signatures.of(store, snapshot) != wanted:
             continue
-        # Without data files of its own (vectors alone changed) it is known by the index files that it brought.
+        # A commit without data files (only vectors changed) is recognised by the index files that it added.
         if wanted or lookup.index <= _index_names(store, snapshot) - _index_names_before(store, snapshot):
             return snapshot.id
     return None
@@ -259,7 +259,7 @@ class AddedFiles:
         if latest is not None and known is not None and self._is_below(known, latest):
             counted, first = True, known.snapshot_id
         elif latest is not None and self._origin is not None:
-            counted = self._is_below(self._origin, latest) is not False  # else the table was rolled back: ask the clock
+            counted = self._is_below(self._origin, latest) is not False  # else rolled back: times decide
             first = self._origin.snapshot_id if counted else 0
         for number in range(newest, first, -1):
             snapshot = latest if latest is not None and number == newest else snapshots.try_read(self._store, number)

@@ -209,7 +209,7 @@ class CommitMessage:
             made_by, origin = document.get("origin"), None
             if made_by is not None:
                 table, root, branch = (str(made_by[member]) for member in ("table", "root", "branch"))
-                known = str(made_by.get("delta_list", ""))  # not told before Dredge could roll tables back
+                known = str(made_by.get("delta_list", ""))  # missing in messages of older Dredge versions
                 origin = Origin(table, root, branch, int(made_by["snapshot_id"]), known)
             return CommitMessage(
                 base64.b64decode(document["partition"], validate=True),
@@ -497,7 +497,7 @@ def _require_vectors_fit(
     delta: pa.Table,
 ) -> None:
     """Check that each data file has at most one deletion vector, and that each vector has a live data file."""
-    # A vector that appeared on a data file since would be lost with the file, and its rows come back
+    # A vector that another commit added to a removed data file would be lost, and the deleted rows would reappear
     # (format.md 14.3 d).
     is_add = pc.equal(delta.column("kind"), ADD)
     removed_places = _places_of(delta.filter(pc.invert(is_add)))

@@ -182,9 +182,9 @@ def upgraded(store: TableStore, added: pa.Table, scope: Scope) -> pa.Table:
         return added
     parts, level, replaced = [], ENTRY_SCHEMA.field("level"), scope.matcher(store)
     if moves_hidden_keys(store) and not all(map(replaced, partitions_of(added))):
-        return added  # readers would see a key twice until a compaction hides it where it was
+        return added  # readers would see a key twice until a compaction hides the key's old row
     for partition, bucket, _, group in bucket_groups(added):
-        settled = pc.any(pc.greater(group.column("level"), 0)).as_py()  # its writer raised it
+        settled = pc.any(pc.greater(group.column("level"), 0)).as_py()  # moved by its writer
         if bucket >= 0 and replaced(partition) and not settled and can_be_raised(tree_files(store, group)):
             levels = pa.repeat(pa.scalar(options.num_levels - 1, level.type), group.num_rows)
             group = group.set_column(group.schema.get_field_index("level"), level, levels)
