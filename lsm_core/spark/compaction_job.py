@@ -335,7 +335,7 @@ def _results(
     outcomes: Sequence[TaskOutcome],
     answered: dict[int, BucketResult],
 ) -> list[BucketResult]:
-    """Return one result per task, joined from the results of its pieces.
+    """Return one result per task, joined from the results of its pieces (the key ranges into which it was cut).
 
     If one piece failed, the task has failed and the files of its other pieces are deleted.
     """

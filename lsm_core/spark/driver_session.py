@@ -33,7 +33,7 @@ _REACHED: Final[dict[str, Any]] = {}
 
 
 def leave_note(session: SparkSession) -> None:
-    """Let processes beside the driver reach its session; has no effect on Connect, or after the first call.
+    """Let other Python processes of the driver reach its session; no effect on Connect or after the first call.
 
     Args:
         session: A session of this process.

@@ -97,7 +97,7 @@ def _answer(spark: SparkSession, query: Query, made: list[str]) -> DataFrame:
 
 
 def _frames(spark: SparkSession, query: Query) -> list[DataFrame]:
-    """Return the frame of each mention; all mentions of one table without a version share one snapshot.
+    """Return a frame per mention of a table in the query; mentions of one table without a version share a snapshot.
 
     The newest version is read with today's schema, a named snapshot with the schema of its time. The tables are
     therefore planned again after another commit, and with continuous commits the snapshots are named.

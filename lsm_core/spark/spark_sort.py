@@ -185,7 +185,7 @@ class _Held:
         self.size += batch.nbytes
 
     def emptied(self) -> Iterator[tuple[int, pa.RecordBatch]]:
-        """Yield all buffered rows in batches of about 4 MiB of one share each."""
+        """Yield (share, batch) for all buffered rows, in batches of about 4 MiB, and empty the buffer."""
         for share, parts in enumerate(self._parts):
             table = pa.Table.from_batches(parts, self._schema).combine_chunks()
             parts.clear()
@@ -250,7 +250,7 @@ def _sort_share(
     sequence: int,
     messages: Iterator[tuple[pa.RecordBatch, Content]],
 ) -> BucketResult:
-    """Sort and write one share, and verify that the rows read back from its files are the rows of the messages."""
+    """Sort and write the rows of one task, and verify that the rows read back are the rows of the messages."""
     received, after = _ReceivedContent(), tuple[DataFileMeta, ...]()
     notes.begin(store.own_uuid)
     try:
@@ -289,7 +289,7 @@ def _sorted(
 
 
 def _join_shares(store: TableStore, task: SortTask, outcomes: Sequence[TaskOutcome], started: float) -> BucketResult:
-    """Return the joined result of all shares; raise an error if a share failed or lost a row."""
+    """Return the joined result of all sorting tasks; raise an error if a task failed or a row was lost."""
     results = [BucketResult.from_bytes(outcome.answer) for outcome in outcomes if outcome.error is None]
     before, rows_out = task.files_to_sort, sum(result.report.rows_out for result in results)
     marks = TaskVectors(store, task)

@@ -187,7 +187,11 @@ class _Room:
 
 @dataclass(frozen=True)
 class _Share:
-    """Unit of reading: a split, file entries, or a replacing snapshot. Rows of one ``place`` keep their order."""
+    """Unit of reading: a split, file entries, or a snapshot that replaces rows.
+
+    Units with an equal ``place`` (such as a bucket) are read by one task in order. If a unit of an epoch has the place
+    None, one task reads all units of the epoch in order.
+    """
 
     place: object
     size: int
@@ -197,7 +201,7 @@ class _Share:
 
 
 class StreamPartition(InputPartition):
-    """Shares (units of reading) that one task of an epoch reads in order, as (kind, serialized share, snapshot id)."""
+    """Units of reading (`_Share`) for one task of an epoch, in order, as (kind, serialized unit, snapshot id)."""
 
     def __init__(self, shares: Sequence[tuple[str, bytes, int]]) -> None:
         super().__init__(tuple(shares))
@@ -449,7 +453,7 @@ class StreamReader(OfOneRelease, DataSourceStreamReader, SupportsTriggerAvailabl
             raise InvalidOption(_CHECKPOINT, json.dumps(offset.to_dict()), accepted, self._store.name)
 
     def _shares(self, start: StreamOffset, end: StreamOffset) -> Iterator[_Share]:
-        """Yield all shares between two offsets in order."""
+        """Yield all units of reading between two offsets in order."""
         number, done = start.snapshot, start.files
         if not number:
             return

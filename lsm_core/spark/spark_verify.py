@@ -69,7 +69,7 @@ class _Side:
 
 @dataclass(frozen=True)
 class _Compared:
-    """Unit of comparison: one bucket, or all buckets (places) of a partition whose number of buckets changed."""
+    """Unit of comparison: one bucket, or all buckets between which rows may have moved (see :func:`_compared`)."""
 
     name: str
     numbers: tuple[int, ...]

@@ -234,7 +234,7 @@ class WriteJob:
         return self._routed(batches, task, kind_column, partial(owner_of, self.assigners))
 
     def assigned(self, groups: Iterable[tuple[int, RoutedRows]]) -> Iterator[tuple[int, RoutedRows]]:
-        """Yield the rows that an assigner received as (place, rows of one bucket). Raises as `HashIndexes.assign`."""
+        """Yield the rows that an assigner received as :meth:`routed` does. Raises as `HashIndexes.assign`."""
         indexes: dict[int, HashIndexes] = {}
         for place, sent in groups:
             number = sent.bucket
@@ -248,7 +248,7 @@ class WriteJob:
     def check_rows(
         self, batches: Iterable[pa.RecordBatch], task: int, kind_column: str | None = None
     ) -> Iterator[tuple[int, pa.Table, pa.Array | None]]:
-        """Yield the rows of one Spark partition, checked for writing, as (place, rows, row kinds).
+        """Yield the rows of one Spark partition, checked for writing, as (place as in :meth:`routed`, rows, row kinds).
 
         Raises as :meth:`routed`.
         """
@@ -273,7 +273,7 @@ class WriteJob:
                 yield place, RoutedRows(b"", number, rows.take(at), None if kinds is None else kinds.take(at))
 
     def moved(self, groups: Iterable[tuple[int, RoutedRows]]) -> Iterator[tuple[int, RoutedRows]]:
-        """Yield the rows that assigners received as (place, rows of one bucket), with deletes for keys that move.
+        """Yield the rows that assigners received as :meth:`routed` does, with deletes for keys that move.
 
         Raises CorruptFile, StorageFull.
         """
@@ -322,7 +322,7 @@ class WriteJob:
     def _pieces(
         self, batches: Iterable[pa.RecordBatch], task: int, kind_column: str | None
     ) -> Iterator[tuple[int, RowNumbering, pa.Table, pa.Array | None]]:
-        """Yield the rows in order as (place, row numbering for errors, rows, row kinds)."""
+        """Yield the rows in order as (place as in :meth:`routed`, row numbering for errors, rows, row kinds)."""
         from pyspark import TaskContext
 
         seen, context = 0, TaskContext.get()
@@ -935,7 +935,7 @@ def _batch_of(messages: Sequence[tuple[Any, ...]]) -> pa.RecordBatch:
 
 
 def receive_groups(schema: TableSchema, batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, RoutedRows]]:
-    """Yield the groups of rows in messages (`MESSAGES_DDL`) as (place, group)."""
+    """Yield the groups of rows in messages (`MESSAGES_DDL`) as (place, rows of one bucket); see :func:`send_groups`."""
     arrow_schema = schema.arrow_schema
     for batch in batches:
         for message in zip(*(batch.column(name) for name in MESSAGES.names[1:]), strict=True):

@@ -375,7 +375,7 @@ class _Translation:
         return pc.Expression._call("binary_join_element_wise", [*parts, pc.scalar("")])
 
     def _as_text(self, value: pc.Expression, node: exp.Expr) -> pc.Expression:
-        """Return a value as text. Raises UnsupportedFeature for types that Spark prints in another way than Arrow."""
+        """Return a value as text. Raises UnsupportedFeature for types whose text differs between Spark and Arrow."""
         kind = self.type_of(value)
         if pa.types.is_string(kind):
             return value

@@ -107,7 +107,7 @@ def first_rows(rows: pa.RecordBatchReader, most: int) -> pa.Table:
 
 
 def _open_tables(query: Query) -> list[TableDataset]:
-    """Open the tables of a query; all mentions of one table without a version share one snapshot.
+    """Return the opened tables of a query; all mentions of one table without a version share one snapshot.
 
     The newest version is read with the current schema, but a snapshot chosen by id is read with the snapshot's schema.
     So the tables are opened again after a concurrent commit. The last of `_OPENED` attempts chooses the snapshots by

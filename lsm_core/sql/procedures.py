@@ -248,7 +248,7 @@ class PreparedCall:
         return CallResult(self.procedure.name, tuple(_plan_step(step, runner) for step in self._steps()), applied=False)
 
     def apply(self, runner: Runner | None = None, approved_by: str | None = None) -> CallResult:
-        """Plan and apply the steps of the call one after another; plan them only if its argument `dry_run` is true.
+        """Plan and apply the steps of the call one after another; if the argument `dry_run` is true, only plan them.
 
         Args:
             runner: runs the tasks of the plans; None for threads of this process.
@@ -517,7 +517,10 @@ def _compact_database(catalog: Catalog, values: Arguments) -> Iterator[Step]:
 
 
 def _need_of(catalog: Catalog, name: str) -> float:
-    """Return the compaction score of a table (0 to 100), or 0 if it cannot be read; its own step reports the error."""
+    """Return the compaction score of a table (0 to 100), or 0 if the table cannot be read.
+
+    The step of the table then reports the error.
+    """
     try:
         score, _ = score_of(health(catalog.table(name).store))
     except DredgeError:

@@ -157,8 +157,8 @@ class Table(Readable):
     ) -> int | None:
         """Write rows and commit them.
 
-        Unless the table is `write-only`, the buckets of these rows are then compacted and due snapshots expire
-        (:attr:`last_write`).
+        The buckets of these rows are then compacted and due snapshots expire (:attr:`last_write`), unless the table is
+        `write-only` or `dredge.compaction.inline` is never.
 
         Args:
             data: Arrow data, columns by name, a list of rows by column name, a pandas or Polars frame, a Polars lazy
@@ -456,7 +456,7 @@ class Table(Readable):
         )
 
     def forget_consumer(self, consumer_id: str) -> bool:
-        """Delete the position of a consumer, so that it no longer keeps snapshots from expiring.
+        """Delete the position of a consumer, so that the consumer no longer keeps snapshots from expiring.
 
         Args:
             consumer_id: id of the consumer.
@@ -584,7 +584,7 @@ class Table(Readable):
         return maintenance.plan_maintenance(self.store, action, **args)
 
     def save_plan(self, plan: MaintenancePlan) -> str:
-        """Keep a plan in the table, so that another process can apply it by its hash.
+        """Save a plan in the table's directory, so that another process can apply the plan by its hash.
 
         Args:
             plan: the plan.

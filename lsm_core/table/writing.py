@@ -48,7 +48,10 @@ def after_commit(
     identifier: int = BATCH,
     partitions: ExpiryAtCommit | None = None,
 ) -> WriteReport:
-    """Maintain a table after commits, unless it is `write-only`: compaction, expiry, automatic tags.
+    """Maintain a table after commits: expiry of partitions, compaction, expiry of snapshots, automatic tags.
+
+    A `write-only` table is not compacted, and its snapshots do not expire and get no tags. With
+    `dredge.compaction.inline` = never, a table is not compacted and its snapshots do not expire.
 
     Args:
         store: the table.
@@ -222,7 +225,7 @@ class StreamCommit:
         """Make the numbered commits that this user has not made yet, in order of identifier.
 
         After a crash or CommitUnknown, the same call can be repeated. A compaction is left out if another writer
-        replaced its input files; no rows are lost. Then the table is maintained unless it is `write-only`.
+        replaced its input files; no rows are lost. Then :func:`after_commit` maintains the table.
 
         Args:
             committables: messages by commit identifier.
@@ -318,7 +321,7 @@ class BatchWrite:
 
 
 class BatchCommit:
-    """Committer of messages as one commit; after the commit, the table is maintained unless it is `write-only`."""
+    """Committer of messages as one commit; after the commit, :func:`after_commit` maintains the table."""
 
     def __init__(
         self,

@@ -172,7 +172,7 @@ def live_vectors(
 def live_files(
     store: TableStore, snapshot: Snapshot | None, places: Iterable[tuple[bytes, int]]
 ) -> dict[tuple[bytes, int], list[DataFileMeta]]:
-    """Return the live files of the buckets ``places`` at a snapshot, with one read of the manifests.
+    """Return the live files of each (partition, bucket) in ``places`` at a snapshot, with one read of the manifests.
 
     Without a snapshot every bucket has an empty list.
     """

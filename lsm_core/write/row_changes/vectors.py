@@ -238,7 +238,7 @@ class _RowIdWriter:
         abort(self.store, self._messages)
 
     def write(self, place: Place, rows: pa.Table, ids: pa.Array) -> None:
-        """Append rows with their `_ROW_ID` values ``ids`` to bucket ``place``."""
+        """Append rows with their `_ROW_ID` values ``ids`` to the bucket ``place`` (partition, bucket number)."""
         if self._open is not None and self._open[0] != place:
             self._close()
         if self._open is None:
