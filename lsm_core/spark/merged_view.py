@@ -202,7 +202,7 @@ def _sum(field: DataField, raw: Mapping[str, str]) -> Function | None:
 
 
 def _product(field: DataField, raw: Mapping[str, str]) -> Function | None:
-    """Return the function `product` of whole numbers; None for other types, which Spark and the format divide unlike."""
+    """Return the function `product` of whole numbers; None for other types, which Spark divides unlike the format."""
     del raw
     target = _INTEGERS.get(field.type.root)
     if target is None:
