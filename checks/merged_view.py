@@ -16,7 +16,9 @@ from lsm_core.format.snapshot import CommitKind
 from lsm_core.maintenance import (
     Proof,
     VerifyReport,
+    changed_places,
     count_assigned_rows,
+    find_restored_snapshot,
     find_undone_compaction,
     proof_of,
     verify_snapshots,
@@ -59,7 +61,8 @@ def merged_view_result(
 ) -> dg.AssetCheckResult:
     """Compare the last published snapshot of a partition with the previous one.
 
-    After a failure a tag keeps the old files.
+    After a failure a tag keeps the old files. A difference stays resolved once its snapshot was undone or rolled back,
+    or once a person accepted it.
 
     Args:
         instance: Dagster instance.
@@ -88,6 +91,11 @@ def merged_view_result(
         )
         if not result.passed:
             return result
+    accepted = [number for candidate in evaluations if candidate is not None for number in _accepted(candidate)]
+    if result is None and accepted and (published is None or published <= max(accepted)):
+        text = f"snapshot {max(accepted)} differed from the previous one, and the difference was accepted"
+        metadata = {names.ACCEPTED: dg.MetadataValue.int(max(accepted))}
+        return dg.AssetCheckResult(passed=True, description=text, metadata=metadata)
     if result is not None and (published is None or published <= max(suspects)):
         return result
     if published is None:
@@ -105,6 +113,36 @@ def _differing_snapshot(evaluation: dg.AssetCheckEvaluation) -> int | None:
     return value.value if isinstance(value, dg.IntMetadataValue) else None
 
 
+def _accepted(evaluation: dg.AssetCheckEvaluation) -> list[int]:
+    """Return the snapshot whose difference was accepted according to an evaluation, as a list of at most one id."""
+    value = evaluation.metadata.get(names.ACCEPTED)
+    return [value.value] if isinstance(value, dg.IntMetadataValue) and value.value is not None else []
+
+
+def _find_reversal(store: TableStore, suspect: int) -> str | None:
+    """Return how the snapshot of a compaction was undone or rolled back, or None if neither is known."""
+    try:
+        latest, current = snapshots.latest(store), snapshots.try_read(store, suspect)
+        was_compaction = current is None or current.commit_kind is CommitKind.COMPACT
+        if latest is None or latest.id < suspect or not was_compaction:
+            return f"snapshot {suspect}, which differed, no longer exists: the table was rolled back"
+        for later in snapshots.iterate(store, [number for number in snapshots.list_ids(store) if number > suspect]):
+            undo = find_undone_compaction(store, later)
+            if undo is not None and undo.snapshot_id == suspect and undo.whole:
+                return f"snapshot {later.id} undid snapshot {suspect}, which differed"
+            target = find_restored_snapshot(later)
+            if target is None or target >= suspect or current is None:
+                continue
+            if changed_places(store, current) <= changed_places(store, later):
+                return (
+                    f"snapshot {later.id} restored snapshot {target}, which is older than snapshot {suspect}, "
+                    "which differed"
+                )
+    except CorruptFile:  # nothing proves a reversal
+        return None
+    return None
+
+
 def _find_resolution(
     store: TableStore, suspect: int, evaluation: dg.AssetCheckEvaluation
 ) -> dg.AssetCheckResult | None:
@@ -114,15 +152,8 @@ def _find_resolution(
         A passing result if the snapshot was undone or rolled back, a warning if the difference was accepted, or None
         while it is unresolved.
     """
-    tag_value, resolution = evaluation.metadata.get(names.KEPT_TAG), ""
+    tag_value, resolution = evaluation.metadata.get(names.KEPT_TAG), _find_reversal(store, suspect)
     tag = tag_value.value if isinstance(tag_value, dg.TextMetadataValue) else None
-    latest, current = snapshots.latest(store), snapshots.try_read(store, suspect)
-    if latest is None or latest.id < suspect or (current is not None and current.commit_kind is not CommitKind.COMPACT):
-        resolution = f"snapshot {suspect}, which differed, no longer exists: the table was rolled back"
-    for later in snapshots.iterate(store, [number for number in snapshots.list_ids(store) if number > suspect]):
-        undo = find_undone_compaction(store, later)
-        if undo is not None and undo.snapshot_id == suspect and undo.whole:
-            resolution = f"snapshot {later.id} undid snapshot {suspect}, which differed"
     tag_exists = tag is not None and tag in tags.list_names(store)
     if resolution:
         advice = f"; its tag can be deleted: dredge tag delete {shlex.quote(store.name)} {tag}" if tag_exists else ""
@@ -133,13 +164,16 @@ def _find_resolution(
         f"snapshot {suspect} differs from the previous one, and the difference was accepted: "
         f"the tag '{tag}', which kept the old files, was deleted"
     )
-    return failed_result(text, warn=True)
+    return failed_result(text, warn=True, **{names.ACCEPTED: dg.MetadataValue.int(suspect)})
 
 
 def _check_snapshot(
     warehouse: WarehouseResource, spark: SparkResource, store: TableStore, table: str, published: int
 ) -> dg.AssetCheckResult:
-    """Compare a snapshot as its `Proof` requires; if rows differ, a tag keeps the files of the previous snapshot."""
+    """Compare a snapshot as its `Proof` requires; if rows differ, a tag keeps the files of the previous snapshot.
+
+    A snapshot that was undone or rolled back passes.
+    """
     proof = Proof(published - 1)
     try:
         proof = proof_of(store, published)
@@ -153,12 +187,20 @@ def _check_snapshot(
         report = _compare_digests(store, published, proof)
         note = f"{note}; compared by digests only: {error}"
     except SnapshotNotFound as error:
+        if reversal := _find_reversal(store, published):
+            return dg.AssetCheckResult(passed=True, description=reversal)
         return failed_result(f"snapshots {proof.before} and {published} can no longer be compared: {error}", warn=True)
     except CorruptFile as error:
+        if reversal := _find_reversal(store, published):
+            return dg.AssetCheckResult(passed=True, description=reversal)
         kept_files = keep_for_undo(store, published)
         text = f"snapshot {published} cannot be trusted: {error}; {kept_files.text}"
         return dg.AssetCheckResult(passed=False, description=text, metadata=kept_files.metadata)
-    return to_check_result(report, note) if report.ok else to_check_result(report, kept=keep_for_undo(store, published))
+    if report.ok:
+        return to_check_result(report, note)
+    if reversal := _find_reversal(store, published):
+        return dg.AssetCheckResult(passed=True, description=reversal)
+    return to_check_result(report, kept=keep_for_undo(store, published))
 
 
 def compare_with_previous(

@@ -83,9 +83,13 @@ from lsm_core.maintenance.actions.rollback import RollbackReport as RollbackRepo
 from lsm_core.maintenance.actions.rollback_as_latest import (
     RollbackAsLatestReport as RollbackAsLatestReport,
 )
+from lsm_core.maintenance.actions.rollback_as_latest import (
+    find_restored_snapshot as find_restored_snapshot,
+)
 from lsm_core.maintenance.actions.sweep_trash import SweepReport as SweepReport
 from lsm_core.maintenance.actions.sweep_trash import plan_sweep as plan_sweep
 from lsm_core.maintenance.actions.undo.replaced_files import UndoneCompaction as UndoneCompaction
+from lsm_core.maintenance.actions.undo.replaced_files import changed_places as changed_places
 from lsm_core.maintenance.actions.undo.replaced_files import find_undone_compaction as find_undone_compaction
 from lsm_core.maintenance.actions.undo.undoing import UndoItem as UndoItem
 from lsm_core.maintenance.actions.undo.undoing import UndoReport as UndoReport

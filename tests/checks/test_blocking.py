@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from checks import merged_view
+from lsm_core import Table
 from lsm_core.errors import UnsupportedFeature
 from lsm_core.maintenance import apply_plan
 from lsm_core.maintenance.checks import metadata_validity
@@ -384,4 +385,46 @@ def test_an_unreadable_output_blocks_until_the_undo_that_the_check_names(
         assert house.execute("undo", run_config=arguments).success
         assert table.to_arrow().sort_by("id") == before
         assert check_again(house) == (True, "snapshot 7 undid snapshot 6: snapshots 5 and 7 have the same rows (V1)")
+        assert find_blocking_failure(house.instance, layout) is None
+
+
+def by_undo(table: Table, run: str) -> None:
+    table.undo(run, allow_changes=True)
+
+
+def by_rollback(table: Table, run: str) -> None:
+    table.rollback_to(5)
+
+
+def by_rollback_as_latest(table: Table, run: str) -> None:
+    table.rollback_to_as_latest(5)
+
+
+def by_acceptance(table: Table, run: str) -> None:
+    table.delete_tag("before-compaction-6")
+
+
+@pytest.mark.usefixtures("_pages_without_checksums")
+@pytest.mark.parametrize("repair", [by_undo, by_rollback, by_rollback_as_latest, by_acceptance])
+def test_a_repair_ends_the_block_for_good(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, repair: Callable[[Table, str], None]
+) -> None:
+    table = keyed_table(tmp_path / "wh", partitioned=False, **{"file.compression": "none"})
+    commit(table, 5)
+    before = table.to_arrow().sort_by("id")
+    with open_house(tmp_path / "wh") as house:
+        run = with_damage(house, monkeypatch)
+        layout = house.layout("shop.orders")
+        assert not check_again(house)[0]
+        repair(table, run)
+        for _ in range(3):  # each evaluation must know of the repair, not only the first one
+            check_again(house)
+            assert find_blocking_failure(house.instance, layout) is None
+            assert "before-compaction-6" not in table.tags() or repair is not by_acceptance, "no new tag"
+        passed, text = check_again(house)
+        assert passed, text
+        assert (table.to_arrow().sort_by("id") == before) == (repair is not by_acceptance)
+        commit(table, 5)
+        assert house.maintain("shop.orders").success
+        assert check_again(house)[0]
         assert find_blocking_failure(house.instance, layout) is None

@@ -264,6 +264,18 @@ def apply_rollback_as_latest(store: TableStore, plan: MaintenancePlan) -> ApplyO
     return ApplyOutcome(report, [item.line("as latest") for item in items])
 
 
+def find_restored_snapshot(snapshot: Snapshot) -> int | None:
+    """Return the id of the older snapshot whose content a rollback committed as this snapshot, or None for others.
+
+    A rollback of some partitions names the older snapshot too.
+
+    Args:
+        snapshot: snapshot that may be such a rollback.
+    """
+    number = (snapshot.properties or {}).get(AS_LATEST_PROPERTY, "")
+    return int(number) if number.isascii() and number.isdigit() else None
+
+
 def _chosen(plan: MaintenancePlan) -> list[bytes] | None:
     partitions = plan.arguments["partitions"]
     return None if partitions is None else [bytes.fromhex(text) for text in str(partitions).split()]

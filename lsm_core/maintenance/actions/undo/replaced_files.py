@@ -109,11 +109,19 @@ def find_undone_compaction(store: TableStore, snapshot: Snapshot) -> UndoneCompa
     compaction = None if number is None else snapshots.try_read(store, number)
     if compaction is None:
         return UndoneCompaction(number, whole=False)
-    return UndoneCompaction(number, whole=_places(store, compaction) <= _places(store, snapshot))
+    return UndoneCompaction(number, whole=changed_places(store, compaction) <= changed_places(store, snapshot))
 
 
-def _places(store: TableStore, snapshot: Snapshot) -> set[Place]:
-    """Return the buckets that a snapshot changed, each as partition and bucket number."""
+def changed_places(store: TableStore, snapshot: Snapshot) -> set[Place]:
+    """Return the buckets whose files a snapshot changed, each as partition and bucket number.
+
+    Args:
+        store: the table.
+        snapshot: the snapshot.
+
+    Raises:
+        CorruptFile: a manifest of the snapshot cannot be read.
+    """
     changed = manifests.delta_entries(store, snapshot)
     return set(zip(changed.column("partition").to_pylist(), changed.column("bucket").to_pylist(), strict=True))
 
