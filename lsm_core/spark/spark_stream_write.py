@@ -206,8 +206,9 @@ class StreamWriter(OfOneRelease, DataSourceStreamArrowWriter):
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  (Spark's name)
         """Delete the files of all tasks of an epoch in which a task ended without a message.
 
-        Spark also calls this method after a failed commit, with the messages of all tasks. Nothing is deleted then,
-        because the commit has deleted its files if this was safe.
+        If no task has a message, the files are left to orphan removal. Spark also calls this method after a failed
+        commit, with the messages of all tasks. Nothing is deleted then, because the commit has deleted its files if
+        this was safe.
         """
         epochs = [message for message in messages if isinstance(message, EpochMessage)]
         if len(epochs) == len(messages) or not epochs:
