@@ -726,7 +726,7 @@ def _outcomes_of_tasks(df: DataFrame, job: WriteJob, row_kind_column: str | None
     tasks = tasks_of(spark)
     use_this_python(spark)
     job = replace(job, zone=str(spark.conf.get(SESSION_ZONE)))
-    if any("`" in name for name in df.columns):  # Spark finds no such column where it hands rows to Python
+    if not all(map(str.isidentifier, df.columns)):  # Spark finds no column `a.b` where it hands rows to Python
         job = replace(job, columns=tuple(df.columns))
         df = df.toDF(*(f"c{number}" for number in range(len(df.columns))))
     with translate_errors(title), batches_of(spark, _BATCH_BYTES):

@@ -166,6 +166,14 @@ def test_names_that_are_hard_to_say_are_names_like_others(spark: Any, tmp_path: 
     assert found.to_pylist() == [{"e, f": "new", "a`b": 1}, {"e, f": None, "a`b": 3}]
 
 
+def test_dots_and_stars_in_names_need_no_back_quote_beside_them(spark: Any, tmp_path: Path) -> None:
+    fields = pa.schema([pa.field("c.d", pa.int64()), ("*", pa.string())])
+    for name, options in (("db.any", {}), ("db.fixed", {"bucket": "2", "bucket-key": "c.d"})):
+        table = make_table(tmp_path, name, fields=fields, primary_keys=(), options=options)
+        write_table(spark.createDataFrame(pa.table([[1, 2], ["x", "y"]], schema=fields)), table)
+        assert table.to_arrow().sort_by("c.d").to_pylist() == [{"c.d": 1, "*": "x"}, {"c.d": 2, "*": "y"}]
+
+
 ODD_SETTINGS = {
     "spark.sql.session.timeZone": "Asia/Kolkata",
     "spark.sql.ansi.enabled": "false",
