@@ -152,7 +152,7 @@ def arrow_expression(text: str, store: TableStore, name: str) -> pc.Expression:
         if "try_cast" in text.lower():  # parsed as CAST is
             raise UnsupportedFeature(f"try_cast in the new value of column '{name}'; {_ELSE}", store.name)
         tree = sqlglot.parse_one(f"SELECT {text}", read="spark")
-    except (SqlglotError, RecursionError) as error:
+    except (SqlglotError, RecursionError, IndexError) as error:
         parser = str(error).splitlines()[0]
         reason = f"{text[:80]!r} is no value of this column, and no expression of SQL (parser: {parser})"
         raise InvalidData(store.name, name, reason) from error

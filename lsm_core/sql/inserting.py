@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -23,7 +24,7 @@ from lsm_core.sql.acting import (
     spec_of,
     table_to_change,
 )
-from lsm_core.sql.local_dialect import SESSION_ZONE, parse_tree
+from lsm_core.sql.local_dialect import SESSION_ZONE, fits_whole_type, parse_tree
 from lsm_core.sql.reading import StatementReader, all_rows_of, require_unique
 from lsm_core.sql.statements import CreateTable
 from lsm_core.table import Catalog
@@ -295,8 +296,8 @@ def literal_rows(statement: Insert, plan: InsertPlan) -> pa.Table | None:
     if statement.query[:6].upper() != "VALUES":
         return None
     tree = parse_tree(statement.query)
-    if not isinstance(tree, exp.Values) or tree.args.get("alias") is not None:
-        return None
+    if not isinstance(tree, exp.Values) or any(clause for name, clause in tree.args.items() if name != "expressions"):
+        return None  # LIMIT, ORDER BY or an alias
     names = plan.columns
     if names is None:
         raise InvalidOption("INSERT", "BY NAME", "a query with names; VALUES has none", plan.table.name)
@@ -409,7 +410,8 @@ def _value(node: exp.Expr) -> Any:
     if isinstance(node, exp.Var) and node.name.upper() == "DEFAULT":
         return _DEFAULT
     if isinstance(node, exp.HexString):
-        return bytes.fromhex(node.name)
+        digits = node.name
+        return bytes.fromhex(digits if len(digits) % 2 == 0 else f"0{digits}")
     if isinstance(node, exp.Array):
         return [_value(entry) for entry in node.expressions]
     if isinstance(node, exp.Struct):
@@ -418,7 +420,11 @@ def _value(node: exp.Expr) -> Any:
         keys, values = node.args["keys"], node.args["values"]
         return list(zip(map(_value, keys.expressions), map(_value, values.expressions), strict=True))
     if isinstance(node, exp.Cast) and isinstance(node.this.unnest(), exp.Literal | exp.Neg | exp.Null):
-        return _cast(_value(node.this), node.to)
+        value = _value(node.this)
+        negative = isinstance(node.parent, exp.Neg)  # -128Y fits, 128Y does not
+        if isinstance(value, int) and not fits_whole_type(-value if negative else value, node.to):
+            raise _NotLiteral
+        return _cast(value, node.to)
     raise _NotLiteral
 
 
@@ -429,9 +435,15 @@ def _is_pair(node: exp.Expr) -> bool:
 
 
 def _number(text: str) -> int | float | Decimal:
+    """Return the Python value of a number. Raises _NotLiteral if it is too large for a DOUBLE."""
     if text.isdigit():
         return int(text) if len(text) < _LONG_DIGITS else Decimal(text)
-    return float(text) if "e" in text.lower() else Decimal(text)
+    if "e" not in text.lower():
+        return Decimal(text)
+    number = float(text)
+    if math.isinf(number):
+        raise _NotLiteral
+    return number
 
 
 _LONG_DIGITS: Final = 19

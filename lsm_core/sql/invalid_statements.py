@@ -47,6 +47,7 @@ _PARSER: Final[tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], str]], ...
     ),
     (re.compile(r"^Error tokenizing"), lambda _: "a quotation mark or a comment is not closed"),
     (re.compile(r"recursion"), lambda _: "it is nested too deeply"),
+    (re.compile(r"^list index out"), lambda _: "map() takes pairs of a key and a value: one lacks its value"),
 )
 # Patterns of DataFusion's messages, each with the sentence for users.
 _ENGINE: Final[tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], str]], ...]] = (

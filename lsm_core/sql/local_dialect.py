@@ -6,6 +6,7 @@ all names are written in lower case. Only functions with equal results in both e
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
@@ -44,6 +45,15 @@ _REFUSED: Final[Mapping[type[exp.Expr], str]] = {
 }
 SESSION_ZONE: Final = "UTC"
 """Time zone in which DataFusion evaluates queries."""
+_WHOLE_BITS: Final = {"tinyint": 8, "smallint": 16, "int": 32, "bigint": 64}
+"""Number of bits by whole-number type."""
+_ARROW_TYPES: Final = {
+    "tinyint": "Int8", "smallint": "Int16", "int": "Int32", "bigint": "Int64", "float": "Float32", "double": "Float64",
+    "boolean": "Boolean", "date": "Date32",
+}  # fmt: skip
+"""Arrow's names of types, for DataFusion's arrow_cast() and arrow_try_cast()."""
+_ZONED_TIME: Final = re.compile(r"^(\s*\d+-\d+-\d+[ T]\d+:\d+(?::\d+(?:\.\d*)?)?)\s*[-+A-Za-z].*$")
+"""Text of a time with a time zone behind it; the group is the text without the zone."""
 _LARGEST_INT: Final = (1 << 31) - 1
 _UNCAST: Final = (pa.types.is_floating, pa.types.is_temporal, pa.types.is_nested, pa.types.is_binary)
 """Tests for types whose text form differs between Spark and DataFusion; the text form of dates is the same."""
@@ -97,7 +107,7 @@ def parse_tree(text: str) -> exp.Expr:
     """
     try:
         trees = [tree for tree in sqlglot.parse(with_quoted_names(text), read="spark") if tree is not None]
-    except (SqlglotError, RecursionError) as error:
+    except (SqlglotError, RecursionError, IndexError) as error:
         raise parse_error(text, "a statement of Spark SQL", error) from error
     if len(trees) != 1:
         raise InvalidStatement(text, "one statement is expected in each call")
@@ -178,17 +188,29 @@ def _require_alike(tree: exp.Expr, columns: Columns) -> None:
                 raise UnsupportedFeature(f"substring from {start.sql(dialect='spark')} in {USE_SPARK}")
 
 
+def fits_whole_type(value: int, kind: exp.DataType) -> bool:
+    """Return whether a number fits a whole-number type of Spark; other types of SQL take any."""
+    bits = next((bits for name, bits in _WHOLE_BITS.items() if kind.is_type(name)), None)
+    return bits is None or -(1 << (bits - 1)) <= value < 1 << (bits - 1)
+
+
 def _answers_otherwise(node: exp.Expr, columns: Columns) -> str:
     """Return a description of an expression if its result differs between DataFusion and Spark, otherwise ""."""
     if isinstance(node, exp.Avg | exp.Div) and any(map(pa.types.is_decimal, columns.types_in(node))):
         return "an average or quotient of DECIMAL, which is rounded otherwise"
     if isinstance(node, exp.Floor | exp.Ceil) and any(map(pa.types.is_floating, columns.types_in(node))):
         return "a floating point number rounded to BIGINT"
+    if isinstance(node, exp.VarMap | exp.Map) and _is_empty_array(node.args.get("keys")):
+        return "a map without entries"  # whose export to Arrow would end this process
     if isinstance(node, exp.Sub) and all(
         any(map(pa.types.is_temporal, columns.types_in(side))) for side in (node.this, node.expression)
     ):
         return "a difference of times, which is an interval"
     return ""
+
+
+def _is_empty_array(node: exp.Expr | None) -> bool:
+    return isinstance(node, exp.Array) and not node.expressions
 
 
 def _prints_otherwise(cast: exp.Cast, columns: Columns) -> bool:
@@ -244,6 +266,11 @@ def _rewrite(node: exp.Expr, columns: Columns) -> exp.Expr:
     if isinstance(node, exp.IntDiv):
         whole = exp.Div(this=exp.cast(node.this, "bigint"), expression=exp.cast(node.expression, "bigint"), typed=True)
         return exp.Paren(this=whole)
+    if isinstance(node, exp.Neg) and isinstance(node.this, exp.Cast) and _is_number(node.this.this):
+        # -128Y: without its sign the number does not fit.
+        return _rewrite_cast(exp.Cast(**{**node.this.args, "this": exp.Neg(this=node.this.this)}), columns)
+    if isinstance(node, exp.Cast):
+        return _rewrite_cast(node, columns)
     if isinstance(node, exp.Dot) and isinstance(node.this, exp.Paren):
         return _field_of(node.this.unnest().transform(_rewrite, columns), node.name, columns)
     if isinstance(node, exp.Column):
@@ -266,22 +293,31 @@ def _rewrite(node: exp.Expr, columns: Columns) -> exp.Expr:
         and _beside_floats(node, columns)
     ):
         return exp.cast(node, "double")
-    if (
-        isinstance(node, exp.Cast)
-        and node.to.is_type("double", "float")
-        and (any(map(pa.types.is_decimal, columns.types_in(node.this))) or node.this.is_type("decimal"))
-    ):
-        node.set(
-            "this", exp.cast(node.this, "varchar")
-        )  # by its digits: DataFusion's own cast is not the nearest number
-        return node
-    if (
-        isinstance(node, exp.Cast)
-        and node.to.is_type("timestamptz", "timestampltz")
-        and isinstance(node.this, exp.Literal)
-    ):
-        return node
     return node
+
+
+def _rewrite_cast(node: exp.Cast, columns: Columns) -> exp.Expr:
+    """Return a cast in DataFusion's syntax."""
+    if node.is_type("tinyint") or node.args.get("safe"):
+        # PostgreSQL, whose dialect sqlglot writes, has neither TINYINT (SMALLINT holds larger numbers) nor TRY_CAST.
+        arrow_type = next((arrow_type for name, arrow_type in _ARROW_TYPES.items() if node.is_type(name)), None)
+        if arrow_type is not None:
+            function = "arrow_try_cast" if node.args.get("safe") else "arrow_cast"
+            value = node.this.copy().transform(_rewrite, columns)
+            return exp.Anonymous(this=function, expressions=[value, exp.Literal.string(arrow_type)])
+    if node.is_type("timestampntz") and node.this.is_string:
+        # Spark ignores the time zone of such a text, DataFusion converts the time to UTC.
+        node.set("this", exp.Literal.string(_ZONED_TIME.sub(r"\1", node.this.name)))
+    if node.to.is_type("double", "float") and (
+        any(map(pa.types.is_decimal, columns.types_in(node.this))) or node.this.is_type("decimal")
+    ):
+        # By its digits: DataFusion's own cast is not the nearest number.
+        node.set("this", exp.cast(node.this, "varchar"))
+    return node
+
+
+def _is_number(node: exp.Expr) -> bool:
+    return isinstance(node, exp.Literal) and not node.is_string
 
 
 def _deep_field(node: exp.Column, columns: Columns) -> exp.Expr | None:

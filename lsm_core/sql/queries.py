@@ -106,7 +106,7 @@ def plan_query(catalog: Catalog, text: str) -> Query:
     try:
         trees = [tree for tree in sqlglot.parse(text, read="spark") if tree is not None]
         tokens = sqlglot.tokenize(text, read="spark")
-    except (SqlglotError, RecursionError) as error:
+    except (SqlglotError, RecursionError, IndexError) as error:
         raise parse_error(text, "a query in Spark SQL", error) from error
     if len(trees) != 1 or not isinstance(trees[0], exp.Query):
         raise UnsupportedFeature("statements other than one query (SELECT) or CALL")

@@ -43,7 +43,7 @@ upper(s); lower(s); length(s); trim(s); ltrim(s); rtrim(s); substring(s, 2, 2); 
 s LIKE '%a\\_b%'; s LIKE '%a_b%'; s NOT LIKE '9'; s RLIKE '^[0-9]+$'; startswith(s, ' a'); endswith(s, 'x'); s < 'a'
 abs(b); round(c, 1); round(d); round(2.5); round(-2.5); floor(c); ceil(c); sqrt(b * b); power(k, 2); sign(b); greatest(k, b); least(k, b, 5); exp(0); ln(1)
 coalesce(k, b, 0); nvl(s, 'n'); if(k > 1, 'y', 'n'); nullif(k, 1); CASE WHEN k = 1 THEN 'one' WHEN k > 1 THEN 'more' END; CASE k WHEN 1 THEN 1.5 ELSE 2 END; decode(k, 1, 'a', 'b'); isnan(d)
-CAST(c AS INT); CAST(d AS FLOAT); CAST(-1.7 AS INT); CAST(k AS STRING); CAST(c AS STRING); CAST(day AS STRING); CAST(t AS STRING); CAST('12' AS INT); CAST(' 12 ' AS INT); CAST('1.5' AS DOUBLE); CAST(at AS DATE); CAST(t AS INT)
+CAST(c AS INT); CAST(d AS FLOAT); CAST(-1.7 AS INT); CAST(k AS STRING); CAST(c AS STRING); CAST(day AS STRING); CAST(t AS STRING); CAST('12' AS INT); CAST(' 12 ' AS INT); CAST('1.5' AS DOUBLE); CAST(at AS DATE); CAST(t AS INT); TRY_CAST(s AS INT); TRY_CAST(k + 300 AS TINYINT); -128Y; TRY_CAST(s AS DATE)
 CAST(k AS DECIMAL(12, 3)); CAST(2.345 AS DECIMAL(5, 2)); CAST('true' AS BOOLEAN); CAST(k AS BOOLEAN); CAST(b AS TINYINT); CAST(day AS TIMESTAMP_NTZ)
 year(day); month(day); day(day); date_add(day, 2); date_add(day, -1); date_sub(day, 1); to_date('2024-02-28'); extract(year FROM day); year(at)
 day + INTERVAL 1 DAY; array(k, 1); named_struct('a', k, 'b', s); array(1, 2)[1]

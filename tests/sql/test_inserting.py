@@ -195,3 +195,29 @@ def test_a_long_list_of_values_is_read(catalog: Catalog) -> None:
     run(catalog, "INSERT INTO db.n VALUES " + ", ".join(f"({number})" for number in range(12_000)))
     assert catalog.table("db.n").to_arrow()["a"].to_numpy().sum() == sum(range(12_000))
     assert read_insert("INSERT INTO db.n VALUES (1)").query == "VALUES (1)"
+
+
+def test_clauses_behind_values_apply_to_its_rows(catalog: Catalog) -> None:
+    run(catalog, "INSERT INTO db.t (id) VALUES (1) LIMIT 0")
+    run(catalog, "INSERT INTO db.t (id) VALUES (3), (2) ORDER BY 1 LIMIT 1")
+    run(catalog, "INSERT INTO db.t (id) VALUES (4) WHERE 1 = 0")
+    assert rows(catalog, "SELECT id FROM db.t") == [(2,)]
+
+
+def test_literals_beyond_their_type_are_refused(catalog: Catalog) -> None:
+    run(catalog, "CREATE TABLE db.w (n INT, x DOUBLE, raw BINARY, at TIMESTAMP_NTZ, m MAP<STRING, INT>)")
+    refused = {"n": ["300Y", "70000S", "128Y", "9223372036854775808L"], "x": ["1e400", "-1e309"], "m": ["map('a')"]}
+    for column, values in refused.items():
+        for value in values:
+            for statement in (f"VALUES ({value})", f"SELECT {value}"):
+                with pytest.raises(DredgeError):
+                    run(catalog, f"INSERT INTO db.w ({column}) {statement}")
+    run(catalog, "INSERT INTO db.w (n, raw, m) VALUES (-128Y, X'F', map()), (127Y, X'0102', NULL)")
+    assert rows(catalog, "SELECT n, raw, m FROM db.w ORDER BY n") == [(-128, b"\x0f", []), (127, b"\x01\x02", None)]
+
+
+def test_the_zone_of_a_time_without_zone_is_ignored_as_by_spark(catalog: Catalog) -> None:
+    run(catalog, "CREATE TABLE db.w (at TIMESTAMP_NTZ)")
+    for zone in ("+05:30", " America/New_York", "Z", ""):
+        run(catalog, f"INSERT INTO db.w VALUES (TIMESTAMP_NTZ '2024-01-01 00:00:00{zone}')")
+    assert {row[0].isoformat() for row in rows(catalog, "SELECT at FROM db.w")} == {"2024-01-01T00:00:00"}

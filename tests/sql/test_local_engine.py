@@ -151,6 +151,21 @@ def test_what_cannot_be_answered_is_named(catalog: Catalog, text: str, error: ty
         rows(catalog, text)
 
 
+def test_maps_without_entries_do_not_end_the_process(catalog: Catalog) -> None:
+    for text in ("map()", "map_from_arrays(array(), array())"):
+        with pytest.raises(UnsupportedFeature, match="a map without entries"):
+            rows(catalog, f"SELECT {text}")
+    with pytest.raises(InvalidOption, match="pairs of a key and a value"):
+        rows(catalog, "SELECT map('a')")
+
+
+def test_tinyint_has_its_range_and_try_cast_gives_null(catalog: Catalog) -> None:
+    with pytest.raises(DredgeError, match="is no TINYINT"):
+        rows(catalog, "SELECT CAST(k + 300 AS TINYINT) FROM db.t")
+    text = "SELECT CAST(k AS TINYINT), TRY_CAST(k + 300 AS TINYINT), TRY_CAST(name AS INT), -128Y FROM db.t ORDER BY 1"
+    assert rows(catalog, text) == [(k, None, None, -128) for k in (1, 2, 3)]
+
+
 def test_no_file_and_no_function_of_the_engine_can_be_reached(catalog: Catalog, tmp_path: Path) -> None:
     file = tmp_path / "rows.csv"
     file.write_text("a\n1\n")
