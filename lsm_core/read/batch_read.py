@@ -17,7 +17,7 @@ from lsm_core.metadata.store import TableStore
 from lsm_core.options import whole_number
 from lsm_core.read.changes.spans import Span, span_of_options
 from lsm_core.read.scan import as_schema, plan_scan, plan_version, to_arrow, to_batches
-from lsm_core.read.table_versions import resolve
+from lsm_core.read.table_versions import naming_lost_version, resolve
 
 if TYPE_CHECKING:
     from lsm_core.read.changes import Choice
@@ -110,7 +110,8 @@ def fixed_answers(store: TableStore, version_arguments: Mapping[str, Any]) -> tu
 
     def answer(question: Any) -> tuple[pa.Schema, Batches]:
         columns, condition, limit = question[:3]
-        scan = plan_version(resolved, columns=columns, filter=condition, limit=limit)
+        with naming_lost_version(resolved.store, resolved.snapshot):
+            scan = plan_version(resolved, columns=columns, filter=condition, limit=limit)
         return scan.arrow_schema, to_batches(scan.store, scan, limit=limit)
 
     return resolved.store.schema, answer

@@ -44,7 +44,7 @@ from lsm_core.read.prune import (
     prune_partitions,
 )
 from lsm_core.read.splits import Split, cut
-from lsm_core.read.table_versions import Version, require_same_columns, resolve
+from lsm_core.read.table_versions import Version, naming_lost_version, require_same_columns, resolve
 
 Batches = Generator[pa.RecordBatch, None, None]
 Job = Callable[[], Batches]
@@ -298,7 +298,7 @@ def plan_scan(
     Raises:
         TableNotFound: the table was dropped, renamed or replaced since it was opened.
         UnsupportedFeature: the table or an option is not supported.
-        SnapshotNotFound: the version does not exist.
+        SnapshotNotFound: the version does not exist, or expired during the call.
         ColumnNotFound: a column does not exist.
         InvalidFilter: the filter is not understood.
         InvalidOption: arguments or options contradict each other.
@@ -307,15 +307,16 @@ def plan_scan(
     """
     with store.naming_lost_table():
         version = resolve(store, snapshot_id, tag=tag, timestamp_ms=timestamp_ms, watermark=watermark)
-        return plan_version(
-            version,
-            columns=columns,
-            filter=filter,
-            partitions=partitions,
-            levels=levels,
-            limit=limit,
-            dictionaries=dictionaries,
-        )
+        with naming_lost_version(version.store, version.snapshot):
+            return plan_version(
+                version,
+                columns=columns,
+                filter=filter,
+                partitions=partitions,
+                levels=levels,
+                limit=limit,
+                dictionaries=dictionaries,
+            )
 
 
 def plan_version(
@@ -446,22 +447,22 @@ def to_batches(
 
     Raises:
         InvalidOption: ``limit`` is not a whole number of at least 0; raised by the call, before the first batch.
+        TableNotFound: a file is missing, because the table was dropped, renamed or replaced.
+        SnapshotNotFound: a file is missing, because the version expired or was rolled back.
     """
     max_rows = None if limit is None else whole_number(limit, "limit", store.name, least=0)
     chosen = scan.splits if splits is None else splits
-    return _naming_lost_table(
-        scan.store,
+    return _naming_losses(
+        scan,
         _read_all(scan, chosen, scan.store.options.merge_budget)
         if max_rows is None
         else _read_up_to(scan, chosen, max_rows),
     )
 
 
-def _naming_lost_table(
-    store: TableStore, batches: Generator[pa.RecordBatch, None, None]
-) -> Generator[pa.RecordBatch, None, None]:
-    """Yield ``batches``; raise TableNotFound for a missing file if the table was dropped during the read."""
-    with store.naming_lost_table(), closing(batches):
+def _naming_losses(scan: Scan, batches: Generator[pa.RecordBatch, None, None]) -> Generator[pa.RecordBatch, None, None]:
+    """Yield ``batches``; for a missing file raise TableNotFound or SnapshotNotFound if table or version is lost."""
+    with scan.store.naming_lost_table(), naming_lost_version(scan.store, scan.snapshot), closing(batches):
         yield from batches
 
 

@@ -9,12 +9,13 @@ from __future__ import annotations
 import datetime as dt
 import re
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
 
-from lsm_core.errors import InvalidOption, InvalidSchema, SnapshotNotFound, UnsupportedFeature
+from lsm_core.errors import CorruptFile, InvalidOption, InvalidSchema, SnapshotNotFound, UnsupportedFeature
 from lsm_core.format.snapshot import BATCH_COMMIT_IDENTIFIER, CommitKind, Snapshot
 from lsm_core.metadata import paimon_version, snapshots, tags
 from lsm_core.metadata.store import TableStore
@@ -367,6 +368,41 @@ def require_same_columns(store: TableStore, schema_ids: Iterable[int], columns: 
                 f"table {store.name}: {replaced} after the table was opened (with schema {store.schema.id}): "
                 "open it again before reading it"
             )
+
+
+@contextmanager
+def naming_lost_version(store: TableStore, snapshot: Snapshot | None) -> Iterator[None]:
+    """Replace the error of a missing file in the block by SnapshotNotFound if the table no longer has the version.
+
+    Args:
+        store: the table.
+        snapshot: the version that is read; None for an empty table.
+
+    Raises:
+        SnapshotNotFound: the snapshot has expired or was rolled back, and no tag keeps it.
+    """
+    try:
+        yield
+    except (CorruptFile, FileNotFoundError) as error:
+        if snapshot is None or (isinstance(error, CorruptFile) and store.file_io.exists(error.path)):
+            raise
+        if _is_kept(store, snapshot):
+            raise
+        raise SnapshotNotFound(
+            f"table {store.name} no longer has the snapshot {snapshot.id} that is being read: it expired or was rolled "
+            "back; read a version that is kept, or protect it by a tag",
+            expired=True,
+        ) from error
+
+
+def _is_kept(store: TableStore, snapshot: Snapshot) -> bool:
+    """Return whether the table has the snapshot, or a tag of it; also if damaged metadata hides that."""
+    try:
+        current = snapshots.try_read(store, snapshot.id)
+        kept = [*([] if current is None else [current]), *tags.list_tags(store).values()]
+    except CorruptFile:
+        return True
+    return any(snapshots.is_same(snapshot, other) for other in kept)
 
 
 def _pinned_snapshot(store: TableStore) -> Snapshot | None:

@@ -15,7 +15,7 @@ import pytest
 from lsm_core import Catalog, Schema, SchemaChange, Table
 from lsm_core.commit import Committer
 from lsm_core.commit.attempt import CommitHooks, Phase
-from lsm_core.errors import CorruptFile, TableNotFound, WriterStale
+from lsm_core.errors import CorruptFile, SnapshotNotFound, TableNotFound, WriterStale
 from lsm_core.metadata.store import TableStore, load_schema
 from lsm_core.table.readable import Readable
 
@@ -272,6 +272,54 @@ def test_schemas_are_decoded_again_when_their_bytes_change(catalog: Catalog) -> 
     assert load_schema(store.file_io, store.root, 0) == store.schema
     path.write_text(path.read_text().replace('"v"', '"w"'))
     assert load_schema(store.file_io, store.root, 0).field_names == ("k", "w")
+
+
+def expire(table: Table) -> None:
+    table.delete_tag("one")
+    table.expire_snapshots(retain_max=1, retain_min=1, older_than_ms=table.store.clock.now_ms() + 1)
+
+
+def roll_back(table: Table) -> None:
+    table.rollback_to(1)
+    table.write(rows(4))
+
+
+@pytest.mark.parametrize("lose", [expire, roll_back])
+@pytest.mark.parametrize("version", [{}, {"snapshot_id": 2}, {"tag": "one"}])
+def test_readers_of_a_version_that_the_table_lost_name_the_version(
+    catalog: Catalog, lose: Callable[[Table], None], version: dict[str, Any]
+) -> None:
+    table = created(catalog, write_only="true")
+    table.write(rows(1))
+    table.write(rows(2))
+    table.create_tag("one")
+    lazy, batches = table.scan(**version), table.to_batches(**version)
+    if lose is expire:
+        table.write(rows(3))
+        table.compact(full=True)
+    lose(table)
+    table.sweep_trash(now_ms=table.store.clock.now_ms() + 10**12)
+    for read in (lazy.to_table, lambda: list(batches)):
+        with pytest.raises(SnapshotNotFound, match=r"table db\.t no longer has the snapshot 2 .* expired") as caught:
+            read()
+        assert caught.value.expired
+
+
+@pytest.mark.parametrize("kept", ["snapshot", "tag", "damaged"])
+def test_a_missing_file_of_a_version_that_is_kept_is_named(catalog: Catalog, kept: str) -> None:
+    table = created(catalog)
+    table.write(rows(1))
+    table.create_tag("one")
+    batches = table.to_batches(tag="one")
+    if kept != "snapshot":
+        table.write(rows(2))
+        table.expire_snapshots(retain_max=1, retain_min=1, older_than_ms=table.store.clock.now_ms() + 1)
+    if kept == "damaged":
+        (Path(table.store.root) / "tag" / "tag-one").write_text("{")
+    for file in Path(table.store.root).glob("bucket-0/*"):
+        file.unlink()
+    with pytest.raises(CorruptFile, match="the file is missing"):
+        list(batches)
 
 
 ALTERATIONS = {
