@@ -1,4 +1,4 @@
-"""The warehouse that tests of the command line look after."""
+"""Fixture with a small warehouse for tests of the command line."""
 
 from __future__ import annotations
 

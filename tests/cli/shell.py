@@ -1,4 +1,4 @@
-"""The command line as tests call it: verbs on one warehouse at one time, and what they print."""
+"""Command line for tests: runs verbs on one warehouse with a fixed clock and captures their output."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Answer:
 
 
 class Shell:
-    """Runs verbs on one warehouse at one time."""
+    """Runner of verbs on one warehouse with a fixed clock."""
 
     def __init__(self, place: Path, capsys: pytest.CaptureFixture[str]) -> None:
         self.place, self.capsys, self.clock = place, capsys, NOW + 2 * HOUR

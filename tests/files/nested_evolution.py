@@ -1,4 +1,4 @@
-"""Random nested types, values and later versions of the types, with what reading must give by walking through each value."""
+"""Random nested types, values and later versions of the types, with the expected values, computed one by one."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ _LATER: dict[str, dict[str, Callable[[Any], Any]]] = {
 
 @dataclass(frozen=True)
 class Case:
-    """A column's type before and after, and values of the first."""
+    """Type of a column before and after schema changes, and values of the earlier type."""
 
     before: DataType
     after: DataType
     values: list[Any]
 
     def expected(self) -> list[Any]:
-        """The values as the later type shows them."""
+        """Return the values converted to the later type."""
         return [_walk(value, self.before, self.after) for value in self.values]
 
 
@@ -61,7 +61,7 @@ def _walk(value: Any, before: DataType, after: DataType) -> Any:
 
 @st.composite
 def cases(draw: st.DrawFn) -> Case:
-    """Any case: types up to three levels deep."""
+    """Draw a case with types of at most three nested levels."""
     ids = itertools.count(1)
     before = draw(_types(ids, depth=3))
     return Case(before, _later(draw, before, ids), draw(st.lists(values_of(before), min_size=1, max_size=8)))
@@ -100,7 +100,7 @@ def _later(draw: st.DrawFn, kind: DataType, ids: Any) -> DataType:
 
 
 def values_of(kind: DataType) -> st.SearchStrategy[Any]:
-    """Values of a type, nulls among them."""
+    """Return a strategy for values of a type, including null."""
     if kind.root is TypeRoot.ROW:
         found: st.SearchStrategy[Any] = st.fixed_dictionaries({f.name: values_of(f.type) for f in kind.fields})
     elif kind.element is not None:

@@ -1,4 +1,4 @@
-"""Maintenance broken at I/O steps: each step not applied, each change also applied but reported failed."""
+"""Faults at I/O steps of maintenance: a step is not applied, or a change is applied but reported as failed."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from tests.maintenance.tables import NOW, content, strays, with_io
 
 
 def opened_copy(template: Path, place: Path) -> Table:
-    """Table db.t of a copy of the warehouse ``template / "wh"``."""
+    """Copy the folder ``template`` to ``place`` and open table db.t of the copied warehouse ``wh``."""
     shutil.copytree(template, place)
     return opened(place)
 
 
 def opened(place: Path) -> Table:
-    """Table db.t of the warehouse ``place / "wh"``."""
+    """Open table db.t of the warehouse ``place / "wh"``."""
     return Catalog(place / "wh", clock=f"fixed:{NOW}").table("db.t")
 
 
@@ -34,7 +34,18 @@ def broken_at_steps(
     least: int,
     stride: int,
 ) -> None:
-    """``maintain`` of a copy of ``template`` takes more than ``least`` steps; wherever it breaks (at every ``stride``-th point) the rows stay, no data file is left, and a retry ends it."""
+    """Break maintenance of copies of a table at I/O steps, and assert that a retry completes the maintenance.
+
+    After each fault, the rows are unchanged and no unreferenced data file remains.
+
+    Args:
+        template: folder with the original warehouse.
+        folder: folder for the copies.
+        maintain: the maintenance.
+        is_done: returns whether the maintenance is complete.
+        least: maintenance takes more I/O steps than this number.
+        stride: every ``stride``-th point is broken.
+    """
     before = content(opened(template))
     counting = FaultyFileIO(LocalFileIO())
     maintain(with_io(opened_copy(template, folder / "count"), counting))

@@ -1,4 +1,4 @@
-"""Random histories of a table whose files are empty: what is needed is known from how they were made, never from reading them back."""
+"""Random histories of a table with empty files; the needed files are recorded at creation, not read from metadata."""
 
 from __future__ import annotations
 
@@ -36,7 +36,17 @@ ROOT = "/memory/db.db/t"
 
 @dataclass(frozen=True)
 class Placed:
-    """A data file: where its bucket is, and what lies beside it."""
+    """Data file of a layout.
+
+    Attributes:
+        partition: serialised partition.
+        folder: folder of the file.
+        bucket: number of the bucket.
+        name: name of the file.
+        beside: names of extra files in the same folder.
+        external: external path of the file, or None.
+        level: level in the LSM tree.
+    """
 
     partition: bytes
     folder: str
@@ -53,7 +63,7 @@ class Placed:
 
 @dataclass
 class State:
-    """A snapshot as it was made: its paths of metadata, its live data files, and what is read with it."""
+    """Snapshot of a layout: live data files by name, paths of metadata, manifests, and changelog files (``told``)."""
 
     snapshot: Snapshot
     live: dict[str, Placed]
@@ -70,9 +80,9 @@ class State:
 
 @dataclass
 class Layout:
-    """One random table in memory, with what holds its files and what has been planted among them.
+    """Random table in memory, with everything that references files, and with planted orphan files.
 
-    ``plain``: nothing is deleted at once, no place is shared, and no commit is under way.
+    With ``plain``, files are deleted in two phases, no external folder is used, and no commit is in progress.
     """
 
     seed: int
@@ -161,7 +171,7 @@ class Layout:
     def commit(
         self, files: list[Placed] | None = None, before: State | None = None, number: int | None = None
     ) -> State:
-        """A commit of new files (or ``files``) that drops some of the old ones; on main unless it follows ``before``."""
+        """Commit new files (or ``files``) and delete some old files, on main or after ``before`` on a branch."""
         rng, store = self.rng, self.store
         on_main = before is None
         if on_main and self.snapshots:
@@ -222,7 +232,7 @@ class Layout:
             self.tags[name] = state
 
     def branch(self) -> None:
-        """A branch from a snapshot of main, with commits of its own, and maybe a tag."""
+        """Create a branch from a snapshot of main, with up to two commits and sometimes a tag."""
         name, first = f"b{len(self.branches)}", self.snapshots[self.rng.choice(sorted(self.snapshots))]
         folder = f"{ROOT}/branch/branch-{name}"
         self.io.put(f"{folder}/schema/schema-0", self.io.read_bytes(f"{ROOT}/schema/schema-0"))
@@ -239,7 +249,7 @@ class Layout:
         self.io.put(f"{ROOT}/consumer/consumer-c", b'{"nextSnapshot": %d}' % self.rng.choice(sorted(self.snapshots)))
 
     def expire(self) -> None:
-        """The oldest snapshots go as Paimon takes them; some of their files stay, as after a crash, and some as changelogs."""
+        """Expire the oldest snapshots as Paimon does; some files stay, as after a crash, and some changelogs."""
         going = sorted(self.snapshots)[: self.rng.randint(0, len(self.snapshots) - 1)]
         gone = [self.snapshots.pop(number) for number in going]
         for state in gone:
@@ -253,7 +263,7 @@ class Layout:
                 self.io.delete(path)
 
     def plant(self) -> None:
-        """Strays of every kind, old and young; files of unknown names; a commit that is still being made."""
+        """Create orphan files of every kind and age, files with unknown names, and files of a commit in progress."""
         self._pass(30)
         places = {
             "manifest": (
@@ -282,7 +292,7 @@ class Layout:
         self.flying = [self._new_file(age * HOUR) for _ in range(0 if self.plain else self.rng.randint(0, 2))]
 
     def land(self) -> None:
-        """The commit that was being made is made now."""
+        """Complete the commit in progress."""
         if self.flying:
             files, self.flying = self.flying, []
             self.commit(files)
@@ -290,7 +300,11 @@ class Layout:
     # -- what is true of it ----------------------------------------------------------------------------------------------
 
     def needed(self) -> set[str]:
-        """Paths of all files that snapshots, tags, branches and changelogs need, that of unknown names, and of the commit under way."""
+        """Return the paths of all files that must stay.
+
+        These are the files of snapshots, tags, branches and changelogs, files with unknown names, and files of the
+        commit in progress unless files are deleted directly.
+        """
         states = [
             *self.snapshots.values(),
             *self.tags.values(),
@@ -303,7 +317,7 @@ class Layout:
         return found | self.stays
 
     def named(self) -> set[str]:
-        """Bare names that manifests in use have, as of files that were dropped too: cleaning keeps these, as Java's does."""
+        """Return the bare file names in used manifests, including deleted entries; cleaning keeps these files."""
         states = [*self.snapshots.values(), *self.tags.values(), *self.kept_changelogs.values()]
         states += [one for line in self.branches.values() for one in line]
         names = {path.rpartition("/")[2] for path in self.needed()}
@@ -317,7 +331,10 @@ class Layout:
 
 
 def check(layout: Layout) -> str:
-    """Clean a layout while things happen to it; returns what came of the first plan. Asserts that nothing needed goes and no stray stays."""
+    """Remove the orphans of a layout during concurrent changes; return the outcome of the first plan.
+
+    Asserts that no needed file is deleted and that no orphan file remains.
+    """
     rng, io = layout.rng, layout.io
     skew = rng.choice((0, 0, rng.randint(-2 * DAY, 2 * DAY)))
     layout.clock.advance(io.now_ms + skew - layout.clock.now_ms())
@@ -365,7 +382,7 @@ def check(layout: Layout) -> str:
 
 
 def _disturb(layout: Layout) -> None:
-    """Something happens while the plan is made: a commit lands, or a listing lies."""
+    """Prepare a disturbance of planning: a concurrent change of the table, or an incomplete listing."""
     rng, io = layout.rng, layout.io
     chance = rng.random()
     if chance < 0.25:

@@ -1,4 +1,4 @@
-"""Small tables for tests of maintenance, and what they compare: rows, files on disk, references."""
+"""Small tables for tests of maintenance, and functions that read their rows, files and references."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def catalog(tmp_path: Path) -> Catalog:
 
 
 def keyed(tmp_path: Path, partitioned: bool = False, name: str = "db.t", **options: str) -> Table:
-    """Primary-key table k -> v, s; options with _ for - and __ for . in their names."""
+    """Create a table with primary key k and columns v and s; in option names, _ stands for - and __ for a dot."""
     fields = [pa.field("k", pa.int64(), nullable=False), pa.field("v", pa.int64()), pa.field("s", pa.string())]
     if partitioned:
         fields.append(pa.field("dt", pa.string(), nullable=False))
@@ -53,20 +53,20 @@ def content(table: Table, snapshot_id: int | None = None) -> list[tuple[Any, ...
 
 
 def on_disk(table: Table, *, without: tuple[str, ...] = ()) -> dict[str, bytes]:
-    """Every file below the table's root and its bytes."""
+    """Return the bytes of every file of the table by relative path, except paths that begin with ``without``."""
     root = Path(table.store.root)
     found = {str(path.relative_to(root)): path.read_bytes() for path in root.rglob("*") if path.is_file()}
     return {name: data for name, data in found.items() if not name.startswith(without)} if without else found
 
 
 def with_io(table: Table, file_io: FileIO) -> Table:
-    """The same table through another FileIO."""
+    """Return the same table with a different FileIO."""
     store = table.store
     return Table(TableStore.open(file_io, store.root, store.name, store.clock, store.dynamic_options))
 
 
 def referenced(table: Table) -> set[str]:
-    """Bare names of everything that the table's snapshots, tags and changelogs name."""
+    """Return the bare names of all files that the table's snapshots, tags and changelogs reference."""
     from lsm_core.metadata import changelogs, tags
 
     store, names = table.store, set[str]()
@@ -80,13 +80,13 @@ def referenced(table: Table) -> set[str]:
 
 
 def strays(table: Table) -> set[str]:
-    """Data and manifest files on disk that nothing names."""
+    """Return the names of data and manifest files on disk that nothing references."""
     names = {name.rpartition("/")[2] for name in on_disk(table) if "manifest/" in name or "bucket-" in name}
     return names - referenced(table)
 
 
 def assert_whole(table: Table) -> None:
-    """Every snapshot and tag can be read to its last row."""
+    """Assert that every snapshot can be read entirely, and that the data files of every tag exist."""
     from lsm_core.metadata import tags
     from lsm_core.read import plan_scan, to_arrow
 
@@ -100,7 +100,7 @@ def assert_whole(table: Table) -> None:
 
 
 def tag(table: Table, name: str, snapshot_id: int) -> None:
-    """A tag, as Paimon writes it: the snapshot's JSON under another name."""
+    """Write a tag as Paimon does: a copy of the snapshot's JSON."""
     store = table.store
     data = store.file_io.read_bytes(store.snapshot_path(snapshot_id))
     store.file_io.mkdirs(f"{store.root}/tag")
@@ -108,7 +108,7 @@ def tag(table: Table, name: str, snapshot_id: int) -> None:
 
 
 def compact_wrongly(table: Table, *, key: int, value: int, column: str = "v") -> int:
-    """Publish a full compaction of a table's one bucket whose output has ``value`` for ``key``; returns its snapshot."""
+    """Publish a wrong full compaction of a one-bucket table, with ``value`` for ``key``; return the snapshot id."""
     store = table.store
     ((_, task),), _ = tasks_of_plan(store, table.plan_maintenance("compact", full=True))
     message = run_bucket_task(store, task).message

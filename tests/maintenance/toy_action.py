@@ -1,4 +1,4 @@
-"""An action of another package, whole in one module: it writes a note into the table's folder."""
+"""Example of an action outside of the engine, in one module: it writes a note into the table's folder."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where test data lies: a folder named by the environment, ../shared beside the clone, or the committed copy in tests/data."""
+"""Folders of test data: named by the environment, else in ../shared, else the copy in tests/data."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ SHARED = ROOT.parent / "shared"
 
 
 def golden_dir() -> Path:
-    """Golden tables (`<name>.tar.gz`, `<name>.json`): `DREDGE_GOLDEN`, else ../shared/golden, else tests/data/golden."""
+    """Return the folder of golden tables: `DREDGE_GOLDEN`, else ../shared/golden, else tests/data/golden."""
     return _folder("golden", "DREDGE_GOLDEN", "*.tar.gz")
 
 
 def vectors_dir() -> Path:
-    """Vectors (`<name>.json`): `DREDGE_VECTORS`, else ../shared/vectors, else tests/data/vectors."""
+    """Return the folder of vectors: `DREDGE_VECTORS`, else ../shared/vectors, else tests/data/vectors."""
     return _folder("vectors", "DREDGE_VECTORS", "*.json")
 
 
 def peer_dir() -> Path:
-    """The Java peer's sources: ../shared/peer, else tests/data/peer."""
+    """Return the folder of the Java peer's sources: ../shared/peer, else tests/data/peer."""
     return _folder("peer", None, "PaimonPeer.java")
 
 
@@ -34,12 +34,16 @@ def unpack_golden(name: str, place: Path) -> Path:
 
 
 def golden_names() -> list[str]:
-    """Names of all golden tables."""
+    """Return the names of all golden tables, sorted."""
     return sorted(path.name.removesuffix(".tar.gz") for path in golden_dir().glob("*.tar.gz"))
 
 
 def _folder(name: str, variable: str | None, needs: str) -> Path:
-    """The folder in force; one that was asked for by name, or the last resort, must hold what is needed."""
+    """Return a folder of test data.
+
+    Raises:
+        FileNotFoundError: the folder does not exist or has no file that matches ``needs``.
+    """
     named = os.environ.get(variable) if variable else None
     if named:
         candidates = [Path(named)]

@@ -1,4 +1,4 @@
-"""Databases for catalogs and locks: SQLite always, Debian's PostgreSQL where it is installed, started on loopback for the test run."""
+"""PostgreSQL for tests of catalogs and locks, started on loopback for the test run if it is installed."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ PASSWORD = "open sesame"  # of a server that lives as long as one test process
 
 
 def programs() -> Path | None:
-    """The folder of PostgreSQL's programs (Debian keeps `initdb` off the path)."""
+    """Return the folder of PostgreSQL's programs, or None; in Debian, `initdb` is not in PATH."""
     found = [*sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"), reverse=True), shutil.which("initdb")]
     return Path(str(found[0])).parent if found[0] else None
 
 
 @contextmanager
 def postgresql(folder: Path) -> Iterator[str]:
-    """A server with one empty database in ``folder``; gives its JDBC address, whose user needs PASSWORD."""
+    """Run a server with an empty database in ``folder``; yield the JDBC address, whose user needs `PASSWORD`."""
     bins = programs()
     if bins is None:
         missing("no PostgreSQL (apt-get install postgresql)")

@@ -1,4 +1,4 @@
-"""Parquet files made and read as bytes: some that are well formed and unfold to gigabytes, which no writer makes."""
+"""Parquet files built from bytes, such as valid files with gigabytes of decoded data, which no writer creates."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ _MAGIC = b"PAR1"
 
 
 def footer_of(data: bytes) -> Footer:
-    """The footer of a whole file."""
+    """Return the footer of a file."""
     return parse_footer(stored_footer(pa.BufferReader(data), "x.parquet"), "x.parquet", len(data))
 
 
 def packed(plain: bytes, codec: int) -> bytes:
-    """``plain`` as pages store it."""
+    """Return ``plain`` compressed by ``codec``."""
     return bytes(pa.Codec("zstd").compress(plain, asbytes=True)) if codec == ZSTD else plain
 
 
 def dictionary_page(values: Sequence[bytes], codec: int = ZSTD) -> bytes:
-    """A dictionary of texts."""
+    """Return a dictionary page of texts."""
     plain = b"".join(len(value).to_bytes(4, "little") + value for value in values)
     body = packed(plain, codec)
     told: Struct = {1: (I32, len(values)), 2: (I32, PLAIN)}
@@ -36,7 +36,15 @@ def dictionary_page(values: Sequence[bytes], codec: int = ZSTD) -> bytes:
 
 
 def data_page(plain: bytes, count: int, encoding: int, codec: int = ZSTD, claims: int | None = None) -> bytes:
-    """A data page of ``count`` values (levels included in ``plain``); ``claims``: what it says it unpacks to."""
+    """Return a data page.
+
+    Args:
+        plain: content of the page, including levels.
+        count: number of values.
+        encoding: encoding of the values.
+        codec: compression codec.
+        claims: uncompressed size in the header, or None for the true size.
+    """
     body = packed(plain, codec)
     told: Struct = {1: (I32, count), 2: (I32, encoding), 3: (I32, RLE), 4: (I32, RLE)}
     size = len(plain) if claims is None else claims
@@ -45,18 +53,18 @@ def data_page(plain: bytes, count: int, encoding: int, codec: int = ZSTD, claims
 
 
 def run(count: int, value: int, width: int = 1) -> bytes:
-    """``count`` times ``value`` as one run of the RLE and bit-packing hybrid."""
+    """Return ``count`` equal values as one run of the RLE and bit-packing hybrid encoding."""
     return varint(count << 1) + value.to_bytes((width + 7) // 8, "little")
 
 
 def levels(*runs: bytes) -> bytes:
-    """Levels as a first-version page holds them."""
+    """Return levels in the form of version-1 data pages: with their length."""
     body = b"".join(runs)
     return len(body).to_bytes(4, "little") + body
 
 
 def column(name: str, physical: int, length: int = 0) -> list[Struct]:
-    """Schema elements of a required column."""
+    """Return the schema elements of a required column."""
     element: Struct = {1: (I32, physical), 3: (I32, 0), 4: (BINARY, name.encode())}
     if length:
         element[2] = (I32, length)
@@ -66,7 +74,7 @@ def column(name: str, physical: int, length: int = 0) -> list[Struct]:
 
 
 def list_column(name: str, physical: int) -> list[Struct]:
-    """Schema elements of a required list of required values."""
+    """Return the schema elements of a required list of required values."""
     lists: Struct = {3: (I32, 0), 4: (BINARY, name.encode()), 5: (I32, 1), 6: (I32, 3)}
     inner: Struct = {3: (I32, 2), 4: (BINARY, b"list"), 5: (I32, 1)}
     return [lists, inner, *column("element", physical)]
@@ -75,7 +83,15 @@ def list_column(name: str, physical: int) -> list[Struct]:
 def parquet_file(
     schema: Sequence[list[Struct]], pages: Sequence[bytes], values: Sequence[int], rows: int, codec: int = ZSTD
 ) -> bytes:
-    """A file of one row group: per column of ``schema`` the bytes of its ``pages`` and its number of values."""
+    """Return a file of one row group.
+
+    Args:
+        schema: schema elements of each column.
+        pages: bytes of all pages of each column.
+        values: number of values of each column.
+        rows: number of rows.
+        codec: compression codec.
+    """
     out = bytearray(_MAGIC)
     chunks: list[Struct] = []
     for elements, stored, count in zip(schema, pages, values, strict=True):

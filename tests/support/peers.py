@@ -36,7 +36,7 @@ PYPAIMON_RUST = ROOT / ".peers" / "pypaimon-rust" / "bin" / "python"
 
 
 def missing(reason: str) -> Any:
-    """Fail with CI=true, else skip loudly."""
+    """Fail the test with CI=true, otherwise skip the test and print the reason."""
     if os.environ.get("CI") == "true":
         pytest.fail(f"PEER MISSING: {reason}", pytrace=False)
     print(f"\nPEER MISSING: {reason}", file=sys.stderr)
@@ -44,7 +44,7 @@ def missing(reason: str) -> Any:
 
 
 def peer_module() -> ModuleType:
-    """../shared/peer/peer.py where it lies beside the clone, else our copy."""
+    """Load the module ../shared/peer/peer.py, or the copy in tests/data/peer if it does not exist."""
     folder = ROOT.parent / "shared" / "peer"
     if not (folder / "peer.py").is_file():
         folder = ROOT / "tests" / "data" / "peer"
@@ -60,14 +60,14 @@ def peer_module() -> ModuleType:
 
 
 def java_environment() -> None:
-    """Point the peer at the jar and a Java that exist."""
+    """Set PAIMON_BUNDLE_JAR to the fetched jar, if the variable is not set."""
     jars = sorted(PAIMON_JAVA.glob("paimon-bundle-*.jar"))
     if jars:
         os.environ.setdefault("PAIMON_BUNDLE_JAR", str(jars[-1]))
 
 
 def refusal_of(act: Callable[[], object]) -> str:
-    """What was wrong, or "": a typed error of ours, or a peer's."""
+    """Return the text of the `DredgeError` or `PeerError` that an action raises, or "" if it succeeds."""
     try:
         act()
     except DredgeError as error:
@@ -80,11 +80,11 @@ def refusal_of(act: Callable[[], object]) -> str:
 
 
 DEFAULTS: Final = "core-default.xml"
-"""Hadoop's file of defaults, which Paimon has it read for each ORC file that it writes."""
+"""Hadoop's file of defaults, which Hadoop reads for each ORC file that Paimon writes."""
 
 
 def _write_short_defaults(jars: list[str], target: Path) -> None:
-    """The same defaults without their descriptions, to be found first: reading those takes milliseconds a file."""
+    """Write Hadoop's defaults without descriptions, for the front of the class path: reading them is much faster."""
     for jar in map(Path, jars):
         if jar.suffix != ".jar" or not jar.is_file():
             continue
@@ -103,9 +103,9 @@ def _write_short_defaults(jars: list[str], target: Path) -> None:
 
 
 class JavaPaimon:
-    """One JVM with the real Java Paimon; commands of different lanes run side by side, those of one lane in order.
+    """One JVM with the real Java Paimon. Commands of different lanes run in parallel, commands of one lane in order.
 
-    Commands and answers are those of ../shared/peer. Raises its PeerMissing where a jar or Java is missing, or the JVM has ended.
+    Commands and answers are those of ../shared/peer. Raises PeerMissing without a jar, Java or a living JVM.
     """
 
     def __init__(self) -> None:
@@ -135,7 +135,7 @@ class JavaPaimon:
         self._listener.start()
 
     def _compiled(self, java: str, jars: str) -> Path:
-        """The folder of the compiled classes, kept beside the jars; made anew when a source or the class path changes."""
+        """Return the folder of compiled classes; compile them if a source or the class path changed."""
         ours = (Path(__file__).with_name(name) for name in ("PaimonLanes.java", "PaimonCatalogs.java"))
         sources = [Path(self._peer.SOURCE), *ours]
         digest = hashlib.sha256(
@@ -176,7 +176,7 @@ class JavaPaimon:
                 lane.put(None)
 
     def call(self, op: str, *, lane: int = 0, **arguments: Any) -> dict[str, Any]:
-        """Run one command and wait for its answer; arguments that are None are left out. Raises PeerError with Java's own error."""
+        """Run one command and return its answer, without arguments that are None. Raises PeerError with Java's error."""
         command = {name: value for name, value in arguments.items() if value is not None}
         answers = self._answers[lane]
         assert self._process.stdin is not None
@@ -202,7 +202,7 @@ class JavaPaimon:
 
 
 class PyPaimonProcess:
-    """One running pypaimon for a whole test session: importing it takes seconds."""
+    """One running pypaimon for a whole test session, because its import takes seconds."""
 
     name, python, driver = "pypaimon", PYPAIMON, "pypaimon_driver.py"
 
@@ -220,7 +220,7 @@ class PyPaimonProcess:
         )
 
     def call(self, **command: Any) -> dict[str, Any]:
-        """Run one command; an AssertionError carries pypaimon's own error."""
+        """Run one command and return its answer. Raises AssertionError with pypaimon's error."""
         stdin, stdout = self._process.stdin, self._process.stdout
         assert stdin is not None and stdout is not None
         stdin.write(json.dumps(command) + "\n")
@@ -247,7 +247,7 @@ class PyPaimonRustProcess(PyPaimonProcess):
 
 
 class PyPaimon:
-    """pypaimon or pypaimon-rust on one warehouse: rows cross as Arrow IPC files."""
+    """pypaimon or pypaimon-rust on one warehouse; rows are exchanged as Arrow IPC files."""
 
     def __init__(self, process: PyPaimonProcess, warehouse: Path, scratch: Path) -> None:
         self._process = process
@@ -264,7 +264,7 @@ class PyPaimon:
         return str(path)
 
     def read(self, table: str) -> pa.Table:
-        """All rows of the table as the peer reads them."""
+        """Return all rows of the table, read by the peer."""
         out = self.scratch / "from_peer.arrow"
         self._call(op="read", table=table, out=str(out))
         with pa.OSFile(str(out), "rb") as source:
@@ -273,7 +273,7 @@ class PyPaimon:
     def create(
         self, table: str, data: pa.Table, primary_keys: list[str], partition_keys: list[str], options: dict[str, str]
     ) -> None:
-        """Create a table with the schema of `data` (pypaimon-rust: see `sql`, it takes no Arrow schema)."""
+        """Create a table with the schema of `data`; for pypaimon-rust, which takes no Arrow schema, use `sql`."""
         self._call(
             op="create",
             table=table,
@@ -284,7 +284,7 @@ class PyPaimon:
         )
 
     def write(self, table: str, data: pa.Table) -> float:
-        """One batch write and commit; the seconds it took, without reading the file that the rows came in."""
+        """Write and commit rows; return the seconds, without the time to read the Arrow file of the rows."""
         return float(self._call(op="write", table=table, data=self._save(data))["secs"])
 
     def sql(self, *statements: str) -> None:

@@ -1,4 +1,4 @@
-"""How the suite is shared out among test processes: a file stays whole, and files that need the same costly server stay together."""
+"""Distribution of tests to processes: a file, and files that need the same costly server, run in one process."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ TOGETHER: Final = (
         "tests/interop/test_object_store_copies.py",
     ),
 )
-"""Folders and files whose tests run in one process, one after the other: a second server costs more than sharing them out would save."""
+"""Folders and files whose tests run in one process, because a second server would cost more than it saves."""
 
 SHARED_OUT: Final = ("tests/interop/test_turns.py", "tests/faults/test_side_files.py")
-"""Long files whose tests need nothing of each other: each of them is a group of its own."""
+"""Long files with independent tests; each test is a separate group."""
 
 FIRST: Final = (
     TOGETHER[0][0],
@@ -47,11 +47,11 @@ FIRST: Final = (
     *SHARED_OUT,
     *(files[0] for files in TOGETHER[1:]),
 )
-"""Groups to begin with: the longest, and the one that mostly waits for a platform; last, the other processes would wait for them."""
+"""Groups that start first, because they take longest; otherwise, other processes would wait for them at the end."""
 
 
 def group_of(nodeid: str) -> str:
-    """Tests of one group run in one process, in order: those of a file, or all that share a server."""
+    """Return the group of a test; the tests of a group run in one process, in order."""
     path = nodeid.split("::", 1)[0]
     if path in SHARED_OUT:
         return nodeid
@@ -59,13 +59,13 @@ def group_of(nodeid: str) -> str:
 
 
 def turn_of(nodeid: str) -> int:
-    """Place of a test's group: those of FIRST come first, the others after them as they were collected."""
+    """Return the sort key of a test: the position of its group in `FIRST`, or a larger number."""
     group = group_of(nodeid)
     return next((place for place, start in enumerate(FIRST) if group.startswith(start)), len(FIRST))
 
 
 class ByGroup(LoadScopeScheduling):
-    """Hands out whole groups, in the order in which they were collected."""
+    """Scheduler that gives whole groups to processes, in the order of collection."""
 
     def _split_scope(self, nodeid: str) -> str:
         return group_of(nodeid)

@@ -1,4 +1,4 @@
-"""Runs inside pypaimon's own environment: one JSON command a line on stdin, one answer a line, rows through Arrow IPC files."""
+"""Driver inside pypaimon's environment: one JSON command and one answer per line; rows as Arrow IPC files."""
 
 import json
 import sys
@@ -48,7 +48,7 @@ def write(catalog, command):
 
 
 def fold(catalog, command):
-    """Fold inputs of one column with one of its functions; nested rows come and go as lists."""
+    """Aggregate inputs of one column with a function of pypaimon; nested rows are lists in command and answer."""
     del catalog
     from pypaimon.common.options.core_options import CoreOptions
     from pypaimon.common.options.options import Options

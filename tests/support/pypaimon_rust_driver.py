@@ -1,4 +1,4 @@
-"""Runs inside pypaimon-rust's own environment: one JSON command a line on stdin, one answer a line, rows through Arrow IPC files."""
+"""Driver inside pypaimon-rust's environment: one JSON command and one answer per line; rows as Arrow IPC files."""
 
 import json
 import sys

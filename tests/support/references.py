@@ -1,4 +1,4 @@
-"""Which files a snapshot names, told without the code that decides what expiry may delete."""
+"""Files that a snapshot references, computed without the code that decides about deletions."""
 
 from __future__ import annotations
 
@@ -28,10 +28,12 @@ def metadata_references(store: TableStore, snapshot: Snapshot) -> set[str]:
 
 
 def all_references(store: TableStore, snapshot: Snapshot) -> set[str]:
-    """Return the bare names of every file that ``snapshot`` uses: metadata, live data files and what lies beside them.
+    """Return the bare names of all files that ``snapshot`` references: metadata, data files and extra files.
 
-    Entries that the snapshot deletes count as used too (they are what time travel to the snapshot before still needs).
-    Raises CorruptFile: whoever deletes must stop when a reference cannot be read.
+    Files that the snapshot deletes are included, because the previous snapshot needs them.
+
+    Raises:
+        CorruptFile: a reference cannot be read.
     """
     names = metadata_references(store, snapshot)
     metas = manifests.data_manifests(store, snapshot)
@@ -51,8 +53,8 @@ def file_names(entries: pa.Table) -> set[str]:
 def changelog_references(store: TableStore, changelog: Snapshot) -> set[str]:
     """Return the bare names of the files that an expired snapshot's changelog keeps, as Java's expiry leaves them.
 
-    Its changelog list with all that it leads to; in a table without changelog producer the lists of its data and their manifests, and the
-    files of its delta that are not a compaction's.
+    These are the changelog manifest list with its manifests and files. In a table without changelog producer, they also
+    are the base and delta lists with their manifests, and the delta files that no compaction wrote.
     """
     lists = [(changelog.changelog_manifest_list, changelog.changelog_manifest_list_size)]
     if store.options.raw.get("changelog-producer", "none") == "none":

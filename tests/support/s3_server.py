@@ -1,10 +1,11 @@
-"""An S3 server of its own process on loopback: moto's, made to answer as a store that keeps its promises, and to fail when told.
+"""S3 server (moto) in its own process on loopback, with correct conditional writes and with failures on request.
 
-`python -m tests.support.s3_server` prints its port and serves until its standard input closes. One request is carried out at a time:
-moto looks for an object and then puts another as two steps, which of two conditional puts at once would let both through.
+`python -m tests.support.s3_server` prints its port and serves until its standard input closes. Requests are executed
+one at a time, because moto checks a condition and writes an object in two steps. So two concurrent conditional writes would
+both succeed.
 
-Beside S3: `GET /_control/requests` gives (and forgets) what was asked for, `POST /_control/fail` says what is to fail next, and `copy`,
-`list` and `drop` there treat many objects at once.
+Further requests: `GET /_control/requests` returns and clears the list of requests, `POST /_control/fail` sets the next
+failures, and `POST /_control/copy`, `list` and `drop` process many objects.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ ENVIRONMENT = {"AWS_ACCESS_KEY_ID": "tests", "AWS_SECRET_ACCESS_KEY": "tests", "
 
 
 class Application:
-    """WSGI: moto's S3, one request at a time, with a diary and failures on demand."""
+    """WSGI application: moto's S3, one request at a time, with a list of requests and failures on request."""
 
     def __init__(self, served: Any) -> None:
         self._served, self._lock = served, threading.Lock()
@@ -88,7 +89,7 @@ class Application:
 
 
 def _with_prefix(verb: str, bucket: str, prefix: str, to: str = "") -> dict[str, str]:
-    """Copy, list (names and what tells their content) or drop all objects whose keys begin with ``prefix``, without a request for each."""
+    """Copy, list (ETags by name) or delete all objects whose keys begin with ``prefix``, in one request."""
     from moto.core import DEFAULT_ACCOUNT_ID
     from moto.s3.models import s3_backends
 
@@ -126,42 +127,49 @@ def serve() -> None:
 
 @dataclass(frozen=True)
 class S3Server:
-    """A running server: its address, and what tests ask of it."""
+    """Client of a running server for tests."""
 
     endpoint: str
 
     @property
     def options(self) -> dict[str, str]:
-        """What a catalog needs to know of it."""
+        """Catalog options for the server."""
         return {"s3.endpoint": self.endpoint, "s3.path.style.access": "true"}
 
     def bucket(self) -> str:
-        """The address of a new, empty bucket."""
+        """Create an empty bucket and return its address."""
         name = f"b{uuid.uuid4().hex[:12]}"
         self._ask("PUT", f"/{name}")
         return f"s3://{name}"
 
     def requests(self) -> list[dict[str, Any]]:
-        """The requests since the last call, in the order in which they were carried out."""
+        """Return the requests since the last call, in the order of execution."""
         return list(json.loads(self._ask("GET", "/_control/requests")))
 
     def fail(self, method: str, part: str, *, mode: str, times: int = 1) -> None:
-        """Answer the next requests of ``method`` for paths with ``part`` by 500: not carried out (mode before), or carried out (after)."""
+        """Answer the next requests with status 500.
+
+        Args:
+            method: HTTP method of the requests.
+            part: text in the paths of the requests.
+            mode: "before" to not execute the requests, "after" to execute them.
+            times: number of requests; 0 to end failures.
+        """
         wanted = [{"method": method, "part": part, "mode": mode, "times": times}] if times else []
         self._ask("POST", "/_control/fail", json.dumps(wanted).encode())
 
     def copy(self, source: str, target: str) -> None:
-        """Copy all objects whose address begins with ``source``, to addresses of the same bucket that begin with ``target``."""
+        """Copy all objects whose address begins with ``source``; ``target`` replaces ``source`` in the same bucket."""
         bucket, _, prefix = source.removeprefix("s3://").partition("/")
         self._all("copy", bucket=bucket, prefix=prefix, to=target.removeprefix(f"s3://{bucket}/"))
 
     def contents(self, address: str) -> dict[str, str]:
-        """The rest of the address of all objects whose address begins so, with what tells their content."""
+        """Return the ETag of all objects whose address begins with ``address``, by the remainder of the address."""
         bucket, _, prefix = address.removeprefix("s3://").partition("/")
         return self._all("list", bucket=bucket, prefix=prefix)
 
     def drop(self, address: str) -> None:
-        """Forget all objects whose address begins so."""
+        """Delete all objects whose address begins with ``address``."""
         bucket, _, prefix = address.removeprefix("s3://").partition("/")
         self._all("drop", bucket=bucket, prefix=prefix)
 
@@ -176,7 +184,7 @@ class S3Server:
 
 @contextmanager
 def s3_server() -> Iterator[S3Server]:
-    """A server in a process of its own; this process's environment holds keys for it meanwhile."""
+    """Run a server in its own process; the environment of this process has the keys while the context is open."""
     before = {name: os.environ.get(name) for name in ENVIRONMENT}
     process = subprocess.Popen(
         [sys.executable, "-m", "tests.support.s3_server"],

@@ -1,4 +1,4 @@
-"""Which of many similar cases, and how many random examples, `make test` runs: a sample; `make soak` runs the others."""
+"""Selection of similar cases and of the number of random examples: a sample in `make test`, all in `make soak`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What tests need of Spark: one session with an event log and traced workers, a reader of that log, and clean child processes."""
+"""Spark for tests: one session with an event log and traced workers, a reader of the event log, and child processes."""
 
 from __future__ import annotations
 
@@ -30,12 +30,15 @@ released jars cost more than they give. (Spark's tests take 67 s of the JVM with
 
 
 INTERPRETED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
-"""Settings of a session: to generate and compile classes for each plan takes longer than its few rows. test_connect.py reads with such classes too."""
+"""Settings of a session without code generation, which takes longer than the few rows of a test.
+
+test_connect.py also reads with generated code.
+"""
 
 
 @dataclass(frozen=True)
 class TracedSession:
-    """A Spark session, the folder of its event log, and the file in which its workers note their I/O steps."""
+    """Spark session, folder of its event log, and trace file of the I/O steps of its workers."""
 
     spark: Any
     events: Path
@@ -44,7 +47,7 @@ class TracedSession:
 
 @contextmanager
 def traced_session(folder: Path) -> Iterator[TracedSession]:
-    """The session of this test run; its workers write DREDGE_TRACE, this process does not."""
+    """Yield a Spark session whose workers write the trace file of DREDGE_TRACE; this process writes no trace."""
     from lsm_core.spark import spark_session, stop_session
 
     events, trace = folder / "events", folder / "trace.jsonl"
@@ -69,21 +72,21 @@ def traced_session(folder: Path) -> Iterator[TracedSession]:
 
 @dataclass(frozen=True)
 class Stage:
-    """A finished stage: how many tasks, and the bytes that each of them sent to the driver."""
+    """Finished stage: number of tasks, and bytes that each task sent to the driver."""
 
     tasks: int
     result_bytes: tuple[int, ...]
 
 
 class EventLog:
-    """Reads what happened in Spark since it was made."""
+    """Reader of Spark's event log, from the creation of this object."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._seen = len(self._lines())
 
     def stages(self) -> list[Stage]:
-        """Stages completed since then, in order."""
+        """Return the stages that were completed since the creation of this object, in order."""
         events = [json.loads(line) for line in self._lines()[self._seen :]]
         sizes: dict[int, list[int]] = {}
         for event in events:
@@ -101,7 +104,17 @@ class EventLog:
 def kill_when(
     trace: Path, matches: Callable[[dict[str, Any]], bool], times: int = 1, seconds: float = 60
 ) -> threading.Thread:
-    """SIGKILL the worker whose trace line (written from now on) matches, ``times`` different processes; `.killed` lists them."""
+    """Start a thread that kills workers by SIGKILL when they write a matching line to the trace.
+
+    Args:
+        trace: trace file; only new lines count.
+        matches: returns whether a trace line matches.
+        times: number of different processes to kill.
+        seconds: time after which the thread ends.
+
+    Returns:
+        The thread; its attribute `killed` lists the process ids.
+    """
     start = trace.stat().st_size if trace.exists() else 0
     killed: list[int] = []
     stop = threading.Event()
@@ -139,7 +152,7 @@ def _kill(pid: int) -> bool:
 def run_script(
     code: str, *arguments: str, env: dict[str, str] | None = None, timeout: float = 150
 ) -> subprocess.CompletedProcess[str]:
-    """Run Python code in a process of its own, from the clone, and return what it said."""
+    """Run Python code in a new process, in the project folder; return the completed process with its output."""
     variables = {**os.environ, "PYTHONPATH": str(ROOT), **(env or {})}
     return subprocess.run(
         [sys.executable, "-c", code, *arguments],
@@ -153,7 +166,7 @@ def run_script(
 
 
 def bin_without_java(folder: Path) -> str:
-    """A PATH folder with every program of this machine except java's."""
+    """Create a folder for PATH with links to all programs of this machine except Java's; return its path."""
     folder.mkdir(parents=True, exist_ok=True)
     for place in ("/usr/bin", "/bin"):
         for program in Path(place).iterdir():
