@@ -1,4 +1,4 @@
-"""Where a data path may make Python objects: `file: function` and why no loop over rows is behind it."""
+"""Functions on data paths that may create Python objects, each with the reason why it has no loop over rows."""
 
 from __future__ import annotations
 

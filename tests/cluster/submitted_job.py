@@ -1,7 +1,7 @@
-"""What `spark-submit` runs in the tests: with a Python that has Dredge's dependencies, and Dredge itself in the wheel of --py-files alone.
+"""Job that `spark-submit` runs in tests; Python has Dredge's dependencies, and Dredge comes only from --py-files.
 
-`job.py WAREHOUSE` writes and reads; `job.py WAREHOUSE MARKER` also loses an executor, which dies unless the file MARKER is there, and compacts
-on what is left. Prints one line `ANSWER:{json}`.
+`job.py WAREHOUSE` writes and reads. `job.py WAREHOUSE MARKER` also kills an executor once, creates the file MARKER, and
+compacts on the remaining executors. Prints one line `ANSWER:{json}`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ SOURCE, SECRET = "source STRING, spills BOOLEAN, secret STRING", "AWS_SECRET_ACC
 
 
 def told_by_a_task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Where a task finds Dredge, whether it spills into its executor's folder, and the key that it has."""
+    """Yield one row about a task: path of Dredge, whether it spills to the executor's folder, and its secret key."""
     import lsm_core as found
     from lsm_core.files import SpillSpace
 
@@ -38,7 +38,7 @@ def told_by_a_task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch
 
 
 def executor_dies_once(batches: Iterator[pa.RecordBatch], marker: str) -> Iterator[pa.RecordBatch]:
-    """The first task to come here gives its rows, and then takes its executor's JVM along."""
+    """Yield the batches unchanged; the first task then kills the JVM of its executor."""
     yield from batches
     try:
         os.close(os.open(marker, os.O_CREAT | os.O_EXCL))
@@ -51,7 +51,7 @@ def executor_dies_once(batches: Iterator[pa.RecordBatch], marker: str) -> Iterat
 
 
 def main(root: str, marker: str = "") -> dict[str, Any]:
-    """Write and read; with a marker lose an executor, compact and verify, too."""
+    """Write and read a table; with a marker, also kill an executor, compact and verify. Return facts for the test."""
     os.environ[SECRET] = "of the driver"
     spark = spark_session()
     catalog = Catalog(root)

@@ -44,7 +44,7 @@ _STEPS = ("new: ", "edit: ", "run")
 
 @dataclass(frozen=True)
 class Block:
-    """A fenced block: its page, the line of its first line of code, its language, its code, and the comment above it."""
+    """Fenced code block: page, number of its first line of code, language, code, and the comment above it."""
 
     page: Path
     line: int
@@ -59,7 +59,7 @@ class Block:
 
 
 def blocks(page: Path) -> list[Block]:
-    """The fenced blocks of a page, in order."""
+    """Return the fenced code blocks of a page, in order."""
     text = page.read_text("utf-8")
     return [
         Block(
@@ -74,12 +74,12 @@ def blocks(page: Path) -> list[Block]:
 
 
 def needs_spark(page: Path) -> bool:
-    """Whether the page's blocks use a Spark session."""
+    """Return whether the page's blocks use a Spark session."""
     return _SPARK in page.read_text("utf-8")
 
 
 class Reader:
-    """Runs the blocks of one page in ``folder``."""
+    """Runner of the blocks of one page in ``folder``."""
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, names: dict[str, Any] | None = None) -> None:
         self._warehouse = str(folder / "warehouse")
@@ -91,7 +91,7 @@ class Reader:
         monkeypatch.delenv(INLINE_VARIABLE, raising=False)  # what a page shows is what its readers get
 
     def run(self, block: Block) -> None:
-        """Run or read one block. Raises AssertionError, or what its code raises, with the block's place."""
+        """Run or parse one block. Raises AssertionError with the location of the block, or the error of the code."""
         assert block.language in LANGUAGES, f"{block.where}: a block without a language (one of {sorted(LANGUAGES)})"
         code = block.code.replace("/data/warehouse", self._warehouse)
         if block.mark.startswith(_STEPS):
@@ -152,7 +152,7 @@ class Reader:
 
 
 def _expected(block: Block) -> contextlib.AbstractContextManager[Any]:
-    """What must happen while a Python block runs: nothing out of the ordinary, or the error that its comment names."""
+    """Return a context that expects the error that the comment of a Python block names, or no error."""
     if not block.mark.startswith("raises: "):
         return contextlib.nullcontext()
     from lsm_core import errors
@@ -161,14 +161,14 @@ def _expected(block: Block) -> contextlib.AbstractContextManager[Any]:
 
 
 def _captured(arguments: list[str]) -> tuple[int, str]:
-    """Exit code of a `dredge` command, and what it printed."""
+    """Run a `dredge` command; return the exit code and the output."""
     with contextlib.redirect_stdout(io.StringIO()) as out, contextlib.redirect_stderr(out):
         code = dredge(arguments)
     return code, out.getvalue()
 
 
 def _exists(block: Block, words: list[str]) -> None:
-    """Commands that a test does not run again (the suite, the demo, servers): what they name must be there."""
+    """Assert that the targets, files and options of a command exist, for commands that this test does not run."""
     match words:
         case ["make", *targets]:
             known = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE))
@@ -202,7 +202,7 @@ def _exists(block: Block, words: list[str]) -> None:
 
 
 def _read_yaml(code: str) -> None:
-    """A policy file is checked by the platform's own reader; other YAML must parse."""
+    """Validate a policy file with the platform's reader; parse all other YAML."""
     from platform_core.policies.policy_files import read_policies
 
     document = yaml.safe_load(code)

@@ -1,4 +1,4 @@
-"""The pages of the project: where they lie, and the headings that may be cited or linked to."""
+"""Pages of the documentation, and their headings, which links and citations may refer to."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ _NUMBER = re.compile(r"^(\d+b?(?:\.\d+)?)\.? ")
 
 
 def without_code(text: str) -> str:
-    """The text without its fenced blocks."""
+    """Return a text without its fenced code blocks."""
     return _FENCE.sub("", text)
 
 
 def headings(page: Path) -> list[str]:
-    """Headings of a page, in order, without the number signs."""
+    """Return the headings of a page, in order, without the number signs."""
     return _HEADING.findall(without_code(page.read_text("utf-8")))
 
 
 def sections(page: Path) -> set[str]:
-    """Numbers of the page's numbered headings ("4.3"), and of its table rows that start with one ("19.7")."""
+    """Return the numbers of a page's headings ("4.3"), and of its table rows that begin with a number ("19.7")."""
     numbers = {found[1] for title in headings(page) if (found := _NUMBER.match(title))}
     return numbers | set(re.findall(r"^\| (\d+b?\.\d+b?) \|", page.read_text("utf-8"), re.MULTILINE))
 
 
 def tracked() -> list[Path]:
-    """Every file that git tracks; the test is skipped outside a checkout."""
+    """Return every file that git tracks; skip the test outside of a checkout."""
     done = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=False)
     if done.returncode:
         pytest.skip("not a git checkout, so nothing is tracked")

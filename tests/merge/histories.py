@@ -1,4 +1,4 @@
-"""Histories of a small table: sorted inputs of versions, made to collide, and the check that merging them must pass."""
+"""Histories of a small table: sorted inputs with colliding versions, and the check of their merge."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ KEY_TYPES = {
 
 @dataclass(frozen=True)
 class History:
-    """Inputs in the order handed over, with the options that decide how they merge."""
+    """Inputs in the order in which they are passed to the merge, with the merge options."""
 
     inputs: tuple[tuple[Row, ...], ...]
     key: str = "bigint"
@@ -106,7 +106,7 @@ def merged(history: History, size: int, counters: MergeCounters, batch_rows: int
 
 
 def check(history: History, size: int, batch_rows: int | None = None) -> None:
-    """The property: windows of any size give exactly the rows of the row-at-a-time judge, and no row is unaccounted for."""
+    """Assert that windows of any size give the rows of the reference, and that every row is counted."""
     counters = MergeCounters()
     found = pa.Table.from_batches(merged(history, size, counters, batch_rows) or [empty_batch(history)])
     wanted = expected(history)
@@ -124,7 +124,7 @@ def empty_batch(history: History) -> pa.RecordBatch:
 
 
 def by_age_alone(history: History) -> History:
-    """The same rows where sequence numbers say no more than level, age and place do, and are not read at all."""
+    """Return the same rows without sequence numbers, whose order is then given by level, age and position."""
     order = sorted(((-row.level, row.age, i, n) for n, one in enumerate(history.inputs) for i, row in enumerate(one)))
     rank = {(n, i): at for at, (_, _, i, n) in enumerate(order)}
     inputs = tuple(
@@ -134,7 +134,7 @@ def by_age_alone(history: History) -> History:
 
 
 def random_history(seed: int) -> History:
-    """A history with few keys, few sequence numbers and many ties, its inputs handed over in any order of age."""
+    """Return a history with few keys, few sequence numbers and many ties; the inputs have a random order of age."""
     rng = random.Random(seed)
     key = rng.choice(sorted(KEY_TYPES))
     user_sequence = rng.random() < 0.4

@@ -1,4 +1,4 @@
-"""One key's versions, merged by the kernels and by the reference."""
+"""Versions of one key, merged by the engine and by the reference implementation."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ INSERT, BEFORE, AFTER, DELETE = range(4)
 
 
 def history(options: dict[str, str], kinds: dict[str, str], versions: list[tuple[Any, ...]]) -> History:
-    """Versions of one key: kind, then the values of the columns."""
+    """Return the history of one key; each version has the row kind and the values of the columns."""
     table = RandomTable(options, keys=["k"])
     table.column("k", "INT NOT NULL", lambda _: 1)
     for name, kind in kinds.items():
@@ -22,7 +22,7 @@ def history(options: dict[str, str], kinds: dict[str, str], versions: list[tuple
 
 
 def answer(options: dict[str, str], kinds: dict[str, str], versions: list[tuple[Any, ...]]) -> tuple[Any, ...]:
-    """The values of the merged row, by the kernels; the reference must have the same."""
+    """Return the values of the engine's merged row; assert that the reference gives the same values."""
     told = history(options, kinds, versions)
     found = merged(told)
     wanted = expected(told)

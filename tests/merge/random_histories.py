@@ -1,4 +1,4 @@
-"""Random histories of random tables: runs of versions, merged by the kernels and by the reference in the same ways."""
+"""Random histories of random tables: runs of versions, merged by the engine and by the reference implementation."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ BATCHES = (1, 2, 3, 7)
 
 @dataclass(frozen=True)
 class History:
-    """Runs of a table, oldest first, each ascending by key; a run's rows have its level and age."""
+    """Runs of a table, oldest first, each sorted by key; the rows of a run have the run's level and age."""
 
     table: RandomTable
     runs: Runs
@@ -40,13 +40,13 @@ class History:
         return {key_order(row.key) for run in self.runs for row in run}
 
     def only(self, keys: set[Any]) -> History:
-        """The same without all other keys."""
+        """Return the history of only these keys."""
         runs = tuple(tuple(row for row in run if key_order(row.key) in keys) for run in self.runs)
         return History(self.table, runs, self.drop_delete)
 
 
 def random_history(seed: int, keys: int = 24) -> History:
-    """A table of about ``keys`` keys in 1 to 6 runs. One in four has writers whose sequence numbers overlap."""
+    """Return a history of about ``keys`` keys in 1 to 6 runs. In one of four, sequence numbers of runs overlap."""
     rng = random.Random(seed)
     table = random_table(rng)
     count = rng.randint(1, 6)
@@ -76,7 +76,7 @@ def _row(rng: random.Random, table: RandomTable, key: tuple[Any, ...], sequence:
 
 
 def random_grouping(rng: random.Random, count: int) -> list[int]:
-    """Sizes of neighbouring groups."""
+    """Return random sizes of groups of neighbouring runs, ``count`` runs in total."""
     sizes = []
     while count:
         sizes.append(rng.randint(1, count))
@@ -88,7 +88,10 @@ def random_grouping(rng: random.Random, count: int) -> list[int]:
 
 
 def expected(history: History, grouping: Sequence[int] = ()) -> dict[Any, Row | type[DredgeError] | None]:
-    """What becomes of each key, or the error it raises; with a ``grouping`` neighbours are merged first."""
+    """Return the reference's result of each key, or the class of its error.
+
+    With a ``grouping``, groups of neighbouring runs are merged first.
+    """
     found: dict[Any, Row | type[DredgeError] | None] = {}
     for key in history.keys:
         mine = history.only({key})
@@ -148,7 +151,7 @@ def to_rows(batch: pa.RecordBatch | pa.Table, schema: TableSchema) -> list[Row]:
 
 
 def merged(history: History, grouping: Sequence[int] = (), rows: int = 10_000) -> pa.Table:
-    """Merge the runs, given in batches of ``rows`` rows; with a ``grouping`` neighbours first."""
+    """Merge the runs by the engine, in batches of ``rows`` rows; with a ``grouping``, merge neighbouring runs first."""
     schema = history.schema
     shape = arrow_schema(schema)
     inputs = []
@@ -165,7 +168,7 @@ def merged(history: History, grouping: Sequence[int] = (), rows: int = 10_000) -
 
 
 def buffered(history: History, rows: Sequence[Row]) -> pa.Table:
-    """What a write buffer makes of ``rows``, given in order of arrival."""
+    """Merge ``rows``, in order of arrival, as a write buffer does."""
     batch = to_batch(rows, history.schema)
     return merge_unsorted(pa.Table.from_batches([batch]), merge_function(history.schema, history.table.options))
 
@@ -186,7 +189,7 @@ def _merge(inputs: list[RunInput], history: History, *, drop_delete: bool) -> li
 
 
 def differences(history: History, wanted: dict[Any, Row | None], found: pa.Table) -> dict[Any, str]:
-    """Keys whose result is another than wanted."""
+    """Return the keys whose result differs from the wanted one, with both results as text."""
     answers = ResultComparison(history.schema, history.table.options)
     there = {key_order(row.key): row for row in to_rows(found, history.schema)}
     wrong = {}
@@ -203,7 +206,7 @@ def differences(history: History, wanted: dict[Any, Row | None], found: pa.Table
 
 
 def told(history: History, key: Any, text: str, how: str) -> str:
-    """A failure that can be read: the table, the versions of one key, and both answers."""
+    """Return a readable failure: the table, the versions of one key, and the text with both results."""
     columns = ", ".join(f"{name} {history.table.types[name]}" for name in history.table.names)
     versions = [
         f"  run {i} (level {row.level}): seq {row.sequence} kind {row.kind} {row.values}"

@@ -116,7 +116,7 @@ JAVA_POOLS = {
     "DECIMAL(5, 2)": _rarely(POOLS["DECIMAL(5, 2)"], _one_of(*map(Decimal, ("2.00", "1.00", "-2.50", "8.00")))),
     "DECIMAL(20, 2)": _rarely(POOLS["DECIMAL(20, 2)"], _one_of(*map(Decimal, ("2.00", "1.00", "-2.50", "8.00")))),
 }
-"""Values for a peer that fails where Dredge fails, but for its whole table: seldom ones that cannot be computed."""
+"""Values for a peer that fails for the whole table if a result cannot be computed; such values are rare."""
 NUMBERS = ("TINYINT", "SMALLINT", "INT", "BIGINT", "FLOAT", "DOUBLE", "DECIMAL(5, 2)", "DECIMAL(20, 2)")
 ORDERED = (*NUMBERS, "BOOLEAN", "STRING", "BYTES", "DATE", "TIMESTAMP(3)", "TIMESTAMP(9)")
 ANY = (*ORDERED, "ARRAY<INT>", "MAP<INT, STRING>", "ARRAY<ROW<x INT, y STRING>>")
@@ -152,7 +152,7 @@ KEYS: dict[str, list[Any]] = {
 
 @dataclass
 class RandomTable:
-    """A table with what its columns may hold."""
+    """Random table: options, columns with types, and a generator of values for each column."""
 
     options: dict[str, str]
     names: list[str] = field(default_factory=list)
@@ -162,7 +162,7 @@ class RandomTable:
     kinds: Sequence[int] = (0,)
     values: dict[str, Pool] = field(default_factory=lambda: POOLS)
     refusals: bool = True
-    """Whether functions may be given retracts that they refuse."""
+    """Whether functions may get retracts that they refuse."""
 
     @property
     def descending(self) -> bool:
@@ -175,13 +175,13 @@ class RandomTable:
         return TableSchema(0, fields, len(fields), primary_keys=tuple(self.keys))
 
     def column(self, name: str, kind: str, pool: Pool | None = None) -> None:
-        """One column more."""
+        """Add a column."""
         self.names.append(name)
         self.types[name] = kind
         self.pools[name] = pool or self.values[kind]
 
     def function(self, rng: random.Random, name: str, allowed: Sequence[str], *, retracts: bool) -> None:
-        """A column with a function of its own, and the options that the function knows."""
+        """Add a column with one of the functions ``allowed`` and random options of this function."""
         chosen = rng.choice(sorted(set(allowed)))
         self.column(name, rng.choice(FUNCTIONS[chosen]))
         if chosen in POOLS:
@@ -194,7 +194,7 @@ class RandomTable:
         self.options.update({prefix + key: value for key, value in _function_options(rng, chosen).items()})
 
     def value(self, rng: random.Random, name: str) -> Any:
-        """A value of a column, null for one in four."""
+        """Return a random value of a column; one in four is null."""
         return None if rng.random() < 0.25 else self.pools[name](rng)
 
 
@@ -221,9 +221,12 @@ def _function_options(rng: random.Random, function: str) -> dict[str, str]:
 
 
 def random_table(rng: random.Random, values: dict[str, Pool] | None = None) -> RandomTable:
-    """Any engine with any options that go together, of any version of Paimon.
+    """Return a table of any merge engine with any valid combination of options, for any version of Paimon.
 
-    ``values``: other pools than the usual ones, of the default version, and nothing is refused.
+    Args:
+        rng: random generator.
+        values: value generators by type, or None for `POOLS`. If given, the table has the default version, and no
+            function gets a retract that it refuses.
     """
     engine = rng.choice(ENGINES)
     table = RandomTable({"merge-engine": engine}, values=values or POOLS, refusals=values is None)

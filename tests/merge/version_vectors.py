@@ -1,7 +1,7 @@
-"""What versions of Paimon answer differently: folds of one column with the answer of 1.4 and the one since 2.0.
+"""Aggregations of one column whose results differ between Paimon 1.4 and 2.0, with both results.
 
-1.4: the byte code of 1.4.2, which tests/interop asks with random histories. 2.0: public source of Paimon, and pypaimon 2.1, which
-tests/interop asks for each of these.
+Sources: for 1.4, the byte code of 1.4.2, which tests/interop executes with random histories. For 2.0, the public source
+of Paimon and pypaimon 2.1, which tests/interop executes for each of these vectors.
 """
 
 from __future__ import annotations
@@ -16,7 +16,16 @@ ERROR: Final = "error"
 
 @dataclass(frozen=True)
 class Vector:
-    """Inputs of the column ``a`` in order, folded from nothing. ``options`` without `fields.a.`; sets are told in any order."""
+    """Inputs of the column ``a``, aggregated in order, beginning with no accumulator.
+
+    Attributes:
+        id: name of the vector.
+        function: aggregate function.
+        options: options of the function, without the prefix `fields.a.`.
+        inputs: operations ("agg", "late" or "retract") with their values.
+        until_2_0: result of versions before 2.0, or "error".
+        since_2_0: result of versions from 2.0, or "error".
+    """
 
     id: str
     function: str
@@ -30,7 +39,7 @@ class Vector:
         return "STRING" if self.function == "listagg" else NESTED
 
     def of(self, version: str) -> Any:
-        """The answer of a version."""
+        """Return the result of a version."""
         return self.until_2_0 if version == "1.4" else self.since_2_0
 
 
@@ -42,7 +51,7 @@ def _texts(id_: str, inputs: list[Any], until: Any, since: Any, distinct: bool =
 def _nested(
     id_: str, options: str, inputs: list[Any], until: Any, since: Any, function: str = "nested_update"
 ) -> Vector:
-    """``options`` as "nested-key=k count-limit=2"; inputs that are no pairs are aggregated."""
+    """Return a vector; ``options`` like "nested-key=k count-limit=2"; an input without operation is aggregated."""
     given = tuple(one if isinstance(one, tuple) else (AGG, one) for one in inputs)
     return Vector(id_, function, dict(part.split("=") for part in options.split()), given, until, since)
 

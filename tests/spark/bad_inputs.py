@@ -1,4 +1,4 @@
-"""What a user gets wrong, through any session: what is said of each, and that nothing came of it."""
+"""Errors of users in any Spark session: the expected messages, and a check that nothing is left behind."""
 
 from __future__ import annotations
 
@@ -31,18 +31,18 @@ SAID = {
     "a worker that dies": r"^SparkFailed: Spark failed at writing table db\.t: Python worker exited",
     "a start that has expired": r"^SnapshotNotFound: a stream of table db\.old cannot begin at snapshot 1, which has expired: the table keeps 3 and later",
 }
-"""The error of each case as `refused` tells it: in one line where Dredge raises it, somewhere in Spark's where Spark does."""
+"""Pattern of the error of each case, see `refused`. Dredge's errors have one line; Spark's errors contain the text."""
 
 
 def dies(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The end of whoever runs it."""
+    """Kill the process that reads the first batch."""
     for _ in batches:
         os.kill(os.getpid(), signal.SIGKILL)
     yield from ()
 
 
 def refused(spark: Any, root: Path) -> dict[str, str]:
-    """Each case's error, "Type: text"; under "left" whatever there is that was not there before."""
+    """Execute all cases; return the error "Type: text" of each, and the new files under the key "left"."""
     catalog = Catalog(str(root))
     catalog.create_database("db", ignore_if_exists=True)
     options = {
@@ -107,7 +107,7 @@ def refused(spark: Any, root: Path) -> dict[str, str]:
 
 
 def _there(root: Path) -> set[str]:
-    """Snapshots, data files, and what writes leave for a while."""
+    """Return the paths of snapshots, data files and staged files of writes."""
     return {
         str(path.relative_to(root))
         for pattern in ("*/*/snapshot/snapshot-*", "*/*/bucket-*/data-*", "*/*/dredge/staged/*")

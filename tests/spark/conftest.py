@@ -1,4 +1,4 @@
-"""Java beside Spark: a few tests compare the two."""
+"""Fixture of Java Paimon, for the tests that compare Java and Spark."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Java = Callable[..., dict[str, Any]]
 
 @pytest.fixture
 def java(java_session: Any) -> Java:
-    """Call the peer on table db.t of a warehouse: java("read", place)."""
+    """Return a function that calls the peer on table db.t of a warehouse: java("read", place)."""
 
     def call(op: str, place: Path, **arguments: Any) -> dict[str, Any]:
         return dict(java_session.call(op, warehouse=str(place), **{"table": "db.t", **arguments}))

@@ -1,4 +1,7 @@
-"""What a client of a Connect server does in a process of its own (one with a classic session can have no other): every door, told as JSON."""
+"""Client of a Spark Connect server in its own process: executes all kinds of operations and prints results as JSON.
+
+A process with a classic session cannot have a Connect session.
+"""
 
 from __future__ import annotations
 
@@ -33,12 +36,12 @@ FIELDS = pa.schema([pa.field("k", pa.int64(), nullable=False), ("v", pa.string()
 
 
 def place(root: Path, name: str) -> dict[str, str]:
-    """The options that name a table."""
+    """Return the data source options that name a table."""
     return {"warehouse": str(root), "table": name}
 
 
 def made(root: Path, name: str, **options: str) -> Table:
-    """A new table of two columns."""
+    """Create a table of two columns; in option names, _ stands for a dash."""
     catalog = Catalog(str(root))
     catalog.create_database("db", ignore_if_exists=True)
     told = {"bucket": "2", **{key.replace("_", "-"): text for key, text in options.items()}}
@@ -46,12 +49,12 @@ def made(root: Path, name: str, **options: str) -> Table:
 
 
 def held(table: Table) -> dict[int, str]:
-    """Its rows."""
+    """Return the values of a table by key."""
     return {row["k"]: row["v"] for row in table.to_arrow().to_pylist()}
 
 
 def streams(spark: Any, root: Path) -> Any:
-    """A table is followed twice by `writeStream`, and once by `foreachBatch`."""
+    """Copy a table's changes twice by `writeStream` and once by `foreachBatch`; return whether each copy is equal."""
     table, copy = made(root, "db.followed", changelog_producer="input"), made(root, "db.copy")
     batches = made(root, "db.batches")
     changes = spark.readStream.format("dredge").options(**place(root, table.name), **{"read.changelog": "true"}).load()
@@ -77,7 +80,7 @@ def streams(spark: Any, root: Path) -> Any:
 
 
 def reads(spark: Any, root: Path) -> Any:
-    """Filters of every kind."""
+    """Read a table with filters, columns, a snapshot and changes; return row counts and values."""
     table = made(root, "db.filtered")
     table.write(pa.table({"k": [1, 2, 3], "v": ["a", None, "c"]}, FIELDS))
     table.write(pa.table({"k": [3], "v": ["C"]}, FIELDS))
@@ -91,7 +94,7 @@ def reads(spark: Any, root: Path) -> Any:
 
 
 def procedures(spark: Any, root: Path) -> Any:
-    """`call` and the statements that change rows."""
+    """Execute procedures and statements that change rows; return their results and the rows."""
     table = Catalog(str(root)).table("db.filtered")
     spark.conf.set("spark.dredge.warehouse", str(root))
     told: list[Any] = call(spark, "CALL sys.create_tag('db.filtered', 'before')").lines
@@ -108,7 +111,7 @@ def procedures(spark: Any, root: Path) -> Any:
 
 
 def queries(root: Path) -> Any:
-    """`dredge sql`; what Spark says of a query that cannot be answered is one line."""
+    """Run `dredge sql` with a valid and an invalid query; return exit codes with rows or number of error lines."""
     told: list[Any] = []
     for text in (
         "SELECT k, v FROM db.filtered VERSION AS OF 'before' WHERE k > 1 ORDER BY k",
@@ -121,7 +124,7 @@ def queries(root: Path) -> Any:
 
 
 def main(root: Path, seeds: list[int]) -> None:
-    """Do all of it, and tell."""
+    """Execute all operations and print their results as one JSON line."""
     logging.getLogger("pyspark").setLevel(logging.CRITICAL)
     spark = spark_session()
     told = {

@@ -1,4 +1,4 @@
-"""A query that copies one table's changes into another, in a process that is killed at a named point."""
+"""Query that copies the changes of a table to a second table, in a process that is killed at a named point."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ START = {"scan.mode": "from-snapshot", "scan.snapshot-id": "1", "read.stream.max
 
 
 class Point(StrEnum):
-    """The steps of an epoch, in Spark's order; a query may die at each."""
+    """Points of an epoch, in Spark's order, at which a query can be killed."""
 
     OFFSET_FOUND = "offset-found"
-    """The epoch's end is known, and not in the checkpoint."""
+    """The end of the epoch is known, but not in the checkpoint."""
     PREVIOUS_RECORDED = "previous-recorded"
-    """The end is in the checkpoint, and the consumer has the progress of the epoch before."""
+    """The end is in the checkpoint, and the consumer has the progress of the previous epoch."""
     PLANNED = "planned"
     """The tasks are planned."""
     ROWS_READ = "rows-read"
@@ -39,13 +39,16 @@ class Point(StrEnum):
     COMMIT_BEGUN = "commit-begun"
     """All tasks have ended."""
     PUBLISHED = "published"
-    """The snapshot is there; the checkpoint does not know it."""
+    """The snapshot exists, but the checkpoint does not have the commit."""
     LOGGED = "logged"
-    """The checkpoint knows that the epoch is done. (Of Spark itself: only a query without Spark dies here.)"""
+    """The checkpoint has the commit of the epoch. Only a query without Spark can be killed here."""
 
 
 def reached(point: Point) -> None:
-    """Kill the driver, JVM and all, the n-th time that the point of `DREDGE_TEST_DIE_AT` ("point:n:file of the count") is reached."""
+    """Kill the process group when a point is reached for the n-th time.
+
+    `DREDGE_TEST_DIE_AT` has the form "point:n:path", with the path of the file that counts.
+    """
     wanted, _, rest = os.environ.get(DIE_AT, "").partition(":")
     if wanted != point:
         return
@@ -59,7 +62,7 @@ def reached(point: Point) -> None:
 
 
 class DyingReader(StreamReader):
-    """A reader that may die."""
+    """Reader that calls `reached` at its points."""
 
     def partitions(self, start: Any, end: Any) -> Any:
         """See StreamReader."""
@@ -86,7 +89,7 @@ class DyingReader(StreamReader):
 
 
 class DyingWriter(StreamWriter):
-    """A writer that may die."""
+    """Writer that calls `reached` at its points."""
 
     def write(self, iterator: Any) -> Any:
         """See StreamWriter."""
@@ -102,7 +105,7 @@ class DyingWriter(StreamWriter):
 
 
 class DyingSource(TableSource):
-    """The format, with readers and writers that may die."""
+    """Data source with `DyingReader` and `DyingWriter`."""
 
     def streamReader(self, schema: Any) -> Any:
         """See TableSource."""
@@ -118,7 +121,7 @@ class DyingSource(TableSource):
 
 
 def places(root: str) -> tuple[dict[str, str], dict[str, str]]:
-    """The options of both ends: the changes of db.a since its first snapshot go to db.b, one file an epoch."""
+    """Return the options of reader and writer: changes of db.a from snapshot 1 to db.b, one file per epoch."""
     read = {"warehouse": root, "table": "db.a", "consumer-id": "copy", **START}
     return read, {"warehouse": root, "table": "db.b", "checkpointLocation": f"{root}/at"}
 
@@ -131,7 +134,13 @@ def copy(spark: Any, root: str) -> Any:
 
 
 def copy_without_spark(root: str, die_at: str = "", run: str = "last") -> None:
-    """The query as Spark runs it: the end of an epoch is logged, then the epoch is run, then that it is done is logged."""
+    """Run the query as Spark does: log the end of an epoch, execute the epoch, log the commit.
+
+    Args:
+        root: warehouse, which also has the logs.
+        die_at: value of `DREDGE_TEST_DIE_AT`, or "" to finish.
+        run: name of the run.
+    """
     if die_at:
         os.setpgid(0, 0)
         os.environ |= {GROUP: str(os.getpid()), DIE_AT: die_at}
@@ -167,9 +176,12 @@ def copy_without_spark(root: str, die_at: str = "", run: str = "last") -> None:
 
 
 def kill_each(runs: str) -> None:
-    """Fork a driver for each run (JSON: root, where to die, its name), one after another, and print how they ended (JSON).
+    """Fork a driver for each run, one after the other, and print their exit codes as JSON.
 
-    To be called in a process of its own that has done nothing else: its forks share no thread with it.
+    Call this function in a new process, which has no other threads.
+
+    Args:
+        runs: JSON list of the arguments of `copy_without_spark`.
     """
     ended = []
     for root, die_at, run in json.loads(runs):
@@ -182,7 +194,7 @@ def kill_each(runs: str) -> None:
 
 
 def main(root: str) -> None:
-    """Copy all there is, or die."""
+    """Run the query in Spark until all data is copied, or until the process is killed."""
     from lsm_core.spark import spark_session
 
     os.environ[GROUP] = str(os.getpgid(0))

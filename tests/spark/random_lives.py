@@ -1,7 +1,7 @@
-"""Random tables that live twice: what is done to one through Spark's doors is done to its twin in this process.
+"""Random histories of table pairs: each operation is executed on one table by Spark and on its twin in this process.
 
-After every step both hold the same rows, and whatever Spark reads of a table (a version, some columns, some rows, what changed) is what a
-read in this process gives. What one of them refuses the other refuses, too.
+After every step, both tables have the same rows. Spark's reads (versions, columns, filters, changes) equal the reads in
+this process. If one side refuses an operation, the other side refuses the operation, too.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from tests.spark.tables import canonical
 STEPS = 5
 _BYTES_OF_A_FILE = "2 kb"
 _TESTED = ("INT", "INT NOT NULL", "STRING", "STRING NOT NULL", "BIGINT", "DOUBLE", "DATE")
-"""Types of columns that filters are drawn for."""
+"""Types of the columns for which filters are generated."""
 _MICROSECONDS: Pool = lambda rng: rng.choice([-1, 0, 1_700_000_000_000_001])  # noqa: E731
 
 
 @dataclass
 class Drawn:
-    """A table as it is made, and what its columns may hold."""
+    """Definition of a random table, with generators of its values."""
 
     columns: RandomTable
     primary_keys: list[str]
@@ -41,23 +41,23 @@ class Drawn:
 
     @property
     def fields(self) -> pa.Schema:
-        """Its columns."""
+        """Arrow schema of the columns."""
         held = self.columns.schema.fields
         return pa.schema([pa.field(one.name, to_arrow(one.type), one.type.nullable) for one in held])
 
     @property
     def adds_only(self) -> bool:
-        """Whether rows have no kinds."""
+        """Whether the table is an append table, whose rows have no kinds."""
         return not self.primary_keys
 
     @property
     def order_counts(self) -> bool:
-        """Whether what merges into what may be seen: then both must make the same files."""
+        """Whether the merge order can change results; then both sides must write the same files."""
         return self.options.get("merge-engine") in ("partial-update", "aggregation")
 
 
 def drawn(random: Random) -> Drawn:
-    """A table of any engine, any way to choose a bucket, partitioned or not, of any file format."""
+    """Return a random table: any merge engine, bucket mode and file format, with or without partitions."""
     layout = random.choice(["fixed", "fixed", "fixed", "dynamic", "cross-partition", "postpone", "append", "append"])
     if layout == "append":
         found = RandomTable({}, values=JAVA_POOLS)
@@ -102,7 +102,7 @@ def drawn(random: Random) -> Drawn:
 
 
 class Life:
-    """One table and its twin, drawn from a seed."""
+    """Random history of a table and its twin, generated from a seed."""
 
     def __init__(self, seed: int, root: Path, spark: Any) -> None:
         self.random, self.spark = Random(seed), spark
@@ -118,21 +118,21 @@ class Life:
         self._tell(f"create {dict(zip(self.table.columns.names, self.table.fields.types, strict=True))}")
         self._tell(f"  keys {self.table.primary_keys}, by {self.table.partition_keys}, {self.table.options}")
         self.versions: list[tuple[int, int]] = []
-        """Snapshots of the two with the same rows."""
+        """Pairs of snapshot ids of both tables with the same rows."""
         self.steps = 0
 
     @property
     def there(self) -> Table:
-        """The one that Spark works on, opened anew."""
+        """Table that Spark changes, opened without cached state."""
         return Catalog(str(self.roots[0])).table(self.name)
 
     @property
     def here(self) -> Table:
-        """The twin."""
+        """Twin that this process changes, opened without cached state."""
         return Catalog(str(self.roots[1])).table(self.name)
 
     def live(self) -> int:
-        """Live to the end; how many steps it had. A table that can no longer be computed ends early."""
+        """Execute all steps; return their number. The history ends early if the rows can no longer be computed."""
         for number in range(STEPS):
             self.step(first=number == 0)
             self.steps += 1
@@ -141,7 +141,7 @@ class Life:
         return self.steps
 
     def step(self, *, first: bool) -> None:
-        """One deed."""
+        """Execute one random operation on both tables; the first one is a write."""
         deeds = [self._write] * 5 + [self._overwrite] + [self._compact] * 3
         engine = self.table.options.get("merge-engine", "deduplicate")
         if engine == "deduplicate" and self.table.options["bucket"] != "-2":
@@ -234,7 +234,7 @@ class Life:
         self._both(lambda: delete_keys(self.spark.createDataFrame(keys), self.there), lambda: self.here.delete(groups))
 
     def _both(self, there: Callable[[], object], here: Callable[[], object]) -> None:
-        """The same deed by both; what one of them refuses the other refuses, by the same name."""
+        """Execute an operation on both sides; assert that both succeed or raise an error of the same name."""
         refused = ""
         try:
             here()
@@ -252,7 +252,7 @@ class Life:
     # -- comparing -----------------------------------------------------------------------------------------------------
 
     def agree(self) -> bool:
-        """Both hold the same rows, and Spark reads them; False where neither can be computed any more."""
+        """Assert that both tables have the same rows, also for Spark; return False if neither can be computed."""
         failed = []
         found: list[list[str]] = []
         for table in (self.there, self.here):
@@ -271,7 +271,7 @@ class Life:
         return True
 
     def _read_by_spark(self, rows: list[str]) -> None:
-        """All rows, or something of them, or what changed."""
+        """Read all rows, a random selection or changes by Spark, and compare with a read in this process."""
         if self.random.random() < 0.4:
             told = canonical(read_table(self.spark, self.there).toArrow())
             assert told == rows, f"Spark reads {told}\nof {rows}"
@@ -292,7 +292,7 @@ class Life:
                 assert told == canonical(self.here.to_arrow(**{**asked, "snapshot_id": twin}))
 
     def _asked(self) -> dict[str, Any]:
-        """A question: some columns, some rows, some version or what changed."""
+        """Return random arguments of a read: columns, a filter, and a snapshot or a range of changes."""
         names, random = self.table.columns.names, self.random
         asked: dict[str, Any] = {}
         if random.random() < 0.5:
@@ -321,7 +321,7 @@ class Life:
     # -- drawing -------------------------------------------------------------------------------------------------------
 
     def _rows(self) -> tuple[pa.Table, pa.Array | None]:
-        """Rows of a write, and their kinds; null: all are added."""
+        """Return random rows, and their kinds or None if all rows are inserted."""
         random, held = self.random, self.table.columns
         count = random.choice([1, 3, 8, 30])
         required = {one.name for one in self.table.fields if not one.nullable}
@@ -336,13 +336,13 @@ class Life:
         return rows, pa.array([RowKind(random.choice(held.kinds)).text for _ in range(count)])
 
     def _frame(self, rows: pa.Table, kinds: pa.Array | None, pieces: int) -> Any:
-        """As a frame, its order kept."""
+        """Convert rows and kinds to a Spark data frame, in one partition if ``pieces`` is 1."""
         given = rows if kinds is None else rows.append_column("_row_kind", kinds)
         frame = self.spark.createDataFrame(given)
         return frame.coalesce(1) if pieces == 1 else frame
 
     def _filter(self) -> list[Any]:
-        """One test, or groups of tests."""
+        """Return a random filter: a list of conditions, or a list of groups of conditions."""
         groups = [
             [self._test() for _ in range(self.random.choice([1, 1, 2]))] for _ in range(self.random.choice([1, 1, 2]))
         ]
@@ -377,7 +377,11 @@ class Life:
 
 
 def live_a_life(seed: int, root: Path, spark: Any) -> int:
-    """One table and its twin from creation to the last step; how many steps. A failure tells the seed and what was done."""
+    """Execute the random history of a seed; return the number of steps.
+
+    Raises:
+        AssertionError: a comparison or step failed; the message has the seed and the executed operations.
+    """
     life = None
     try:
         life = Life(seed, root, spark)

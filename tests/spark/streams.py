@@ -1,4 +1,4 @@
-"""A stream of Spark without Spark: its calls of a reader and a writer, in its order, and tables for it."""
+"""Spark stream without Spark: calls of a reader and a writer in Spark's order."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ Epoch = tuple[Offset, Offset]
 
 
 def place_of(table: Table) -> dict[str, str]:
-    """The options that name a table."""
+    """Return the data source options that name a table."""
     return {"warehouse": str(Path(table.store.root).parents[1]), "table": table.name}
 
 
 def reader(table: Table, **options: str) -> Any:
-    """The stream reader of a new process; `__` in an option's name stands for a dot, `_` for a dash."""
+    """Return the stream reader of a new process; in option names, `__` stands for a dot and `_` for a dash."""
     source = TableSource({**place_of(table), **named(options)})
     assert source.schema()
     made = source.streamReader(from_arrow_schema(source._stream().target, prefer_timestamp_ntz=True))
@@ -36,12 +36,12 @@ def reader(table: Table, **options: str) -> Any:
 
 
 def named(options: Mapping[str, str]) -> dict[str, str]:
-    """Options by their own names."""
+    """Return options with `__` replaced by a dot and `_` by a dash in their names."""
     return {key.replace("__", ".").replace("_", "-"): text for key, text in options.items()}
 
 
 def rows(source: Any, epoch: Epoch) -> list[list[tuple[Any, ...]]]:
-    """What the tasks of an epoch read, each with a copy of the reader."""
+    """Return the rows that each task of an epoch reads; each task has a copy of the reader."""
     shipped = pickle.dumps(source)  # as Spark ships it
     return [
         [row for batch in pickle.loads(shipped).read(part) for row in zip(*batch.to_pydict().values(), strict=True)]
@@ -50,7 +50,7 @@ def rows(source: Any, epoch: Epoch) -> list[list[tuple[Any, ...]]]:
 
 
 def epochs(source: Any, start: Offset | None = None, *, everything: bool = False) -> Iterator[Epoch]:
-    """The epochs of a query until there is nothing new; ``everything``: limits do not count, as for `Trigger.Once`."""
+    """Yield the epochs of a query until no data is new; ``everything`` ignores limits, as `Trigger.Once` does."""
     at = source.initialOffset() if start is None else start
     while True:
         end = source.latestOffset(at, ReadAllAvailable() if everything else source.getDefaultReadLimit())
@@ -63,7 +63,7 @@ def epochs(source: Any, start: Offset | None = None, *, everything: bool = False
 
 @contextmanager
 def task(query: str = "q", run: str = "r", number: int = 0) -> Iterator[None]:
-    """Inside a task of a query's run."""
+    """Simulate a Spark task of a query's run while the context is open."""
     told = {"sql.streaming.queryId": query, "spark.jobGroup.id": run}
     context = mock.Mock(partitionId=lambda: number, getLocalProperty=told.get)
     with mock.patch("pyspark.TaskContext.get", return_value=context):
@@ -80,7 +80,7 @@ def write_epoch(
     overwrite: bool = False,
     **options: str,
 ) -> None:
-    """An epoch as Spark runs it: one writer shipped to the tasks, another one that commits."""
+    """Write an epoch as Spark does: one writer is sent to the tasks, and a second writer commits."""
     columns = from_arrow_schema(tasks[0].schema)
     source = TableSource({**place_of(table), "checkpointLocation": "/tmp/c", **named(options)})
     shipped = pickle.dumps(source.streamWriter(columns, overwrite))

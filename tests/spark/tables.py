@@ -1,4 +1,4 @@
-"""Small tables for Spark tests, and how to compare what two readers say."""
+"""Small tables for Spark tests, and the comparison of the rows of two readers."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def make_table(
     partition_keys: Sequence[str] = (),
     options: Mapping[str, str] | None = None,
 ) -> Table:
-    """A new table in the warehouse ``root``; three buckets unless told otherwise."""
+    """Create a table in the warehouse ``root``; by default, a primary-key table has three buckets."""
     catalog = Catalog(str(root))
     catalog.create_database(name.split(".")[0], ignore_if_exists=True)
     chosen = {"bucket": "3", **(options or {})} if primary_keys else dict(options or {})
@@ -58,7 +58,10 @@ def make_table(
 
 
 class DyingIO(LocalFileIO):
-    """Kills the worker that works on a file of this name: once a new one is there, or before an old one is deleted. This process lives."""
+    """FileIO that kills the Spark worker that creates or deletes a file whose path contains ``place``.
+
+    The worker dies after it created the file, or before it deletes the file. The driver process is not killed.
+    """
 
     def __init__(self, place: str) -> None:
         super().__init__()
@@ -84,7 +87,7 @@ class DyingIO(LocalFileIO):
 
 
 def dying(table: Table, place: str) -> Table:
-    """The same table, whose workers die on files whose path holds ``place``."""
+    """Return the same table with a `DyingIO` for files whose path contains ``place``."""
     store = table.store
     return Table(TableStore.open(DyingIO(place), store.root, store.name, store.clock, store.dynamic_options))
 
@@ -99,7 +102,7 @@ def saved(frame: Any, table: Table, mode: str = "append") -> None:
 
 
 def rows(keys: Sequence[int], tag: str = "a") -> pa.Table:
-    """Rows of FIELDS for these keys; nulls, NaN and -0.0 among them."""
+    """Return rows of `FIELDS` for these keys, including nulls, NaN and -0.0."""
     numbers = np.asarray(keys, dtype=np.int64)
     n = len(numbers)
     doubles = numbers.astype(np.float64) / 4
@@ -122,7 +125,7 @@ def rows(keys: Sequence[int], tag: str = "a") -> pa.Table:
 
 
 def canonical(data: pa.Table) -> list[str]:
-    """Rows as sorted text, so that NaN equals itself and -0.0 differs from 0.0."""
+    """Return rows as sorted texts, so that NaN equals itself and -0.0 differs from 0.0."""
     return sorted(repr(tuple(_plain(v) for v in row.values())) for row in data.to_pylist())
 
 
@@ -133,7 +136,7 @@ def _plain(value: Any) -> Any:
 
 
 def same(left: pa.Table, right: pa.Table) -> bool:
-    """Whether two tables hold the same rows, in any order; equal as `canonical` says it."""
+    """Return whether two tables have the same rows in any order; rows are equal if `canonical` gives the same text."""
     right = right.select(left.column_names)
     if left.schema.types == right.schema.types and not any(pa.types.is_nested(kind) for kind in left.schema.types):
         return bool(_in_order(left).equals(_in_order(right)))
@@ -141,7 +144,7 @@ def same(left: pa.Table, right: pa.Table) -> bool:
 
 
 def _in_order(data: pa.Table) -> pa.Table:
-    """Rows sorted by all columns; doubles by their bits, so that NaN equals itself and -0.0 differs from 0.0."""
+    """Return rows sorted by all columns; doubles become bits, so that NaN equals NaN and -0.0 differs from 0.0."""
     columns = [_bits(column) if pa.types.is_float64(column.type) else column for column in data.columns]
     plain = pa.table(columns, names=data.column_names)
     return plain.sort_by([(name, "ascending") for name in plain.column_names]).combine_chunks()
@@ -154,12 +157,12 @@ def _bits(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def data_files(root: Path) -> set[Path]:
-    """Every data file below a warehouse."""
+    """Return the paths of all data files below a folder."""
     return {path for path in root.rglob("data-*") if path.is_file()}
 
 
 def live_paths(table: Table, level_at_least: int = 0) -> list[Path]:
-    """Files of the latest snapshot."""
+    """Return the paths of the latest snapshot's files, from level ``level_at_least``."""
     from lsm_core.format.manifest import table_to_entries
     from lsm_core.metadata import manifests, snapshots
 
@@ -171,6 +174,6 @@ def live_paths(table: Table, level_at_least: int = 0) -> list[Path]:
 
 
 def rewrite(path: Path, change: Any) -> None:
-    """Replace a Parquet file on disk by ``change`` of its rows: sabotage."""
+    """Damage a Parquet file: replace its rows by the result of ``change``."""
     changed = change(pq.read_table(path, partitioning=None))
     pq.write_table(changed, path)

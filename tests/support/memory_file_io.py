@@ -1,4 +1,4 @@
-"""Files in memory with a clock of their own: thousands of table layouts a minute, and listings that lie where a test says so."""
+"""FileIO in memory with its own clock, for thousands of table layouts a minute, and with wrong listings on request."""
 
 from __future__ import annotations
 
@@ -13,9 +13,14 @@ from lsm_core.storage import FileStatus, Guarantee
 
 
 class MemoryFileIO:
-    """A FileIO over a dict. ``now_ms``: what the storage calls now; ``before``: called with (step, path) ahead of every read and listing.
+    """FileIO over a dict.
 
-    ``lie``: what a listing says instead of the truth, given path and truth.
+    Attributes:
+        now_ms: current time of the storage, epoch ms.
+        files: content and modification time by path.
+        folders: children by folder, each with whether it is a folder.
+        before: called with step and path before every read and listing.
+        lie: returns the listing to show, given the path and the true listing.
     """
 
     def __init__(self, now_ms: int) -> None:
@@ -97,7 +102,7 @@ class MemoryFileIO:
 
 
 class MemoryOutput:
-    """One new file; it is there once it is closed."""
+    """Output of a new file, which exists only after it is closed."""
 
     def __init__(self, owner: MemoryFileIO, path: str) -> None:
         self.owner, self.path, self.data, self.closed = owner, path, bytearray(), False

@@ -176,7 +176,7 @@ class JavaPaimon:
                 lane.put(None)
 
     def call(self, op: str, *, lane: int = 0, **arguments: Any) -> dict[str, Any]:
-        """Run one command and return its answer, without arguments that are None. Raises PeerError with Java's error."""
+        """Run one command, without arguments that are None; return the answer. Raises PeerError with Java's error."""
         command = {name: value for name, value in arguments.items() if value is not None}
         answers = self._answers[lane]
         assert self._process.stdin is not None

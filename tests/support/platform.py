@@ -1,4 +1,4 @@
-"""A small warehouse and the platform over it, in this process: what the daemon does with a tick, and runs without a server."""
+"""Small warehouse with the platform in this process: ticks as the daemon evaluates them, and runs without a server."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ LAYOUT_CHECKS = {
     "maintenance_alive",
     "merged_view_unchanged",
 }
-"""The checks of a keyed table's layout."""
+"""Names of the checks on the layout of a primary-key table."""
 KEYED = pa.schema(
     [
         pa.field("dt", pa.string(), nullable=False),
@@ -53,7 +53,7 @@ KEYED = pa.schema(
 
 
 def keyed_table(root: Path, name: str = "shop.orders", *, partitioned: bool = True, **options: str) -> Table:
-    """A deduplicate table, partitioned by ``dt`` or not."""
+    """Create a deduplicate table, partitioned by ``dt`` or not partitioned."""
     schema = Schema(
         fields=KEYED,
         primary_keys=["dt", "id"],
@@ -65,7 +65,7 @@ def keyed_table(root: Path, name: str = "shop.orders", *, partitioned: bool = Tr
 
 
 def append_table(root: Path, name: str = "shop.log") -> Table:
-    """An append-only table, partitioned by ``dt``."""
+    """Create an append table, partitioned by ``dt``."""
     options = {"bucket": "-1", "write-only": "true"}
     return _create(root, name, Schema(KEYED, [], ["dt"], options, None))
 
@@ -77,7 +77,7 @@ def _create(root: Path, name: str, schema: Schema) -> Table:
 
 
 def commit(table: Table, number: int = 1, *, day: str = "a", rows: int = 50) -> None:
-    """``number`` commits; each updates half of the keys before it."""
+    """Make ``number`` commits; each commit updates half of the keys of the previous commit."""
     start = snapshots.latest_id(table.store) or 0
     for step in range(start, start + number):
         ids = range(step * rows // 2, step * rows // 2 + rows)
@@ -85,7 +85,7 @@ def commit(table: Table, number: int = 1, *, day: str = "a", rows: int = 50) -> 
 
 
 def bucket_health(partition_text: str = "", bucket: int = 0, **changes: Any) -> BucketHealth:
-    """One bucket's health: healthy and empty but for ``changes``."""
+    """Return the health of a healthy, empty bucket, with ``changes`` of single values."""
     values: dict[str, Any] = {
         "partition": {}, "bucket": bucket, "level0_files": 0, "sorted_runs": 1, "bytes_per_level": {}, "rows": 0, "deletes": 0,
         "small_files": 0, "read_amplification": 1.0, "space_amplification": 1.0, "oldest_level0_ms": None,
@@ -96,7 +96,7 @@ def bucket_health(partition_text: str = "", bucket: int = 0, **changes: Any) -> 
 
 
 def compacted_file(table: Table) -> str:
-    """Path of one file above level 0 in the newest snapshot."""
+    """Return the path of one file above level 0 in the newest snapshot."""
     latest = snapshots.latest(table.store)
     assert latest is not None
     entries = [e for e in manifests.live_entries(table.store, latest).to_pylist() if e["level"] > 0]
@@ -104,7 +104,12 @@ def compacted_file(table: Table) -> str:
 
 
 def sabotage(table: Table, kind: str) -> None:
-    """Change a published file behind everybody's back: ``drop`` a row, ``revive`` a deleted one, ``swap`` two values."""
+    """Damage a published file in place.
+
+    Args:
+        table: the table.
+        kind: ``drop`` removes a row, ``revive`` adds a row with a new key, ``swap`` exchanges two values.
+    """
     path = compacted_file(table)
     old = pq.read_table(path)
     if kind == "drop":
@@ -119,7 +124,7 @@ def sabotage(table: Table, kind: str) -> None:
 
 
 def _later(row: pa.Table) -> pa.Table:
-    """The row with a larger id, as if a key that was deleted had come back."""
+    """Return the row with a larger id, as if a deleted key were in the file again."""
     for name in ("id", "_KEY_id"):
         if name in row.column_names:
             index = row.schema.get_field_index(name)
@@ -130,7 +135,7 @@ def _later(row: pa.Table) -> pa.Table:
 
 @dataclass
 class House:
-    """The platform over one warehouse, with an instance on disk; ``tick`` and ``run`` do what the daemon would."""
+    """Platform over one warehouse, with a Dagster instance on disk; ``tick`` and ``run`` replace the daemon."""
 
     root: Path
     instance: dg.DagsterInstance
@@ -143,14 +148,14 @@ class House:
         self.load()
 
     def load(self) -> None:
-        """Load the code location again."""
+        """Load the code location."""
         built = build_definitions(self.environment)
         self.warehouse = WarehouseResource.from_environment(self.environment)
         self.defs = dg.Definitions.merge(built, self.extra) if self.extra is not None else built
         self.repository = self.defs.get_repository_def()
 
     def tick(self, sensor: str) -> SensorExecutionData:
-        """One tick: evaluate, keep the cursor, add partitions, store events."""
+        """Evaluate one tick of a sensor, store its cursor, partitions and events, and return the result."""
         context = dg.build_sensor_context(
             instance_ref=self.instance.get_ref(),
             repository_def=self.repository,
@@ -169,7 +174,7 @@ class House:
         return result
 
     def run(self, request: dg.RunRequest, job: str | None = None) -> dg.ExecuteInProcessResult:
-        """Execute what a sensor asked for, in this process; ``job``: as part of a job of the test's own."""
+        """Execute a run request of a sensor in this process, by the asset job or the job ``job`` of a test."""
         return self.execute(
             job or ASSET_JOB,
             request.partition_key,
@@ -198,7 +203,7 @@ class House:
         tags: Mapping[str, str] | None = None,
         assets: Sequence[dg.AssetKey] | None = None,
     ) -> dg.ExecuteInProcessResult:
-        """Execute a job in this process, or its part that makes ``assets``; failures are in the result."""
+        """Execute a job in this process, or only its steps for ``assets``; failures are in the result."""
         with dg.partition_loading_context(dynamic_partitions_store=self.instance):
             return self.repository.get_job(job).execute_in_process(
                 instance=self.instance,
@@ -210,15 +215,15 @@ class House:
             )
 
     def lines(self, result: SensorExecutionData) -> list[str]:
-        """What the tick says when it starts nothing."""
+        """Return the lines of the skip message of a tick."""
         return (result.skip_message or "").splitlines()
 
     def layout(self, table: str) -> dg.AssetKey:
-        """Key of a table's layout asset."""
+        """Return the key of a table's layout asset."""
         return names.layout_key(str(self.root), table)
 
     def materialisation(self, table: str, partition: str | None = None) -> dict[str, Any]:
-        """Metadata of the layout's newest materialisation, as plain values."""
+        """Return the metadata of the layout's newest materialisation, as plain values."""
         wanted = dg.AssetRecordsFilter(self.layout(table), asset_partitions=[partition] if partition else None)
         found = self.instance.fetch_materializations(wanted, limit=1).records
         assert found, f"{table} was never materialised"
@@ -228,7 +233,7 @@ class House:
 
 @contextmanager
 def open_house(root: Path, *, extra: dg.Definitions | None = None, **environment: str) -> Iterator[House]:
-    """A house with an instance of its own."""
+    """Yield a `House` with a new Dagster instance."""
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as home, pytest.MonkeyPatch.context() as patches:
         shutil.copytree(_new_instance(), home, dirs_exist_ok=True)
         patches.setattr(ScriptDirectory, "from_config", _migrations)
@@ -242,9 +247,9 @@ def open_house(root: Path, *, extra: dg.Definitions | None = None, **environment
 
 @contextmanager
 def _kept_engines() -> Iterator[Callable[..., Engine]]:
-    """Make an engine for each database once, and keep its connections open until the end.
+    """Yield a replacement of `create_engine` that creates one engine per database and keeps its connections open.
 
-    Dagster makes an engine and a connection for each access: each compiles its statement anew, opens the file and closes its journal.
+    Dagster creates an engine and a connection for each access, which compiles statements and opens files again.
     """
     kept: dict[str, Engine] = {}
 
@@ -262,7 +267,7 @@ def _kept_engines() -> Iterator[Callable[..., Engine]]:
 
 
 def _keep(*, close: bool = True) -> None:
-    """Leave the connections of an engine open, which Dagster would close after each access."""
+    """Replace `Engine.dispose`, so that connections stay open after each access."""
 
 
 _read_migrations, _make_events = ScriptDirectory.from_config, SqliteEventLogStorage._initdb
@@ -270,7 +275,7 @@ _migrations_read: dict[str | None, ScriptDirectory] = {}
 
 
 def _migrations(config: Config) -> ScriptDirectory:
-    """Dagster's migrations, read once a process: each database that is opened would else read and run all of their files."""
+    """Return Dagster's migrations, read once per process instead of for each opened database."""
     place = config.get_alembic_option("script_location")
     if place not in _migrations_read:
         _migrations_read[place] = _read_migrations(config)
@@ -278,7 +283,7 @@ def _migrations(config: Config) -> ScriptDirectory:
 
 
 def _make_events_of_a_run(storage: SqliteEventLogStorage, engine: Engine, for_index_shard: bool = False) -> None:
-    """Make the database of a run's events: a copy of one that Dagster has made, which takes a hundredth of its time."""
+    """Create the event database of a run as a copy of an empty database, which takes a hundredth of the time."""
     database = engine.url.database
     if for_index_shard or database is None or Path(database).exists():
         _make_events(storage, engine, for_index_shard)
@@ -291,7 +296,7 @@ def _make_events_of_a_run(storage: SqliteEventLogStorage, engine: Engine, for_in
 
 @cache
 def _new_instance() -> str:
-    """Folder of an instance in which nothing has happened: Dagster takes seconds to create its databases."""
+    """Return the folder of an empty Dagster instance, created once, because its creation takes seconds."""
     home = tempfile.mkdtemp()
     atexit.register(shutil.rmtree, home, ignore_errors=True)
     with dg.instance_for_test(temp_dir=home) as instance:
@@ -302,6 +307,6 @@ def _new_instance() -> str:
 
 
 def evaluations(result: dg.ExecuteInProcessResult) -> dict[str, tuple[bool, str]]:
-    """Check results of a run: name -> (passed, description)."""
+    """Return the check results of a run: (passed, description) by name."""
     found: Sequence[dg.AssetCheckEvaluation] = result.get_asset_check_evaluations()
     return {item.check_name: (item.passed, item.description or "") for item in found}

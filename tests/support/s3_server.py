@@ -1,8 +1,8 @@
 """S3 server (moto) in its own process on loopback, with correct conditional writes and with failures on request.
 
 `python -m tests.support.s3_server` prints its port and serves until its standard input closes. Requests are executed
-one at a time, because moto checks a condition and writes an object in two steps. So two concurrent conditional writes would
-both succeed.
+one at a time, because moto checks a condition and writes an object in two steps. So two concurrent conditional writes
+would both succeed.
 
 Further requests: `GET /_control/requests` returns and clears the list of requests, `POST /_control/fail` sets the next
 failures, and `POST /_control/copy`, `list` and `drop` process many objects.

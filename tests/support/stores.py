@@ -1,4 +1,4 @@
-"""Small tables for tests of the engine's rooms: made straight from a schema, without the catalog above them."""
+"""Small tables for tests of the engine's modules, created from a schema without a catalog."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def make_store(
     partition_keys: Sequence[str] = (),
     options: Mapping[str, str] | None = None,
 ) -> TableStore:
-    """A new empty table ``db.t`` under ``root``; ``fields`` maps names to type strings."""
+    """Create the empty table ``db.t`` in ``root``; ``fields`` are SQL types by column name."""
     made = tuple(DataField(i, name, parse(kind)) for i, (name, kind) in enumerate(fields.items()))
     schema = TableSchema(
         0, made, len(made) - 1, tuple(partition_keys), tuple(primary_keys), dict(options or {}), None, NOW
@@ -44,7 +44,7 @@ def make_store(
 
 
 def write(store: TableStore, data: pa.Table | pa.RecordBatch, kinds: Sequence[str] | None = None) -> int | None:
-    """One batch write and its commit; the snapshot id."""
+    """Write and commit rows; return the snapshot id, or None without a commit."""
     with TableWrite(store) as writer:
         writer.write(data, None if kinds is None else pa.array(kinds, pa.string()))
         messages = writer.prepare_commit()
@@ -52,12 +52,12 @@ def write(store: TableStore, data: pa.Table | pa.RecordBatch, kinds: Sequence[st
 
 
 def read(store: TableStore, **choice: object) -> pa.Table:
-    """The whole answer of a scan."""
+    """Return all rows of a scan with the arguments ``choice`` of `plan_scan`."""
     return to_arrow(store, plan_scan(store, **choice))  # type: ignore[arg-type]
 
 
 def live_files(store: TableStore) -> dict[tuple[bytes, int], list[DataFileMeta]]:
-    """Live files per (partition, bucket)."""
+    """Return the live files by (partition, bucket)."""
     snapshot = snapshots.latest(store)
     if snapshot is None:
         return {}
@@ -66,7 +66,7 @@ def live_files(store: TableStore) -> dict[tuple[bytes, int], list[DataFileMeta]]
 
 
 def deleted_rows(store: TableStore) -> dict[str, int]:
-    """Rows that deletion vectors mark, by data file, in the newest snapshot."""
+    """Return the number of rows that deletion vectors mark, by data file, in the newest snapshot."""
     latest = snapshots.latest(store)
     assert latest is not None
     found = vector_files(store, latest).values()
@@ -74,7 +74,7 @@ def deleted_rows(store: TableStore) -> dict[str, int]:
 
 
 def committed_files(store: TableStore) -> set[str]:
-    """Names of all data files that any snapshot added."""
+    """Return the names of all data files in the delta entries of existing snapshots."""
     names: set[str] = set()
     for snapshot in snapshots.iterate(store):
         names |= set(delta_entries(store, snapshot).column("file_name").to_pylist())
@@ -82,7 +82,7 @@ def committed_files(store: TableStore) -> set[str]:
 
 
 def full_tasks(store: TableStore, verification: str = "full") -> list[BucketTask]:
-    """A full compaction of every bucket of a primary-key table."""
+    """Return the tasks of a full compaction of a primary-key table, one per bucket."""
     return [
         unit_task(
             store, partition, bucket, [file.file_name for file in files], store.options.num_levels - 1, verification
@@ -94,7 +94,7 @@ def full_tasks(store: TableStore, verification: str = "full") -> list[BucketTask
 def unit_task(
     store: TableStore, partition: bytes, bucket: int, names: Sequence[str], level: int, verification: str = "full"
 ) -> BucketTask:
-    """A task over chosen files of a bucket."""
+    """Return a compaction task for the files ``names`` of a bucket, with the output level ``level``."""
     files = tuple(live_files(store)[partition, bucket])
     levels = Levels(as_tree(store, files), store.options.num_levels)
     snapshot = snapshots.latest(store)
@@ -114,12 +114,12 @@ def unit_task(
 
 
 def data_files_on_disk(store: TableStore) -> set[str]:
-    """Names of all data files under the table's folder, referenced or not."""
+    """Return the names of all files in the table's bucket folders, referenced or not."""
     return {path.name for path in Path(store.root).glob("**/bucket-*/*") if path.is_file()}
 
 
 def append_task(store: TableStore) -> list[BucketTask]:
-    """All files of every bucket of an append table as one bin."""
+    """Return one task per bucket of an append table, with all files of the bucket as one bin."""
     snapshot = snapshots.latest(store)
     vectors = {} if snapshot is None else vector_files(store, snapshot)
     tasks = []

@@ -1,4 +1,4 @@
-"""Kinds of tables that maintain themselves, and what a few writes leave in each, whatever the door: the cells of docs/semantics.md 4.5."""
+"""Kinds of tables whose writers maintain them, and their state after a few writes (docs/semantics.md 4.5)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from lsm_core.metadata import manifests, snapshots
 FIELDS: Final = pa.schema([pa.field("k", pa.int64(), nullable=False), ("v", pa.int64())])
 WRITES: Final = 4
 _KEYS: Final = 6
-"""Keys of a write; half of them are those of the write before."""
+"""Number of keys of a write; half of them are also keys of the previous write."""
 
 
 @dataclass(frozen=True)
@@ -23,14 +23,14 @@ class TableKind:
     """A kind of table and its state after `WRITES` writes.
 
     Attributes:
-        name: its row in the table of the docs.
-        options: options beside those that make three runs, or three small files, due.
-        kinds: a letter for each snapshot: A(PPEND), C(OMPACT).
-        runs: sorted runs of the bucket; of an append table, files.
-        visible: rows that a batch reader sees.
-        changes: rows of all changelogs.
-        keyed: whether it has a primary key.
-        upserts: whether statements that update rows are possible (first-row keeps what is there).
+        name: name of the row in the table of the docs.
+        options: options in addition to the compaction triggers of `create`.
+        kinds: one letter per snapshot: A for APPEND, C for COMPACT.
+        runs: sorted runs of the bucket, or files of an append table.
+        visible: number of rows that a batch reader sees.
+        changes: number of rows of all changelogs.
+        keyed: whether the table has a primary key.
+        upserts: whether statements can update rows; not for first-row, which keeps the old row.
     """
 
     name: str
@@ -45,7 +45,7 @@ class TableKind:
 
 _EACH: Final = "AC" * WRITES
 _CHANGES_EACH: Final = _KEYS + (WRITES - 1) * (_KEYS + _KEYS // 2)
-"""A new key is one change, an updated one two."""
+"""Number of changes: one for a new key, two for an updated key."""
 KINDS: Final = (
     TableKind("primary key", {}, "AAACA", 2),
     TableKind("`write-only`", {"write-only": "true"}, "AAAA", 4),
@@ -70,13 +70,13 @@ KINDS: Final = (
 
 
 def batch(number: int) -> pa.Table:
-    """Rows of write ``number``, counted from 0."""
+    """Return the rows of write ``number``, counted from 0."""
     keys = list(range(number * _KEYS // 2, number * _KEYS // 2 + _KEYS))
     return pa.table([pa.array(keys), pa.array([number] * len(keys))], schema=FIELDS)
 
 
 def create(root: Path, kind: TableKind, name: str = "db.t") -> Table:
-    """Create a table of that kind, which needs three sorted runs or small files for a compaction."""
+    """Create a table of a kind; three sorted runs or small files trigger a compaction."""
     catalog = Catalog(str(root))
     catalog.create_database("db", ignore_if_exists=True)
     fixed = {"bucket": "1", "num-sorted-run.compaction-trigger": "3", "compaction.min.file-num": "3"}
@@ -85,7 +85,7 @@ def create(root: Path, kind: TableKind, name: str = "db.t") -> Table:
 
 
 def state(table: Table) -> dict[str, Any]:
-    """Snapshots, sorted runs (files of an append table), visible rows and changelog rows, as `expected` has them."""
+    """Return snapshot kinds, sorted runs (or files), visible rows and changelog rows, in the form of `expected`."""
     table = table.refresh()
     kept = list(snapshots.iterate(table.store))
     (bucket,) = table.health()
@@ -99,5 +99,5 @@ def state(table: Table) -> dict[str, Any]:
 
 
 def expected(kind: TableKind) -> dict[str, Any]:
-    """Return what `state` says after `WRITES` writes, whatever the door."""
+    """Return the expected result of `state` after `WRITES` writes, by any writer."""
     return {"snapshots": kind.kinds, "runs": kind.runs, "visible": kind.visible, "changes": kind.changes}

@@ -1,4 +1,4 @@
-"""A store that fails every call from one on, for tests of what its users get to see."""
+"""FileIO that fails every call from a point on, for tests of the errors that users see."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class BrokenStore:
         return self.inner.guarantee
 
     def fail(self, fault: str) -> None:
-        """Fail from now on; half-way: after three more calls, read-only: changes alone."""
+        """Fail all later calls; "store half-way" fails after three calls, and "read-only" fails only changes."""
         self.fault, self.refused = fault, 0
         self.calls_left = 3 if fault == "store half-way" else 0
         self.only = WRITES if fault == "read-only" else CALLS
