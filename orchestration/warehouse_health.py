@@ -234,7 +234,9 @@ def _plan_line(table: OpenTable, obstacle: str | None, reason: Reason) -> TableL
 
 
 def find_holders(warehouse: WarehouseResource, lines: Sequence[TableLine]) -> list[tuple[str, str, str, int]]:
-    """Return the holders that keep old data in the largest tables, most bytes first; the newest snapshot is no holder.
+    """Return the snapshots, tags and others (holders) that keep old data in the ten largest tables, most bytes first.
+
+    The newest snapshot is omitted. A table that cannot be read has one entry with the error.
 
     Returns:
         Tuples of table, name of the holder (such as "snapshot 7"), kind of holder (snapshot, tag, branch, ...), and

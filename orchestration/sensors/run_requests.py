@@ -178,7 +178,7 @@ def _plan_changes_with_time(store: TableStore) -> bool:
 
 
 def plan_text(plan: MaintenancePlan) -> str:
-    """Return a short text: the rule that picked the worst bucket's files, and the number of further buckets."""
+    """Return the rule that picked the worst bucket's files and the number of further buckets, or the postponed rows."""
     items = sorted(plan.items_of(CompactItem), key=lambda item: (-item.runs_before, -len(item.inputs)))
     waiting = plan.items_of(AssignItem)
     if waiting:

@@ -1,1 +1,1 @@
-"""The platform as people see it, in a browser's place."""
+"""Tests of the running platform, through Dagster and its UI in a headless browser."""
