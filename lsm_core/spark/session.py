@@ -101,13 +101,15 @@ def spark_session(
         settings = {**SESSION_CONF, **{k: v for k, v in (conf or {}).items() if address and k.startswith("spark.sql.")}}
         for key, value in settings.items():
             session.conf.set(key, value)
-    from lsm_core.spark.data_source import TableSource
+    from lsm_core.spark.data_source import FORMAT, TableSource
     from lsm_core.spark.driver_session import leave_note
     from lsm_core.spark.spark_tasks import use_this_python
+    from lsm_core.spark.writer_modes import hand_on_modes
 
     use_this_python(session)
     leave_note(session)
     session.dataSource.register(TableSource)
+    hand_on_modes(session, FORMAT)
     return session
 
 

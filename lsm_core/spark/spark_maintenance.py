@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from lsm_core.compact import BucketResult, BucketTask
 from lsm_core.compact.task import SortTask
 from lsm_core.errors import UnsupportedFeature
-from lsm_core.maintenance.action import MaintenancePlan, TaskRunner
+from lsm_core.maintenance.action import MaintenancePlan, TaskRunner, find_action
 from lsm_core.maintenance.actions.assign_buckets import AssignTask
 from lsm_core.maintenance.actions.compact.compaction import CompactionReport, CompactItem
 from lsm_core.maintenance.actions.compact.planning import plan_compaction
@@ -97,14 +97,12 @@ def apply_compaction(
 
     Raises:
         PlanStale: The table has changed since the plan was made.
-        UnsupportedFeature: The plan was not a compaction; it has been applied all the same. Other errors are those of
-            `compact_table`.
+        UnsupportedFeature: The plan is not a compaction; nothing was done. Other errors are those of `compact_table`.
     """
-    runner = spark_runner(spark, progress=progress, executor_memory=executor_memory, plan=plan)
-    report = apply_plan(store_of(table, spark), plan, runner, approved_by)
-    if not isinstance(report, CompactionReport):
+    if not issubclass(find_action(plan.action, plan.table).work.report, CompactionReport):
         raise UnsupportedFeature(f"a plan to {plan.action} as a compaction", plan.table)
-    return report
+    runner = spark_runner(spark, progress=progress, executor_memory=executor_memory, plan=plan)
+    return cast("CompactionReport", apply_plan(store_of(table, spark), plan, runner, approved_by))
 
 
 def spark_runner(

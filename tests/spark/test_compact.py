@@ -11,7 +11,7 @@ import pytest
 
 from lsm_core import Catalog, Schema, Table
 from lsm_core.compact import BucketTask
-from lsm_core.errors import CorruptFile, SparkFailed
+from lsm_core.errors import CorruptFile, SparkFailed, UnsupportedFeature
 from lsm_core.format.snapshot import CommitKind
 from lsm_core.metadata.manifests import index_entries
 from lsm_core.spark import compact_table, expire_snapshots, spark_runner, spark_tasks
@@ -193,6 +193,14 @@ def test_a_plan_made_elsewhere_is_applied_as_it_stands(spark: Any, tmp_path: Pat
     report = apply_compaction(spark, table, type(plan).from_json(plan.to_json()), approved_by="a person")
     assert report.plan_hash == plan.hash
     assert same(before, table.to_arrow())
+
+
+def test_a_plan_of_another_action_is_not_applied_as_a_compaction(spark: Any, tmp_path: Path) -> None:
+    table = piled_up(tmp_path)
+    plan = table.plan_maintenance("create_tag", tag="t")
+    with pytest.raises(UnsupportedFeature, match="create_tag"):
+        apply_compaction(spark, table, plan)
+    assert not table.tags()
 
 
 def test_the_runner_speaks_the_protocol_of_maintenance(spark: Any, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from lsm_core import Catalog
 from lsm_core.errors import InvalidOption, TableExists, UnsupportedFeature
-from lsm_core.spark import register
+from lsm_core.spark import register, spark_session
 from lsm_core.spark.data_source import TableSource
 from lsm_core.spark.spark_columns import spark_arrow_schema
 from lsm_core.spark.table_writer import NoWriter
@@ -99,3 +99,10 @@ def test_the_options_may_be_given_by_themselves(tmp_path: Path) -> None:
     assert (
         partition_columns({"partition-by": "a, b"}) == partition_columns({"partition-by": '["a", "b"]'}) == ["a", "b"]
     )
+
+
+def test_a_session_of_spark_session_has_the_modes_without_register(spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    handed: list[tuple[Any, str]] = []
+    monkeypatch.setattr("lsm_core.spark.writer_modes.hand_on_modes", lambda *given: handed.append(given))
+    session = spark_session()
+    assert handed == [(session, "dredge")]
