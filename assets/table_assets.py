@@ -20,7 +20,7 @@ with allow_early_features():  # Dagster calls backfill policies beta
 def data_asset(card: TableCard, warehouse_path: str) -> dg.AssetSpec:
     """Return the data asset of one table, which sensors materialise after each commit of a writer.
 
-    Its data version is the newest APPEND or OVERWRITE snapshot, so that a compaction triggers no downstream asset.
+    The data version is the newest APPEND or OVERWRITE snapshot, so that a compaction triggers no downstream asset.
     """
     database, _ = names.split(card.name)
     return dg.AssetSpec(

@@ -36,7 +36,7 @@ def data_checks(card: TableCard, data: dg.AssetKey, policy: Policy) -> dg.AssetC
 
 
 def declarations_of(card: TableCard, policy: Policy) -> Sequence[CheckDeclaration]:
-    """Return the checks of a table's data."""
+    """Return the checks of a table's data that the policy does not switch off, or `expectations` if all are off."""
     declarations = [
         CheckDeclaration(check.name, check.promise)
         for check in checks_of(card.primary_keys, card.options)

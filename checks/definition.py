@@ -122,7 +122,7 @@ def limits_of(policy: Policy) -> CheckLimits:
         policy: policy of one table.
 
     Returns:
-        Thresholds in files, bytes and milliseconds; with off-peak hours, work may be due for a day.
+        Thresholds in files, bytes and milliseconds. Work may be due for 6 hours, or for 30 hours with off-peak hours.
     """
     hours = _WITHIN_A_DAY if policy.off_peak is not None else _WITHIN_HOURS
     return CheckLimits(

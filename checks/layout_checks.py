@@ -71,7 +71,10 @@ def layout_checks(card: TableCard, layout: dg.AssetKey, policy: Policy) -> dg.As
 
 
 def declarations_of(card: TableCard, policy: Policy) -> list[CheckDeclaration]:
-    """Return the checks of a table's layout, cheap ones first, so that they have results whether or not Spark works."""
+    """Return the checks of a table's layout that the policy does not switch off; the one that needs Spark is last.
+
+    So the other checks have results even if Spark fails. If the policy switches all off, the last check is kept.
+    """
     declarations = [
         CheckDeclaration(check.name, check.promise, check.blocking, by_partition=check.name == names.TREE_CHECK)
         for check in checks_of(card.primary_keys, card.options)

@@ -33,7 +33,7 @@ from platform_core.resources.warehouse import WarehouseResource
 from platform_core.table_card import count_text
 
 _LOOK_BACK: Final = 50
-"""Newest materialisations of a layout that are searched for a run's own."""
+"""Number of newest materialisations of a layout that are searched for one that a run made."""
 
 
 @dataclass(frozen=True)
@@ -61,8 +61,9 @@ def merged_view_result(
 ) -> dg.AssetCheckResult:
     """Compare the last published snapshot of a partition with the previous one.
 
-    After a failure a tag keeps the old files. A difference stays resolved once its snapshot was undone or rolled back,
-    or once a person accepted it.
+    Earlier differences that are unresolved are checked first; if one persists, its result is returned. After a failure
+    a tag keeps the old files. A difference stays resolved once its snapshot was undone or rolled back, or once a
+    person accepted it.
 
     Args:
         instance: Dagster instance.
@@ -106,7 +107,7 @@ def merged_view_result(
 
 
 def _differing_snapshot(evaluation: dg.AssetCheckEvaluation) -> int | None:
-    """Return the snapshot that differs from the previous one, or None if the evaluation names none or passes."""
+    """Return the snapshot that differs from the previous one; None if the evaluation passes, warns or names none."""
     if evaluation.passed or evaluation.severity != dg.AssetCheckSeverity.ERROR:
         return None
     value = evaluation.metadata.get(names.COMPARED)

@@ -17,7 +17,7 @@ from platform_core import names
 from platform_core.metadata import plain_cell
 
 _LEDGER_ENTRIES: Final = 50
-"""Newest ledger entries that are searched for the run that published a snapshot."""
+"""Number of newest ledger entries that are searched for the run that published a snapshot."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class UndoProtection:
 def keep_for_undo(store: TableStore, published: int) -> UndoProtection:
     """Tag the snapshot before a compaction, so that expiry keeps its files, and describe how to undo the compaction.
 
-    Never raises.
+    Errors of the table and the storage are described in the text and not raised.
 
     Args:
         store: the table.

@@ -42,7 +42,7 @@ SCHEMA: Final = pa.schema(
         pa.field("distance_km", pa.decimal128(38, 6)),
     ]
 )
-"""One row per carrier, sorted; ``days``: number of its rows in the table; delays in minutes."""
+"""One row per carrier, sorted; ``days``: number of the carrier's rows in the table; delays in minutes."""
 _RETRACTIONS: Final = pa.array(["-U", "-D"])
 _FOLLOWING: Final = b"following"
 

@@ -60,8 +60,8 @@ def arrange(parts: list[Part], schema: pa.Schema) -> pa.Table:
     """Combine parts into one table sorted by commit, row number and step.
 
     Args:
-        parts: changes of one row kind, with the commit, row number and step of each. A step orders the changes that
-            one row has in one commit.
+        parts: changes, with the commit, row number and step of each; one part has one row kind. A step orders the
+            changes that one row has in one commit.
         schema: schema of the table.
 
     Returns:

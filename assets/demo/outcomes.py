@@ -180,7 +180,7 @@ def find_held_files(table: Table) -> list[str]:
 
 
 def measure_changes(table: str, store: TableStore, before: int, after: int) -> list[PartitionOutcome]:
-    """Return the changes between two snapshots by partition, if no writer committed in between.
+    """Return the changes between two snapshots by partition; no writer may have committed in between.
 
     Args:
         table: name of the table.

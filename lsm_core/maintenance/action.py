@@ -270,7 +270,7 @@ class MaintenancePlan:
         arguments: Mapping[str, Fact],
         now_ms: int | None = None,
     ) -> MaintenancePlan:
-        """Return a plan without items for the table of ``store``, with its options in force.
+        """Return a plan without items for the table of ``store``, with the options of that table.
 
         Args:
             action: name of the action.
@@ -324,7 +324,8 @@ class MaintenancePlan:
 
         Raises:
             CorruptFile: the text is not a plan.
-            PlanStale: the hash does not match the content, or the action, the code version or an item is unknown.
+            PlanStale: the hash does not match the content, or the plan version, the code version, the action or an
+                item is unknown.
         """
         table = ""
         try:
@@ -729,7 +730,7 @@ class Action:
         return self.work.dry_run(plan)
 
     def fits(self, store: TableStore, plan: MaintenancePlan) -> bool:
-        """Return whether applying a plan could still change the table; old saved plans that could are kept.
+        """Return whether applying a plan could still change the table; an old saved plan that could is not deleted.
 
         Args:
             store: the table.

@@ -38,7 +38,7 @@ def make_automatic_tags(store: TableStore, *, batch: bool) -> list[str]:
         batch: whether a batch job made the commit; `tag.automatic-creation` = batch tags only commits of batch jobs.
 
     Returns:
-        Names of the new tags.
+        Names of the tags that were created or, in batch mode, moved to the newest snapshot.
 
     Raises:
         DredgeError: a tag or snapshot cannot be read, or an option cannot be used; the next commit tries again.

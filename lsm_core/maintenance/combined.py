@@ -66,7 +66,7 @@ class Request:
         table: name of the table.
         action: name of the action.
         arguments: arguments of the action.
-        turn: position among the compactions, smallest first; None for actions that follow all compactions.
+        turn: position in the combined plan, smallest first. None: after all requests with a turn, ordered by score.
         score: need for the action (0 to 100), None to use the score of the table's buckets.
     """
 
@@ -111,7 +111,7 @@ class CombinedItem:
         action: name of the action.
         plan_hash: hash of the table's plan.
         base_snapshot: newest snapshot at planning.
-        score: score of the table's buckets before a compaction (0 to 100).
+        score: need for the action (0 to 100), by default the score of the table's buckets for a compaction.
         bytes_in: bytes that applying the plan reads.
         bytes_freed: bytes that applying the plan frees.
         tasks: number of tasks.

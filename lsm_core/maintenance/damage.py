@@ -108,9 +108,10 @@ class Examination:
 
 
 def examine(store: TableStore) -> Examination:
-    """Read all metadata of a branch and return the damaged files; each manifest is read once, one at a time.
+    """Read all metadata of a branch and return the damaged files; manifests are read one at a time.
 
-    Memory holds one manifest, the file identities of the newest snapshot, and a few numbers per manifest.
+    Each manifest is read once, but those of the newest snapshot twice. Memory holds one manifest, the file identities
+    of the newest snapshot, and a few numbers per manifest.
 
     Args:
         store: the branch.
@@ -131,7 +132,7 @@ class _Content:
 
 @dataclass
 class _Found:
-    """Damaged file, while the snapshots, tags and branches that refer to it (its holders) are being collected."""
+    """Damaged file with the ids of the snapshots and the names of the tags and changelogs found so far that need it."""
 
     damage: Damage
     snapshots: list[int] = field(default_factory=list)
@@ -290,7 +291,7 @@ class _Examiner:
             self._add(number, "manifest list", CorruptFile(path, reason))
 
     def _compare_neighbours(self, ids: Sequence[int]) -> None:
-        """Report snapshots that do not hold the files that the next one was built on."""
+        """Report each snapshot whose files are not those that the next snapshot was built on."""
         for number in ids:
             if not self._is_successor(number) or self._base(number) == self._content(number - 1):
                 continue

@@ -68,7 +68,7 @@ class DeletionReport(TrashReport):
 
     Attributes:
         base_snapshot: newest snapshot at planning.
-        held: number of files kept because a retained snapshot, tag, branch or plan still needs them.
+        held: files that are kept because a retained snapshot, tag, branch or plan needs them, with the reason.
         dry_run: whether nothing was changed.
     """
 
@@ -193,6 +193,9 @@ def split_used(
         unreadable: ids of damaged snapshots that are not read, because the retained snapshots before and after them
             reference the same files.
         runner: see `find_used`.
+
+    Returns:
+        The unused candidates, and the data and changelog files in use as declined subjects.
 
     Raises:
         CorruptFile: a retained snapshot, tag or changelog cannot be read.

@@ -145,7 +145,7 @@ def external_places(store: TableStore) -> list[str]:
 
 
 def allowed_external_places(store: TableStore) -> list[str]:
-    """Return the external paths that the operator allows: all of them if the catalog or a caller set the option.
+    """Return the allowed external paths; paths set by the catalog or a caller, not by the table, are all allowed.
 
     Args:
         store: the table.

@@ -30,7 +30,7 @@ from lsm_core.metadata import branches, changelogs, consumers, manifests, snapsh
 from lsm_core.metadata.store import TableStore
 
 _BATCH: Final = 1 << 20
-"""Number of names that are compared at once with those in question."""
+"""Number of manifest entries that are looked up at once among the searched names."""
 _NO_HOLDER: Final = -1
 _BUCKET: Final = pa.schema([("partition", pa.binary()), ("bucket", pa.int32()), ("files", pa.int64())])
 # Several buckets' changelog files in one (Flink): what entries name is "<file>$<bucket>-<length>-<offset>-<length>".
@@ -74,10 +74,10 @@ class FileHolders:
         names: the searched file names, without duplicates.
         codes: index in ``holders`` of each name's holder, -1 if nothing references the name.
         holders: the holders.
-        snapshots: number of snapshots, tags and changelogs read.
+        snapshots: number of snapshots, tags and changelogs read, including those in deletion records.
         entries: partition and bucket of the entries of main's newest snapshot whose files are inside the table, with
             column ``files``: +1 for ADD entries, -1 for DELETE entries.
-        in_use: metadata files of main's newest snapshot.
+        in_use: names of the base and delta manifest lists of main's newest snapshot.
     """
 
     names: pa.Array

@@ -48,9 +48,9 @@ _SAME_WARNING_EVERY_SECONDS: Final = 3600.0
 """Interval at which log and ledger repeat the same warning of a table; reports hold it each time."""
 _WARNINGS_KEPT: Final = 10_000
 _COMPACTIONS_AT_MOST: Final = 4
-"""Number of compactions that a writer tries while others win, where its rows are not visible before one."""
+"""Maximum number of compactions tried after lost commit conflicts, if rows are visible only after a compaction."""
 _SWEEPS_AN_AGE: Final = 12
-"""Number of sweeps of the due trash within the time that files wait; a sweep at every commit would cost too much."""
+"""Maximum number of trash sweeps per grace period; a sweep at every commit would cost too much."""
 
 
 @dataclass(frozen=True)
@@ -159,8 +159,8 @@ class _Steps:
     def attempt(self, action: str, consequence: str, step: Callable[[], None]) -> None:
         """Run one step and report its error instead of raising it.
 
-        An error becomes a warning that begins with ``consequence``, and a failed run of ``action`` in the ledger. If a
-        concurrent process did the work first, the step adds a note.
+        An error becomes a warning that contains ``consequence``. A new error that is not in the ledger yet is recorded
+        as a failed run of ``action``. If a concurrent process changed the table first, the step adds a note instead.
         """
         try:
             step()
@@ -379,8 +379,9 @@ def plan_of_touched(store: TableStore, snapshot_ids: Sequence[int]) -> Maintenan
         snapshot_ids: the snapshots of the commits, oldest first; expired ones are skipped.
 
     Returns:
-        A plan with these buckets only; None if the commits added no files, if the commits already compacted them, or if
-            the table can only be compacted by Paimon's engines.
+        A plan with these buckets only. If the table hides moved keys (`moves_hidden_keys`), the plan covers each
+            touched bucket number in each touched partition. None if the commits added no files, if the commits already
+            compacted these buckets, or if the table can only be compacted by Paimon's engines.
 
     Raises:
         CorruptFile: a manifest cannot be read.

@@ -76,7 +76,7 @@ class LedgerEntry:
         run_id: id of the run, sorted by time.
         action: name of the action.
         table: name of the table.
-        time_ms: start of the run (epoch ms).
+        time_ms: time at which the entry was made, at the end of the run (epoch ms).
         outcome: "done", "refused", "failed", "unknown" (whether it was published) or "unreadable".
         plan_hash: hash of the plan.
         base_snapshot: newest snapshot at planning.

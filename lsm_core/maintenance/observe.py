@@ -117,8 +117,8 @@ class BucketHealth:
         rows: stored rows.
         deletes: stored rows that are deletes.
         small_files: files below the compaction's size limit.
-        read_amplification: sorted runs that a read merges; for append tables, files per file of full size that would be
-            needed.
+        read_amplification: sorted runs that a read merges; for append tables, the number of files divided by the
+            number of files of the target size that their bytes would fill.
         space_amplification: all bytes over those of the last run.
         oldest_level0_ms: creation time of the oldest level-0 file.
         last_compaction_ms: creation time of the newest file of a compaction.
@@ -138,8 +138,8 @@ class BucketHealth:
             "" if the rules are not evaluated. "total-size-threshold" with a ``cost_minor`` of 0 means that a plan made
             now would compact the small tree, but it has too few runs for a compaction to be due.
         facts: figures on which the decision is based.
-        hidden_rows: rows of level 0 that batch reads do not see before they are compacted (deletion vectors,
-            first-row), since ``oldest_level0_ms``.
+        hidden_rows: level-0 rows that batch reads do not see before a compaction (deletion vectors, first-row); the
+            oldest of these rows have waited since ``oldest_level0_ms``.
         deleted_rows: rows that deletion vectors mark; readers skip them until a compaction drops them.
         parts: parts of the score (`score.Part`), each with its weight.
         size_share: size of the bucket in splits of a reader (`score.size_share`); below 1, the score is scaled down.

@@ -14,8 +14,8 @@ class RetentionPolicy:
     """Rule that decides which snapshots or changelogs to keep (Java `ExpireConfig`).
 
     Between ``retain_min`` and ``retain_max``, a snapshot expires if its successor is older than ``older_than_ms``. A
-    changelog expires if the changelog itself is older. Its counts include all snapshots since the changelog
-    (`ExpireChangelogImpl`).
+    changelog expires if the changelog itself is older. For changelogs, ``retain_min`` and ``retain_max`` count the
+    existing snapshots too (`ExpireChangelogImpl`).
 
     Attributes:
         retain_min: smallest number to keep.
@@ -43,8 +43,8 @@ class RetentionPolicy:
     ) -> RetentionPolicy:
         """Return the policy of the table's options (`snapshot.*`, or `changelog.*`), each overridden by its argument.
 
-        A ``retain_max`` below the minimum of the table's options lowers the minimum too, because an explicit argument
-        has precedence.
+        A ``retain_max`` below the minimum of the table's options lowers the minimum too, and a ``retain_min`` above the
+        maximum raises the maximum, because an explicit argument has precedence. An argument of None has no effect.
 
         Args:
             options: options of the table.

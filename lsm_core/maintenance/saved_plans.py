@@ -23,7 +23,7 @@ _LOG: Final = logging.getLogger(__name__)
 KEPT_MS: Final = 24 * 3_600_000
 """Time for which every saved plan is kept, applied or not."""
 MOST_KEPT: Final = 1_000
-"""Number of older plans that are kept while they could still be applied, newest first."""
+"""A plan older than `KEPT_MS` is removed if at least this many saved plans are newer."""
 _NOTE: Final = ".waits"
 """Suffix of the note beside a plan that waits for approval."""
 _WORDS: Final = re.compile(r'[^"\s\\,:{}\[\]]+')
@@ -35,8 +35,9 @@ _CHECKED_PLANS: Final = 20
 def save_plan(store: TableStore, plan: MaintenancePlan) -> str:
     """Save a plan under `<table>/dredge/plans/`, so that another process can apply it by its hash.
 
-    Plans saved longer ago than `KEPT_MS` are removed if they were applied, if they no longer fit the table, or if more
-    than `MOST_KEPT` plans are newer. Loading an applied plan after its removal reports the run that applied the plan.
+    Plans saved longer ago than `KEPT_MS` are removed if they were applied, if they no longer fit the table, or if at
+    least `MOST_KEPT` plans are newer; one call checks only a few. Loading an applied plan after its removal reports
+    the run that applied the plan.
 
     Args:
         store: the table.

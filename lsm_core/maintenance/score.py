@@ -32,7 +32,7 @@ from lsm_core.tree import DataFile, Decline, DeclineReason, Facts, Trigger
 Ints = npt.NDArray[np.int64]
 _MUCH_DELETED = 0.1
 _REASON_SHARE: Final = 0.5
-"""Share of its limit from which on a sign is listed as a reason."""
+"""Fraction of a part's limit from which the part is listed as a reason."""
 _LEVEL0_FILES: Final = 1_000
 """Number of level-0 files that is a backlog, however small they are: each is listed, opened and merged."""
 _TENTH: Final = 10
@@ -330,7 +330,7 @@ def due_compactions(
     marked: Mapping[str, int] = NOTHING_DELETED,
     by_commits: FullCompactionsByCommits | None = None,
 ) -> Mapping[int, DueCompaction]:
-    """Return the due compaction of each bucket with enough runs for a rule; for the rest see :func:`too_few_runs`.
+    """Return the due compaction of each bucket with enough runs for a rule; for other buckets see `too_few_runs`.
 
     A small tree (`compaction.total-size-threshold`) below the trigger gets this rule as its decision, because a plan
     made now would use the rule. Its cost is 0, because otherwise a compaction would be due after every commit.
@@ -414,7 +414,7 @@ def _due_compaction(
 
 
 def too_few_runs(signs: ScoreFigures, oldest_run: int, options: TableOptions) -> DueCompaction:
-    """Return the decision of universal compaction for a bucket below its trigger; empty for append tables.
+    """Return the decision for a bucket without a due compaction; it is "" from the trigger on and for append tables.
 
     For speed, the decision is computed without creating an object per file.
 

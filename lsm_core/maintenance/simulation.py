@@ -88,13 +88,13 @@ class SimulatedPolicy:
         """Return the policy that a mapping describes.
 
         Args:
-            description: table options, by their names or under "options", and fields of :class:`SimulatedPolicy`. The
-                keys ``look_every`` and ``idle_after`` take Paimon durations (`5 min`, `20 d`). A policy is returned
-                unchanged.
+            description: table options, by their names or under "options", and the keys ``name``, ``look_every``,
+                ``idle_after``, ``idle_min_runs`` and ``idle_min_files``. ``look_every`` and ``idle_after`` take Paimon
+                durations (`5 min`, `20 d`). A policy is returned unchanged.
             name: name of the policy if the description has none.
 
         Raises:
-            InvalidOption: a key is not a table option or field, or a value is invalid.
+            InvalidOption: a key is none of these, or a value is invalid.
         """
         if isinstance(description, SimulatedPolicy):
             return description

@@ -89,9 +89,9 @@ def remove_cover(store: TableStore, cover: Snapshot) -> bool:
         cover: the cover.
 
     Returns:
-        Whether the cover was removed. False, and nothing is changed, if a commit was made on the cover or a concurrent
-            expiry removed all snapshots below the cover. If a fast-forward replaced the cover by the history of a
-            branch, that history is kept.
+        Whether the cover was removed. False if a commit was made on the cover, or if a concurrent expiry removed all
+            snapshots below the cover; the cover then still exists. If a fast-forward replaced the cover by the history
+            of a branch, that history is kept.
     """
     if has_successor(store, cover.id):
         return False

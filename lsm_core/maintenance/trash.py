@@ -328,6 +328,7 @@ def find_record(store: TableStore, trash_id: str) -> TrashRecord:
 
     Raises:
         InvalidOption: the record does not exist; it never existed, or was swept or restored.
+        CorruptFile: the record cannot be read, or names a file that is not a deletable file of this table.
     """
     try:
         record = _read(store, record_path(store, trash_id), partial(OwnFiles.of, store))

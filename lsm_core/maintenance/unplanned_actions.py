@@ -35,6 +35,9 @@ def create_branch(
         branch: name of the new branch.
         from_tag: tag that the branch begins with, or None.
         from_snapshot: snapshot that the branch begins with, or None.
+
+    Returns:
+        The table on the new branch.
     """
     arguments = {"branch": branch, "from_tag": from_tag, "from_snapshot": from_snapshot}
     return _run_and_record(
@@ -87,11 +90,14 @@ def reset_consumer(store: TableStore, consumer_id: str, next_snapshot: int | Non
 
 
 def forget_consumer(store: TableStore, consumer_id: str) -> bool:
-    """Delete a consumer as `consumers.delete_consumer` does, and record it in the ledger if it existed.
+    """Delete a consumer as `consumers.delete_consumer` does, and record the deletion if the consumer existed.
 
     Args:
         store: the table.
         consumer_id: name of the consumer.
+
+    Returns:
+        Whether the consumer existed.
     """
     existed = store.file_io.exists(consumers.consumer_path(store, consumer_id))
     arguments = {"consumer": consumer_id, "next_snapshot": None, "before": _progress(store, consumer_id)}
@@ -120,7 +126,7 @@ def _run_and_record(
     *,
     is_recorded: bool = True,
 ) -> _Answer:
-    """Run ``act`` and record it; after a refusal nothing is changed, after a storage error something may be."""
+    """Run ``act`` and record the run; a storage error is recorded as failed, a refusal changes and records nothing."""
     started, base = time.perf_counter(), snapshots.latest_id(store)
     run_id = new_run_id(store, action)
 

@@ -29,7 +29,7 @@ from lsm_core.metadata.store import TableStore
 from lsm_core.options import TableOptions
 
 LOOKED_AT_HERE: Final = 256
-"""Largest number of snapshots, tags and changelogs that the calling process reads itself, whatever runs parts."""
+"""Largest number of snapshots, tags and changelogs that this process reads itself although a `TaskRunner` is given."""
 SNAPSHOTS_A_PART: Final = 32
 _BYTES_A_NAME: Final = 120
 
@@ -222,13 +222,13 @@ def drop_missing_changelog(store: TableStore, expired: Snapshot) -> Snapshot:
 def find_used(
     store: TableStore, lineages: Sequence[Lineage], candidates: AbstractSet[str], runner: Runner | None = None
 ) -> UsedFiles:
-    """Return the candidates that a lineage needs: among data files, their extra files, and all metadata files.
+    """Return the candidates that a lineage needs, with their holders; data, extra and metadata files are searched.
 
     Args:
         store: the table.
         lineages: lineages that may need files.
         candidates: bare file names.
-        runner: executor that reads very many snapshots in parallel parts if it is a `TaskRunner`; with the same result.
+        runner: `TaskRunner` that reads more than `LOOKED_AT_HERE` snapshots in parallel; None for this process.
     """
     used = UsedFiles()
     positions = [(line, place) for line, lineage in enumerate(lineages) for place in range(len(lineage.snapshots))]
@@ -432,7 +432,7 @@ def split_at_gaps(
         store: the table or branch of the snapshots.
         ordered: the snapshots, ordered by id.
         holder: name of the lineages, for people.
-        deltas: whether files dropped by writers' snapshots count as used.
+        deltas: whether writers' files that the snapshots dropped count as used.
         pending: whether the snapshots are in the trash.
 
     Returns:

@@ -392,7 +392,7 @@ def kind_text(row: Row) -> str:
 def files_by_age(files: Sequence[DataFileMeta]) -> list[tuple[DataFileMeta, int]]:
     """Return pairs of a file and its age rank (larger = newer), by semantics.md 3.5.
 
-    Files of level 0 are ranked by largest sequence number.
+    Files of level 0 are ranked by largest sequence number, from 1; files of higher levels have rank 0.
 
     Args:
         files: files of a bucket.

@@ -13,11 +13,11 @@ from lsm_core.metadata.store import TableStore
 from lsm_core.options import TableOptions
 
 WATCHING: Final = "its writers compact: watching"
-"""How decisions, checks and the ranking of tables call a table that its writers compact."""
+"""Text for a table that its writers compact, in decisions, checks and the ranking of tables."""
 WRITERS_SILENT_MINUTES: Final = 60
-"""Writers that compact do so with their next commit; without one for so long, the platform compacts what they left."""
+"""Minutes without a commit after which the platform compacts a table that its writers compact."""
 _LOOKED_AT: Final = 20
-"""Newest snapshots, and newest compactions of the ledger, that are read."""
+"""Number of newest snapshots, and of newest compactions of the ledger, that are read."""
 _TRIGGERS_BEHIND: Final = 4
 """Multiple of the trigger's sorted runs at which writers count as behind, where the stop trigger is larger or off."""
 _WRITES: Final = (CommitKind.APPEND, CommitKind.OVERWRITE)

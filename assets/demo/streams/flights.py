@@ -23,7 +23,10 @@ _BLIZZARD: Final = np.array(["2013-02-08", "2013-02-09"], dtype="datetime64[D]")
 
 @dataclass(frozen=True, eq=False)
 class Flights:
-    """All flights in file order. Times are epoch ms in UTC. A missing number is 0, and `delay_known` marks it."""
+    """All flights in file order.
+
+    Times are epoch ms in UTC. A missing delay is 0; `delay_known` marks the known arrival delays.
+    """
 
     source: pa.Table
     rn: Integers

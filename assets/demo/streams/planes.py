@@ -29,7 +29,7 @@ _RETIRED_BEFORE = np.datetime64("2013-09-01", "D")
 
 
 def _retired(tail_numbers: pa.Array) -> Flags:
-    """Return the aircraft whose last flight was before September."""
+    """Return a mask of the aircraft whose last flight was before September."""
     flown = source.flights()
     days = pa.table({"tailnum": flown["tailnum"], "day": pa.array(source.local_dates(flown))})
     last = days.group_by("tailnum").aggregate([("day", "max")])

@@ -102,10 +102,11 @@ class BucketSample:
 def draw_buckets(check_input: CheckInput, *, partitions: bool = False) -> BucketSample:
     """Choose buckets within the limit of rows, at least one, in an order that depends on the snapshot alone.
 
+    Postponed rows have no bucket yet and are left out.
+
     Args:
         check_input: store, snapshot and limits.
-        partitions: choose whole partitions, for checks that need all buckets of a partition. Postponed rows have no
-            bucket yet and are left out.
+        partitions: choose whole partitions, for checks that need all buckets of a partition.
     """
     sums: dict[tuple[bytes, int], int] = {}
     totals: dict[bytes, int] = {}

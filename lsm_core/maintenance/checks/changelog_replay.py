@@ -83,6 +83,7 @@ def changelog_replays(check_input: CheckInput) -> CheckReport:
 def snapshots_to_replay(check_input: CheckInput) -> list[Snapshot]:
     """Return the snapshots to replay, oldest first, back to an overwrite, a schema change or the start of the history.
 
+    The snapshots also end at a missing changelog, and are at most `limits.history`. Empty if nothing can be replayed.
     Tables with record-level expiry are not replayed, because compactions remove expired rows without emitting changes.
 
     Args:

@@ -248,6 +248,8 @@ def check_table(
 def run_check(store: TableStore, check: Check | str, limits: CheckLimits | None = None) -> CheckReport:
     """Run one check over the newest snapshot. A damaged file makes the check fail and raises no error.
 
+    Another error of Dredge gives a warning that the check was not evaluated. Without a snapshot the check passes.
+
     Args:
         store: the table.
         check: the check or its name.

@@ -26,7 +26,7 @@ from lsm_core.read import plan_scan, read_split
 from lsm_core.read.merge_read import as_tree
 
 _MAX_KEYS: Final = 200_000
-"""Keys held in memory to find repeated ones; of a larger table the same share of each bucket's keys."""
+"""Maximum number of keys held in memory to find repeated keys; of more keys, a sample by hash is held."""
 _SPREAD: Final = np.uint64(0x9E3779B97F4A7C15)
 _BUCKET: Final = "(bucket)"
 _FILE: Final = "(file)"
@@ -36,8 +36,8 @@ _PARTITION: Final = "(partition)"
 def unique_keys(check_input: CheckInput) -> CheckReport:
     """Check that readers see no key twice, and no key outside the bucket that lookups of the key read.
 
-    If the bucket of a key does not follow from its hash, whole partitions are read, and a bounded share of their keys
-    is held in memory.
+    If the bucket of a key does not follow from its hash, whole partitions are read. Memory holds a bounded sample of
+    the keys that are read.
 
     Args:
         check_input: store, snapshot and limits.

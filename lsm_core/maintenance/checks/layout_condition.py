@@ -164,7 +164,7 @@ def judge_small_files(condition: Condition, limits: CheckLimits) -> ConditionVer
 
 
 def judge_bucket_size(condition: Condition, limits: CheckLimits) -> ConditionVerdict:
-    """Compare the size of the largest bucket with the limit.
+    """Compare the size of the largest bucket with the limit; tables without a primary key always pass.
 
     Args:
         condition: condition of the table.
@@ -306,7 +306,7 @@ JUDGES: Final[Mapping[str, Callable[[Condition, CheckLimits], ConditionVerdict]]
     "ro_is_fresh": judge_ro_lag,
     ALIVE: judge_alive,
 }
-"""Judges by the name of their check; none of them reads anything."""
+"""The ``judge_`` function of each check by name; these functions read no storage."""
 
 
 def _report(check_input: CheckInput) -> CheckReport:

@@ -81,7 +81,10 @@ def merge_engine_rules(check_input: CheckInput) -> CheckReport:
 
 
 def history_of(check_input: CheckInput) -> History:
-    """Return the longest history that can be merged again: appends and compactions of one schema that add or merge.
+    """Return the longest history of one schema, back from the newest snapshot, whose rows can be merged again.
+
+    All snapshots of the history are compactions, statistics, or appends that only add files. If the order of merging
+    matters, rows expire or rows are postponed, the history has the newest snapshot only.
 
     Args:
         check_input: store, newest snapshot and limits; `limits.history` bounds the number of snapshots.

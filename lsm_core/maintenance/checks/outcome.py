@@ -111,7 +111,7 @@ class CheckReport:
     Attributes:
         check: name of the check.
         table: name of the table.
-        snapshot_id: the snapshot, None if the table has none.
+        snapshot_id: the snapshot, None if the table has none or an error ended the check.
         passed: whether the invariant of the check holds.
         text: result in one sentence.
         numbers: counts by name, for example of checked buckets and of all buckets.

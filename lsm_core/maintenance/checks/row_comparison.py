@@ -92,7 +92,7 @@ class RowComparison:
 
     Attributes:
         basis: source of the expected rows, or the reason why nothing is compared.
-        compared: number of compared keys.
+        compared: number of compared keys, or of all rows in the result of `compare_keys`.
         differing: number of keys whose rows differ.
         differences: the first 20 differing rows.
     """
@@ -251,7 +251,7 @@ class ArrowRows:
         self._hashes: Any = None
 
     def with_keys(self, keys: pa.Table, columns: Sequence[str]) -> pa.Table:
-        """Implement :meth:`ReadRows.with_keys`.
+        """Implement :meth:`ReadRows.with_keys`; rows of further keys with the same hash may be included.
 
         Raises:
             InvalidData: the rows lack a column.

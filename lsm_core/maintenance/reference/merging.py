@@ -141,7 +141,7 @@ def builds_rows(options: Mapping[str, str]) -> bool:
 
 
 def is_descending(options: Mapping[str, str]) -> bool:
-    """Return whether the smallest `sequence.field` is the newest.
+    """Return whether the version with the smallest value of `sequence.field` is the newest.
 
     Args:
         options: table options as they are stored.

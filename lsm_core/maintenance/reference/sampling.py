@@ -34,7 +34,7 @@ Ranks = npt.NDArray[np.uint64]
 SMALL_UNIT_ROWS: Final = 4_096
 """Largest number of input rows for which every key is compared."""
 KEYS: Final = 1_024
-"""Keys compared in larger units, beside the special ones; at least 1,000 are promised of a whole unit."""
+"""Number of keys compared in a larger unit, in addition to special keys; the docs promise at least 1,000 per unit."""
 _OVERSAMPLING: Final = 1.2
 """Factor on the wanted keys in the largest file, as ranks are uneven; the sample narrows as more keys pass."""
 _SPECIAL_KEYS: Final = 400
@@ -188,9 +188,10 @@ class Sample:
 
 
 def draw(place: Place, inputs: Sequence[DataFileMeta], keys: int = KEYS) -> Sample:
-    """Return the sample for one rewrite: at least about ``keys`` keys and the special ones.
+    """Return the sample for one rewrite: all keys of a small unit, else about ``keys`` keys and the special keys.
 
-    A file holds each key once, so the unit has at least as many keys as its largest file has rows.
+    A unit is small up to `SMALL_UNIT_ROWS` rows. A file holds each key once, so the unit has at least as many keys as
+    its largest file has rows.
 
     Args:
         place: the bucket.

@@ -160,11 +160,11 @@ _IGNORED_DELETE = "a delete, ignored (ignore-delete)"
 
 
 def supplies(function: MergeFunction, versions: Versions, columns: list[str]) -> Iterator[tuple[str, Supply]]:
-    """Yield for each column the source of its value in the merged row; nothing if no version is left.
+    """Yield, for each column, the column's name and the source of its value in the merged row.
 
     Args:
         function: merge engine of the table.
-        versions: versions of the key.
+        versions: versions of the key, at least one.
         columns: names of the columns.
     """
     if len(versions) == 1:
