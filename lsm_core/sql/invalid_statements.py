@@ -6,11 +6,14 @@ import re
 from collections.abc import Callable, Iterable
 from typing import Final
 
+import sqlglot
+from sqlglot import TokenType
 from sqlglot.errors import ParseError
 
 from lsm_core.errors import DredgeError, InvalidStatement, UnsupportedFeature
 
 USE_SPARK: Final = "the local engine; use --engine spark"
+_TRAILING_COMMA: Final = re.compile(r",(?:\s|--[^\n]*+|(?>/\*.*?\*/))*+(?:[);]|$)", re.DOTALL)
 _UNDERLINES: Final = re.compile(r"\x1b\[\d*m")
 _CLASS: Final = re.compile(r"<class '[\w.]*\.(\w+)'>")
 _LISTS: Final = re.compile(
@@ -107,6 +110,17 @@ _ENGINE: Final[tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], str]], ...
         lambda match: f"the function {match[1] or match[2]}() does not take these arguments: change or CAST them",
     ),
 )
+
+
+def require_no_trailing_comma(text: str) -> None:
+    """Raise InvalidStatement for a comma that ends a list, which sqlglot accepts and Spark does not."""
+    if _TRAILING_COMMA.search(text) is None:  # it may still be part of a text or a comment
+        return
+    tokens = sqlglot.tokenize(text, read="spark")
+    for token, following in zip(tokens, [*tokens[1:], None], strict=True):
+        ends = following is None or following.token_type in (TokenType.R_PAREN, TokenType.SEMICOLON)
+        if token.token_type is TokenType.COMMA and ends:
+            raise InvalidStatement(text, f"nothing follows the comma at line {token.line}, column {token.col}")
 
 
 def parse_error(text: str, form: str, error: Exception) -> InvalidStatement:

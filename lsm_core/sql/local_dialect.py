@@ -17,7 +17,7 @@ from sqlglot import ErrorLevel, exp
 from sqlglot.errors import SqlglotError
 
 from lsm_core.errors import InvalidStatement, UnsupportedFeature
-from lsm_core.sql.invalid_statements import USE_SPARK, parse_error
+from lsm_core.sql.invalid_statements import USE_SPARK, parse_error, require_no_trailing_comma
 from lsm_core.sql.reading import with_quoted_names
 
 _FUNCTIONS: Final[tuple[type[exp.Expr], ...]] = (
@@ -105,8 +105,10 @@ def parse_tree(text: str) -> exp.Expr:
     Raises:
         InvalidOption: the text cannot be parsed, or holds several statements.
     """
+    quoted = with_quoted_names(text)
     try:
-        trees = [tree for tree in sqlglot.parse(with_quoted_names(text), read="spark") if tree is not None]
+        trees = [tree for tree in sqlglot.parse(quoted, read="spark") if tree is not None]
+        require_no_trailing_comma(quoted)
     except (SqlglotError, RecursionError, IndexError) as error:
         raise parse_error(text, "a statement of Spark SQL", error) from error
     if len(trees) != 1:

@@ -30,7 +30,7 @@ from lsm_core.read import resolve
 from lsm_core.read.sql_text import EXACT_TYPES
 from lsm_core.read.table_versions import moment_ms
 from lsm_core.sql.column_types import quoted_name
-from lsm_core.sql.invalid_statements import parse_error
+from lsm_core.sql.invalid_statements import parse_error, require_no_trailing_comma
 from lsm_core.sql.reading import CATALOGS, with_quoted_names
 from lsm_core.table import Catalog
 from lsm_core.table.names import TableName
@@ -105,6 +105,7 @@ def plan_query(catalog: Catalog, text: str) -> Query:
     text = _replace_greatest_partitions(catalog, with_quoted_names(text))
     try:
         trees = [tree for tree in sqlglot.parse(text, read="spark") if tree is not None]
+        require_no_trailing_comma(text)
         tokens = sqlglot.tokenize(text, read="spark")
     except (SqlglotError, RecursionError, IndexError) as error:
         raise parse_error(text, "a query in Spark SQL", error) from error

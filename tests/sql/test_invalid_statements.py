@@ -154,3 +154,25 @@ def test_what_spark_refuses_begins_with_our_sentence(spark: Any, catalog: Catalo
     with pytest.raises(SparkFailed) as raised:
         sql(spark, text, catalog=catalog)
     assert str(raised.value).startswith(f"Spark failed at planning the query '{text}': {reason}")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "INSERT INTO db.t (k, n) VALUES (1, 2),",
+        "INSERT INTO db.t (k, n) VALUES (1, 2,)",
+        "INSERT INTO db.t (k, n) SELECT 1, 2, -- end",
+        "SELECT k FROM db.t WHERE k IN (1, /* none */ )",
+        "UPDATE db.t SET n = 1,",
+    ],
+)
+def test_a_comma_at_the_end_of_a_list_is_refused_as_by_spark(catalog: Catalog, text: str) -> None:
+    with pytest.raises(InvalidStatement, match="nothing follows the comma"):
+        run(catalog, text)
+    require_unchanged(catalog)
+
+
+def test_a_comma_inside_a_text_is_not_the_end_of_a_list(catalog: Catalog) -> None:
+    rows = run(catalog, "SELECT 'a,' AS x, 'b,)' AS y, 'it''s,' AS z").rows
+    assert rows is not None
+    assert rows.to_pylist() == [{"x": "a,", "y": "b,)", "z": "it's,"}]
