@@ -98,7 +98,7 @@ class PlanItem(ABC):
 
     @classmethod
     def from_object(cls, value: Mapping[str, Any]) -> Self:
-        """Return the item of the JSON values of :meth:`to_object`, with bytes from hex digits.
+        """Return the item that JSON values of :meth:`to_object` describe; hex digits of a bytes field become bytes.
 
         Args:
             value: JSON values by field name.
@@ -164,7 +164,7 @@ class RewriteItem(PartitionItem):
 
     @classmethod
     def from_object(cls, value: Mapping[str, Any]) -> Self:
-        """Return the item of the JSON values of :meth:`to_object`, with files from objects and tuples from lists.
+        """Return the item that JSON values of :meth:`to_object` describe; JSON lists become tuples, objects files.
 
         Args:
             value: JSON values by field name.

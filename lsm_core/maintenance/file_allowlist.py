@@ -145,7 +145,10 @@ def external_places(store: TableStore) -> list[str]:
 
 
 def allowed_external_places(store: TableStore) -> list[str]:
-    """Return the allowed external paths; paths set by the catalog or a caller, not by the table, are all allowed.
+    """Return the external paths of the table that the operator allows.
+
+    If the table's schema sets `data-file.external-paths`, each path must pass `is_allowed_place`. If the catalog or a
+    caller sets the option, all paths are allowed.
 
     Args:
         store: the table.

@@ -48,7 +48,7 @@ _SAME_WARNING_EVERY_SECONDS: Final = 3600.0
 """Interval at which log and ledger repeat the same warning of a table; reports hold it each time."""
 _WARNINGS_KEPT: Final = 10_000
 _COMPACTIONS_AT_MOST: Final = 4
-"""Maximum number of compactions tried after lost commit conflicts, if rows are visible only after a compaction."""
+"""Maximum number of compactions tried per commit if readers see only compacted rows and commit conflicts are lost."""
 _SWEEPS_AN_AGE: Final = 12
 """Maximum number of trash sweeps per grace period; a sweep at every commit would cost too much."""
 

@@ -65,7 +65,7 @@ class Places:
     deletions: Mapping[str, DeletionFile]
 
     def by_partition(self) -> dict[bytes, Places]:
-        """Return the places per partition.
+        """Return the manifest entries of each partition, by partition bytes, with all deletion vectors.
 
         Versions of different partitions never merge, even where a key may move between partitions.
         """
