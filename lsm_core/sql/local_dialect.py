@@ -310,6 +310,11 @@ def _rewrite_cast(node: exp.Cast, columns: Columns) -> exp.Expr:
     if node.is_type("timestampntz") and node.this.is_string:
         # Spark ignores the time zone of such a text, DataFusion converts the time to UTC.
         node.set("this", exp.Literal.string(_ZONED_TIME.sub(r"\1", node.this.name)))
+    elif node.is_type("timestampntz") and isinstance(node.this, exp.Column):
+        kinds = columns.types_in(node.this)
+        if kinds and all(map(pa.types.is_string, kinds)):
+            pattern = [exp.Literal.string(_ZONED_TIME.pattern), exp.Literal.string(r"\1")]
+            node.set("this", exp.Anonymous(this="regexp_replace", expressions=[node.this, *pattern]))
     if node.to.is_type("double", "float") and (
         any(map(pa.types.is_decimal, columns.types_in(node.this))) or node.this.is_type("decimal")
     ):

@@ -220,4 +220,7 @@ def test_the_zone_of_a_time_without_zone_is_ignored_as_by_spark(catalog: Catalog
     run(catalog, "CREATE TABLE db.w (at TIMESTAMP_NTZ)")
     for zone in ("+05:30", " America/New_York", "Z", ""):
         run(catalog, f"INSERT INTO db.w VALUES (TIMESTAMP_NTZ '2024-01-01 00:00:00{zone}')")
-    assert {row[0].isoformat() for row in rows(catalog, "SELECT at FROM db.w")} == {"2024-01-01T00:00:00"}
+    run(catalog, "INSERT INTO db.t (id, v) VALUES (1, '2024-01-01 00:00:00.5+05:30'), (2, '2024-01-01T00:00:00.500')")
+    run(catalog, "INSERT INTO db.w SELECT CAST(v AS TIMESTAMP_NTZ) FROM db.t")
+    moments = {row[0].isoformat() for row in rows(catalog, "SELECT at FROM db.w")}
+    assert moments == {"2024-01-01T00:00:00", "2024-01-01T00:00:00.500000"}
