@@ -92,11 +92,14 @@ def merged_view_result(
         )
         if not result.passed:
             return result
-    accepted = [number for candidate in evaluations if candidate is not None for number in _accepted(candidate)]
+    accepted = {
+        number: _acceptance(store, number)
+        for candidate in evaluations
+        if candidate is not None and (number := _accepted_snapshot(store, candidate)) is not None
+    }
     if result is None and accepted and (published is None or published <= max(accepted)):
         text = f"snapshot {max(accepted)} differed from the previous one, and the difference was accepted"
-        metadata = {names.ACCEPTED: dg.MetadataValue.int(max(accepted))}
-        return dg.AssetCheckResult(passed=True, description=text, metadata=metadata)
+        return dg.AssetCheckResult(passed=True, description=text, metadata=accepted[max(accepted)])
     if result is not None and (published is None or published <= max(suspects)):
         return result
     if published is None:
@@ -114,10 +117,26 @@ def _differing_snapshot(evaluation: dg.AssetCheckEvaluation) -> int | None:
     return value.value if isinstance(value, dg.IntMetadataValue) else None
 
 
-def _accepted(evaluation: dg.AssetCheckEvaluation) -> list[int]:
-    """Return the snapshot whose difference was accepted according to an evaluation, as a list of at most one id."""
-    value = evaluation.metadata.get(names.ACCEPTED)
-    return [value.value] if isinstance(value, dg.IntMetadataValue) and value.value is not None else []
+def _acceptance(store: TableStore, number: int) -> dict[str, dg.MetadataValue]:
+    """Return the metadata that record the acceptance of a snapshot's difference, with its commit time if it exists."""
+    metadata: dict[str, dg.MetadataValue] = {names.ACCEPTED: dg.MetadataValue.int(number)}
+    snapshot = snapshots.try_read(store, number)
+    if snapshot is not None:
+        metadata[names.ACCEPTED_COMMIT] = dg.MetadataValue.int(snapshot.time_millis)
+    return metadata
+
+
+def _accepted_snapshot(store: TableStore, evaluation: dg.AssetCheckEvaluation) -> int | None:
+    """Return the snapshot whose difference an evaluation records as accepted, or None.
+
+    None also if a snapshot with this id was committed again after a rollback.
+    """
+    number, time_ms = (evaluation.metadata.get(key) for key in (names.ACCEPTED, names.ACCEPTED_COMMIT))
+    if not isinstance(number, dg.IntMetadataValue) or number.value is None:
+        return None
+    snapshot = snapshots.try_read(store, number.value)
+    is_same = snapshot is None or (isinstance(time_ms, dg.IntMetadataValue) and snapshot.time_millis == time_ms.value)
+    return number.value if is_same else None
 
 
 def _find_reversal(store: TableStore, suspect: int) -> str | None:
@@ -165,7 +184,7 @@ def _find_resolution(
         f"snapshot {suspect} differs from the previous one, and the difference was accepted: "
         f"the tag '{tag}', which kept the old files, was deleted"
     )
-    return failed_result(text, warn=True, **{names.ACCEPTED: dg.MetadataValue.int(suspect)})
+    return failed_result(text, warn=True, **_acceptance(store, suspect))
 
 
 def _check_snapshot(

@@ -46,7 +46,7 @@ METRICS: Final[Mapping[str, str]] = {
     "dredge_write_stall_seconds": "Seconds of these waits.",
     "dredge_maintenance_runs": "Runs in the ledger that began within the window, by action and outcome.",
     "dredge_maintenance_run_seconds": "Seconds that they took together.",
-    "dredge_maintenance_last_run_timestamp_seconds": "When the newest of them began.",
+    "dredge_maintenance_last_run_timestamp_seconds": "When the newest of them ended.",
 }
 """Metrics with their help; all are gauges: each scrape reads them again, and nothing is counted in between."""
 

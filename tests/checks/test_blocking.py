@@ -428,3 +428,25 @@ def test_a_repair_ends_the_block_for_good(
         assert house.maintain("shop.orders").success
         assert check_again(house)[0]
         assert find_blocking_failure(house.instance, layout) is None
+
+
+@pytest.mark.usefixtures("_pages_without_checksums")
+def test_an_accepted_difference_says_nothing_of_a_later_snapshot_with_its_id(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = keyed_table(tmp_path / "wh", partitioned=False, **{"file.compression": "none"})
+    commit(table, 5)
+    with open_house(tmp_path / "wh") as house:
+        with_damage(house, monkeypatch)
+        assert not check_again(house)[0]
+        table.delete_tag("before-compaction-6")
+        check_again(house)
+        assert check_again(house) == (
+            True,
+            "snapshot 6 differed from the previous one, and the difference was accepted",
+        )
+        table.rollback_to(5)
+        with_damage(house, monkeypatch)
+        passed, text = check_again(house)
+        assert not passed
+        assert "snapshots 5 and 6 differ in bucket-0" in text
