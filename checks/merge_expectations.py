@@ -65,7 +65,7 @@ def read_rows(table: Table, snapshot_id: int | None = None) -> pd.DataFrame:
 
 
 def frame_of(rows: pa.Table, snapshot_id: int | None) -> pd.DataFrame:
-    """Return rows as a pandas DataFrame of Arrow types; the snapshot id is in its `attrs`."""
+    """Return rows as a pandas DataFrame of Arrow types; `attrs[SNAPSHOT_ATTRIBUTE]` is the snapshot id or None."""
     frame: pd.DataFrame = rows.to_pandas(types_mapper=pd.ArrowDtype)
     frame.attrs[SNAPSHOT_ATTRIBUTE] = snapshot_id
     return frame

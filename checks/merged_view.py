@@ -228,8 +228,8 @@ def compare_with_previous(
 ) -> VerifyReport:
     """Compare a published snapshot as its proof requires.
 
-    A pass of a recovery with further passes is compared by the files it replaced. Only digests can do that, because
-    they include sequence numbers.
+    If a recovery needs several passes, only the files that the pass replaced are compared. Digests are used for that,
+    because they include sequence numbers.
 
     Args:
         warehouse: the warehouse.

@@ -666,12 +666,11 @@ class HashesMeet(ValueError):
 
 
 class Cancelling:
-    """Filter that removes the files of DELETE entries from manifests.
+    """Filter that removes deleted files from the manifests of a snapshot, which are passed in commit order.
 
-    The manifests are passed one after another in commit order.
-
-    For a whole snapshot the result equals :func:`merge_entries`, but only the deletions are in memory. An ADD stays if
-    all deletions of its identity have cancelled earlier ADD entries.
+    Each DELETE entry cancels one ADD entry of the same file, the earliest that is left. An ADD entry stays if no DELETE
+    entry of its file is left. The result for all manifests of a snapshot equals :func:`merge_entries`, but only the
+    DELETE entries are in memory.
     """
 
     def __init__(self, deletions: pa.Table) -> None:

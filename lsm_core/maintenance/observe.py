@@ -229,7 +229,7 @@ def _health_of_parts(
     marked: Mapping[str, int],
     by_commits: FullCompactionsByCommits,
 ) -> list[BucketHealth]:
-    """Return the health of the buckets among live entries; postponed rows have no bucket yet.
+    """Return the health of the buckets that live entries name, without postponed rows, which have no bucket yet.
 
     Args:
         store: the table.

@@ -211,7 +211,12 @@ def _(statement: TruncateTable, session: Session) -> StatementResult:
 
 
 def committed_result(table: str, snapshot_id: int | None) -> StatementResult:
-    """Return the result of a statement that changes rows."""
+    """Return the message and snapshot of a statement that changes rows.
+
+    Args:
+        table: name of the table.
+        snapshot_id: snapshot that the statement committed, None if no row was changed.
+    """
     if snapshot_id is None:
         return StatementResult(f"{table}: no row was changed")
     return StatementResult(f"{table}: snapshot {snapshot_id}", snapshot_id=snapshot_id)

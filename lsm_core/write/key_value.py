@@ -517,11 +517,13 @@ class KeyValueBucket:
             compaction.trigger()
 
     def settle(self, wait: bool, full: bool = False) -> None:
-        """Flush, and wait for compactions while the bucket has too many sorted runs; :meth:`drain` then cannot fail.
+        """Flush, and wait for the running compaction if the bucket has too many sorted runs.
+
+        All work that can fail is done here, so that :meth:`drain` only hands over files.
 
         Args:
-            wait: wait for the running compaction even if the bucket has few sorted runs.
-            full: compact all files, and wait until this compaction is finished.
+            wait: wait for the running compaction in any case.
+            full: compact all files too, and wait until this compaction is finished.
         """
         self.flush(wait or full)
         if self._raises_files:

@@ -66,7 +66,7 @@ class RoutedRows:
         bucket: number of the bucket.
         rows: the rows.
         kinds: int8 row kinds (0..3), or None for all inserts.
-        follows: see `CommitMessage`.
+        follows: whether the rows follow their keys into a partition that no written row named.
     """
 
     partition: bytes

@@ -625,6 +625,13 @@ def _delete_snapshots(
     lock, a concurrent rollback or fast-forward may go back to a planned snapshot or an older one. Snapshots written by
     that rollback or fast-forward are kept, and the deleted snapshots are restored if no newer snapshot is left.
 
+    Args:
+        store: the table.
+        plan: the plan.
+        texts: JSON text of each planned snapshot, by id, for the record.
+        read: the planned snapshots, by id.
+        deletions: files to record.
+
     Returns:
         The deletion record, the id of the oldest remaining snapshot, and the ids of the deleted snapshots.
 

@@ -465,9 +465,10 @@ def _require_nothing_newer(store: TableStore, record: TrashRecord) -> None:
 
 
 def _require_as_forwarded(store: TableStore, record: TrashRecord) -> None:
-    """Check that the table's history did not change after the fast-forward to undo.
+    """Check that a fast-forward can be undone: the table's history did not change after the fast-forward.
 
-    Files of the fast-forward must still exist, or have expired, or have been exchanged by an interrupted undo.
+    Two changes are allowed: files that the fast-forward brought may have expired, and an earlier, interrupted undo may
+    have put back some of the former files.
 
     Raises:
         PlanRefused: the history changed otherwise; the message names the change.

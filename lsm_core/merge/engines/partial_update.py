@@ -180,7 +180,19 @@ class PartialUpdate:
         group: SequenceGroup,
         seen: Mapping[str, bool],
     ) -> dict[str, bool]:
-        """Set the fields of a sequence group; return by field whether its function got an input for the last key."""
+        """Set the fields of a sequence group in the result.
+
+        Args:
+            result: columns of the result.
+            inputs: versions of the keys of this window.
+            segment: keys of the window, with their results so far.
+            backs: mask of the versions that retract.
+            group: the sequence group.
+            seen: for each aggregated field, whether the first key of the window already had an input.
+
+        Returns:
+            For each aggregated field, whether the last key of the window had an input, for the next window.
+        """
         window = result.window
         present = set(window.rows.pieces[0].batch.schema.names)
         fields = [name for name in (*group.ordering, *group.protected) if name in present]

@@ -57,7 +57,12 @@ def incremental(choice: Choice, span: Span) -> Rows:
 
 
 def incremental_table(choice: Choice, span: Span) -> pa.Table:
-    """Return the changed rows as one table, `_ROW_KIND` first."""
+    """Return the changed rows as one table; its first column `_ROW_KIND` has "+I", "-U", "+U" or "-D" as text.
+
+    Args:
+        choice: table, columns and filter of the read.
+        span: snapshots whose changes are read.
+    """
     with closing(incremental(choice, span)) as batches:
         return pa.Table.from_batches([choice.with_text_kinds(batch) for batch in batches], choice.text_schema)
 
