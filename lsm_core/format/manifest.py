@@ -1079,7 +1079,10 @@ def change_index_manifest(data: bytes, path: str, keep: Sequence[bool], added: S
 
 
 def _with_fields(earlier: Mapping[str, Any], current: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the record type ``earlier``, extended by missing fields of ``current``, also in deletion vector ranges."""
+    """Return the Avro record type ``earlier`` with the fields that only ``current`` has appended.
+
+    The record type of a deletion vector's range, which is nested in it, is extended in the same way.
+    """
     missing_fields = {field["name"]: field for field in current["fields"]}
     fields = []
     for field in earlier["fields"]:

@@ -129,7 +129,7 @@ class _Reading:
         self._lanes.clear()
 
     def _take(self, number: int) -> pa.RecordBatch | None:
-        """Wait for the next batch of a job and return it, or None at the end of the job."""
+        """Wait for the next batch of the job with this number and return it, or None at the end of the job."""
         with self._changed:
             while True:
                 lane = self._lanes.get(number)

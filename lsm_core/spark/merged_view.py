@@ -512,7 +512,16 @@ def _deletes(store: TableStore, groups: Iterable[_Group], verdicts: Mapping[str,
 def _protected_function(
     field: DataField, group: _Group | None, raw: Mapping[str, str], store: TableStore
 ) -> Function | None:
-    """Return the function of a protected column; None for other columns, which keep the last value that is not null."""
+    """Return the aggregate function of a column of a sequence group.
+
+    None without a function, without a group, and for the group's ordering columns.
+
+    Args:
+        field: the column.
+        group: sequence group of the column, or None.
+        raw: options of the table as text.
+        store: the table.
+    """
     name = raw.get(f"fields.{field.name}.aggregate-function", raw.get(_DEFAULT))
     if name is None or group is None or field.name in group.ordering:
         return None

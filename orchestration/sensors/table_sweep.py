@@ -278,7 +278,16 @@ class TableSweep:
         yield from reporter.events(tables, reports)
 
     def _request_within(self, builder: RunRequestBuilder, policies: Policies, result: TickResult, until: float) -> None:
-        """Request runs for due work within the budgets, most useful work first; decline work beyond the budgets."""
+        """Request runs for the due work of a tick within the policies' budgets, most useful work first.
+
+        Work beyond the budgets is declined, and so is work that is left when the tick's time ends.
+
+        Args:
+            builder: makes the run requests.
+            policies: the policies, with their budgets.
+            result: result of the tick; the requests and decisions are added to it.
+            until: end of the tick's time (clock `time.monotonic`, seconds).
+        """
         if not result.due:
             return
         cases = {decision.subject: (table, subject) for table, subject, decision in result.due}

@@ -509,7 +509,17 @@ class AgeRule:
 
 @dataclass(frozen=True)
 class WatchLimits:
-    """Alert limits of the sensor `watch`, see `WatchRules`; times in ms."""
+    """Resolved alert limits of the sensor `watch`: the values of `WatchRules`, with their defaults.
+
+    Attributes:
+        stalled_after_ms: age of due work without a compaction (ms).
+        paused_at_most_ms: age of a pause (ms).
+        overdue_after_ms: time that snapshots and tags may exist after their expiry (ms).
+        tags: number of tags of a table.
+        small_manifests: small manifests of the newest snapshot, and manifests that hold deletions.
+        small_files: small files in a partition of an append table, for a warning.
+        small_files_critical: the same, for an error.
+    """
 
     stalled_after_ms: int = 12 * HOUR_MS
     paused_at_most_ms: int = 30 * DAY_MS

@@ -267,7 +267,7 @@ class _Column:
     coarse: pa.Array | None = None
 
     def text(self) -> pa.Array:
-        """Return the texts that Java prints."""
+        """Return the values as texts, as Java's system tables print them; a missing exact value as its coarse one."""
         text = internal_text(self.values, self.type)
         return text if self.coarse is None else pc.coalesce(text, internal_text(self.coarse, self.type))
 

@@ -79,7 +79,7 @@ class Files(View):
         self.columns = columns
 
     def tables(self, version: Version, wanted: Wanted) -> Iterator[pa.Table]:
-        """See View. Only the needed entry columns are in memory. Raises CorruptFile."""
+        """Yield the rows of the view in parts. Only the needed entry columns are in memory. Raises CorruptFile."""
         store, snapshot = version.store, version.snapshot
         if snapshot is None:
             return
@@ -199,7 +199,7 @@ class Manifests(View):
     columns = MANIFESTS
 
     def tables(self, version: Version, wanted: Wanted) -> Iterator[pa.Table]:
-        """See View. All rows are in one part, because a version has some hundred manifests. Raises CorruptFile."""
+        """Yield all rows of the view in one table, because a version has some hundred manifests. Raises CorruptFile."""
         store, snapshot = version.store, version.snapshot
         if snapshot is None:
             return
@@ -220,7 +220,7 @@ class TableIndexes(View):
     columns = INDEXES
 
     def tables(self, version: Version, wanted: Wanted) -> Iterator[pa.Table]:
-        """See View. All rows are in one part, because a bucket has few index files. Raises CorruptFile."""
+        """Yield all rows of the view in one table, because a bucket has few index files. Raises CorruptFile."""
         if version.snapshot is None:
             return
         entries = manifests.index_entries(version.store, version.snapshot)
@@ -270,7 +270,7 @@ class Buckets(View):
     columns = BUCKETS
 
     def tables(self, version: Version, wanted: Wanted) -> Iterator[pa.Table]:
-        """See View. All rows at once. Raises CorruptFile."""
+        """Yield all rows of the view in one table. Raises CorruptFile."""
         if version.snapshot is None:
             return
         buckets = totals(version.store, version.snapshot, ["partition", "bucket"])
@@ -289,7 +289,7 @@ class Partitions(View):
     columns = PARTITIONS
 
     def tables(self, version: Version, wanted: Wanted) -> Iterator[pa.Table]:
-        """See View. All rows at once. Raises CorruptFile."""
+        """Yield all rows of the view in one table. Raises CorruptFile."""
         if version.snapshot is None:
             return
         partitions = totals(version.store, version.snapshot, ["partition"])

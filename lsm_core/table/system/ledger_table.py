@@ -48,7 +48,7 @@ class Ledger(View):
     columns = LEDGER
 
     def tables(self, version: Version, wanted: Wanted) -> Iterator[pa.Table]:
-        """See View. The runs are yielded in parts of some hundred rows."""
+        """Yield the rows of the view. The runs are yielded in parts of some hundred rows."""
         runs = iterate_ledger(version.store, heads=True, stalls=True)
         while entries := list(islice(runs, _AT_ONCE)):
             yield of_columns(

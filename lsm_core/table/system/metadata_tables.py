@@ -49,7 +49,7 @@ class Schemas(View):
     columns = SCHEMAS
 
     def tables(self, version: Version, wanted: Wanted) -> Iterator[pa.Table]:
-        """See View. All rows at once. Raises CorruptFile."""
+        """Yield all rows of the view in one table. Raises CorruptFile."""
         store = version.store
         versions = [store.schema_of(number) for number in list_schema_ids(store.file_io, store.root, store.branch)]
         yield of_columns(
@@ -77,7 +77,7 @@ class Options(View):
     columns = OPTIONS
 
     def tables(self, version: Version, wanted: Wanted) -> Iterator[pa.Table]:
-        """See View. All rows at once."""
+        """Yield all rows of the view in one table."""
         options = mask_secrets(version.store.schema.options)
         yield of_columns(OPTIONS, {"key": options.keys(), "value": options.values()})
 
@@ -88,7 +88,7 @@ class AggregationFields(View):
     columns = AGGREGATIONS
 
     def tables(self, version: Version, wanted: Wanted) -> Iterator[pa.Table]:
-        """See View. All rows at once."""
+        """Yield all rows of the view in one table."""
         schema = version.store.schema
         own = [
             [(key, value) for key, value in schema.options.items() if key.startswith(f"fields.{field.name}.")]
@@ -155,7 +155,7 @@ class Snapshots(View):
     columns = SNAPSHOTS
 
     def tables(self, version: Version, wanted: Wanted) -> Iterator[pa.Table]:
-        """See View. All rows at once. Raises CorruptFile."""
+        """Yield all rows of the view in one table. Raises CorruptFile."""
         candidates = [version.snapshot] if version.pinned else snapshots.iterate(version.store)
         shown = [snapshot for snapshot in candidates if snapshot is not None]
         columns: dict[str, list[object]] = {name: [getattr(snapshot, name) for snapshot in shown] for name in _SAME}
@@ -172,7 +172,7 @@ class Tags(View):
     columns = TAGS
 
     def tables(self, version: Version, wanted: Wanted) -> Iterator[pa.Table]:
-        """See View. All rows at once. Raises CorruptFile."""
+        """Yield all rows of the view in one table. Raises CorruptFile."""
         details = sorted(tags.list_details(version.store).items(), key=lambda item: (item[1].snapshot.id, item[0]))
         yield of_columns(
             TAGS,
@@ -208,7 +208,7 @@ class Branches(View):
     columns = BRANCHES
 
     def tables(self, version: Version, wanted: Wanted) -> Iterator[pa.Table]:
-        """See View. All rows at once."""
+        """Yield all rows of the view in one table."""
         times = branches.change_times(version.store)
         yield of_columns(BRANCHES, {"branch_name": times.keys(), "create_time": times.values()})
 
@@ -220,7 +220,7 @@ class Consumers(View):
     columns = CONSUMERS
 
     def tables(self, version: Version, wanted: Wanted) -> Iterator[pa.Table]:
-        """See View. All rows at once. Raises CorruptFile."""
+        """Yield all rows of the view in one table. Raises CorruptFile."""
         progress = sorted(consumers.list_consumers(version.store).items())
         yield of_columns(
             CONSUMERS,
@@ -237,7 +237,7 @@ class Statistics(View):
     columns = STATISTICS
 
     def tables(self, version: Version, wanted: Wanted) -> Iterator[pa.Table]:
-        """See View. At most one row. Raises CorruptFile."""
+        """Yield one table with at most one row. Raises CorruptFile."""
         store, snapshot = version.store, version.snapshot
         statistics = None if snapshot is None else read_statistics(store, snapshot)
         if snapshot is None or statistics is None:

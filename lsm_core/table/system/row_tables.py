@@ -58,7 +58,7 @@ class AuditLog(View):
         return super().version(store, named) if pinned or not startup(store).changes else Version(store, None)
 
     def tables(self, version: Version, wanted: Wanted) -> Iterator[pa.Table]:
-        """See View. Batch by batch. Raises as reads of the table."""
+        """Yield the rows of the view in parts, one per batch. Raises the errors of reads of the table."""
         names = [name for name in version.store.schema.field_names if name in wanted]
         # A batch must have a column to have rows.
         columns = names or [version.store.schema.field_names[0]]
@@ -82,7 +82,7 @@ class Binlog(AuditLog):
         return _with_kind(store, tuple(lists))
 
     def tables(self, version: Version, wanted: Wanted) -> Iterator[pa.Table]:
-        """See View. Batch by batch. Raises as reads of the table."""
+        """Yield the rows of the view in parts, one per batch. Raises the errors of reads of the table."""
         span = _span(version)
         together = span is not None and span.mode is not ScanMode.DIFF
         return _paired(super().tables(version, Wanted(wanted.columns)), together=together)
@@ -99,7 +99,7 @@ class ReadOptimized(View):
         return store.schema
 
     def tables(self, version: Version, wanted: Wanted) -> Iterator[pa.Table]:
-        """See View. Batch by batch. Raises as reads of the table."""
+        """Yield the rows of the view in parts, one per batch. Raises the errors of reads of the table."""
         store = version.store
         names = [name for name in store.schema.field_names if name in wanted]
         levels = [store.options.num_levels - 1] if store.has_primary_key else None
@@ -120,7 +120,7 @@ class RowTracking(View):
         return tracked_schema(store.schema)
 
     def tables(self, version: Version, wanted: Wanted) -> Iterator[pa.Table]:
-        """See View. Batch by batch. Raises as reads of the table."""
+        """Yield the rows of the view in parts, one per batch. Raises the errors of reads of the table."""
         names = [name for name in self.schema(version.store).field_names if name in wanted]
         scan = plan_scan(version.store, columns=names, filter=wanted.predicate, **version.named)
         return (pa.Table.from_batches([batch]) for batch in to_batches(scan.store, scan))

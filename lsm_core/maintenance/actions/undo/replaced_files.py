@@ -160,8 +160,7 @@ def find_compaction(store: TableStore, run_id: str, *, allow_changes: bool = Fal
     Args:
         store: the table.
         run_id: id of the compaction's run in the ledger.
-        allow_changes: do not refuse a bucket because a writer opened since may assign sequence numbers of restored
-            rows to newer rows.
+        allow_changes: accept buckets in which a newer row may have the sequence number of a restored row.
 
     Raises:
         InvalidOption: the run does not exist, is not a compaction, or published no snapshot.

@@ -24,7 +24,7 @@ class Collect(Function):
         return self.agg(acc, value)
 
     def retract(self, acc: Any, value: Any) -> Any:
-        """Remove the first occurrence of each retracted element."""
+        """Return the list ``acc`` without the elements of ``value``, each removed once, at its first occurrence."""
         if acc is None or not value:
             return acc
         retracted = [same(item) for item in value]
