@@ -28,6 +28,7 @@ def created(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, str]]:
     monkeypatch.setattr(theirs, "spark_session_from_config", session)
     monkeypatch.setattr(pyspark.sql.SparkSession, "getActiveSession", classmethod(lambda _: None))
     monkeypatch.setattr("lsm_core.spark.table_reader.require_workers", lambda _: None)
+    monkeypatch.setattr("lsm_core.spark.writer_modes.hand_on_modes", lambda *_: None)  # a mock has no writer's class
     monkeypatch.setattr("lsm_core.spark.session.socket.create_connection", mock.MagicMock())
     return settings
 
