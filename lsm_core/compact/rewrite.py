@@ -33,7 +33,7 @@ from lsm_core.metadata.store import TableStore
 from lsm_core.progress import advance
 from lsm_core.read.key_range import KeyBounds
 from lsm_core.read.lookup import RowsAbove, SortedKeys
-from lsm_core.read.merge_read import Changes, Merging, Section, Shapes, sections_of
+from lsm_core.read.merge_read import BucketMerge, BucketSource, Changes, Section, Shapes, sections_of
 from lsm_core.read.prune import living_at
 from lsm_core.tree import Levels
 from lsm_core.tree.task import newest_is_all
@@ -296,13 +296,13 @@ def rewrite(
         if rules is None
         else ChangelogProducer(store, task, files, rules, shapes, living, witness, deletions)
     ) as producer:
-        merging = _merging(store, task, within, share, producer, record_input, deletions)
+        merge = _bucket_merge(store, task, within, share, producer, record_input, deletions)
         writer = KeyValueFileWriter(
             store, task.partition, task.bucket, task.total_buckets, level=task.output_level, file_source=SOURCE_COMPACT
         )
         digests = OutputDigest(store, task, task.output_level)
         try:
-            source = _merge_sections(merging, sections_of(store, files, shapes))
+            source = _merge_sections(merge, sections_of(store, files, shapes))
             with closing(ahead(source) if pipelined else source) as batches:  # type: ignore[type-var]
                 for batch in batches:
                     digests.add(batch)
@@ -321,9 +321,9 @@ def rewrite(
         before=tuple(files),
         after=tuple(after),
         content=digests.content,
-        dropped=dict(merging.dropped),
-        keys_folded=merging.keys_folded,
-        keys_one_by_one=merging.keys_one_by_one,
+        dropped=dict(merge.counters.dropped),
+        keys_folded=merge.counters.keys_folded,
+        keys_one_by_one=merge.counters.keys_one_by_one,
         digests=digests,
         rows_read=rows_read,
         changelog=changelog,
@@ -363,17 +363,17 @@ def changelog_of_upgrade(
     living = living_at(store, task.now_ms)
     with ChangelogProducer(store, task, [file], rules, shapes, living, None, deletions) as producer:
         rows = 0
-        merging = _merging(store, task, None, share, producer, None, {})
-        for batch in _merge_sections(merging, sections_of(store, [file], shapes)):
+        merge = _bucket_merge(store, task, None, share, producer, None, {})
+        for batch in _merge_sections(merge, sections_of(store, [file], shapes)):
             rows += batch.num_rows
         changelog = producer.close()
-        dropped_rows = sum(merging.dropped.values())
+        dropped_rows = sum(merge.counters.dropped.values())
         if rows + dropped_rows != file.row_count:
             raise VerificationFailed("V0", [f"{rows} rows of {file.file_name} were compared, it has {file.row_count}"])
         return changelog
 
 
-def _merging(
+def _bucket_merge(
     store: TableStore,
     task: BucketTask,
     within: KeyBounds | None,
@@ -381,27 +381,30 @@ def _merging(
     producer: ChangelogProducer | None,
     seen: Callable[[DataFileMeta, pa.RecordBatch], None] | None,
     deletions: Mapping[str, DeletionFile],
-) -> Merging:
-    return Merging(
+) -> BucketMerge:
+    source = BucketSource(
         store,
         task.partition,
         task.bucket,
+        deletions=deletions,
+        living=living_at(store, task.now_ms),
+        opener=None if within is None else within.open,
+        seen=seen,
+    )
+    return BucketMerge(
+        source,
         store.schema.field_names,
         drop_delete=task.drop_delete,
         exact=True,
-        seen=seen,
-        living=living_at(store, task.now_ms),
-        opener=None if within is None else within.open,
         budget=store.options.merge_budget // share,
         dictionaries=store.schema.field_names,
         changes=None if producer is None else producer.changes,
-        deletions=deletions,
     )
 
 
-def _merge_sections(merging: Merging, sections: Sequence[Section]) -> Generator[pa.RecordBatch, None, None]:
+def _merge_sections(merge: BucketMerge, sections: Sequence[Section]) -> Generator[pa.RecordBatch, None, None]:
     for section in sections:
-        with closing(merging.section(section)) as batches:
+        with closing(merge.section(section)) as batches:
             yield from batches
 
 

@@ -21,7 +21,7 @@ from lsm_core.metadata.indexes import read_vector
 from lsm_core.metadata.store import TableStore
 from lsm_core.read.key_range import KeyBounds
 from lsm_core.read.lookup import RowsAbove, SortedKeys
-from lsm_core.read.merge_read import Merging, Shapes, sections_of
+from lsm_core.read.merge_read import BucketMerge, BucketSource, Shapes, sections_of
 from lsm_core.read.prune import expiry_of, living_at
 
 
@@ -122,23 +122,15 @@ def superseded_rows(
     keys = store.schema.trimmed_primary_keys
     expiry = expiry_of(store)
     columns = keys if expiry is None else tuple(dict.fromkeys((*keys, expiry.field)))
-    merging = Merging(
-        store,
-        task.partition,
-        task.bucket,
-        columns,
-        drop_delete=False,
-        exact=True,
-        living=living_at(store, task.now_ms),
-        opener=None if within is None else within.open,
-        budget=store.options.merge_budget // share,
-    )
+    opener = None if within is None else within.open
+    source = BucketSource(store, task.partition, task.bucket, living=living_at(store, task.now_ms), opener=opener)
+    merge = BucketMerge(source, columns, drop_delete=False, exact=True, budget=store.options.merge_budget // share)
     spec = KeySpec.of(store.schema, table=store.name)
     vectors: dict[str, list[DeletionVector]] = {}
     rows = RowsAbove(store, task.partition, task.bucket, above, pa.schema([]), deletions=marks.places)
     with rows:
         for section in sections_of(store, new, shapes):
-            with closing(merging.section(section)) as windows:
+            with closing(merge.section(section)) as windows:
                 for window in windows:
                     wanted = SortedKeys(spec.keys(window), window.select(list(keys)))
                     for hits in rows.find(wanted):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import cached_property
 from itertools import chain, pairwise
 from operator import attrgetter
@@ -372,79 +372,93 @@ class Changes:
     write_changes: WriteChanges
 
 
-@dataclass
-class Merging:
-    """Settings and counters of the merge of one bucket.
-
-    At most `sort-spill-threshold` inputs are open.
+@dataclass(frozen=True)
+class BucketSource:
+    """Bucket whose files are merged, and how its files are read.
 
     Attributes:
         store: the table.
         partition: BinaryRow bytes of the partition.
         bucket: number of the bucket.
-        columns: value columns to merge; columns that the merge engine needs are added.
-        drop_delete: whether deleted rows are left out.
-        exact: return true sequence numbers and row kinds (compaction). If False, sequence numbers are decoded only if
-            file metadata does not order the rows, and row kinds only if a file may contain deletes.
-        dropped: number of rows left out, by reason, over all sections.
-        keys_folded: number of keys merged by vectorised kernels, over all sections.
-        keys_one_by_one: number of keys merged one by one, over all sections.
-        seen: callback for each batch that is read from a file, or None.
-        deletions: deletion vectors by file name.
+        deletions: deletion vectors by file name; the rows that they mark are left out before the merge.
         living: function that removes expired rows (record-level expiry) from a batch before the merge; only compactions
             set it.
         opener: function that opens files instead of :func:`open_kv`, with the same arguments. Lookups and key ranges
             use it to read fewer rows.
-        budget: decoded bytes of all windows together; None for option `dredge.merge-budget`.
-        dictionaries: text columns that may be returned as Arrow dictionaries of int32. A column is a dictionary if its
-            values repeat in the files and the merge engine only selects rows. It may be plain in some batches.
-        changes: settings for looking up keys and writing changes; None to do neither.
-        row_bytes: largest decoded bytes of a row so far; 0 before the first batch.
+        seen: callback for each batch that is read from a file, or None.
     """
 
     store: TableStore
     partition: bytes
     bucket: int
-    columns: tuple[str, ...]
-    drop_delete: bool
-    exact: bool
-    dropped: dict[str, int] = field(default_factory=dict)
-    keys_folded: int = 0
-    keys_one_by_one: int = 0
-    seen: Callable[[DataFileMeta, pa.RecordBatch], None] | None = None
+    _: KW_ONLY
     deletions: Mapping[str, DeletionFile] = field(default_factory=dict)
     living: Living | None = None
     opener: Callable[..., Iterator[pa.RecordBatch]] | None = None
-    budget: int | None = None
-    dictionaries: Collection[str] = ()
-    changes: Changes | None = None
+    seen: Callable[[DataFileMeta, pa.RecordBatch], None] | None = None
 
-    row_bytes: float = 0.0
 
-    def __post_init__(self) -> None:
-        self.function: MergeFunction = merge_function(self.store.schema, self.store.options.raw, self.store.name)
+class BucketMerge:
+    """Merge of the files of one bucket, section by section. At most `sort-spill-threshold` inputs are open.
+
+    Attributes:
+        source: the bucket.
+        columns: merged value columns: those asked for, and those that the merge engine needs.
+        counters: dropped rows, and keys merged, over all sections so far.
+        row_bytes: largest decoded bytes of a row so far; 0 before the first batch.
+    """
+
+    def __init__(
+        self,
+        source: BucketSource,
+        columns: tuple[str, ...],
+        *,
+        drop_delete: bool,
+        exact: bool,
+        budget: int | None = None,
+        dictionaries: Collection[str] = (),
+        changes: Changes | None = None,
+    ) -> None:
+        """Choose the merge functions of the table.
+
+        Args:
+            source: the bucket.
+            columns: value columns to merge.
+            drop_delete: whether deleted rows are left out.
+            exact: return true sequence numbers and row kinds (compaction). If False, sequence numbers are decoded only
+                if file metadata does not order the rows, and row kinds only if a file may contain deletes.
+            budget: decoded bytes of all windows together; None for option `dredge.merge-budget`.
+            dictionaries: text columns that may be returned as Arrow dictionaries of int32. A column is a dictionary if
+                its values repeat in the files and the merge engine only selects rows. It may be plain in some batches.
+            changes: settings for looking up keys and writing changes; None to do neither.
+        """
+        store = source.store
+        self.source, self.drop_delete, self.exact = source, drop_delete, exact
+        self.dictionaries, self.changes = dictionaries, changes
+        self.counters, self.row_bytes = MergeCounters(), 0.0
+        self.function: MergeFunction = merge_function(store.schema, store.options.raw, store.name)
         # An engine that builds rows must see all versions of a key at once: earlier passes only sort them.
         folds = isinstance(self.function, FoldFunction)
         self.in_passes: MergeFunction = self.function
-        if folds or self.changes is not None:
+        if folds or changes is not None:
             from lsm_core.merge.engines.internal import AllVersions
 
             self.in_passes = AllVersions(self.function.key_spec)
         # Where rows are selected by sequence number, not built, the lowest level has the newest version anyway.
         compares = False
-        if self.changes is not None:
+        if changes is not None:
             from lsm_core.merge.changelog import Against
 
-            compares = self.changes.rules.against is Against.HIGH_LEVELS
+            compares = changes.rules.against is Against.HIGH_LEVELS
         chooses = bool(self.function.key_spec.sequence_columns)
-        self.looks_up = (folds or compares or chooses) and self.store.options.needs_lookup
+        self.looks_up = (folds or compares or chooses) and store.options.needs_lookup
         by_level = Deduplicate(replace(self.function.key_spec, sequence_columns=()))
         self.by_level: MergeFunction = self.function if self.function.name == "first-row" else by_level
-        self.columns = self.function.effective_columns(self.columns)
-        self.twins = {key_name(name): name for name in self.store.schema.trimmed_primary_keys if name in self.columns}
+        self.columns = self.function.effective_columns(columns)
+        self.twins = {key_name(name): name for name in store.schema.trimmed_primary_keys if name in self.columns}
         self.shared = SharedDictionaries()
-        self.threshold = max(2, self.store.options.sort_spill_threshold)
-        self.memory: int = self.store.options.merge_budget if self.budget is None else self.budget
+        self.threshold = max(2, store.options.sort_spill_threshold)
+        self.memory: int = store.options.merge_budget if budget is None else budget
 
     def section(self, section: Section) -> Batches:
         """Yield merged KV batches of one section, ascending by key, each key once.
@@ -457,10 +471,11 @@ class Merging:
         limit = self.memory // _IN_MEMORY_SHARE
         if fits(reader.sizes(inputs), self.threshold, limit):
             # Columns whose values repeat in the largest file are read as dictionaries, unless the engine compares them.
-            compared_columns = {*self.store.schema.primary_keys, *self.function.key_spec.sequence_columns}
+            source = self.source
+            compared_columns = {*source.store.schema.primary_keys, *self.function.key_spec.sequence_columns}
             names = [name for name in self.columns if name in self.dictionaries and name not in compared_columns]
             if names and not isinstance(self.function, FoldFunction):
-                repeating = repeating_texts(self.store, self.partition, self.bucket, section.files, names)
+                repeating = repeating_texts(source.store, source.partition, source.bucket, section.files, names)
                 reader = replace(reader, dictionaries=frozenset(repeating))
         with SpillSpace() as space:
             while not fits(reader.sizes(inputs), self.threshold, limit):
@@ -474,13 +489,13 @@ class Merging:
 
     def _with_keys(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Return the batch with `_KEY_*` columns added: copies of the equal value columns, which alone were merged."""
-        layout = kv_read_schema(self.store, self.columns)
+        layout = kv_read_schema(self.source.store, self.columns)
         return batch_of([batch.column(self.twins.get(name, name)) for name in layout.names], layout)
 
     def count_dropped(self, counters: MergeCounters) -> None:
-        """Add the counters of one merge to the totals of this object."""
+        """Add the dropped rows of one merge to the totals of this object."""
         for reason, rows in counters.dropped.items():
-            self.dropped[reason] = self.dropped.get(reason, 0) + rows
+            self.counters.drop(reason, rows)
 
     def _one_pass(self, inputs: list[Input], reader: _Reader, space: SpillSpace, limit: int) -> list[Input]:
         """Run one merge pass: merge inputs of neighbouring age into :class:`Parked` results, and keep deletes.
@@ -552,8 +567,8 @@ class Merging:
                 for part in stream.parts or (stream,):
                     part.batches.close()  # type: ignore[attr-defined]
             self.count_dropped(counters)
-            self.keys_folded += counters.keys_folded
-            self.keys_one_by_one += counters.keys_one_by_one
+            self.counters.keys_folded += counters.keys_folded
+            self.counters.keys_one_by_one += counters.keys_one_by_one
 
 
 @dataclass(frozen=True)
@@ -561,7 +576,7 @@ class _Reader:
     """Reader of the inputs of one section.
 
     Attributes:
-        merging: settings of the merge.
+        merge: the merge.
         inputs: groups or runs of files.
         ages: level and age rank of each file, by file name.
         batch_rows: number of rows of a batch.
@@ -570,7 +585,7 @@ class _Reader:
         dictionaries: columns to read as Arrow dictionaries.
     """
 
-    merging: Merging
+    merge: BucketMerge
     inputs: tuple[Input, ...]
     ages: dict[str, tuple[int, int]]
     batch_rows: int
@@ -579,7 +594,7 @@ class _Reader:
     dictionaries: frozenset[str] = frozenset()
 
     @staticmethod
-    def of(merging: Merging, section: Section) -> _Reader:
+    def of(merge: BucketMerge, section: Section) -> _Reader:
         """Choose the inputs of a section: its groups by age if all may be open at once, else the fewest runs.
 
         If too many runs remain, they are merged in passes. A pass merges inputs of neighbouring age, so it needs groups
@@ -587,38 +602,38 @@ class _Reader:
         sequence numbers need not be decoded, the ranges of the groups order the rows.
         """
         disjoint = section.disjoint_sequences
-        in_passes = min(len(section.runs), len(section.groups)) > merging.threshold
-        by_run = len(section.runs) < len(section.groups) > merging.threshold and (disjoint or not in_passes)
-        decides = bool(merging.function.key_spec.sequence_columns)
-        need_sequence = merging.exact or decides or not disjoint or (in_passes and by_run)
+        in_passes = min(len(section.runs), len(section.groups)) > merge.threshold
+        by_run = len(section.runs) < len(section.groups) > merge.threshold and (disjoint or not in_passes)
+        decides = bool(merge.function.key_spec.sequence_columns)
+        need_sequence = merge.exact or decides or not disjoint or (in_passes and by_run)
         groups = list(section.groups) if need_sequence else sorted(section.groups, key=sequence_range)
         ages = {
             file.file_name: (file.level if need_sequence else 0, age)
             for age, group in enumerate(groups)
             for file in group
         }
-        if merging.changes is not None:
+        if merge.changes is not None:
             by_run = False  # levels must stay apart
         inputs: tuple[Input, ...] = section.runs if by_run else tuple(groups)
         high = [group for group in section.groups if group[0].level > 0]
-        if merging.looks_up and len(high) > 1:
+        if merge.looks_up and len(high) > 1:
             inputs = (HighLevels(tuple(high)), *(group for group in groups if group[0].level == 0))
-        need_kind = merging.exact or any(file.delete_row_count != 0 for file in section.files)
-        rows = _batch_rows(merging, section.files, min(len(inputs), merging.threshold))
-        return _Reader(merging, inputs, ages, rows, need_sequence, need_kind)
+        need_kind = merge.exact or any(file.delete_row_count != 0 for file in section.files)
+        rows = _batch_rows(merge, section.files, min(len(inputs), merge.threshold))
+        return _Reader(merge, inputs, ages, rows, need_sequence, need_kind)
 
     @cached_property
     def schema(self) -> pa.Schema:
         """Schema of all inputs and of the merged rows; a key column that is also a value column is included once."""
-        merging = self.merging
+        merge = self.merge
         full = kv_read_schema(
-            merging.store,
-            merging.columns,
+            merge.source.store,
+            merge.columns,
             need_sequence=self.need_sequence,
             need_kind=self.need_kind,
             dictionaries=self.dictionaries,
         )
-        return pa.schema([field for field in full if field.name not in merging.twins])
+        return pa.schema([field for field in full if field.name not in merge.twins])
 
     def place(self, source: Input) -> tuple[int, int]:
         """Return level and age of the newest rows of an input."""
@@ -632,7 +647,7 @@ class _Reader:
         for source in inputs:
             files = () if isinstance(source, Parked) else source.files if isinstance(source, HighLevels) else source
             rows = source.run.rows if isinstance(source, Parked) else sum(file.row_count for file in files)
-            sizes.append(0.0 if isinstance(source, Parked) and source.held else rows * self.merging.row_bytes)
+            sizes.append(0.0 if isinstance(source, Parked) and source.held else rows * self.merge.row_bytes)
         return sizes
 
     def stream(self, source: Input, *, whole: bool) -> RunInput:
@@ -659,7 +674,7 @@ class _Reader:
             )
         parts = []
         for file in source:
-            path = self.merging.store.data_path(self.merging.partition, self.merging.bucket, file)
+            path = self.merge.source.store.data_path(self.merge.source.partition, self.merge.source.bucket, file)
             rows = self._open(file)
             ahead = _read_ahead(rows) if whole else rows
             parts.append(RunInput(ahead, *self.ages[file.file_name], path, at_hand=self._buffered_rows))
@@ -675,42 +690,42 @@ class _Reader:
         streams = [self.stream(group, whole=False) for group in high.groups]
         counters = MergeCounters()
         try:
-            yield from merge_streams(streams, self.merging.by_level, counters=counters)
+            yield from merge_streams(streams, self.merge.by_level, counters=counters)
         finally:
-            self.merging.count_dropped(counters)
+            self.merge.count_dropped(counters)
             for stream in streams:
                 for part in stream.parts or (stream,):
                     part.batches.close()  # type: ignore[attr-defined]
 
     def _open(self, file: DataFileMeta) -> Batches:
-        merging = self.merging
-        vector = merging.deletions.get(file.file_name)
-        opened = merging.opener or open_kv
+        merge = self.merge
+        vector = merge.source.deletions.get(file.file_name)
+        opened = merge.source.opener or open_kv
         coded: dict[str, Any] = {"dictionaries": self.dictionaries} if self.dictionaries else {}
         batches = opened(
-            merging.store,
-            merging.partition,
-            merging.bucket,
+            merge.source.store,
+            merge.source.partition,
+            merge.source.bucket,
             file,
-            columns=merging.columns,
+            columns=merge.columns,
             need_sequence=self.need_sequence,
             need_kind=self.need_kind,
             batch_rows=self.batch_rows,
-            deleted=None if vector is None else read_vector(merging.store, vector, file.row_count),
+            deleted=None if vector is None else read_vector(merge.source.store, vector, file.row_count),
             **coded,
         )
         schema = self.schema
         # Reads decode each dictionary value once: cheaper than one dictionary for all files, which only writers need.
-        shared = merging.shared.reader() if merging.exact and self.dictionaries else None
+        shared = merge.shared.reader() if merge.exact and self.dictionaries else None
         with closing(batches):  # type: ignore[type-var]
             for batch in batches:
-                merging.row_bytes = max(merging.row_bytes, rows_bytes(batch) / max(1, batch.num_rows))
-                if merging.seen is not None:
-                    merging.seen(file, batch)
-                if merging.living is not None:
-                    kept = merging.living(batch)
+                merge.row_bytes = max(merge.row_bytes, rows_bytes(batch) / max(1, batch.num_rows))
+                if merge.source.seen is not None:
+                    merge.source.seen(file, batch)
+                if merge.source.living is not None:
+                    kept = merge.source.living(batch)
                     if over := batch.num_rows - kept.num_rows:
-                        merging.dropped[EXPIRED] = merging.dropped.get(EXPIRED, 0) + over
+                        merge.counters.drop(EXPIRED, over)
                     batch = kept
                 chosen = batch.select(schema.names)
                 yield chosen if shared is None else shared(chosen)
@@ -743,14 +758,14 @@ def _park(merged: Batches, schema: pa.Schema, space: SpillSpace, limit: int) -> 
     return _InMemory(kept, size)
 
 
-def _batch_rows(merging: Merging, files: Files, open_inputs: int) -> int:
+def _batch_rows(merge: BucketMerge, files: Files, open_inputs: int) -> int:
     """Return the rows of an input batch such that the budget holds two batches per open input (kernels.md note 1)."""
-    if not merging.row_bytes:
-        merging.row_bytes = max(
+    if not merge.row_bytes:
+        merge.row_bytes = max(
             _SMALLEST_ROW_BYTES,
-            decoded_row_bytes(merging.store, merging.partition, merging.bucket, files, merging.columns),
+            decoded_row_bytes(merge.source.store, merge.source.partition, merge.source.bucket, files, merge.columns),
         )
-    fair = merging.memory / (2 * max(1, open_inputs) * merging.row_bytes)
+    fair = merge.memory / (2 * max(1, open_inputs) * merge.row_bytes)
     return int(max(_FEWEST_ROWS, min(fair, _MOST_ROWS, _ROWS_AT_ONCE / max(1, open_inputs))))
 
 
@@ -784,34 +799,25 @@ def read_bucket_merged(
             with true sequence numbers.
         sections: key-disjoint sections of the files; None to compute them.
         deletions: deletion vectors by file name; the rows that they mark are left out before the merge.
-        budget: see :class:`Merging`.
+        budget: see :class:`BucketMerge`.
         living: function that removes expired rows, for compactions; None (for all reads) to keep these rows.
-        dictionaries: see :class:`Merging`.
+        dictionaries: see :class:`BucketMerge`.
         within: range of keys to read; None for all keys.
-        seen: see :class:`Merging`.
+        seen: see :class:`BucketSource`.
 
     Raises:
         CorruptFile: a file is damaged or not in key order; the error names it.
     """
     names = tuple(store.schema.field_names if columns is None else columns)
     keep_small_arrays()
-    merging = Merging(
-        store,
-        partition,
-        bucket,
-        names,
-        drop_delete=not keep_deletes,
-        exact=keep_system,
-        deletions=deletions or {},
-        living=living,
-        budget=budget,
-        dictionaries=dictionaries,
-        opener=None if within is None else within.open,
-        seen=seen,
+    opener = None if within is None else within.open
+    source = BucketSource(store, partition, bucket, deletions=deletions or {}, living=living, opener=opener, seen=seen)
+    merge = BucketMerge(
+        source, names, drop_delete=not keep_deletes, exact=keep_system, budget=budget, dictionaries=dictionaries
     )
     if within is not None:
         files = [file for file, shape in zip(files, as_tree(store, files), strict=True) if within.meets(shape)]
     for section in sections_of(store, files) if sections is None else sections:
-        with closing(merging.section(section)) as merged:
+        with closing(merge.section(section)) as merged:
             for batch in merged:
                 yield batch if keep_system else batch.select(list(names))

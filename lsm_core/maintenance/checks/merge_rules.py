@@ -26,7 +26,7 @@ from lsm_core.merge.order_free import order_free
 from lsm_core.metadata import manifests, snapshots
 from lsm_core.metadata.indexes import DeletionFile, deletion_vectors, read_vector
 from lsm_core.metadata.store import BucketMode, TableStore
-from lsm_core.read.merge_read import Merging, as_tree, sections_of
+from lsm_core.read.merge_read import BucketMerge, BucketSource, as_tree, sections_of
 from lsm_core.read.prune import expiry_of
 
 _WRITTEN: Final = {CommitKind.APPEND, CommitKind.COMPACT, CommitKind.ANALYZE}
@@ -138,18 +138,11 @@ def _compare(check_input: CheckInput, opened: SampledBucket, history: History) -
             for batch in batches:
                 counts[file.file_name] += batch.num_rows
                 witness.add_input(file, batch)
-    merging = Merging(
-        store,
-        place.partition,
-        place.bucket,
-        store.schema.field_names,
-        drop_delete=True,
-        exact=True,
-        deletions=opened.deletions,
-        opener=None if place.within is None else place.within.open,
-    )
+    opener = None if place.within is None else place.within.open
+    source = BucketSource(store, place.partition, place.bucket, deletions=opened.deletions, opener=opener)
+    merge = BucketMerge(source, store.schema.field_names, drop_delete=True, exact=True)
     for section in sections_of(store, opened.files):
-        with closing(merging.section(section)) as merged:
+        with closing(merge.section(section)) as merged:
             for batch in merged:
                 witness.add_written(batch)
     return witness.verify((), drop_delete=True, rows_read=counts)

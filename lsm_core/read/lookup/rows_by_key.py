@@ -33,7 +33,7 @@ from lsm_core.read.lookup.key_routing import (
     places_of,
     upper_bound,
 )
-from lsm_core.read.merge_read import Merging, sections_of
+from lsm_core.read.merge_read import BucketMerge, BucketSource, sections_of
 from lsm_core.read.scan import chosen_columns
 from lsm_core.read.table_versions import require_same_columns, resolve
 from lsm_core.types.arrow import refit
@@ -339,19 +339,11 @@ def _merge_bucket(
         start, stop = bucket.spans[meta.file_name]
         return open_hits(store, partition, number, meta, bucket.keys.slice(start, stop), **options)
 
-    merging = Merging(
-        store,
-        bucket.partition,
-        bucket.bucket,
-        names,
-        drop_delete=True,
-        exact=False,
-        deletions=bucket.deletions,
-        opener=open_file,
-    )
+    source = BucketSource(store, bucket.partition, bucket.bucket, deletions=bucket.deletions, opener=open_file)
+    merge = BucketMerge(source, names, drop_delete=True, exact=False)
     spec = KeySpec.of(store.schema, table=store.name)
     for section in sections_of(store, bucket.files):
-        with closing(merging.section(section)) as merged:
+        with closing(merge.section(section)) as merged:
             for batch in merged:
                 key_rows, _ = places_of(bucket.keys.keys, spec.keys(batch))
                 yield batch, bucket.rows[key_rows]
