@@ -149,13 +149,19 @@ class RecordingFileIO:
         return self.inner.delete_dir(path)
 
 
-def remove(file_io: FileIO, paths: Iterable[str]) -> None:
-    """Delete files and ignore failures; no snapshot refers to the remaining files, so orphan cleaning finds them."""
+def remove(file_io: FileIO, paths: Iterable[str]) -> list[str]:
+    """Delete files, and return the paths of those that were deleted.
+
+    Failures are logged. No snapshot refers to the remaining files, so orphan cleaning finds them.
+    """
+    removed = []
     for path in paths:
         try:
             file_io.delete(path)
+            removed.append(path)
         except (OSError, DredgeError) as error:
             _LOG.warning("could not remove %s, which no snapshot names: %s", path, error)
+    return removed
 
 
 def abort(store: TableStore, messages: Iterable[CommitMessage]) -> list[str]:
@@ -187,8 +193,7 @@ def abort(store: TableStore, messages: Iterable[CommitMessage]) -> list[str]:
         for index in message.own_index_files()
         if index.file_name not in used and index.external_path is None
     ]
-    remove(store.file_io, paths)
-    return paths
+    return remove(store.file_io, paths)
 
 
 @contextmanager

@@ -9,6 +9,7 @@ import pytest
 
 from lsm_core import Table
 from lsm_core.errors import InvalidData, InvalidOption
+from lsm_core.maintenance.action import find_action
 from lsm_core.metadata import consumers
 from tests.maintenance.tables import HOUR, NOW, keyed, rows
 
@@ -59,7 +60,11 @@ def test_a_silent_consumer_goes_with_the_next_expiry(table: Table) -> None:
     [told] = [entry for entry in table.ledger() if entry.action == "expire_snapshots"]
     assert {"event": "forgot", "consumer": "silent", "next_snapshot": 2} in [dict(one) for one in told.lines]
     table.store.clock.advance(1)
-    only = table.expire_snapshots(retain_min=10)
+    plan = table.plan_maintenance("expire_snapshots", retain_min=10)
+    action = find_action("expire_snapshots")
+    assert action.fits(table.store, plan), "a plan that only forgets a consumer can be applied"
+    only = table.apply(plan)
+    assert not action.fits(table.store, plan)
     assert (only.consumers, only.expired, only.changed) == (("alive",), (), True)
 
 

@@ -11,6 +11,7 @@ from lsm_core import Table
 from lsm_core.clock import local_offset_ms
 from lsm_core.errors import InvalidData, InvalidOption, PlanRefused, PlanStale, SnapshotNotFound
 from lsm_core.maintenance import DeleteItem, MaintenancePlan
+from lsm_core.maintenance.action import find_action
 from lsm_core.metadata import tags
 from tests.maintenance.tables import HOUR, NOW, assert_whole, content, keyed, on_disk, rows, strays
 
@@ -54,7 +55,10 @@ def test_a_tag_outlives_its_snapshot(tmp_path: Path) -> None:
     assert sorted(tagged, key=repr) == before
     assert not strays(table)
     # A snapshot that has expired can be tagged again by another tag of it.
-    assert table.create_tag("again", 2).tagged == 2
+    plan = table.plan_maintenance("create_tag", tag="again", snapshot_id=2)
+    assert find_action("create_tag").fits(table.store, plan)
+    assert table.apply(plan).tagged == 2
+    assert not find_action("create_tag").fits(table.store, plan)
     assert table.tags()["again"] == table.tags()["v 1"]
     told = {entry.report["tag"] for entry in table.ledger() if entry.action == "create_tag"}
     assert told == {"v 1", "newest", "again"}

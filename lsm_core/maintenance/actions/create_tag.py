@@ -201,7 +201,7 @@ def _is_created(item: TagItem, tag: Any) -> bool:
 
 
 def tag_creation_fits(store: TableStore, plan: MaintenancePlan) -> bool:
-    """Return whether the planned snapshot has not expired and is not yet tagged as planned.
+    """Return whether a snapshot file or a tag still holds the planned snapshot, and it is not yet tagged as planned.
 
     Args:
         store: the table.
@@ -209,7 +209,11 @@ def tag_creation_fits(store: TableStore, plan: MaintenancePlan) -> bool:
     """
     (item,) = plan.items_of(TagItem)
     before = tags.try_read(store, item.name)
-    return snapshots.exists(store, item.snapshot_id) and (before is None or not _is_created(item, before))
+    try:
+        tags.find_snapshot(store, item.snapshot_id)
+    except SnapshotNotFound:
+        return False
+    return before is None or not _is_created(item, before)
 
 
 def trace_of_creation(store: TableStore, plan: MaintenancePlan) -> Applied | None:

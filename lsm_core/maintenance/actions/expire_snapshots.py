@@ -378,14 +378,18 @@ def _next_consumed(store: TableStore, but: Sequence[str] = ()) -> int | None:
 
 def _forget_consumers(store: TableStore, plan: MaintenancePlan) -> tuple[str, ...]:
     """Delete the planned consumers that made no progress after planning, and return their ids."""
+    return tuple(name for name in _unchanged_consumers(store, plan) if consumers.delete_consumer(store, name))
+
+
+def _unchanged_consumers(store: TableStore, plan: MaintenancePlan) -> list[str]:
+    """Return the ids of the planned consumers that made no progress after planning."""
+    planned = plan.items_of(ExpireConsumerItem)
+    if not planned:
+        return []
     now = {
         consumer.consumer_id: (consumer.next_snapshot, consumer.seen_ms) for consumer in consumers.list_details(store)
     }
-    planned = plan.items_of(ExpireConsumerItem)
-    unchanged = [
-        item.consumer_id for item in planned if now.get(item.consumer_id) == (item.next_snapshot, item.seen_ms)
-    ]
-    return tuple(name for name in unchanged if consumers.delete_consumer(store, name))
+    return [item.consumer_id for item in planned if now.get(item.consumer_id) == (item.next_snapshot, item.seen_ms)]
 
 
 def _candidates(
@@ -509,13 +513,14 @@ def apply_expiry(store: TableStore, plan: MaintenancePlan, runner: Runner | None
 
 
 def expiry_fits(store: TableStore, plan: MaintenancePlan) -> bool:
-    """Return whether at least one snapshot of the plan still exists.
+    """Return whether at least one snapshot of the plan, or one consumer that made no progress, still exists.
 
     Args:
         store: the table.
         plan: plan to compare with the table.
     """
-    return not {item.snapshot_id for item in plan.items_of(ExpireItem)}.isdisjoint(snapshots.list_ids(store))
+    going = {item.snapshot_id for item in plan.items_of(ExpireItem)}
+    return not going.isdisjoint(snapshots.list_ids(store)) or bool(_unchanged_consumers(store, plan))
 
 
 def foresee_expiry(plan: MaintenancePlan) -> ExpiryReport:
