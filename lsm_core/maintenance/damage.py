@@ -253,7 +253,13 @@ class _Examiner:
         return None if base is None or delta is None or indexes is None else (base, delta)
 
     def _examine_list(self, holder: int | str, name: str, size: int | None) -> _Content | None:
-        """Examine a manifest list and its manifests; return the content of the manifests, None if one is unreadable."""
+        """Examine a manifest list and its manifests; return the content of the manifests, None if one is unreadable.
+
+        Args:
+            holder: snapshot id, or the name of the tag or changelog that needs the list.
+            name: file name of the manifest list.
+            size: size of the list in bytes, None if it is not recorded.
+        """
         metas = self._try(holder, "manifest list", lambda: manifests.read_list(self._store, name, size))
         if metas is None:
             return None
@@ -334,7 +340,13 @@ class _Examiner:
     # -- damages -------------------------------------------------------------------------------------------------------
 
     def _try(self, holder: int | str, kind: str, read: Callable[[], _Value]) -> _Value | None:
-        """Return the result of ``read``, or record the damaged file and return None."""
+        """Return the result of ``read``, or record the damaged file and return None.
+
+        Args:
+            holder: snapshot id, or the name of the tag or changelog that needs the file.
+            kind: kind of the file, for example "manifest list".
+            read: function that reads the file.
+        """
         try:
             return read()
         except (CorruptFile, UnsupportedFeature) as error:

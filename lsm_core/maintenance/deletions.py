@@ -312,7 +312,10 @@ def deletable_path(store: TableStore, path: str, linkless: set[tuple[str, str]] 
 
 
 def _require_no_table(store: TableStore, place: str, path: str, known: set[tuple[str, str]] | None) -> None:
-    """Raise CorruptFile if a folder between an external path and a file below it belongs to a second table."""
+    """Raise CorruptFile if a folder from ``place``, an external path, down to the file ``path`` is a table's folder.
+
+    ``known`` caches the checked folders as pairs of external path and schema folder; None for no cache.
+    """
     folder = posixpath.dirname(path)
     while len(folder) >= len(place.rstrip("/")):
         if known is None or (place, f"{folder}/schema") not in known:

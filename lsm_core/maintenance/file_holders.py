@@ -234,7 +234,16 @@ class _Marks:
 
 @dataclass
 class _Search:
-    """Search that reads every reference once and records it in ``marks``."""
+    """Search that reads every reference once and records it in ``marks``.
+
+    Attributes:
+        store: the table.
+        marks: holders of the searched file names found so far.
+        holders: all holders; a code is an index into this list.
+        read: number of snapshots, tags and changelogs read, including those in deletion records.
+        newest: main's newest snapshot, None before it is read or if there is none.
+        in_use: names of the base and delta manifest lists of main's newest snapshot.
+    """
 
     store: TableStore
     marks: _Marks
@@ -364,7 +373,14 @@ class _Search:
     def _metadata(
         self, store: TableStore, snapshot: Snapshot, code: int, path: str, *, in_use: bool = False
     ) -> tuple[list[ManifestFileMeta], list[ManifestFileMeta]] | None:
-        """Mark the metadata files of a snapshot whose snapshot file is ``path``.
+        """Mark the metadata files of a snapshot.
+
+        Args:
+            store: the table or branch.
+            snapshot: the snapshot.
+            code: code of the holder of the files.
+            path: path of the snapshot's own file, which shows whether the snapshot expired meanwhile.
+            in_use: also record the snapshot's base and delta manifest lists in ``in_use``.
 
         Returns:
             Manifests of the delta, and manifests of all data of the snapshot; None if the snapshot expired meanwhile.
@@ -415,9 +431,16 @@ class _Search:
         current: bool = False,
         patient: bool = False,
     ) -> None:
-        """Mark the files in a manifest, once: by ``maybe``, by ``sure`` if given, and dropped files by ``dropped``.
+        """Mark the files in a manifest with codes of holders; a manifest that was read before is skipped.
 
-        ``current``: main's newest snapshot has the manifest, so its entries show which files are live.
+        Args:
+            store: the table or branch.
+            meta: the manifest.
+            maybe: code of the possible holder of all files in the manifest.
+            sure: code of the certain holder of all files in the manifest, if any.
+            dropped: code of the certain holder of the files that the manifest removes, if any.
+            current: whether main's newest snapshot has the manifest, so that its entries show which files are live.
+            patient: skip a manifest that does not exist.
         """
         if meta.file_name in self._seen:
             return

@@ -111,7 +111,14 @@ def table_samples(store: TableStore, since_ms: int) -> list[Sample]:
 
 
 def _numbers(need: TableNeed, newest: Snapshot | None, debt: HistoryHealth, trash: int) -> dict[str, float | None]:
-    """Return values by metric name; None if a value does not exist (for example, before the first compaction)."""
+    """Return values by metric name; None if a value does not exist (for example, before the first compaction).
+
+    Args:
+        need: score and figures of the table's files and due compactions.
+        newest: newest snapshot, None for an empty table.
+        debt: figures of the snapshots, tags, consumers and manifests.
+        trash: number of deletion records.
+    """
     committed = None if newest is None else newest.time_millis
     return {
         "dredge_table_score": need.score,

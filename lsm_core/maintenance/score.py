@@ -392,7 +392,19 @@ def _due_compaction(
     *,
     full_is_due: bool = False,
 ) -> DueCompaction | None:
-    """Return the compaction that is due in one bucket, or None for tables that Dredge cannot compact."""
+    """Return the compaction that is due in one bucket, or None for tables that Dredge cannot compact.
+
+    If nothing is due, the ``cost`` of the result is 0.
+
+    Args:
+        store: the table.
+        files: live files of the bucket.
+        now_ms: time of the decision (epoch ms).
+        runs: number of sorted runs of the bucket.
+        expired: files whose rows expired by record-level expiry.
+        marked: number of rows that a deletion vector marks, by file name.
+        full_is_due: whether a full compaction is due by the number of commits.
+    """
     if not store.schema.primary_keys:
         bins = choose_bins(store, files, full=False, deleted=marked)
         if isinstance(bins, Decline):

@@ -266,7 +266,14 @@ def _new_run_shares(store: TableStore, snapshot: Snapshot) -> list[float]:
 
 @dataclass(frozen=True)
 class _Step:
-    """Changes of one bucket by one commit."""
+    """Changes of one bucket by one commit, or its initial files.
+
+    Attributes:
+        time_ms: time of the commit (epoch ms).
+        added: files that the commit added.
+        removed: files that the commit removed.
+        commit: whether this is a commit; False for the bucket's initial files.
+    """
 
     time_ms: int
     added: tuple[DataFile, ...]
@@ -438,7 +445,7 @@ class _Bucket:
         return look
 
     def _look(self, moment: int) -> bool:
-        """Run the due compaction, if any, and return whether one was due."""
+        """Run the compaction that is due at ``moment`` (epoch ms), if any, and return whether one was run."""
         after = self.policy.idle_after_ms
         idle = after is not None and not self.merged_whole and moment - self.written >= after
         if idle:
@@ -460,7 +467,13 @@ class _Bucket:
         return True
 
     def _compact_tree(self, moment: int, full: bool) -> tuple[list[DataFile], list[DataFile], int, int] | None:
-        """Return replaced and new files, and bytes read and written by the compaction of the tree's rules, or None."""
+        """Return the files and bytes of the compaction that the rules for primary-key tables pick at ``moment``.
+
+        ``full`` requests a full compaction.
+
+        Returns:
+            Replaced files, new files, bytes read and bytes written, or None if the rules pick no compaction.
+        """
         files = tuple(self.files.values())
         decision = decide(self.store, files, moment, full)
         if isinstance(decision, Decline):
@@ -480,7 +493,9 @@ class _Bucket:
     ) -> Iterator[DataFile]:
         """Yield the output files of merging ``runs``, split like the largest run.
 
-        The total size is that of the largest run plus a share (`_History.novelty`) of the bytes of the smaller runs.
+        The files are on ``level`` and created at ``moment``. With ``drop_delete`` they have no delete
+        records. The total size is that of the largest run plus a share (`_History.novelty`) of the bytes of the smaller
+        runs.
         """
         inputs = [file for run in runs for file in run.files]
         largest = max(runs, key=lambda run: run.size)
@@ -506,7 +521,13 @@ class _Bucket:
             )
 
     def _compact_bins(self, moment: int, full: bool) -> tuple[list[DataFile], list[DataFile], int, int] | None:
-        """Return replaced and new files, and bytes read and written, for an append table: each bin becomes one file."""
+        """Return the files and bytes of an append table's compaction at ``moment``, in which each bin becomes one file.
+
+        ``full`` requests a full compaction.
+
+        Returns:
+            Replaced files, new files, bytes read and bytes written, or None if the rules pick no compaction.
+        """
         bins = choose_bins(self.store, tuple(self.files.values()), full)
         if isinstance(bins, Decline):
             return None

@@ -191,7 +191,7 @@ class TrashRecord:
 
 
 def _readable(data: bytes) -> dict[str, str]:
-    """Return a file's content as JSON: as text if possible, because people read deletion records."""
+    """Return a file's content as JSON with the key "text", or "base64" if the content is not UTF-8 text."""
     try:
         return {"text": data.decode()}
     except UnicodeDecodeError:

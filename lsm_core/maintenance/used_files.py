@@ -247,7 +247,11 @@ def find_used(
 
 
 def _used_part(store: TableStore, lineages: Sequence[Lineage], candidates: AbstractSet[str], payload: bytes) -> bytes:
-    """Run one part: return holder, names and pending flag of the files that the part's snapshots need, in order."""
+    """Run one part: return holder, names and pending flag of the files that the part's snapshots need, in order.
+
+    ``payload`` is a JSON list of [index in ``lineages``, index of the snapshot in this lineage]. The result is a JSON
+    list of [holder, file names, pending].
+    """
     used = UsedFiles()
     wanted = pa.array(sorted(candidates), pa.string())
     for line, place in parse_json(payload):
@@ -261,7 +265,16 @@ def _used_part(store: TableStore, lineages: Sequence[Lineage], candidates: Abstr
 def _add_needs(
     used: UsedFiles, store: TableStore, lineage: Lineage, place: int, candidates: AbstractSet[str], wanted: pa.Array
 ) -> None:
-    """Record the files that the snapshot at index ``place`` of a lineage needs in addition to earlier snapshots."""
+    """Record in ``used`` the files that a snapshot of a lineage needs in addition to earlier snapshots.
+
+    Args:
+        used: result to add the files to.
+        store: the table.
+        lineage: consecutive snapshots of one holder.
+        place: index of the snapshot in the lineage.
+        candidates: names of the files to look for.
+        wanted: the same names as an Arrow array.
+    """
     view, snapshot = lineage.store or store, lineage.snapshots[place]
     numbered = lineage.holder.endswith(("snapshot", "changelog"))
     holder = f"{lineage.holder} {snapshot.id}" if numbered else lineage.holder

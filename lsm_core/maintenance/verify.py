@@ -302,6 +302,13 @@ class ReferenceWitness:
         """Check deletion vectors as `compact.Witness` describes, for one random row group of one random file.
 
         Rows that may have expired by record-level expiry are not checked.
+
+        Args:
+            above: files on the levels above the output level.
+            searched: names of files whose rows were added by :meth:`add_looked_up`.
+            marked: rows that the rewrite supersedes, by file name; None if the table has no deletion vectors.
+            vector_of: function that returns the earlier deletion vector of a file, or None.
+            alone: whether this witness received all rows that left level 0.
         """
         store = self.place.store
         newer, older = (
@@ -500,7 +507,11 @@ def _to_list(column: pa.ChunkedArray) -> list[Any]:
 
 
 def _compare_picked(store: TableStore, inputs: _SampledRows, outputs: _SampledRows, drop_delete: bool) -> int:
-    """Compare as :func:`_compare` does, but column by column, for engines that return one of the versions unchanged."""
+    """Merge the inputs, compare the result with the outputs, and return the number of merged keys.
+
+    Unlike in :func:`_compare`, values are compared column by column, for engines that return one of the versions
+    unchanged. ``drop_delete`` is whether the merge drops deletes. Raises VerificationFailed if keys differ.
+    """
     mine = inputs.rows(store, ((number,) for number in range(len(inputs.levels))))
     theirs = outputs.rows(store, ((number,) for number in range(len(outputs.levels))))
     pairs: list[tuple[Row, Row]] = []
@@ -566,7 +577,19 @@ def _compare(
     same: Callable[[Row, Row], bool] | None = None,
     outcomes: Mapping[Any, Row | None] | None = None,
 ) -> int:
-    """Merge the inputs (or use the merged ``outcomes``), compare with the outputs, and return the number of keys."""
+    """Merge the inputs, compare the result with the outputs, and return the number of merged keys.
+
+    Args:
+        store: the table.
+        inputs: versions that were merged.
+        outputs: rows that the merge stored.
+        drop_delete: whether the merge drops deletes.
+        same: function that compares a merged row with a stored row, None for :func:`_row_equality`.
+        outcomes: merged rows by key (None for a key without a row), None to merge ``inputs``.
+
+    Raises:
+        VerificationFailed: keys differ; the message names them.
+    """
     if outcomes is None:
         outcomes = merge_by_key(inputs, store.schema, store.options.raw, drop_delete)
     wanted = {key: row for key, row in outcomes.items() if row is not None}
@@ -617,7 +640,15 @@ def _key_text(key: tuple[Any, ...]) -> str:
 
 @dataclass(frozen=True)
 class _Bucket:
-    """Live files of a bucket in one snapshot."""
+    """Live files of a bucket in one snapshot.
+
+    Attributes:
+        partition: partition bytes.
+        bucket: number of the bucket.
+        total: number of buckets of the partition, 0 if it is not known.
+        files: metadata of the live files.
+        deletions: deletion vector of each file of ``files``, None for a file without one.
+    """
 
     partition: bytes
     bucket: int
@@ -631,7 +662,7 @@ class _Bucket:
         return self.bucket >= 0 and self.total > 0
 
     def without(self, shared: Collection[tuple[str, int, DeletionFile | None]]) -> _Bucket:
-        """Return the bucket without the ``shared`` files."""
+        """Return the bucket without the ``shared`` files, given as (name, level, deletion vector or None)."""
         kept = [
             (file, vector)
             for file, vector in zip(self.files, self.deletions, strict=True)
@@ -648,7 +679,13 @@ class _Bucket:
 
 @dataclass(frozen=True)
 class _Pair:
-    """Unit of comparison between two snapshots: one bucket, or a partition whose number of buckets changed."""
+    """Unit of comparison between two snapshots: one bucket, or a partition whose number of buckets changed.
+
+    Attributes:
+        name: name of the bucket or partition for people.
+        sides: buckets in the first and in the second snapshot.
+        rescaled: whether this is a partition whose number of buckets changed.
+    """
 
     name: str
     sides: tuple[tuple[_Bucket, ...], tuple[_Bucket, ...]]

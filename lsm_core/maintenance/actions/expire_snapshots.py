@@ -274,7 +274,11 @@ def expiry_is_due(store: TableStore) -> bool:
 
 
 class _History:
-    """Snapshots of a table, each read once, and the errors of damaged ones."""
+    """Snapshots of a table, each read once, and the errors of damaged ones.
+
+    Attributes:
+        damaged: error of each damaged snapshot found so far, by snapshot id.
+    """
 
     def __init__(self, store: TableStore) -> None:
         self._store = store
@@ -335,7 +339,8 @@ def _split_used(
 ) -> tuple[list[DeleteItem], list[Declined], list[Declined]]:
     """Split candidates into unneeded and needed files by `split_used`; damaged snapshots are tolerated if possible.
 
-    A damaged snapshot that is retained is tolerated if the snapshots directly before and after it can be read.
+    ``going`` are the ids of the expiring snapshots. A damaged snapshot that is retained is tolerated if the snapshots
+    directly before and after it can be read.
 
     Returns:
         Files to delete, declined entries of files that are still needed, and declined entries of damaged snapshots.
@@ -398,6 +403,13 @@ def _candidates(
     """Yield files that possibly only the expiring snapshots need.
 
     Data files are found in the deltas of later snapshots, which removed them (format.md 17).
+
+    Args:
+        store: the table.
+        expiring: ids of the snapshots to expire, ascending.
+        end: id of the last snapshot whose delta is read.
+        known: undamaged snapshots by id.
+        runner: runner that may read many snapshots in parallel, or None.
     """
     if not expiring:
         return
@@ -475,6 +487,12 @@ def _count_external_files(
     """Return a declined entry that counts the replaced files under `data-file.external-paths`.
 
     An expiry does not delete files outside the table's directory. The list is empty if there are no such files.
+
+    Args:
+        store: the table.
+        expiring: ids of the snapshots to expire, ascending.
+        end: id of the last snapshot whose delta is read.
+        known: undamaged snapshots by id.
     """
     if not expiring or not store.options.get(_EXTERNAL):
         return []

@@ -225,7 +225,10 @@ def plan_repair(store: TableStore, now_ms: int | None = None) -> MaintenancePlan
 
 
 def _remaining(store: TableStore, examination: Examination, aside: AbstractSet[int]) -> Iterator[Declined]:
-    """Yield a declined entry, with advice, for each damaged file that moving snapshots away does not repair."""
+    """Yield a declined entry, with advice, for each damaged file that moving snapshots away does not repair.
+
+    ``aside`` are the ids of the snapshots that the plan moves away.
+    """
     damages = examination.unreadable()
     for damage in examination.damages:
         holding = [number for number in damage.snapshots if number not in aside]
@@ -247,7 +250,15 @@ def _steps(
     damage: Damage,
     holding: Sequence[int],
 ) -> Iterator[str]:
-    """Yield the steps, as text, that a user can take about a damaged file of which no copy exists."""
+    """Yield the steps, as text, that a user can take about a damaged file of which no copy exists.
+
+    Args:
+        store: the table.
+        examination: result of examining the whole table.
+        damages: one damage of each snapshot whose rows cannot be read or are wrong, by snapshot id.
+        damage: the damaged file.
+        holding: ids of the remaining snapshots that need the file.
+    """
     name, newest = store.name, examination.ids[-1] if examination.ids else None
     if damage.is_unknown:
         yield "or read the table with a newer version of Dredge"
@@ -281,7 +292,10 @@ def _steps(
 
 
 def _why_not(store: TableStore, before: int, after: int, damages: Mapping[int, Damage]) -> str:
-    """Return the reason why a gap cannot be bridged, "" if it can."""
+    """Return the reason why the gap between the snapshots ``before`` and ``after`` cannot be bridged, "" if it can.
+
+    ``damages`` has one damage of each snapshot whose rows cannot be read or are wrong, by snapshot id.
+    """
     for number in (before, after):
         if number in damages:
             return f"snapshot {number} beside it cannot be read: {damages[number].reason}"

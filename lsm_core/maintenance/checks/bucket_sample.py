@@ -252,5 +252,5 @@ def read_sampled_rows(check_input: CheckInput) -> tuple[pa.Table, int]:
 
 
 def _sampled(bucket: SampledBucket, batch: pa.RecordBatch, keys: int) -> pa.RecordBatch:
-    """Return the rows of the bucket's sample of ``keys`` keys."""
+    """Return the rows of ``batch`` whose keys are in the bucket's sample of about ``keys`` keys."""
     return chosen_rows(batch, pa.array(bucket.sample(keys).chosen(bucket.place.ranks(batch))))

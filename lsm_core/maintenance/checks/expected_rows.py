@@ -114,7 +114,14 @@ def merge_by_rules(check_input: CheckInput) -> ExpectedRows:
 def _merge_by_rules(
     opened: SampledBucket, rows: Sequence[Row], stored: Sequence[Values], hidden: Sequence[Values]
 ) -> Mapping[Any, ExpectedRow]:
-    """Return the expected rows: the reference merges ``rows``; keys of ``stored`` without a result must not be seen."""
+    """Return the rows that a read must return, by `key_order` of the primary key: the reference merges ``rows``.
+
+    Args:
+        opened: the bucket.
+        rows: written versions of the sampled keys.
+        stored: further keys; a read must not return a row for those without a merge result.
+        hidden: keys to leave out, because batch reads skip some of their versions.
+    """
     store, raw = opened.place.store, opened.place.store.options.raw
     expired: set[Any] = set()
     if expiry_of(store) is not None:
@@ -330,7 +337,10 @@ def _live_files(store: TableStore, snapshot_id: int, place: Place) -> list[DataF
 
 
 def _batches(place: Place, file: DataFileMeta, columns: Sequence[str], deleted: Any = None) -> Iterator[pa.RecordBatch]:
-    """Yield the KV rows of a file that lie within the place's range of keys."""
+    """Yield the KV rows of a file that lie within the place's range of keys.
+
+    ``columns`` are the value columns to read. Rows in the deletion vector ``deleted`` are left out (None: no vector).
+    """
     reader = open_kv if place.within is None else place.within.open
     opened = reader(place.store, place.partition, place.bucket, file, columns=list(columns), deleted=deleted)
     with closing(opened) as batches:  # type: ignore[type-var]

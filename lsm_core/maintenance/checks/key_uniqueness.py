@@ -108,7 +108,10 @@ def unique_keys(check_input: CheckInput) -> CheckReport:
 
 
 def _misplaced(check_input: CheckInput, batch: pa.RecordBatch, partition: bytes, bucket: int, total: int) -> list[str]:
-    """Return the keys of a batch that the bucket function does not assign to ``bucket``."""
+    """Return a text for each of the first keys of a batch that the bucket function does not assign to ``bucket``.
+
+    ``total`` is the number of buckets of the partition.
+    """
     store = check_input.store
     columns = [batch.column(name) for name in store.schema.bucket_keys]
     if not columns or not batch.num_rows:
@@ -176,7 +179,10 @@ def _meeting(opened: SampledBucket) -> list[DataFileMeta]:
 def _equal_versions(
     check_input: CheckInput, opened: SampledBucket, files: Sequence[DataFileMeta]
 ) -> tuple[int, list[str]]:
-    """Return the number of rows read, and the keys with two versions of equal sequence number and sequence fields."""
+    """Return the number of rows read, and a text per key with two versions of equal sequence number and fields.
+
+    Only the keys of the bucket's sample are compared. Fields are those of the option `sequence.field`.
+    """
     place, store = opened.place, opened.place.store
     keys, fields = list(store.schema.trimmed_primary_keys), list(store.options.sequence_field)
     chosen = opened.sample(check_input.limits.keys * 16)
@@ -210,7 +216,7 @@ def _versions(
 ) -> Iterator[tuple[npt.NDArray[np.uint64], pa.RecordBatch]]:
     """Yield the versions in a file that no deletion vector marks, with the ranks of their keys.
 
-    Only keys and ordering columns are decoded.
+    Only keys, the columns ``fields`` (the table's sequence fields) and KV system columns are decoded.
     """
     place, vector = opened.place, opened.deletions.get(file.file_name)
     deleted = None if vector is None else read_vector(place.store, vector, file.row_count)

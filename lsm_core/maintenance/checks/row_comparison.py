@@ -251,7 +251,9 @@ class ArrowRows:
         self._hashes: Any = None
 
     def with_keys(self, keys: pa.Table, columns: Sequence[str]) -> pa.Table:
-        """Implement :meth:`ReadRows.with_keys`; rows of further keys with the same hash may be included.
+        """Return ``columns`` of the rows whose primary key is in ``keys`` (implements :meth:`ReadRows.with_keys`).
+
+        Rows of further keys with the same hash may be included.
 
         Raises:
             InvalidData: the rows lack a column.
@@ -263,7 +265,10 @@ class ArrowRows:
         return self._table.select(list(columns)).take(arrow_array(candidates))
 
     def repeated_keys(self, limit: int) -> tuple[int, int, pa.Table]:
-        """Implement :meth:`ReadRows.repeated_keys`.
+        """Find the primary keys that several rows have (implements :meth:`ReadRows.repeated_keys`).
+
+        Returns:
+            Number of rows, number of keys that several rows have, and a table of the first ``limit`` such keys.
 
         Raises:
             InvalidData: the rows lack a key column.

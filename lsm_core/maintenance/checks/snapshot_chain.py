@@ -87,10 +87,16 @@ def _inspect(
 ) -> Iterator[tuple[int, str]]:
     """Yield pairs of a number of checked data files and a problem ("" for none), part by part.
 
-    Damaged files in ``known`` were reported before and yield no problem.
+    With ``whole``, a missing list of changelog files is no problem. Java's expiry deletes the changelog of a snapshot
+    that a tag keeps; a rollback to the tag makes that snapshot the oldest one.
 
-    With ``whole``, the files taken over from earlier snapshots are checked too. Java's expiry deletes the changelog of
-    a snapshot that a tag keeps; a rollback to the tag makes that snapshot the oldest one.
+    Args:
+        store: the table.
+        holder: name of the snapshot or tag at the beginning of each problem.
+        snapshot: snapshot to check.
+        listed: cache of the file names in each bucket's directory, by partition and bucket.
+        known: paths of damaged files that were reported before and yield no problem.
+        whole: also check the files taken over from earlier snapshots.
     """
     try:
         parts = manifests.iter_live(store, snapshot) if whole else iter([_added_entries(store, snapshot)])

@@ -92,7 +92,7 @@ def read_pages(store: TableStore, files: pa.Table) -> list[PageProblem]:
 
 
 def _read_file(store: TableStore, file: dict[str, Any]) -> PageProblem | None:
-    """Decode every page of one file and return the problem, or None."""
+    """Decode every page of ``file``, a row of `FILES_TO_READ`, and return the problem, or None."""
     name = file["file_name"]
     try:
         path = store.data_path(file["partition"], file["bucket"], name, file["external_path"])
@@ -134,7 +134,13 @@ def _read_sample(check_input: CheckInput) -> CheckReport:
 
 
 def _draw(sizes: np.ndarray[Any, Any], budget: int, seed: int) -> np.ndarray[Any, Any]:
-    """Return the indexes of a sample of files, in ascending order."""
+    """Return the indexes of a random sample of files, in ascending order.
+
+    Args:
+        sizes: size of each file in bytes.
+        budget: limit of the sample's size in bytes; one file is drawn even if it is larger.
+        seed: seed of the random order.
+    """
     order = np.random.default_rng(seed).permutation(len(sizes))
     in_budget = np.cumsum(sizes[order]) <= budget
     in_budget[:1] = True
@@ -204,7 +210,7 @@ class _Window:
 
 
 def _next_window(check_input: CheckInput, after: str, again: tuple[str, ...]) -> _Window:
-    """Return the next files whose names sort after ``after``, and the files named in ``again``."""
+    """Return the next live files whose names sort after ``after``, and files before that are named in ``again``."""
     files, repeated, live, waiting = FILES_TO_READ.empty_table(), [FILES_TO_READ.empty_table()], 0, 0
     for part in _live(check_input):
         live += part.num_rows

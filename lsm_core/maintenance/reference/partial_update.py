@@ -16,7 +16,12 @@ _PREFIX, _SUFFIX = "fields.", ".sequence-group"
 
 @dataclass(frozen=True)
 class Group:
-    """Sequence group; columns are given by their index in the schema."""
+    """Sequence group; columns are given by their index in the schema.
+
+    Attributes:
+        ordering: the fields whose values decide which version is newer.
+        protected: the columns that follow this order.
+    """
 
     ordering: tuple[int, ...]
     protected: tuple[int, ...]

@@ -47,7 +47,7 @@ class Versions:
         return [int(kind) for kind in self.batch.column(VALUE_KIND).to_pylist()]
 
     def retracts(self, place: int) -> bool:
-        """Return whether a version is a retract (-U, -D)."""
+        """Return whether the version at index ``place`` of the merge order is a retract (-U, -D)."""
         return self.kinds[place] % 2 == 1
 
     @cached_property
@@ -141,7 +141,16 @@ def _supply_by_pick(
     roles: dict[int, str],
     begun: bool,
 ) -> Supply:
-    """Return the source of a value that an aggregate function picked among its inputs."""
+    """Return the source of a value that an aggregate function picked among its inputs.
+
+    Args:
+        versions: versions of the key.
+        function: the aggregate function.
+        ops: operation per version.
+        base: index of the version with whose row the merge started, or None.
+        roles: role of each version, as text for people, by index.
+        begun: whether the function has state from inputs before these versions.
+    """
     values = versions.batch.column(function.field)
     initial = values.slice(base, 1) if base is not None else pa.nulls(1, values.type)
     filled = np.array([base is not None and values[base].is_valid])
@@ -253,7 +262,10 @@ class PartialUpdateReplay:
         return _ACCEPTED if in_force is None or rank >= in_force else _LATE
 
     def _rank(self, group: SequenceGroup, place: int) -> Rank | None:
-        """Return the ordering fields of a version as a comparable value, or None if all are null."""
+        """Return the group's ordering fields of the version at index ``place`` as a comparable value.
+
+        Returns None if all of the fields are null.
+        """
         fields = tuple((self.versions.holds(name, place), self._parts[name][place]) for name in group.ordering)
         return fields if any(is_valid for is_valid, _ in fields) else None
 
@@ -297,7 +309,7 @@ class PartialUpdateReplay:
         return self._grouped(name, group)
 
     def _states_after_resets(self, group: SequenceGroup) -> list[int]:
-        """Return the state of each version; versions before a resetting delete are void."""
+        """Return the state of each version in ``group``; versions up to the last resetting delete are void."""
         return [_RESET if place < self.begin else state for place, state in enumerate(self._states[group])]
 
     def _ungrouped(self, name: str) -> Supply:

@@ -169,7 +169,16 @@ def _versions_in_file(
     spec: KeySpec,
     target: int | bytes,
 ) -> Iterator[StoredVersion]:
-    """Yield the versions of a key in one file: keys are compared first, values read only where one matches."""
+    """Yield the versions of a key in one file: keys are compared first, values read only where one matches.
+
+    Args:
+        store: the table.
+        entry: manifest entry of the file.
+        age: age rank of the file, which is stored in the versions.
+        deletion_file: deletion vector of the file, or None.
+        spec: key layout of the table.
+        target: the key, in the comparable form of ``spec``.
+    """
     place = entry.partition, entry.bucket, entry.file
     if not any(stop > start for start, stop, _ in _stretches(store, place, spec, target, columns=[])):
         return
@@ -194,7 +203,17 @@ def _stretches(
     target: int | bytes,
     columns: list[str] | None,
 ) -> Iterator[tuple[int, int, tuple[int, pa.RecordBatch]]]:
-    """Yield (start and stop of the candidate rows, (number of its first row in the file, batch)) of each batch."""
+    """Yield (start, stop, (number of the batch's first row in the file, batch)) for each batch of a file.
+
+    Rows from ``start`` to before ``stop`` of the batch have the key. Batches after the key's position are not read.
+
+    Args:
+        store: the table.
+        place: partition bytes, bucket number and metadata of the file.
+        spec: key layout of the table.
+        target: the key, in the comparable form of ``spec``.
+        columns: value columns to read, None for all.
+    """
     first = 0
     with closing(open_kv(store, *place, columns=columns)) as batches:  # type: ignore[type-var]
         for batch in batches:

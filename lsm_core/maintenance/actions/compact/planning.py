@@ -361,7 +361,17 @@ def _units(
     chosen: tuple[Sequence[bytes] | None, Sequence[int] | None],
     order: SortOrder | None,
 ) -> list[CompactItem | Declined]:
-    """Plan each bucket of ``groups``; ``chosen`` are the requested partitions and bucket numbers, None for all."""
+    """Return the item, or the declined entry, of each bucket of ``groups``.
+
+    Args:
+        store: the table.
+        snapshot: snapshot that the entries of ``groups`` belong to.
+        groups: buckets with their live manifest entries.
+        full: whether a full compaction is requested.
+        now: time of planning (epoch ms).
+        chosen: requested partitions (as bytes) and requested bucket numbers, each None for all.
+        order: sort order, only used for tables without a primary key; None plans a compaction without sorting.
+    """
     outcomes: list[CompactItem | Declined] = []
     vectors = vector_files(store, snapshot, *chosen)
     by_commits = FullCompactionsByCommits(store, snapshot)

@@ -199,7 +199,10 @@ class _Walk:
                     self._decline_unknown(folder.path, _UNKNOWN_FOLDER)
 
     def leaf(self, path: str, place: Place, expected: tuple[str, ...] = ()) -> None:
-        """List the files of a folder; subfolders that are not ``expected`` are reported as misplaced."""
+        """List the files of a folder; subfolders that are not ``expected`` are reported as misplaced.
+
+        If ``later`` is set, the folder is added to it instead. ``place`` is the purpose of the folder.
+        """
         if self.later is not None:
             self.later[Folder(path, None, place, expected)] = None
             return

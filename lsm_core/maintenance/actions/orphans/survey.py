@@ -227,7 +227,10 @@ class Survey:
 
 
 def _held(old: pa.Table, codes: npt.NDArray[np.int32], held: FileHolders) -> dict[Holder, HeldFiles]:
-    """Return counts, bytes and examples of the referenced files by holder."""
+    """Return counts, bytes and examples of the referenced files by holder.
+
+    ``old`` are the listed files, and ``codes`` the index of each file's holder in ``held.holders`` (negative: none).
+    """
     places = np.flatnonzero(codes >= 0)
     sizes = numpy_array(old.column("size"))[places].astype(np.int64)
     holder_codes = codes[places]
@@ -309,7 +312,10 @@ def survey_in_parts(
 
 
 def _survey_part(store: TableStore, known: OwnFiles, limit: int, now: int, payload: bytes) -> bytes:
-    """Run one task of :func:`survey_in_parts`: return the survey of the folders in ``payload`` as bytes."""
+    """Run one task of :func:`survey_in_parts`: return the survey of the folders in ``payload`` as bytes.
+
+    ``payload`` is a JSON list of [path, partition columns or null, purpose, expected subfolders] per folder.
+    """
     folders = [
         Folder(path, None if keys is None else tuple(keys), Place(place), tuple(expected))
         for path, keys, place, expected in parse_json(payload)

@@ -313,7 +313,7 @@ class _Choice:
         self._whole: dict[int, str] = {}
 
     def groups(self, places: Sequence[int]) -> Iterator[list[int]]:
-        """Yield groups of buckets whose level-0 files together fit into the pass.
+        """Yield ``places`` (indexes of buckets in the backlog) in groups whose level-0 files fit into one pass.
 
         If a bucket may be merged in parts, only its oldest files up to the bucket's limit are counted. A bucket with
         more files than the pass is a group of its own.
@@ -365,7 +365,8 @@ class _Choice:
     def _why_at_once(self, number: int, cut: RecoveryCut) -> str:
         """Return why merging only the oldest files of a bucket could change a row, "" if it could not.
 
-        The result is also "" if `dredge.compaction.order-sensitive` is `as-paimon`, which accepts such changes.
+        ``number`` is the index of the bucket in the backlog, and ``cut`` separates the oldest level-0 files. The result
+        is also "" if `dredge.compaction.order-sensitive` is `as-paimon`, which accepts such changes.
         """
         store = self._store
         if store.options.order_sensitive == "as-paimon":
@@ -386,7 +387,15 @@ class _Choice:
     def _oldest(
         self, number: int, place: Place, entries: pa.Table, cut: RecoveryCut, marked: Collection[str]
     ) -> CompactItem:
-        """Return the item for the oldest level-0 files of a bucket and the higher-level files merged with them."""
+        """Return the item for the oldest level-0 files of a bucket and the higher-level files merged with them.
+
+        Args:
+            number: index of the bucket in the backlog.
+            place: the bucket.
+            entries: manifest entries of the bucket from which the files are chosen.
+            cut: separation of the oldest level-0 files from the newer ones.
+            marked: names of files with a deletion vector.
+        """
         store, files = self._store, tree_files(self._store, entries)
         level0 = oldest_first(file for file in files if file.level == 0)[: self._share]
         levels = Levels((*level0, *(file for file in files if file.level > 0)), levels_of(store, files).num_levels)

@@ -306,8 +306,9 @@ def _from_ledger(
 ) -> tuple[list[ReplacedFiles], list[UndoObstacle]]:
     """Return the changes by bucket, and the buckets that cannot be undone, of a compaction whose snapshot expired.
 
-    File names come from the ledger. The metadata of the inputs comes from the newest tag before the compaction, the
-    metadata of the outputs from ``latest``. Raises PlanRefused if there is no such tag, or the ledger names no files.
+    ``entry`` is the ledger entry of the compaction, and ``number`` the id of its expired snapshot. File names come from
+    the ledger. The metadata of the inputs comes from the newest tag before the compaction, the metadata of the outputs
+    from ``latest``. Raises PlanRefused if there is no such tag, or the ledger names no files.
     """
     tagged = [snapshot for snapshot in tags.list_tags(store).values() if snapshot.id < number]
     if not tagged:
@@ -392,7 +393,15 @@ def _names_and_levels(table: pa.Table | None) -> frozenset[_Named]:
 def _why_unfit(
     store: TableStore, latest: Snapshot, bucket: ReplacedFiles, snapshot: Snapshot | None, allow_changes: bool
 ) -> UndoObstacle | None:
-    """Return the reason why the files of a bucket cannot be restored, or None if they can."""
+    """Return the reason why the files of a bucket cannot be restored, or None if they can.
+
+    Args:
+        store: the table.
+        latest: newest snapshot of the table.
+        bucket: changes of the compaction in the bucket, with the bucket's current live files.
+        snapshot: snapshot of the compaction, or None if it expired.
+        allow_changes: accept that dropped rows had larger sequence numbers than the kept ones.
+    """
     live = frozenset((file.file_name, file.level) for file in bucket.live)
     changed = find_changed_files(store, bucket, live)
     if changed:

@@ -483,7 +483,9 @@ def _new_name(store: TableStore, name: str) -> str:
 
 
 def _copy_metadata(store: TableStore, file: DataFileMeta, name: str) -> DataFileMeta:
-    """Return the metadata of a copied file: in the table's own directory, and with a compaction as file source.
+    """Return the metadata of the copy of ``file`` that is called ``name``.
+
+    The copy is in the table's own directory, and its file source is a compaction.
 
     Raises:
         CorruptFile: the name of an extra file does not begin with the name of the data file.

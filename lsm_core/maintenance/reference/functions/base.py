@@ -12,7 +12,13 @@ from lsm_core.types import DataType
 
 @dataclass(frozen=True)
 class Field:
-    """Column with its options."""
+    """Column with its options.
+
+    Attributes:
+        name: name of the column.
+        type: data type of the column.
+        options: all options of the table.
+    """
 
     name: str
     type: DataType
@@ -37,7 +43,10 @@ class Field:
 
 
 class Function:
-    """Aggregate function of one column, created for each key."""
+    """Aggregate function of one column, created for each key.
+
+    In the methods, ``acc`` is the accumulated value and ``value`` is the input.
+    """
 
     def __init__(self, field: Field) -> None:
         self.field = field
@@ -73,18 +82,18 @@ class NullsChangeNothing(Function):
 
 
 class IgnoringRetracts(Function):
-    """Function of a column with `fields.<c>.ignore-retract`."""
+    """Wrapper of the function of a column with `fields.<c>.ignore-retract`."""
 
     def __init__(self, inner: Function) -> None:
         super().__init__(inner.field)
         self._inner = inner
 
     def agg(self, acc: Any, value: Any) -> Any:
-        """Delegate to the function."""
+        """Return the wrapped function's accumulator after adding an input."""
         return self._inner.agg(acc, value)
 
     def agg_reversed(self, acc: Any, value: Any) -> Any:
-        """Delegate to the function."""
+        """Return the wrapped function's accumulator after adding an input that is older than the inputs so far."""
         return self._inner.agg_reversed(acc, value)
 
     def retract(self, acc: Any, value: Any) -> Any:
