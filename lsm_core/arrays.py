@@ -99,7 +99,13 @@ _PLAIN: Final[dict[pa.DataType, tuple[type, str]]] = {
 
 
 def _from_numpy(values: npt.NDArray[Any], kind: pa.DataType | None, mask: Bools | None) -> pa.Array | None:
-    """Return an array, null where ``mask`` is true; None for several dimensions or numbers that are not of ``kind``."""
+    """Return an array, null where ``mask`` is true; None for several dimensions or numbers that are not of ``kind``.
+
+    Args:
+        values: the NumPy array.
+        kind: Arrow type of the result, or None for the type of ``values``.
+        mask: mask of nulls, or None.
+    """
     own = _NUMBERS.get(values.dtype)
     if own is None or kind not in {None, own} or values.ndim != 1:
         return None
@@ -154,7 +160,14 @@ def _from_objects(values: Sequence[Any], kind: pa.DataType | None) -> pa.Array |
 def _from_texts(
     texts: Sequence[str] | Sequence[bytes], present: Bools, valid: pa.Buffer | None, kind: pa.DataType
 ) -> pa.Array | None:
-    """Return an array of texts at the positions in ``present``; None for a lone surrogate, or more than 2 GiB."""
+    """Return an array of texts at the positions in ``present``; None for a lone surrogate, or more than 2 GiB.
+
+    Args:
+        texts: the values that are not null.
+        present: mask of the positions of these values.
+        valid: validity bits of the result, or None without nulls.
+        kind: Arrow type of the result: string or binary.
+    """
     if kind == pa.string():
         text = "".join(texts)  # type: ignore[arg-type]
         try:

@@ -209,7 +209,7 @@ class ObjectReader:
         self._path = path
 
     def bad(self, key: str, wanted: str) -> CorruptFile:
-        """Return the error for a member that is missing or of the wrong type."""
+        """Return the error for member ``key``, which is missing or not ``wanted``, such as "a whole number"."""
         return CorruptFile(self._path, f'member "{key}" must be {wanted}, found {self._value.get(key)!r}')
 
     def integer(self, key: str) -> int:

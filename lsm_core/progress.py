@@ -42,16 +42,16 @@ class _NullListener:
     """Listener that ignores all progress."""
 
     def begins(self, label: str, total: int | None, unit: str) -> None:
-        """See Listener."""
+        """Ignore the start of a stage."""
 
     def advanced(self, amount: int) -> None:
-        """See Listener."""
+        """Ignore ``amount`` finished units."""
 
     def reached(self, amount: int) -> None:
-        """See Listener."""
+        """Ignore that ``amount`` units are finished."""
 
     def ends(self) -> None:
-        """See Listener."""
+        """Ignore the end of a stage."""
 
 
 _listeners: list[Listener] = [_NullListener()]

@@ -43,7 +43,7 @@ class Unwanted:
 
 
 class RowPositions:
-    """Tracks the file positions of rows while the chosen row groups are decoded in file order."""
+    """Tracker of the file positions of rows while the chosen row groups are decoded in file order."""
 
     def __init__(self, group_rows: Sequence[int], row_groups: Sequence[int] | None) -> None:
         counts = np.asarray(group_rows, np.int64)
@@ -80,12 +80,12 @@ class RowPositions:
 
 
 def deleted_mask(ranges: Sequence[tuple[int, int]], deleted: Deleted) -> npt.NDArray[np.bool_]:
-    """Return a mask of the deleted rows, for the rows in ``ranges``."""
+    """Return a mask of the deleted rows, for the rows in ``ranges``: (first position, number of rows)."""
     parts = [deleted.deleted_mask(first, rows) for first, rows in ranges]
     return np.concatenate(parts) if parts else np.zeros(0, np.bool_)
 
 
 def places_of(ranges: Sequence[tuple[int, int]]) -> npt.NDArray[np.int64]:
-    """Return the positions of the rows in ``ranges``."""
+    """Return the file positions of all rows in ``ranges``: (first position, number of rows)."""
     parts = [np.arange(first, first + rows, dtype=np.int64) for first, rows in ranges]
     return np.concatenate(parts) if parts else np.zeros(0, np.int64)

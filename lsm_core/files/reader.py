@@ -186,7 +186,14 @@ class Evolution:
 
 
 def _convert_type(array: pa.Array, kind: pa.DataType, name: str, path: str) -> pa.Array:
-    """Convert ``array`` to the type of its schema if its writer used another physical type."""
+    """Convert ``array`` to the type of its schema if its writer used another physical type.
+
+    Args:
+        array: values of one column as stored.
+        kind: Arrow type of the column in the file's schema.
+        name: name of the column, for messages.
+        path: path of the file, for messages.
+    """
     try:
         if pa.types.is_dictionary(kind):
             return refit(array, kind.value_type).dictionary_encode()
@@ -418,9 +425,16 @@ def kv_read_schema(
     need_kind: bool = True,
     dictionaries: Collection[str] = (),
 ) -> pa.Schema:
-    """Return the schema of the batches of :func:`open_kv` for the same arguments.
+    """Return the schema of the batches that :func:`open_kv` yields for the same arguments.
 
     The schema has the `_KEY_*` columns, the requested system columns, and ``columns``.
+
+    Args:
+        store: the table.
+        columns: value columns to return; None for all.
+        need_sequence: whether `_SEQUENCE_NUMBER` is returned.
+        need_kind: whether `_VALUE_KIND` is returned.
+        dictionaries: text columns to return as Arrow dictionaries.
     """
     layout = kv_arrow_schema(store.schema)
     names = [KEY_PREFIX + name for name in store.schema.trimmed_primary_keys]

@@ -22,7 +22,12 @@ _BITMAP64: Final = "deletion-vectors.bitmap64"
 
 @dataclass(frozen=True)
 class VectorChange:
-    """Change of index files: the new files, and the old files that the new files replace."""
+    """Change of the index files with deletion vectors.
+
+    Attributes:
+        new: the new index files.
+        deleted: the old index files that the new files replace.
+    """
 
     new: tuple[IndexFileMeta, ...] = ()
     deleted: tuple[IndexFileMeta, ...] = ()
@@ -102,6 +107,13 @@ def _pack_vectors(
     """Yield the vectors of each index file.
 
     A bucket has one file; in a table without buckets, files have the target size.
+
+    Args:
+        store: the table.
+        vectors: data file name and deletion vector.
+
+    Yields:
+        Data file name and deletion vector of each vector of one index file.
     """
     target = store.options.vectors_target_size if store.options.bucket < 0 and not store.has_primary_key else None
     held: list[tuple[str, DeletionVector]] = []

@@ -51,7 +51,12 @@ _FULL_ENOUGH: Final = 0.9
 
 
 class FileDescriber(Protocol):
-    """Collector of a file's manifest metadata while its rows are written."""
+    """Collector of a file's manifest metadata while its rows are written.
+
+    Attributes:
+        dictionary: columns that get a dictionary in any case (Parquet).
+        delta: columns that are delta-encoded (Parquet).
+    """
 
     dictionary: tuple[str, ...]
     delta: tuple[str, ...]
@@ -60,7 +65,13 @@ class FileDescriber(Protocol):
         """Add rows of the current file."""
 
     def describe(self, name: str, size: int, values: ColumnValues) -> DataFileMeta:
-        """Return the metadata of the file just closed; the next :meth:`add` belongs to the next file."""
+        """Return the metadata of the file just closed; the next :meth:`add` belongs to the next file.
+
+        Args:
+            name: name of the file.
+            size: size of the file in bytes.
+            values: bounds and null counts of the file's columns, by name.
+        """
 
 
 class RollingWriter:
@@ -380,7 +391,13 @@ class _Describer:
         self._high = max(self._high, int(sequences.max()))
 
     def describe(self, name: str, size: int, column_values: ColumnValues) -> DataFileMeta:
-        """Return the metadata of the file just closed."""
+        """Return the metadata of the file just closed.
+
+        Args:
+            name: name of the file.
+            size: size of the file in bytes.
+            column_values: bounds and null counts of the file's columns, by name.
+        """
         assert self._first is not None
         assert self._last is not None
         store = self._store
@@ -490,7 +507,13 @@ class _AppendDescriber:
             self._numbers.append((ends["min"].as_py() or 0, 0 if numbers.null_count else ends["max"].as_py()))
 
     def describe(self, name: str, size: int, column_values: ColumnValues) -> DataFileMeta:
-        """Return the metadata of the file just closed."""
+        """Return the metadata of the file just closed.
+
+        Args:
+            name: name of the file.
+            size: size of the file in bytes.
+            column_values: bounds and null counts of the file's columns, by name.
+        """
         store = self._store
         values, columns = value_stats(column_values, store.schema, store.options, level=0)
         low, high = self._start, self._next - 1

@@ -348,7 +348,13 @@ def _decompress_snappy(data: bytes, limit: int, path: str) -> bytes:
 
 
 def compress(data: bytes, codec: str, level: int) -> bytes:
-    """Return a compressed block; ``level`` applies to zstandard."""
+    """Return the compressed bytes of a block's records.
+
+    Args:
+        data: the encoded records.
+        codec: Avro's name of the codec; unknown names do not compress.
+        level: compression level of zstandard; other codecs ignore it.
+    """
     if codec == "zstandard":
         # Every zstd decoder verifies this checksum of the block; Avro itself has none.
         parameters = zstd.CompressionParameter
@@ -424,7 +430,12 @@ def encode_columns(columns: Sequence[pa.Array], schema: pa.Schema) -> Piece:
 
 
 def _field(array: pa.Array, field: pa.Field) -> list[Piece]:
-    """Return the bytes of a column as pieces to be joined."""
+    """Encode one field of all records; return its pieces, such as union branch and value.
+
+    Args:
+        array: values of the field, one per record.
+        field: the Arrow field; if it is nullable, its Avro type is a union with null.
+    """
     if not field.nullable:
         if array.null_count:
             raise ValueError(f"{array.null_count} nulls in the required Avro field '{field.name}'")
@@ -441,7 +452,12 @@ def _field(array: pa.Array, field: pa.Field) -> list[Piece]:
 
 
 def _values(array: pa.Array, declared: pa.DataType) -> list[Piece]:
-    """Return the bytes of values without nulls; ``declared`` decides which nested parts are nullable."""
+    """Encode values without nulls; return their pieces, such as length and text.
+
+    Args:
+        array: the values.
+        declared: Arrow type that decides which nested parts are nullable.
+    """
     kind = array.type
     if pa.types.is_struct(kind):
         if not kind.num_fields:  # a record without fields has no bytes
@@ -479,7 +495,12 @@ def _values(array: pa.Array, declared: pa.DataType) -> list[Piece]:
 
 
 def _blocks(offsets: I64, items: Piece) -> list[Piece]:
-    """Encode each Avro array as one block (count, items) and an end mark; an empty array is only the end mark."""
+    """Encode each Avro array as one block (count, items) and an end mark; an empty array is only the end mark.
+
+    Args:
+        offsets: start of each array's items, and the end of the last array; the first start may exceed 0.
+        items: the encoded items of all arrays, one item per entry of `lengths`.
+    """
     counts = np.diff(offsets)
     ends = offsets_from(items.lengths)[offsets - offsets[0]]
     mark = Piece((counts > 0).astype(np.int64), np.zeros(int((counts > 0).sum()), np.uint8))
@@ -547,12 +568,17 @@ class RecordDecoder:
         return in_record(["null", record]) if self._in_union else record
 
     def records(self, plain: bytes, rows: int) -> Any:
-        """Return an iterator over the records of a block; pass it to :meth:`take`, which converts decoding errors."""
+        """Return an iterator over the records of a block, for :meth:`take`, which converts decoding errors.
+
+        Args:
+            plain: the decompressed bytes of the block.
+            rows: number of records of the block.
+        """
         frame = self._prefix + varint(rows) + varint(len(plain)) + plain + _SYNC
         return fastavro.reader(io.BytesIO(frame), self._reader_schema)
 
     def take(self, records: Any, count: int) -> list[Any]:
-        """Return at most ``count`` more records as fastavro's objects, for :meth:`batch`."""
+        """Return at most ``count`` more records of the iterator ``records`` as fastavro's objects."""
         try:
             return list(islice(records, count))
         except (
@@ -561,7 +587,7 @@ class RecordDecoder:
             raise CorruptFile(self._path, f"an Avro record is broken: {type(error).__name__}: {error}") from error
 
     def batch(self, records: list[Any]) -> pa.RecordBatch:
-        """Return records as columns, in the order of the constructor's ``columns``."""
+        """Return the records of :meth:`take` as columns, in the order of the constructor's ``columns``."""
         to_array = arrow_array if len(records) <= _MAX_PURE_RECORDS else pa.array
         try:
             if self._in_union:
@@ -741,7 +767,13 @@ class Container:
 
 
 def header(schema: Any, codec: str, sync: bytes) -> bytes:
-    """Return the bytes of an Avro file before its first block."""
+    """Return the bytes of an Avro file before its first block.
+
+    Args:
+        schema: Avro schema as a JSON value.
+        codec: Avro's name of the codec.
+        sync: marker that ends the header and each block.
+    """
     text = json.dumps(schema, separators=(",", ":"), ensure_ascii=False).encode()
     out = io.BytesIO()
     out.write(MAGIC + varint(2))
@@ -763,7 +795,15 @@ def varint(value: int) -> bytes:
 
 
 def blocks(records: Piece, codec: str, level: int, sync: bytes, block_bytes: int) -> Iterator[bytes]:
-    """Yield encoded records as blocks of a file, each with as many records as fit ``block_bytes`` (at least one)."""
+    """Yield encoded records as compressed blocks of a file.
+
+    Args:
+        records: the encoded records.
+        codec: Avro's name of the codec.
+        level: compression level of zstandard.
+        sync: marker that ends each block.
+        block_bytes: bytes of records per block before compression; a block has at least one record.
+    """
     ends = np.cumsum(records.lengths)
     first = start = 0
     while first < len(ends):

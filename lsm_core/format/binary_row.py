@@ -62,7 +62,7 @@ class Source:
     path: str
 
     def check(self, good: bool, reason: str) -> None:
-        """Raise CorruptFile unless ``good``."""
+        """Raise CorruptFile, with ``reason`` in its message, unless ``good``."""
         if not good:
             raise CorruptFile(self.path, f"binary row: {reason}")
 
@@ -108,7 +108,16 @@ class Slots:
         return self.check_regions(source, offsets, lengths)
 
     def check_regions(self, source: Source, offsets: I64, lengths: I64) -> tuple[I64, I64]:
-        """Validate offsets and lengths that were already extracted from the slots; see :meth:`regions`."""
+        """Validate the variable-length parts, and reduce `room` by their lengths.
+
+        Args:
+            source: the bytes to decode.
+            offsets: offset of each part from its container's start (bytes), extracted from the slots.
+            lengths: length of each part in bytes.
+
+        Returns:
+            Start of each part in the source, and its length; the length of null is 0.
+        """
         if self.nulls is not None:
             offsets, lengths = np.where(self.nulls, 0, offsets), np.where(self.nulls, 0, lengths)
         source.check(not (offsets + lengths > self.limit).any(), "a value reaches beyond its row")
@@ -162,7 +171,14 @@ def decode_rows(
 
 
 def decode_region(source: Source, starts: I64, lengths: I64, layouts: Sequence[Layout]) -> list[pa.Array]:
-    """Return the columns of rows (without arity) at positions ``starts`` with ``lengths`` bytes."""
+    """Return the columns of rows that do not start with their arity.
+
+    Args:
+        source: the bytes to decode.
+        starts: position of each row in bytes.
+        lengths: length of each row in bytes.
+        layouts: layout of each column.
+    """
     header = header_bytes(len(layouts))
     source.check(not (lengths < header + 8 * len(layouts)).any(), "too short for its columns")
     room = lengths - header - 8 * len(layouts)
@@ -192,7 +208,15 @@ def decode_values(source: Source, slots: Slots, layout: Layout) -> pa.Array:
 def build(
     arrow: pa.DataType, nulls: Bools | None, count: int, buffers: Sequence[Any], children: Sequence[pa.Array] = ()
 ) -> pa.Array:
-    """Return an Arrow array from its buffers, with the validity bits of ``nulls``."""
+    """Return an Arrow array made of its buffers.
+
+    Args:
+        arrow: type of the array.
+        nulls: mask of nulls, or None.
+        count: number of values.
+        buffers: buffers after the validity bits, as objects with Python's buffer protocol, or None.
+        children: arrays of the nested values.
+    """
     validity = None if nulls is None else arrow_array(~nulls).buffers()[1]
     arrow_buffers = [None if item is None else pa.py_buffer(item) for item in buffers]
     return pa.Array.from_buffers(arrow, count, [validity, *arrow_buffers], children=list(children))
@@ -345,7 +369,14 @@ def _maps(source: Source, starts: I64, lengths: I64, present: I64, slots: Slots,
 
 
 def _struct(columns: list[pa.Array], nulls: Bools | None, count: int, arrow: pa.DataType) -> pa.Array:
-    """Return a struct array of ``columns``, which contain only the non-null rows; the null rows are inserted."""
+    """Return a struct array, with the null rows inserted.
+
+    Args:
+        columns: the fields' values of the rows that are not null.
+        nulls: mask of null rows, or None.
+        count: number of rows; used only without a mask.
+        arrow: type of the array.
+    """
     if nulls is None:
         return pa.Array.from_buffers(arrow, count, [None], children=columns)
     index = np.cumsum(~nulls) - 1
@@ -444,6 +475,10 @@ _COUNT_BYTES = 4
 def parts_of(columns: Sequence[Any], layouts: Sequence[Layout]) -> tuple[list[Parts], int]:
     """Encode columns; return the encoded columns and the number of rows.
 
+    Args:
+        columns: Arrow arrays or chunked arrays.
+        layouts: layout of each column.
+
     Raises:
         ValueError: the columns do not match the layouts, or have unequal lengths.
     """
@@ -471,6 +506,10 @@ def header_words(parts: Sequence[Parts]) -> list[U64 | None]:
 
 def assemble(parts: Sequence[Parts], count: int) -> tuple[U64, I64]:
     """Return all rows as 8-byte words without arity, and the word offset of each row (``count + 1`` values).
+
+    Args:
+        parts: the encoded columns.
+        count: number of rows.
 
     Raises:
         ValueTooLarge: the rows exceed 2 GiB.
@@ -510,7 +549,12 @@ def assemble(parts: Sequence[Parts], count: int) -> tuple[U64, I64]:
 
 
 def serialise(words: U64, offsets: I64, arity: int | None) -> pa.BinaryArray:
-    """Convert rows of 8-byte words to Arrow binary values; each starts with the big-endian ``arity`` unless it is None.
+    """Return rows of 8-byte words as Arrow binary values.
+
+    Args:
+        words: the words of all rows.
+        offsets: start of each row in ``words``, and the end of the last row.
+        arity: number to write before each row (big-endian, 4 bytes), or None.
 
     Raises:
         ValueTooLarge: the rows exceed 2 GiB.
@@ -802,7 +846,11 @@ def _row(array: Any, layout: Layout) -> tuple[I64, U64]:
 
 
 def _variant(array: Any, _layout: Layout) -> tuple[I64, U64]:
-    """Encode VARIANT as the int32 length of the value, the value, and the metadata."""
+    """Encode VARIANT as the int32 length of the value, the value, and the metadata.
+
+    Returns:
+        Size of each value in bytes, and all values as 8-byte words.
+    """
     (value, value_at, value_sizes), (meta, meta_at, meta_sizes) = (
         byte_ranges(array.field(index)) for index in range(2)
     )
@@ -843,7 +891,7 @@ def encode_row(values: Sequence[Any], types: Sequence[DataType]) -> bytes:
 
 
 def one_value(value: Any, arrow: pa.DataType) -> pa.Array:
-    """Return an Arrow array of one Python value.
+    """Return an Arrow array of type ``arrow`` that contains one Python value.
 
     Raises:
         ArrowInvalid: the value does not fit; TypeError and other errors of Arrow are possible too.

@@ -32,7 +32,11 @@ _FEW_ROWS = 8
 
 
 class _State:
-    """Hashes of one block, with temporary arrays that every step reuses."""
+    """Hashes of one block, with temporary arrays that every step reuses.
+
+    Attributes:
+        hashes: hash of each row so far.
+    """
 
     def __init__(self, count: int) -> None:
         self.hashes: U32 = np.full(count, _SEED, np.uint32)
@@ -167,7 +171,15 @@ def hash_words(words: U64, offsets: I64) -> I32:
 
 
 def _mix_tail(seed: int, quads: U32) -> np.uint32:
-    """Apply the Murmur3 rounds with Python integers to the remaining 4-byte words of one very long row."""
+    """Apply the Murmur3 rounds with Python integers to the remaining 4-byte words of one very long row.
+
+    Args:
+        seed: hash of the row so far.
+        quads: the remaining 4-byte words.
+
+    Returns:
+        The hash after these rounds.
+    """
     with np.errstate(over="ignore"):
         scrambled = quads * _C1
         scrambled = (scrambled << np.uint32(15)) | (scrambled >> np.uint32(17))

@@ -49,14 +49,24 @@ def date_text(days: int) -> str:
 
 
 def _clock(millis: int, nanos: int) -> tuple[int, int, int, int, int]:
-    """Return epoch day, hour, minute, second and nanosecond of an instant."""
+    """Return epoch day, hour, minute, second and nanosecond of the second of an instant.
+
+    Args:
+        millis: milliseconds since the epoch.
+        nanos: further nanoseconds, below one millisecond.
+    """
     days, millis_of_day = divmod(millis, _MILLIS_PER_DAY)
     seconds, milli = divmod(millis_of_day, 1000)
     return days, seconds // 3600, seconds // 60 % 60, seconds % 60, milli * 1_000_000 + nanos
 
 
 def local_date_time_text(millis: int, nanos: int) -> str:
-    """Return `LocalDateTime.toString`: without seconds if they are zero, fraction in groups of three digits."""
+    """Return `LocalDateTime.toString`: without seconds if they are zero, fraction in groups of three digits.
+
+    Args:
+        millis: milliseconds since the epoch.
+        nanos: further nanoseconds, below one millisecond.
+    """
     days, hour, minute, second, fraction = _clock(millis, nanos)
     text = f"{date_text(days)}T{hour:02d}:{minute:02d}"
     if second or fraction:
@@ -68,7 +78,13 @@ def local_date_time_text(millis: int, nanos: int) -> str:
 
 
 def timestamp_text(millis: int, nanos: int, precision: int) -> str:
-    """Return a timestamp cast to STRING: a blank between date and time, and exactly ``precision`` fraction digits."""
+    """Return a timestamp cast to STRING: a blank between date and time, and exactly ``precision`` fraction digits.
+
+    Args:
+        millis: milliseconds since the epoch.
+        nanos: further nanoseconds, below one millisecond.
+        precision: number of fraction digits.
+    """
     days, hour, minute, second, fraction = _clock(millis, nanos)
     text = f"{date_text(days)} {hour:02d}:{minute:02d}:{second:02d}"
     return f"{text}.{fraction:09d}"[: len(text) + 1 + precision] if precision else text

@@ -541,7 +541,12 @@ def from_avro_table(table: pa.Table, path: str = "") -> pa.Table:
 
 
 def _unknown_fields(table: pa.Table, file: Any) -> Any:
-    """Return for each entry the joined names of its unknown non-null fields; None if no entry has unknown fields."""
+    """Return for each entry the joined names of its unknown non-null fields; None if no entry has unknown fields.
+
+    Args:
+        table: decoded manifest entries with all stored fields.
+        file: the struct column of the data file's fields.
+    """
     columns = {name: table.column(name) for name in table.column_names if name not in _KNOWN}
     for field in file.type:
         if field.name in _STATS:
@@ -575,6 +580,12 @@ def _cast_column(column: Any, field: pa.Field, count: int, path: str) -> Any:
     """Return a column in the type of ``field``.
 
     Missing nullable columns are null; any other mismatch is corruption.
+
+    Args:
+        column: the stored column, or None if it is missing.
+        field: name, type and nullability of the result.
+        count: number of rows.
+        path: path of the file, for messages.
     """
     if column is None:
         if not field.nullable:
@@ -838,7 +849,13 @@ def decode_manifest_list(data: bytes, path: str) -> list[ManifestFileMeta]:
 
 
 def _unknown_definitions(table: pa.Table, data: bytes, path: str) -> dict[str, str]:
-    """Return the definitions (JSON) of unknown fields with values, by name."""
+    """Return the Avro definitions (JSON) of unknown fields that have values, by field name.
+
+    Args:
+        table: the decoded manifest list.
+        data: bytes of the manifest list.
+        path: path of the manifest list, for messages.
+    """
     known = {"_VERSION", "_PARTITION_STATS", *(avro for avro, *_ in (*_FIELDS, *_NULLABLE))}
     names = [name for name in table.column_names if name not in known and table.column(name).null_count < len(table)]
     if not names:
@@ -959,7 +976,7 @@ class IndexFileMeta:
 
     @staticmethod
     def of_list(value: Any) -> IndexFileMeta:
-        """Reverse :meth:`to_list`.
+        """Return the index file whose fields are in ``value``, a JSON list as returned by :meth:`to_list`.
 
         Raises:
             TypeError: the value does not have the form of :meth:`to_list`; ValueError is possible too.
@@ -999,7 +1016,14 @@ class IndexManifestEntry:
 
     @staticmethod
     def of(kind: int, partition: bytes, bucket: int, file: IndexFileMeta) -> IndexManifestEntry:
-        """Return the entry of ``file`` in a bucket."""
+        """Return the index manifest entry of an index file.
+
+        Args:
+            kind: ADD or DELETE.
+            partition: the partition as a serialised row.
+            bucket: number of the bucket.
+            file: the index file.
+        """
         members = (file.index_type, file.file_name, file.file_size, file.row_count)
         return IndexManifestEntry(kind, partition, bucket, *members, file.deletion_vectors, file.external_path)
 

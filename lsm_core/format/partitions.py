@@ -87,7 +87,10 @@ def newer_partition_dir(schema: TableSchema, partition: bytes, options: TableOpt
 
 
 def partition_text(schema: TableSchema, partition: bytes, options: TableOptions) -> str:
-    """Return the name of a partition for users and for Dagster; see :func:`partition_names`."""
+    """Return the name of a partition (serialised row) for users and for Dagster, as in ``dt=2024-01-01``.
+
+    The rules are those of :func:`partition_names`.
+    """
     return partition_names(schema, [partition], options)[0]
 
 
@@ -140,7 +143,7 @@ def partition_dirs(
 
 
 def partition_specs(schema: TableSchema, partitions: Sequence[bytes], options: TableOptions) -> list[str]:
-    """Return partitions as in :func:`partition_dirs` but without escaping, as catalogs list them."""
+    """Return the unescaped directories of partitions, as in ``a=1/b=2``, as catalogs list them."""
     return _paths(schema.partition_keys, _directory_texts(schema, partitions, options), len(partitions))
 
 
@@ -155,7 +158,13 @@ def java_texts(schema: TableSchema, partitions: Sequence[bytes]) -> list[tuple[s
 
 
 def _paths(names: Sequence[str], columns: Sequence[Sequence[str]], count: int) -> list[str]:
-    """Return ``a=1/b=2`` for each of ``count`` partitions, or "" without columns."""
+    """Return ``a=1/b=2`` for each of ``count`` partitions, or "" without columns.
+
+    Args:
+        names: names of the partition columns.
+        columns: for each partition column, the text of each partition.
+        count: number of partitions.
+    """
     named = [[f"{name}={text}" for text in texts] for name, texts in zip(names, columns, strict=True)]
     return ["/".join(row) for row in zip(*named, strict=True)] if named else [""] * count
 
@@ -163,7 +172,16 @@ def _paths(names: Sequence[str], columns: Sequence[Sequence[str]], count: int) -
 def _directory_texts(
     schema: TableSchema, partitions: Sequence[bytes], options: TableOptions, *, newer: bool = False
 ) -> list[list[str]]:
-    """Return the directory texts of each partition column, in which nulls and blank texts are equal, as in Java."""
+    """Return for each partition column the unescaped text of each partition in directory names.
+
+    Nulls and blank texts have the same text, as in Java.
+
+    Args:
+        schema: the table's schema.
+        partitions: partitions as serialised rows.
+        options: the table's options.
+        newer: whether to use the texts of JDK 19 or newer.
+    """
     default = options.partition_default_name
     columns = _column_texts(schema, partitions, options.partition_legacy_name, newer=newer)
     return [[default if text is None or _is_blank(text) else text for text in texts] for texts in columns]
@@ -172,9 +190,14 @@ def _directory_texts(
 def _column_texts(
     schema: TableSchema, partitions: Sequence[bytes], legacy: bool, *, newer: bool = False, unprintable: str = ""
 ) -> list[list[str | None]]:
-    """Return the texts of each partition column, with None for null.
+    """Return for each partition column the text of each partition, with None for null.
 
-    ``unprintable`` replaces binary values; without it, binary columns with legacy names are refused.
+    Args:
+        schema: the table's schema.
+        partitions: partitions as serialised rows.
+        legacy: whether the texts are those of `partition.legacy-name`.
+        newer: whether to use the texts of JDK 19 or newer.
+        unprintable: text of all binary values; without it, binary columns with legacy names are refused.
     """
     columns = decode_rows(arrow_array(partitions, pa.binary()), schema.partition_types) if schema.partition_keys else []
     texts: list[list[str | None]] = []
@@ -193,7 +216,7 @@ def _column_texts(
 
 
 def _is_blank(text: str) -> bool:
-    """Return whether Java stores the text in the directory of null."""
+    """Return whether a text is empty or only Java's white space; Java stores it in the directory of null."""
     return all(char.isspace() and char not in _NOT_JAVA_SPACE for char in text)
 
 
@@ -579,7 +602,7 @@ def _digits(letter: str, count: int) -> str | None:
 
 
 def _date(values: dict[str, int]) -> int:
-    """Return the epoch day of the parsed fields."""
+    """Return the epoch day of parsed date fields: ``values`` are numbers by pattern letter (u, y, M, d, D)."""
     if "y" in values and values.setdefault("u", values["y"]) != values["y"]:
         raise NoTime("it tells two years")
     year, month, day, of_year = (values.get(letter) for letter in "uMdD")
@@ -600,7 +623,10 @@ def _date(values: dict[str, int]) -> int:
 
 
 def _time_of_day(values: dict[str, int]) -> int:
-    """Return nanoseconds since midnight, or 0 without a complete time of day; 24:00 is the next midnight."""
+    """Return nanoseconds since midnight, or 0 without a complete time of day.
+
+    24:00 is the next midnight. ``values`` are the parsed numbers by pattern letter (H, m, s, S).
+    """
     hour, minute, second, fraction = (values.get(letter) for letter in "HmsS")
     is_complete = hour is not None and not (
         (minute is None and (second is not None or fraction is not None))

@@ -162,7 +162,14 @@ def _encode_slice(positions: U32, starts: I64) -> tuple[U8, I64]:
 
 
 def _put(data: U8, positions: I64, values: npt.NDArray[Any], kind: str) -> None:
-    """Write each number as type ``kind`` at its position."""
+    """Write each number as type ``kind`` at its position.
+
+    Args:
+        data: target bytes.
+        positions: byte position of each number.
+        values: the numbers.
+        kind: NumPy type of the stored numbers, such as "<u2".
+    """
     width = np.dtype(kind).itemsize
     raw = np.ascontiguousarray(values.astype(kind)).view(np.uint8).reshape(-1, width)
     for byte in range(width):
@@ -209,7 +216,15 @@ def _header(view: memoryview, path: str) -> tuple[int, int, npt.NDArray[np.uint8
 
 
 def _container(view: memoryview, at: int, values: int, is_run: bool, path: str) -> int:
-    """Validate one container, and return its size in bytes."""
+    """Validate one container, and return its size in bytes.
+
+    Args:
+        view: the encoded bitmap.
+        at: position of the container.
+        values: number of values that the header states for the container.
+        is_run: whether the container stores runs.
+        path: path of the file, for messages.
+    """
     if is_run:
         runs = int(_words(view, at, 1, path)[0])
         pairs = _words(view, at + 2, 2 * runs, path).reshape(-1, 2).astype(np.int64)

@@ -284,7 +284,13 @@ def append_arrow_schema(schema: TableSchema) -> pa.Schema:
 
 
 def _cached(schema: TableSchema, name: str, build: Callable[[], pa.Schema]) -> pa.Schema:
-    """Return a layout that is built once and cached with the schema, because every file needs it."""
+    """Return a layout that is built once and cached with the schema, because every file needs it.
+
+    Args:
+        schema: the table's schema, in whose attributes the layout is cached.
+        name: key of the cached layout.
+        build: function that builds the layout.
+    """
     cache = vars(schema)
     if name not in cache:
         cache[name] = build()
@@ -303,6 +309,11 @@ def _with_ids(kind: DataType, field_id: int, depth: int) -> pa.DataType:
     """Return the Arrow type with Java's ids of nested fields.
 
     The ids are derived from the enclosing column or ROW field.
+
+    Args:
+        kind: type of the column or nested value.
+        field_id: id of the enclosing column or ROW field.
+        depth: nesting depth below this field, starting at 1.
     """
     if kind.root is TypeRoot.ROW:
         return pa.struct(

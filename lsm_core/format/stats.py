@@ -176,6 +176,10 @@ def key_stats(values: ColumnValues, schema: TableSchema) -> SimpleStats:
     """Return `_KEY_STATS` of a key-value file.
 
     The statistics cover the trimmed primary key, from `_KEY_*` columns or, in thin files, from the value columns.
+
+    Args:
+        values: bounds and null counts of the file's columns, by name.
+        schema: the table's schema.
     """
     types = schema.trimmed_key_types
     names = [key_name(name) if key_name(name) in values else name for name in schema.trimmed_primary_keys]
@@ -184,7 +188,13 @@ def key_stats(values: ColumnValues, schema: TableSchema) -> SimpleStats:
 
 
 def _column_stats(values: ColumnValues, name: str, kind: DataType) -> ColumnStats:
-    """Return the statistics of a column, with bounds cast to its type."""
+    """Return the statistics of a column, with bounds cast to its type; bounds may be unknown.
+
+    Args:
+        values: bounds and null counts of the file's columns, by name.
+        name: name of the column in the file.
+        kind: type of the column.
+    """
     stats = values.get(name)
     if stats is None:
         return _unknown(kind)

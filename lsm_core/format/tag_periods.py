@@ -54,7 +54,7 @@ class TagPeriods:
         return TagPeriods(HOUR, f"{day}%H" if formatter == "without-dashes-and-spaces" else f"{day} %H")
 
     def name_of(self, moment: int) -> str:
-        """Return the name of the period that begins at ``moment``."""
+        """Return the name of the period that begins at ``moment`` (ms)."""
         start = _EPOCH + timedelta(milliseconds=moment)
         return start.strftime(self.pattern.replace("%Y", str(start.year)))
 
@@ -83,5 +83,5 @@ class TagPeriods:
         return re.compile(form, re.ASCII)
 
     def previous(self, moment: int) -> int:
-        """Return the start of the last period that was complete at ``moment``."""
+        """Return the start (ms) of the last period that was complete at ``moment`` (ms)."""
         return moment // self.length * self.length - self.length

@@ -71,7 +71,13 @@ def _hash_short(data: U8, starts: I64, lengths: I64) -> I64:
 
 
 def _stripes(words: U64, starts: I64, counts: I64) -> U64:
-    """Return the state after the ``counts`` complete stripes of 32 bytes of each value."""
+    """Return the hash state of each value after its complete stripes of 32 bytes.
+
+    Args:
+        words: 8-byte words at every byte position of the data.
+        starts: position of each value.
+        counts: number of complete stripes of each value.
+    """
     lanes = [np.full(len(starts), np.uint64(value), np.uint64) for value in _START]
     for step in range(int(counts.max())):
         rows = np.flatnonzero(counts > step)
@@ -84,7 +90,15 @@ def _stripes(words: U64, starts: I64, counts: I64) -> U64:
 
 
 def _tails(hashes: U64, words: U64, data: U8, starts: I64, lengths: I64) -> None:
-    """Mix in the bytes after the last stripe: words of 8 bytes, one of 4, single bytes."""
+    """Mix the bytes after the last stripe into ``hashes``: words of 8 bytes, one of 4, single bytes.
+
+    Args:
+        hashes: hash of each value so far, changed in place.
+        words: 8-byte words at every byte position of the data.
+        data: bytes of all values.
+        starts: position of each value.
+        lengths: length of each value in bytes.
+    """
     positions = starts + (lengths // _STRIPE) * _STRIPE
     remaining = lengths % _STRIPE
     while (rows := np.flatnonzero(remaining >= 8)).size:

@@ -147,7 +147,13 @@ class Database:
 
 @lru_cache(maxsize=16)
 def _engine(url: tuple[tuple[str, Any], ...], arguments: tuple[tuple[str, Any], ...], password: str | None) -> Engine:
-    """Return a cached engine without open connections; the cache avoids repeated requests for server properties."""
+    """Return a cached engine without open connections; the cache avoids repeated requests for server properties.
+
+    Args:
+        url: parts of SQLAlchemy's URL, by name.
+        arguments: arguments for the database driver, by name.
+        password: password of the user, or None.
+    """
     from sqlalchemy import create_engine
     from sqlalchemy.engine import URL
     from sqlalchemy.pool import NullPool

@@ -74,7 +74,11 @@ class FileLock:
         return self._folder
 
     def acquire(self) -> Grant | Busy:
-        """See Lock."""
+        """Create the lock file with the next number if the lock is free or its holder did not renew it in time.
+
+        Returns:
+            The grant, or the current holder.
+        """
         with self._refusals():
             return self._acquire()
 
@@ -121,7 +125,7 @@ class FileLock:
             raise
 
     def _busy(self, number: int) -> Busy | None:
-        """Return the holder of the lock file with this number.
+        """Return the holder of the lock file ``holding-<number>``.
 
         Returns:
             The holder; None if the holder released the lock, or did not renew for longer than its lease.
@@ -145,7 +149,11 @@ class FileLock:
         )
 
     def renew(self, grant: Grant) -> Grant | None:
-        """See Lock."""
+        """Rewrite this process's lock file, so that waiting processes see that the holder is alive.
+
+        Returns:
+            The grant, or None if another process has the lock.
+        """
         if not self.owns(grant):
             return None
         self._holding = replace(self._holding, beat=self._holding.beat + 1)
@@ -153,14 +161,17 @@ class FileLock:
         return grant
 
     def owns(self, grant: Grant) -> bool:
-        """See Lock."""
+        """Return whether the grant is this object's unreleased grant, and its lock file has the highest number."""
         if self._holding.released or self._holding.mark != grant.stamp:
             return False
         with self._refusals():
             return max(self._numbers(), default=0) == grant.token
 
     def release(self, grant: Grant) -> None:
-        """See Lock. The file remains and is marked as released, because its number must not be reused."""
+        """Release the lock; without effect if this process does not own it.
+
+        The file remains and is marked as released, because its number must not be reused.
+        """
         if self.owns(grant):
             self._holding = replace(self._holding, released=True)
             self._file_io.overwrite(self._path(grant.token), self._holding.to_bytes(), durable=False)

@@ -74,7 +74,11 @@ class JdbcLock:
         return f"{self._id} in {self._database.shown}"
 
     def acquire(self) -> Grant | Busy:
-        """See Lock."""
+        """Take the lock in the database if it is free or its holder's lease has expired.
+
+        Returns:
+            The grant, or the current holder.
+        """
         self._make_tables()
         with self._database.transaction() as sql:
             # The first statement must be a write: SQLite lets a writer wait, but refuses a reader that turns writer.
@@ -101,7 +105,11 @@ class JdbcLock:
         return Busy(holders[0] if holders else _OTHER_ENGINE, f"{stamp[:19]} UTC" if stamp else "")
 
     def renew(self, grant: Grant) -> Grant | None:
-        """See Lock."""
+        """Update the lock's time in the database, so that the lease starts again.
+
+        Returns:
+            The grant with the new time, or None if the lock no longer has this grant's time.
+        """
         with self._database.transaction() as sql:
             if not sql.run(_RENEW, id=self._id, stamp=grant.stamp):
                 return None
@@ -110,12 +118,12 @@ class JdbcLock:
             return Grant(grant.token, stamp)
 
     def owns(self, grant: Grant) -> bool:
-        """See Lock."""
+        """Return whether the lock in the database still has the time of this grant."""
         with self._database.transaction() as sql:
             return self._stamp(sql) == grant.stamp
 
     def release(self, grant: Grant) -> None:
-        """See Lock."""
+        """Remove the lock with the time of this grant from the database, and clear the holder's name."""
         with self._database.transaction() as sql:
             sql.run(_RELEASE, id=self._id, stamp=grant.stamp)
             sql.run(_FORGET_HOLDER, id=self._id, token=grant.token)

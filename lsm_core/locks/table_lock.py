@@ -59,6 +59,12 @@ def table_lock(
 def _lock_folder(file_io: FileIO, root: str, name: str, options: TableOptions) -> tuple[FileIO, str]:
     """Return (FileIO, folder) of the lock files: below the table, or the table's own folder below `dredge.lock.uri`.
 
+    Args:
+        file_io: access to the table's files.
+        root: the table's directory.
+        name: the table's name.
+        options: the table's options.
+
     Raises:
         InvalidOption: the operator does not allow the address, or the storage has no exclusive creation.
     """
@@ -127,6 +133,11 @@ def _require_allowed(address: str, options: TableOptions, name: str) -> None:
 
     Without this check, anyone who can write to the table's folder could choose the server to which this process
     connects and sends its password.
+
+    Args:
+        address: address of the folder of the lock files.
+        options: the table's options.
+        name: the table's name, for messages.
     """
     if options.is_tables_own(_URI) and not is_allowed_place(address):
         raise InvalidOption(

@@ -230,6 +230,12 @@ def _collect_files(
 ) -> tuple[dict[str, bytes], str | None]:
     """Return the metadata files of a new branch, and the source tag or snapshot whose data files they need.
 
+    Args:
+        store: the table.
+        folder: directory of the new branch.
+        from_tag: tag to copy, or None.
+        from_snapshot: id of the snapshot to copy if no tag is given, or None.
+
     Returns:
         The content by path, in the order of writing. Then the path of the source tag or snapshot file (None for an
         empty branch).

@@ -19,6 +19,11 @@ _ATTEMPTS = 3
 def read_hint(file_io: FileIO, folder: str, name: str) -> int | None:
     """Return the id in a hint file.
 
+    Args:
+        file_io: access to the files.
+        folder: directory of the hint.
+        name: name of the hint file: LATEST or EARLIEST.
+
     Returns:
         The id, or None if the file is missing or holds no positive number.
     """
@@ -56,6 +61,11 @@ def find_latest(file_io: FileIO, folder: str, prefix: str) -> int | None:
     """Return the newest id, from the hint if the hint is valid, otherwise from a listing; None if there are no files.
 
     A hint is valid if the file of the hinted id exists and the file of the next id does not.
+
+    Args:
+        file_io: access to the files.
+        folder: directory of the files and their hints.
+        prefix: start of the files' names, before the id.
     """
     hint = hinted_latest(file_io, folder, prefix)
     # Java skips this check, so a hint that a rollback left behind would name a deleted snapshot.
@@ -68,6 +78,11 @@ def hinted_latest(file_io: FileIO, folder: str, prefix: str) -> int | None:
     """Return the id in LATEST, or None if there is no hint or the file of the next id exists.
 
     The file of the hinted id itself is not checked: the caller notices a missing file when reading it.
+
+    Args:
+        file_io: access to the files.
+        folder: directory of the files and their hints.
+        prefix: start of the files' names, before the id.
     """
     hint = read_hint(file_io, folder, LATEST)
     return None if hint is None or _is_file(file_io, f"{folder}/{prefix}{hint + 1}") else hint
@@ -86,7 +101,13 @@ def _is_file(file_io: FileIO, path: str) -> bool:
 
 
 def find_earliest(file_io: FileIO, folder: str, prefix: str) -> int | None:
-    """Return the oldest id, from the hint if the hinted file exists, otherwise from a listing; None without files."""
+    """Return the oldest id, from the hint if the hinted file exists, otherwise from a listing; None without files.
+
+    Args:
+        file_io: access to the files.
+        folder: directory of the files and their hints.
+        prefix: start of the files' names, before the id.
+    """
     hint = read_hint(file_io, folder, EARLIEST)
     if hint is not None and _is_file(file_io, f"{folder}/{prefix}{hint}"):
         return hint

@@ -94,7 +94,16 @@ def live_parts(
 def _read_deletions(
     store: TableStore, metas: Sequence[ManifestFileMeta], needed: list[str]
 ) -> tuple[pa.Array, dict[str, pa.Table]]:
-    """Return the names of all deleted files, and the decoded small manifests that contain deletions."""
+    """Return the names of all deleted files, and the decoded small manifests that contain deletions.
+
+    Args:
+        store: the table.
+        metas: the manifests.
+        needed: columns of `ENTRY_SCHEMA` to keep in the decoded manifests.
+
+    Returns:
+        Names of the files that some manifest deletes. Then the decoded manifests by file name, up to a total size.
+    """
     names, decoded, free_bytes = [arrow_array([], pa.string())], {}, _KEPT_BYTES
     for meta in metas:
         if meta.num_deleted_files > 0:
@@ -199,7 +208,12 @@ def _keep_additions(entries: pa.Table) -> pa.Table:
 
 
 def _names_on_levels(parts: Iterable[pa.Table], kind: int) -> set[NameOnLevel]:
-    """Return the set of (name, level) of all entries of one kind (ADD or DELETE)."""
+    """Return the (name, level) of all entries of one kind.
+
+    Args:
+        parts: tables of manifest entries.
+        kind: ADD or DELETE.
+    """
     names: set[NameOnLevel] = set()
     for part in parts:
         entries = part.filter(pc.equal(part.column("kind"), kind))

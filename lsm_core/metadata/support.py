@@ -289,7 +289,10 @@ def _unsupported_by_schema(
 ) -> Iterator[str]:
     """Yield the unsupported features of schema and options.
 
-    The arguments are those of :func:`require_readable`.
+    Args:
+        store: the table.
+        purpose: the purpose of the operation.
+        columns: columns that are read, or None for all.
     """
     yield from _unsupported_options(store, purpose)
     for field in store.schema.fields:

@@ -504,7 +504,13 @@ def not_acted_on(options: Mapping[str, str]) -> dict[str, str]:
 
 
 def _warn_once(table: str, name: str, text: str) -> None:
-    """Log a warning about an option, with its right name if it is misspelt; once per table and process."""
+    """Log a warning about an option, with its right name if it is misspelt; once per table and process.
+
+    Args:
+        table: the table's name; without it, nothing is logged.
+        name: the option.
+        text: the warning, a format of the logging module with one ``%s`` for the option.
+    """
     if not table or (table, name) in _warned:
         return
     _warned.add((table, name))

@@ -49,7 +49,7 @@ class FaultyFileIO:
 
     @property
     def guarantee(self) -> Guarantee:
-        """See FileIO."""
+        """The guarantee of the inner FileIO."""
         return self.inner.guarantee
 
     def run(self, name: str, path: str, action: Callable[[], T]) -> T:
@@ -79,15 +79,15 @@ class FaultyFileIO:
         return result
 
     def read_bytes(self, path: str) -> bytes:
-        """See FileIO."""
+        """Return the whole file; counts as the step ``read``."""
         return self.run("read", path, lambda: self.inner.read_bytes(path))
 
     def open_input(self, path: str) -> pa.NativeFile:
-        """See FileIO."""
+        """Open a file for random access; counts as the step ``open``."""
         return self.run("open", path, lambda: self.inner.open_input(path))
 
     def open_output(self, path: str) -> FaultyOutputFile:
-        """See FileIO."""
+        """Create a new file; counts as the step ``create``. Writes and the close of the file are further steps."""
         opened: list[OutputFile] = []
         try:
             self.run("create", path, lambda: opened.append(self.inner.open_output(path)))
@@ -98,39 +98,39 @@ class FaultyFileIO:
         return FaultyOutputFile(self, opened[0], path)
 
     def write_exclusive(self, path: str, data: bytes) -> bool:
-        """See FileIO."""
+        """Create a file and return whether it was created; counts as the step ``write_exclusive``."""
         return self.run("write_exclusive", path, lambda: self.inner.write_exclusive(path, data))
 
     def overwrite(self, path: str, data: bytes, durable: bool = True) -> None:
-        """See FileIO."""
+        """Replace a file; counts as the step ``overwrite``."""
         self.run("overwrite", path, lambda: self.inner.overwrite(path, data, durable))
 
     def exists(self, path: str) -> bool:
-        """See FileIO."""
+        """Return whether a file or directory exists; counts as the step ``exists``."""
         return self.run("exists", path, lambda: self.inner.exists(path))
 
     def size(self, path: str) -> int:
-        """See FileIO."""
+        """Return the size in bytes; counts as the step ``size``."""
         return self.run("size", path, lambda: self.inner.size(path))
 
     def delete(self, path: str) -> bool:
-        """See FileIO."""
+        """Remove a file and return whether it existed; counts as the step ``delete``."""
         return self.run("delete", path, lambda: self.inner.delete(path))
 
     def list_dir(self, path: str) -> list[FileStatus]:
-        """See FileIO."""
+        """Return the entries of a directory; counts as the step ``list``."""
         return self.run("list", path, lambda: self.inner.list_dir(path))
 
     def mkdirs(self, path: str) -> None:
-        """See FileIO."""
+        """Create a directory and its parents; counts as the step ``mkdirs``."""
         self.run("mkdirs", path, lambda: self.inner.mkdirs(path))
 
     def rename(self, src: str, dst: str) -> bool:
-        """See FileIO."""
+        """Move a file or directory and return whether it was moved; counts as the step ``rename``."""
         return self.run("rename", dst, lambda: self.inner.rename(src, dst))
 
     def delete_dir(self, path: str) -> bool:
-        """See FileIO."""
+        """Remove a directory and return whether it existed; counts as the step ``delete_dir``."""
         return self.run("delete_dir", path, lambda: self.inner.delete_dir(path))
 
 
@@ -138,12 +138,15 @@ class FaultyStore(FaultyFileIO):
     """A FaultyFileIO for a store that deletes many files with one request.
 
     A request that deletes many files is one step; its failure is reported for each file.
+
+    Attributes:
+        inner: the FileIO that does the work, which must have `delete_many`.
     """
 
     inner: Any
 
     def delete_many(self, paths: Sequence[str]) -> Iterator[Deleted]:
-        """See DeletesMany."""
+        """Yield the outcome of each deletion; an injected fault is the outcome of every file."""
         try:
             yield from self.run("delete_many", paths[0] if paths else "", lambda: list(self.inner.delete_many(paths)))
         except InjectedFault as fault:
@@ -158,7 +161,7 @@ class FaultyOutputFile:
 
     @property
     def closed(self) -> bool:
-        """See OutputFile."""
+        """Whether the inner file no longer accepts data."""
         return self._inner.closed
 
     def writable(self) -> bool:
@@ -174,24 +177,24 @@ class FaultyOutputFile:
         return False
 
     def write(self, data: Buffer) -> int:
-        """See OutputFile."""
+        """Append ``data`` and return its length in bytes; counts as the step ``write``."""
         return self._owner.run("write", self.path, lambda: self._inner.write(data))
 
     def tell(self) -> int:
-        """See OutputFile."""
+        """Return the number of bytes written so far."""
         return self._inner.tell()
 
     def flush(self) -> None:
-        """See OutputFile."""
+        """Pass all data to the operating system."""
         self._inner.flush()
 
     def close(self) -> None:
-        """See OutputFile."""
+        """Complete the file; counts as the step ``close`` unless the file is already closed."""
         if not self._inner.closed:
             self._owner.run("close", self.path, self._inner.close)
 
     def abort(self) -> None:
-        """See OutputFile."""
+        """Close and remove the file."""
         self._inner.abort()
 
     def __enter__(self) -> Self:

@@ -130,7 +130,11 @@ class DeletesMany(Protocol):
     """A FileIO of a store that can delete many files with one request."""
 
     def delete_many(self, paths: Sequence[str]) -> Iterator[Deleted]:
-        """Delete files; see :func:`delete_files`."""
+        """Delete files by absolute path, and yield the outcome of each file, in order.
+
+        Yields:
+            True if the file was deleted, False if it did not exist, or the OSError of the deletion.
+        """
         ...
 
 

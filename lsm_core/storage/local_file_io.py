@@ -53,7 +53,12 @@ def _creating(name: str, path: str) -> Iterator[None]:
 
 @contextmanager
 def _refusals(path: str, verb: str) -> Iterator[None]:
-    """Convert the errors of a read-only or forbidden file system to StorageRefused."""
+    """Convert the errors of a read-only or forbidden file system in the block to StorageRefused.
+
+    Args:
+        path: path that the block changes, for messages.
+        verb: verb of the refused operation, for messages.
+    """
     try:
         yield
     except OSError as error:
@@ -241,7 +246,16 @@ class LocalFileIO:
             raise
 
     def _draft(self, path: str, data: bytes, durable: bool = True) -> str:
-        """Write ``data`` beside ``path`` under a hidden temporary name that orphan removal recognises, as in Paimon."""
+        """Write ``data`` beside ``path`` under a hidden temporary name that orphan removal recognises, as in Paimon.
+
+        Args:
+            path: final path of the file.
+            data: content of the file.
+            durable: whether to fsync the temporary file.
+
+        Returns:
+            Path of the temporary file.
+        """
         folder, name = os.path.split(path)
         draft = os.path.join(folder, f".{name}.{uuid.uuid4()}.tmp")
         with LocalOutputFile(draft, sync=durable) as out:
@@ -341,7 +355,12 @@ class LocalFileIO:
 
 
 def _require_regular(path: str, mode: int) -> None:
-    """Raise IsADirectoryError for a directory, CorruptFile for a FIFO, device or socket."""
+    """Raise IsADirectoryError for a directory, and CorruptFile for a FIFO, device or socket.
+
+    Args:
+        path: path of the file, for messages.
+        mode: the file's ``st_mode``.
+    """
     if stat.S_ISDIR(mode):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
     if not stat.S_ISREG(mode):
@@ -349,7 +368,13 @@ def _require_regular(path: str, mode: int) -> None:
 
 
 def _read_all(handle: int, path: str, size: int) -> bytes:
-    """Return the content of an open file; a file that grows beyond its limit during the read is refused."""
+    """Return the content of an open file; a file that grows beyond its limit during the read is refused.
+
+    Args:
+        handle: file descriptor.
+        path: path of the file, which determines its size limit.
+        size: expected size of the file in bytes.
+    """
     data = os.read(handle, size + 1)
     if len(data) == size:
         return data

@@ -72,9 +72,14 @@ class _NotAnswered(OSError):
 
 @contextmanager
 def _step(name: str, path: str, verb: str = "read") -> Iterator[None]:
-    """Trace one I/O step and convert the library's errors.
+    """Trace one I/O step, and convert the errors that the object store library raises in the block.
 
     The converted errors are FileNotFoundError, FileExistsError, StorageRefused or an OSError.
+
+    Args:
+        name: name of the step.
+        path: address of the object.
+        verb: verb of a refused operation, for messages.
     """
     with file_io.step(name, path):
         try:
@@ -528,6 +533,12 @@ def _is_taken_by_other(store: Any, key: str, path: str, data: bytes) -> bool:
 
     After a failure the possibly created object is removed.
 
+    Args:
+        store: store of the bucket.
+        key: key of the object in the bucket.
+        path: address of the object, for messages.
+        data: content of the object.
+
     Returns:
         True if another writer's object exists, so that nothing was created.
     """
@@ -548,6 +559,12 @@ def _put_new(store: Any, key: str, path: str, data: bytes) -> bool:
     """Create an object that must not exist yet.
 
     The library repeats a put whose response was lost. Then the store reports this writer's own object as existing.
+
+    Args:
+        store: store of the bucket.
+        key: key of the object in the bucket.
+        path: address of the object, for messages.
+        data: content of the object.
 
     Returns:
         False if another writer's object exists.

@@ -173,7 +173,7 @@ class _Source:
         return sorted((low, high) for low, high in ranges if 0 <= low < high <= self._size and low < end_start)
 
     def read(self, length: int = -1) -> memoryview:
-        """Return the next bytes; fewer than ``length`` only at the end of the file."""
+        """Return the next ``length`` bytes (all if negative); fewer only at the end of the file."""
         start = min(self._position, self._size)
         stop = self._size if length is None or length < 0 else min(start + length, self._size)
         data = self._bytes(start, stop) if stop > start else memoryview(b"")
@@ -199,7 +199,10 @@ class _Source:
         return block[: stop - start]
 
     def _open_group(self, number: int) -> _Group:
-        """Return a group with started requests; release the previous group and prefetch the next group."""
+        """Return the group with index ``number``, with its requests started.
+
+        The previous group is released, and the next group is prefetched if the budget allows it.
+        """
         if number != self._current:
             if 0 <= self._current < len(self._groups):
                 self._groups[self._current].drop()
@@ -210,12 +213,17 @@ class _Source:
         return self._groups[number]
 
     def seek(self, offset: int, whence: int = 0) -> int:
-        """As in Python's io."""
+        """Set the position for the next read, and return it.
+
+        Args:
+            offset: number of bytes from the start point given by ``whence``.
+            whence: 0 for the start of the file, 1 for the current position, 2 for the end.
+        """
         self._position = max(0, offset + (0, self._position, self._size)[whence])
         return self._position
 
     def tell(self) -> int:
-        """As in Python's io."""
+        """Return the position of the next read in bytes."""
         return self._position
 
     def close(self) -> None:
@@ -259,12 +267,12 @@ class _Group:
                 self._requests += [(at, min(at + _PIECE, high)) for at in range(low, high, _PIECE)]
 
     def begin(self) -> None:
-        """Request all ranges."""
+        """Request all ranges of a small group; a large group is fetched by its reads."""
         if not self._answers:
             self._answers = [_threads().submit(self._fetch, low, high) for low, high in self._requests]
 
     def begin_ahead(self) -> None:
-        """Request all ranges if the prefetch budget allows it."""
+        """Request all ranges of a small group if the prefetch budget allows it."""
         if self._whole and not self._answers and _AHEAD.take(self._bytes):
             self._reserved_bytes = self._bytes
             self.begin()
@@ -285,9 +293,15 @@ class _Group:
         self._give_back()
 
     def read(self, low: int, high: int, start: int, stop: int) -> memoryview:
-        """Return the bytes from ``start`` to ``stop``, within the range from ``low`` to ``high``.
+        """Return the bytes from position ``start`` to ``stop`` of the file.
 
         The error of a failed request is raised here.
+
+        Args:
+            low: start of the group's range that contains the bytes.
+            high: end of this range.
+            start: position of the first byte.
+            stop: position after the last byte.
         """
         if not self._whole:
             window_start, window = self._windows.get(low, (0, memoryview(b"")))

@@ -109,7 +109,15 @@ def _lock_owner_file(folder: str) -> int:
 
 
 def _remove_own(folder: str, lock: int, maker: int) -> None:
-    """Remove the folder in the process that created it; a forked process inherits the finalizer, not the folder."""
+    """Remove the folder and release its lock, but only in the process that created it.
+
+    A forked process inherits the finalizer, not the folder.
+
+    Args:
+        folder: path of the folder.
+        lock: file descriptor of the locked owner's file.
+        maker: process id of the creator.
+    """
     if os.getpid() == maker:
         shutil.rmtree(folder, ignore_errors=True)
         with suppress(OSError):
@@ -148,7 +156,12 @@ def sweep(prefix: str, parent: str | None = None, *, now: bool = False) -> list[
 
 
 def _remove_abandoned(parent_handle: int, name: str) -> bool:
-    """Remove a folder if its owner no longer exists, and return whether it was removed."""
+    """Remove a folder if its owner no longer exists, and return whether it was removed.
+
+    Args:
+        parent_handle: descriptor of the directory that contains the folder.
+        name: name of the folder.
+    """
     try:
         folder = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent_handle)
     except OSError:  # a link, a file, another user's folder, or already removed
@@ -180,6 +193,9 @@ def _has_no_owner(lock: int) -> bool:
     """Return whether the process that a locked owner file names no longer exists.
 
     A file without an owner belongs to a folder that is being created.
+
+    Args:
+        lock: file descriptor of the locked owner's file.
     """
     status = os.fstat(lock)
     if not stat.S_ISREG(status.st_mode) or status.st_uid != os.geteuid():

@@ -508,7 +508,12 @@ def _find_in_elements(array: pa.Array, values: pa.Array, kind: DataType, path: s
 
 
 def _elements(array: pa.Array, values: pa.Array) -> tuple[pa.Array, npt.NDArray[np.int64]]:
-    """Return (elements of lists or maps, row number of each element); elements of null lists or maps are left out."""
+    """Return (elements of lists or maps, row number of each element); elements of null lists or maps are left out.
+
+    Args:
+        array: lists or maps.
+        values: child array to flatten, such as the keys of the maps.
+    """
     valid = np.flatnonzero(np.asarray(array.is_valid()))
     lists = list_of(array, values, pa.list_(values.type))
     if array.null_count:
@@ -517,7 +522,16 @@ def _elements(array: pa.Array, values: pa.Array) -> tuple[pa.Array, npt.NDArray[
 
 
 def _find_within(array: pa.Array, kind: DataType, path: str) -> Misfit | None:
-    """Return the first null that the type forbids, or the first misfit inside a nested value."""
+    """Return the first null that the type forbids, or the first misfit inside a nested value.
+
+    Args:
+        array: the values.
+        kind: type of the values.
+        path: path of the values below the column, such as ".a" or "{key}".
+
+    Returns:
+        The misfit with the lowest row, or None.
+    """
     forbidden_null = None
     if array.null_count and not kind.nullable:
         forbidden_null = Misfit(int(np.argmax(np.asarray(array.is_null()))), path, None, kind, "null where none may be")

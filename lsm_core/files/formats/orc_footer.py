@@ -93,7 +93,13 @@ def _require_tree(types: list[_Type], path: str, table: str) -> None:
 
 
 def _decoded_bytes(kind: _Type, statistics: bytes, path: str) -> int:
-    """Return the decoded bytes of all values of one type, without the values of nested types."""
+    """Return the decoded bytes of all values of one type, without the values of nested types.
+
+    Args:
+        kind: the type.
+        statistics: the type's column statistics in the footer, as protocol buffers.
+        path: path of the file, for messages.
+    """
     values = total = 0
     for number, value in _fields(statistics, path):
         if number == _VALUES and isinstance(value, int):
@@ -108,7 +114,15 @@ def _decoded_bytes(kind: _Type, statistics: bytes, path: str) -> int:
 
 
 class _Type:
-    """One type of the footer."""
+    """One type of the footer, parsed from protocol buffers.
+
+    Attributes:
+        kind: number of ORC's type kind.
+        precision: precision of a decimal, else 0.
+        scale: scale of a decimal, else 0.
+        children: indexes of the inner types.
+        names: field names of a struct.
+    """
 
     def __init__(self, data: bytes, path: str) -> None:
         self.kind = self.precision = self.scale = 0
@@ -221,7 +235,7 @@ def _lz4_length(part: bytes, position: int, length: int) -> tuple[int, int]:
 
 
 def _fields(data: bytes, path: str) -> Iterator[tuple[int, Any]]:
-    """Yield protocol buffer fields: (number, integer or bytes)."""
+    """Yield (field number, integer or bytes) of each field of a protocol buffers message."""
     at = 0
     while at < len(data):
         tag, at = _varint(data, at, path)

@@ -269,6 +269,11 @@ def _batch_rows(sample: pa.Table, coded: Sequence[str], page_size: int) -> int:
     They fill a quarter of a page of the widest column without a dictionary.
 
     Pages end only between these batches. Arrow's default, 1,024, makes dictionaries slower than plain text.
+
+    Args:
+        sample: some rows of the file.
+        coded: columns that are written with a dictionary.
+        page_size: target size of a page in bytes.
     """
     wide = [
         column.nbytes for name, column in zip(sample.column_names, sample.columns, strict=True) if name not in coded
@@ -296,7 +301,17 @@ def open_sink(
     dictionary: Sequence[str],
     delta: Sequence[str],
 ) -> ParquetSink:
-    """Create a Parquet file with the table's options `file.*` and the options `parquet.*` that Arrow supports."""
+    """Create a Parquet file with the table's options `file.*` and the options `parquet.*` that Arrow supports.
+
+    Args:
+        file_io: access to the files.
+        path: path of the new file.
+        sample: first rows of the file, with its schema.
+        options: the table's options.
+        codec: compression as in option `file.compression`.
+        dictionary: columns that get a dictionary in any case (Parquet).
+        delta: columns that are delta-encoded (Parquet).
+    """
     return ParquetSink(
         file_io,
         path,
@@ -441,7 +456,15 @@ class ParquetSource:
         groups: list[int],
         dictionaries: Sequence[str],
     ) -> Iterator[pa.RecordBatch]:
-        """Yield the batches of some row groups, with their pages read from ``source``."""
+        """Yield the batches of some row groups, with their pages read from ``source``.
+
+        Args:
+            source: the open file, possibly with prefetched pages.
+            columns: stored names of the columns.
+            batch_rows: largest number of rows of a batch.
+            groups: indexes of the row groups.
+            dictionaries: columns to return as Arrow dictionaries.
+        """
         expected = sum(self.group_rows[i] for i in groups)
         seen = 0
         leaves = self._leaves(columns)
@@ -476,7 +499,7 @@ class ParquetSource:
             raise CorruptFile(self.path, f"gave {seen} rows, its footer says {expected}")
 
     def _leaves(self, columns: Sequence[str]) -> list[int]:
-        """Return the indexes of the leaves of ``columns``, in their order."""
+        """Return the indexes of the footer's leaves that belong to ``columns``, in the order of ``columns``."""
         if self._places is None:
             self._places = {}
             for place, leaf in enumerate(self._footer.leaves):
@@ -484,12 +507,18 @@ class ParquetSource:
         return [place for name in dict.fromkeys(columns) for place in self._places.get(name, ())]
 
     def _ranges(self, groups: Sequence[int], leaves: Sequence[int]) -> list[list[tuple[int, int]]]:
-        """Return the byte ranges of the pages of ``leaves``, for each of the row ``groups``."""
+        """Return the byte ranges (start, end) of the pages of ``leaves``, for each of the row ``groups``."""
         chunks = [[self._footer.groups[number].chunks[leaf] for leaf in leaves] for number in groups]
         return [[(chunk.start, chunk.start + chunk.stored_bytes) for chunk in group] for group in chunks]
 
     def _raw_stream(self, wide: list[str], batch_rows: int, groups: list[int]) -> Iterator[pa.RecordBatch] | None:
-        """Return a second stream of the INT96 columns, as bytes, or None without these columns."""
+        """Return a second stream of the INT96 columns, as bytes, or None without these columns.
+
+        Args:
+            wide: the columns with INT96 values.
+            batch_rows: number of rows of a batch.
+            groups: indexes of the row groups.
+        """
         if not wide:
             return None
         try:
@@ -504,6 +533,10 @@ class ParquetSource:
         """Raise UnsupportedFeature for INT96 values that Arrow's nanoseconds cannot represent.
 
         Such a value is found because its decoded form differs from the stored bytes in ``raw``.
+
+        Args:
+            batch: the next batch of decoded rows.
+            raw: stream of the same rows with INT96 values as bytes.
         """
         with decoding_errors(self.path, "Parquet"):
             other = next(raw, None)
@@ -530,7 +563,12 @@ def _without_hidden_nulls(rows: pa.Table) -> pa.Table:
 
 
 def _same_time(nanos: pa.Array, stored: pa.Array) -> bool:
-    """Return whether INT96 values (8 bytes of nanoseconds, 4 of the Julian day) were decoded without overflow."""
+    """Return whether INT96 values were decoded to nanoseconds without overflow.
+
+    Args:
+        nanos: the decoded timestamps.
+        stored: the same values as stored: 8 bytes of nanoseconds of the day, 4 of the Julian day.
+    """
     if not pa.types.is_fixed_size_binary(stored.type):
         return True  # nanoseconds that are not stored as INT96
     decoded = numpy_array(nanos.drop_null().cast(pa.int64()))
@@ -609,14 +647,23 @@ def _parse(footer: bytes) -> tuple[thrift.Reader, list[Struct], int]:
 
 
 def _build_tail(reader: thrift.Reader, elements: list[Struct], begin: int) -> bytes:
-    """Return the footer with ``elements`` in place of the old ones, its length, and the magic."""
+    """Return the end of a file: its footer with new schema elements, the footer's length, and the magic.
+
+    Args:
+        reader: reader of the old footer, positioned after its list of schema elements.
+        elements: the new schema elements.
+        begin: byte offset of the list of schema elements in the old footer.
+    """
     written = b"".join(thrift.encode(element) for element in elements)
     footer = reader.data[:begin] + thrift.list_head(len(elements), thrift.STRUCT) + written + reader.data[reader.at :]
     return footer + len(footer).to_bytes(4, "little") + _MAGIC
 
 
 def _elements(reader: thrift.Reader) -> tuple[list[Struct], int]:
-    """Return all schema elements, and the offset of their list; ``reader`` is then behind the list."""
+    """Return all schema elements of a footer, and the byte offset of their list in the footer.
+
+    Afterwards ``reader``, which must be at the footer's start, is positioned after the list.
+    """
     if reader.field(0) != (1, thrift.I32):
         raise ValueError("a footer without version")
     reader.integer(thrift.I32)
@@ -630,7 +677,16 @@ def _elements(reader: thrift.Reader) -> tuple[list[Struct], int]:
 
 
 def _describe(elements: list[Struct], index: int, kind: pa.DataType) -> int:
-    """Write the type ``kind`` into the element at ``index``; return the index of the next column's first element."""
+    """Write the logical type of a column and its nested columns into the schema elements.
+
+    Args:
+        elements: all schema elements of the footer.
+        index: index of the column's element.
+        kind: Arrow type of the column.
+
+    Returns:
+        Index of the next column's first element.
+    """
     element = elements[index]
     if pa.types.is_time(kind):
         _annotate(element, _TIME, _TIME_MILLIS, _MILLIS, utc=True)

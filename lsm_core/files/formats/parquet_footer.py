@@ -227,7 +227,7 @@ class _KnownLists:
         self._known: tuple[bytes, ...] = ()
 
     def at(self, data: bytes, at: int) -> bytes | None:
-        """Return the known list at position ``at``.
+        """Return the known list that the bytes ``data`` contain at position ``at``, or None.
 
         The bytes of a list define its end, so equal bytes are the whole list.
         """
@@ -279,7 +279,13 @@ def _fields(data: bytes) -> tuple[Struct, bytes, bytes]:
 
 
 def _field(struct: Struct, number: int, kind: int) -> Any:
-    """Return a required field; a field of another type is treated as missing, as in every Thrift reader."""
+    """Return a required field; a field of another type is treated as missing, as in every Thrift reader.
+
+    Args:
+        struct: the parsed struct.
+        number: id of the field.
+        kind: required Thrift type of the field.
+    """
     field = struct.get(number)
     if field is None or field[0] != kind:
         raise ValueError(f"field {number} is missing")
@@ -294,7 +300,7 @@ def _count(struct: Struct, number: int, kind: int = thrift.I64) -> int:
 
 
 def _structs(struct: Struct, number: int) -> list[Any]:
-    """Return a list of structs, parsed as Thrift or by patterns."""
+    """Return the structs of the list field ``number`` of a struct, parsed as Thrift or by patterns."""
     structs: list[Any] = _field(struct, number, thrift.LIST)
     if not all(isinstance(item, dict | RowGroupFields) for item in structs):
         raise ValueError(f"field {number} is not a list of structs")
@@ -377,6 +383,11 @@ def _group(group: RowGroupFields | Struct, leaves: Sequence[Leaf], end: int, pat
 def _chunk_fields(column: Struct, leaf: Leaf, path: str) -> ChunkFields:
     """Return the fields of a column chunk that was parsed as Thrift.
 
+    Args:
+        column: the parsed ColumnChunk.
+        leaf: the leaf of the schema that the chunk stores.
+        path: path of the file, for messages.
+
     Raises:
         ValueError: a field is missing or of another type.
         UnsupportedFeature: the column is encrypted or in another file.
@@ -417,7 +428,16 @@ def _chunk_fields(column: Struct, leaf: Leaf, path: str) -> ChunkFields:
 
 
 def _chunk(fields: ChunkFields, leaf: Leaf, rows: int, end: int) -> Chunk:
-    """Check one leaf of a row group; bounds in the deprecated fields, whose order is undefined, are ignored."""
+    """Validate the fields of one column chunk, and return them as a Chunk.
+
+    Bounds in the deprecated fields, whose order is undefined, are ignored.
+
+    Args:
+        fields: fields of the chunk as stored.
+        leaf: the leaf of the schema that the chunk stores.
+        rows: number of rows of the row group.
+        end: byte position of the footer, before which all pages end.
+    """
     physical, encodings, codec, values, plain, stored, start, dictionary, nulls, low, high = fields
     if physical != leaf.physical:
         raise ValueError(f"column '{leaf.name}' is stored as another type than in the schema")
@@ -543,7 +563,13 @@ def int96_columns(footer: Footer) -> set[str]:
 
 
 def _leaf_values(footer: Footer, leaf: int, stored: pa.DataType) -> ColumnStats:
-    """Return null count and bounds over all row groups; unknown where a row group has none."""
+    """Return null count and bounds of a leaf over all row groups; unknown where a row group has none.
+
+    Args:
+        footer: the parsed footer.
+        leaf: index of the leaf.
+        stored: Arrow type of the column.
+    """
     groups = [(group.rows, group.chunks[leaf]) for group in footer.groups if group.rows]
     counts = [chunk.nulls for _, chunk in groups]
     nulls = None if any(count is None for count in counts) else sum(count or 0 for count in counts)
@@ -564,14 +590,20 @@ def _without_bounds(stored: pa.DataType) -> bool:
 
 
 def _number(raw: Any, physical: int, stored: pa.DataType) -> Any:
-    """Return a bound as a value with the column's order: an integer, or bytes for text."""
+    """Return a stored bound as a value with the column's order: an integer, or bytes for text.
+
+    Args:
+        raw: the bytes of the bound.
+        physical: number of the physical type.
+        stored: Arrow type of the column.
+    """
     if physical in (BYTE_ARRAY, FIXED_LEN_BYTE_ARRAY):
         return int.from_bytes(raw, "big", signed=True) if pa.types.is_decimal(stored) else raw
     return int.from_bytes(raw, "little", signed=True)
 
 
 def _logical(raw: Any, stored: pa.DataType) -> pa.Array:
-    """Return a bound as one value of the column's Arrow type."""
+    """Return a bound, as returned by :func:`_number`, as an array with one value of Arrow type ``stored``."""
     if pa.types.is_decimal(stored):
         digits = tuple(int(digit) for digit in str(abs(raw)))
         return pa.array([Decimal((int(raw < 0), digits, -stored.scale))], stored)

@@ -226,14 +226,20 @@ def split_to_fit(batch: pa.RecordBatch, path: str) -> Iterator[pa.RecordBatch]:
 
 
 def _most_bytes(leaf: Leaf, chunk: Chunk, rows: int) -> float:
-    """Return an upper bound of the decoded bytes of ``rows`` rows, computed from the stored bytes."""
+    """Return an upper bound of the decoded bytes of ``rows`` rows, computed from the stored bytes.
+
+    Args:
+        leaf: the leaf of the schema.
+        chunk: the leaf's column chunk.
+        rows: number of rows.
+    """
     page = float(chunk.stored_bytes * _RATIOS.get(chunk.codec, 1 << 40))
     value = _width(leaf) or page
     return page + (chunk.values if leaf.repeats else rows) * (value + _ENTRY_BYTES * leaf.repeats)
 
 
 def _width(leaf: Leaf) -> int:
-    """Return the bytes of a value of fixed width, else 0."""
+    """Return the bytes of a value of the leaf's physical type, or 0 for values of variable length."""
     return leaf.length or WIDTHS.get(leaf.physical, 0)
 
 
@@ -332,9 +338,9 @@ def _number(struct: Struct, field: int) -> int:
 
 
 def _longest_text(source: pa.NativeFile, chunk: Chunk, page: _Page) -> int:
-    """Return the bytes of a dictionary's longest text.
+    """Return the bytes of the longest text of the dictionary page ``page``.
 
-    Its page has the layout of plain texts, so Arrow reads it as a column.
+    The page has the layout of plain texts, so Arrow reads it as a column.
     """
     stored = bytes(source.read_at(page.stored, page.body))
     longest = 0
@@ -402,9 +408,16 @@ def _longest_row(source: pa.NativeFile, path: str, leaf: Leaf, chunk: Chunk) -> 
 def _runs(
     levels: bytes, width: int, remaining: int, path: str, leaf: Leaf
 ) -> Iterator[tuple[np.ndarray[Any, Any] | None, int]]:
-    """Yield runs of levels as (positions of zeros, number of levels).
+    """Yield runs of repetition levels as (positions of zeros in the run, number of levels).
 
     The positions are None if no level of the run is zero. They are empty if one repeated level, zero, fills the run.
+
+    Args:
+        levels: the encoded levels of one page (RLE and bit-packed hybrid).
+        width: bits of one level.
+        remaining: number of levels to decode.
+        path: path of the file, for messages.
+        leaf: the leaf of the schema, for messages.
 
     Raises:
         CorruptFile: the levels are not valid; the message names ``path``.
@@ -438,7 +451,15 @@ def _runs(
 def _decompress_page(
     source: pa.NativeFile, path: str, leaf: Leaf, chunk: Chunk, page: _Page
 ) -> tuple[bytes, bytes] | None:
-    """Return (levels of repetition, values) of a data page, or None for an unsupported codec or encoding of levels."""
+    """Return (levels of repetition, values) of a data page, or None for an unsupported codec or encoding of levels.
+
+    Args:
+        source: the open file.
+        path: path of the file, for messages.
+        leaf: the leaf of the schema.
+        chunk: the column chunk of the page.
+        page: the page.
+    """
     stored = bytes(source.read_at(page.stored, page.body))
     repeats = defined = 0
     if page.kind == _DATA_V2:
@@ -478,7 +499,16 @@ def _decompress(stored: bytes, size: int, codec: int, path: str, leaf: Leaf) -> 
 def _read_page_as_column(
     stored: bytes, plain: int, count: int, codec: int, physical: int, encoding: int
 ) -> Iterator[pa.RecordBatch]:
-    """Yield batches of a Parquet file in memory whose only column is one page of ``count`` values without nulls."""
+    """Yield batches of a Parquet file in memory whose only column is one page of ``count`` values without nulls.
+
+    Args:
+        stored: the page's body as stored.
+        plain: bytes of the body before compression.
+        count: number of values.
+        codec: number of the compression codec.
+        physical: number of the physical type.
+        encoding: number of the encoding.
+    """
     i32, i64, text = thrift.I32, thrift.I64, thrift.BINARY
     described: Struct = {1: (i32, count), 2: (i32, encoding), 3: (i32, _RLE), 4: (i32, _RLE)}
     header: Struct = {1: (i32, _DATA), 2: (i32, plain), 3: (i32, len(stored)), 5: (thrift.STRUCT, described)}

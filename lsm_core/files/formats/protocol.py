@@ -101,6 +101,10 @@ class FileSink(Protocol):
     """Data file that is being written.
 
     The sink never overwrites a file. The file is complete only after :meth:`close` has returned.
+
+    Attributes:
+        path: path of the file.
+        rows: number of rows written so far.
     """
 
     path: str

@@ -53,7 +53,7 @@ class Reader:
         return self.data[self.at - count : self.at]
 
     def field(self, before: int) -> tuple[int, int]:
-        """Return (id, type) of the next field; type 0 ends the struct."""
+        """Return (id, type) of the next field; type 0 ends the struct. ``before`` is the previous field's id, or 0."""
         head = self.data[self.at]
         self.at += 1
         kind, step = head & 15, head >> 4
@@ -81,6 +81,11 @@ def _struct(data: bytes, at: int, depth: int) -> tuple[Struct, int]:
     """Return a struct and the position after it.
 
     Numbers are parsed inline, because opening a table of many files spends most time here.
+
+    Args:
+        data: the bytes to parse.
+        at: position of the struct's first field.
+        depth: number of structs and lists around the struct.
     """
     if depth > _MOST_DEPTH:
         raise ValueError("structs nested too deeply")
@@ -124,7 +129,14 @@ def _struct(data: bytes, at: int, depth: int) -> tuple[Struct, int]:
 
 
 def _value(data: bytes, at: int, kind: int, depth: int) -> tuple[Any, int]:
-    """Return a value of any type (except the boolean of a field, which is in its type), and the position after it."""
+    """Return a value of any type (except the boolean of a field, which is in its type), and the position after it.
+
+    Args:
+        data: the bytes to parse.
+        at: position of the value.
+        kind: Thrift type of the value.
+        depth: number of structs and lists around the value.
+    """
     if kind == BINARY:
         size = data[at]
         at += 1
@@ -161,7 +173,10 @@ def _value(data: bytes, at: int, kind: int, depth: int) -> tuple[Any, int]:
 
 
 def _list_head(data: bytes, at: int) -> tuple[int, int, int]:
-    """Return (length, type of the elements, start) of a list; each element takes at least a byte."""
+    """Return (length, type of the elements, position of the first element) of the list at position ``at``.
+
+    Each element takes at least a byte.
+    """
     head = data[at]
     count, at = (head >> 4, at + 1) if head < 0xF0 else _varint(data, at + 1)
     if count > len(data) - at:
@@ -246,7 +261,21 @@ _MOST_ELEMENTS: Final = 6
 
 
 class ChunkFields(NamedTuple):
-    """Unchecked fields of a column chunk; see ColumnMetaData of parquet.thrift."""
+    """Fields of a column chunk as stored, without validation (ColumnMetaData of parquet.thrift).
+
+    Attributes:
+        physical: number of the physical type.
+        encodings: numbers of the encodings.
+        codec: number of the compression codec.
+        values: number of values, nulls included.
+        plain_bytes: bytes before compression.
+        stored_bytes: bytes in the file.
+        data_at: byte position of the first data page in the file.
+        dictionary_at: byte position of the dictionary page, or None.
+        nulls: number of nulls, or None if unknown.
+        low: smallest value as stored, or None if unknown.
+        high: largest value as stored, or None if unknown.
+    """
 
     physical: int
     encodings: tuple[int, ...]
@@ -262,7 +291,13 @@ class ChunkFields(NamedTuple):
 
 
 class RowGroupFields(NamedTuple):
-    """Fields of a row group; a column is a ChunkFields if a pattern parsed the column, else a Struct."""
+    """Fields of a row group.
+
+    Attributes:
+        columns: the column chunks: ChunkFields if a pattern parsed the chunk, else its Struct.
+        plain_bytes: bytes before compression.
+        rows: number of rows.
+    """
 
     columns: list[ChunkFields | Struct]
     plain_bytes: int
@@ -325,7 +360,23 @@ def _chunk_fields(
     low: bytes | None,
     dictionary_only: bytes | None,
 ) -> ChunkFields:
-    """Return the groups of the chunk pattern as values; bounds have a length byte before them."""
+    """Convert the groups of the chunk pattern, which are encoded fields of a ColumnChunk, to values.
+
+    Args:
+        physical: number of the physical type.
+        encodings: list of the encodings' numbers, with the list's header byte.
+        codec: number of the codec.
+        values: number of values.
+        plain: bytes before compression.
+        stored: bytes in the file.
+        data_at: position of the first data page.
+        dictionary_at: position of the dictionary page, or None.
+        nulls: number of nulls if the deprecated bounds are stored before it, or None.
+        only_nulls: number of nulls if the deprecated bounds are not stored, or None.
+        high: upper bound with a length byte before it, or None.
+        low: lower bound with a length byte before it, or None.
+        dictionary_only: position of the dictionary page of a chunk without statistics, or None.
+    """
     dictionary_at = dictionary_at or dictionary_only
     nulls = nulls or only_nulls
     return ChunkFields(
@@ -345,12 +396,12 @@ def _chunk_fields(
 
 @functools.lru_cache(maxsize=64)
 def _small_numbers(encodings: bytes) -> tuple[int, ...]:
-    """Return the numbers of an encoded list, each of which has one byte; the first byte is the list's header."""
+    """Return the numbers of an encoded list: the bytes after the list's header, one zig-zag number each."""
     return tuple(byte >> 1 for byte in encodings[1:])
 
 
 def _plain_number(raw: bytes) -> int:
-    """Return a signed number of at most 63 bits."""
+    """Return the signed number of at most 63 bits that ``raw`` encodes as zig-zag varint."""
     size = len(raw)
     if size == _ONE_BYTE:
         value = raw[0]
@@ -410,7 +461,7 @@ def page_header(data: bytes) -> Page | None:
 
 
 def _list_pattern(kind: int, element: bytes, least: int = 0) -> bytes:
-    """Return the pattern of a list of ``least`` to `_MOST_ELEMENTS` elements.
+    """Return the regular expression of an encoded list of ``least`` to `_MOST_ELEMENTS` elements.
 
     The elements have Thrift type ``kind`` and pattern ``element``.
     """
@@ -423,13 +474,13 @@ def _list_pattern(kind: int, element: bytes, least: int = 0) -> bytes:
 
 
 def _text_pattern(longest: int) -> bytes:
-    """Return the pattern of a length of at most ``longest``, followed by so many bytes."""
+    """Return the regular expression of a length byte of at most ``longest``, followed by that many bytes."""
     lengths = [*_COMMON_LENGTHS, *(size for size in range(longest + 1) if size not in _COMMON_LENGTHS)]
     return b"(?:" + b"|".join(re.escape(bytes([size])) + b".{%d}" % size for size in lengths) + b")"
 
 
 def _number_pattern(numbers: int) -> bytes:
-    """Return the pattern of a number below ``numbers``, of one byte."""
+    """Return the regular expression of one byte that encodes a number below ``numbers``."""
     return b"[" + b"".join(b"\\x%02x" % (number << 1) for number in range(numbers)) + b"]"
 
 

@@ -75,7 +75,10 @@ def read_head(data: bytes | memoryview, size: int, path: str) -> Places:
 
 
 def encode(indexes: Mapping[str, Mapping[str, bytes | None]]) -> bytes:
-    """Return a container of indexes by column and type; None is an index of nulls only.
+    """Return a container of the indexes of one data file.
+
+    Args:
+        indexes: encoded index by column and index type; None is an index of a column that has only nulls.
 
     Raises:
         ValueError: a name is too long.

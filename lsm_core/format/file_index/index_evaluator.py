@@ -34,7 +34,12 @@ _MAX_INDEX_BYTES: Final = 1 << 28
 
 
 class _Rows(Protocol):
-    """Row index: an index that returns the rows with a given value."""
+    """Row index: an index that returns the rows with a given value.
+
+    Attributes:
+        rows: number of rows of the file.
+        kind: encoding of the column's values.
+    """
 
     rows: int
     kind: ValueEncoding
@@ -167,7 +172,14 @@ class FileIndex:
     def _matching_rows(
         self, column: str, data_type: DataType, op: str, literal_values: pa.Array | None
     ) -> tuple[int, BitMap] | None:
-        """Return (number of rows of the file, rows that can match by all row indexes), or None if no index decides."""
+        """Return (number of rows of the file, rows that can match by all row indexes), or None if no index decides.
+
+        Args:
+            column: name of the column.
+            data_type: type of the column.
+            op: the comparison, such as "<=" or "is null".
+            literal_values: literals of the comparison, or None.
+        """
         kind = kind_of(data_type)
         matching: tuple[int, BitMap] | None = None
         for name, (start, length) in self._places.get(column, {}).items():

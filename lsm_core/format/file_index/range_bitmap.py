@@ -66,7 +66,14 @@ def encode_range(distinct: Distinct, chunk_bytes: int) -> bytes:
 
 
 def _encode_dictionary(distinct: Distinct, chunk_bytes: int) -> bytes:
-    """Return chunks with their first value in the head, and the following values within ``chunk_bytes`` in the body."""
+    """Return the dictionary of a column: its sorted distinct values in chunks.
+
+    The first value of a chunk is in the chunk's head, and the following values are in its body.
+
+    Args:
+        distinct: the column's distinct values.
+        chunk_bytes: largest size of a chunk's body in bytes.
+    """
     count = len(distinct.keys)
     keys, begins = write_keys(distinct.kind, distinct.keys, np.empty((count, 0), np.int64))
     heads: list[bytes] = []
@@ -130,7 +137,7 @@ class RangeIndex:
         return self._read_slices().below(self._rank(key)[0]) if self._count else BitMap()
 
     def _rank(self, key: Key) -> tuple[int, bool]:
-        """Return the number of smaller distinct values, and whether the value exists."""
+        """Return (number of distinct values smaller than ``key``, whether ``key`` is one of the distinct values)."""
         if not self._count:
             return 0, False
         firsts, numbers, keys_at = self._read_chunks()
@@ -149,7 +156,9 @@ class RangeIndex:
     def _read_chunks(self) -> tuple[list[Key], I64, int]:
         """Return (first value of each chunk, numbers of each chunk, start of the chunk bodies).
 
-        The numbers of a chunk are its first code, offset, count of further values, and two lengths.
+        The numbers of a chunk are its first code, offset, count of further values, and two lengths. For texts, the
+        lengths are the bytes of the texts' offsets and of the texts. Otherwise they are the bytes of the body and of
+        one value.
         """
         if self._chunks is None:
             view, path = self._view, self._path
@@ -186,7 +195,10 @@ class RangeIndex:
 
 
 def _head(view: memoryview, at: int, path: str) -> tuple[int, int]:
-    """Return (offset of the header's fields, after its length and version; offset of the header's end)."""
+    """Return (position of the fields of the header at ``at``, position of the header's end).
+
+    The fields follow the header's length and version.
+    """
     length = number(view, at, path)
     head = take(view, at + _WORD, length, path)
     if length < 1 + 2 * _WORD or head[0] != _VERSION:

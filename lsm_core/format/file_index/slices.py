@@ -150,7 +150,13 @@ def encode_slices(numbers: I64, valid: npt.NDArray[np.bool_]) -> bytes | None:
 
 
 def encode_digits(rows: npt.NDArray[np.uint32], values: I64, digits: int) -> list[bytes]:
-    """Return for each binary digit, lowest first, the bitmap of the ``rows`` whose value has it set."""
+    """Return for each binary digit, lowest first, the encoded bitmap of the rows whose value has it set.
+
+    Args:
+        rows: row numbers.
+        values: the value of each of these rows.
+        digits: number of binary digits.
+    """
     bitmaps = []
     for digit in range(digits):
         bits = (values >> np.int64(digit)) & 1 == 1

@@ -69,7 +69,14 @@ def to_integer(array: pa.Array, _source: DataType, target: DataType) -> pa.Array
 
 
 def _parse_integers(array: pa.Array, digits: pa.Array, kind: pa.DataType, target: DataType) -> pa.Array:
-    """Convert ``digits`` to integers; the error names the value of ``array`` that is too large."""
+    """Convert ``digits`` to integers; the error names the value of ``array`` that is too large.
+
+    Args:
+        array: the source texts, for messages.
+        digits: texts of whole numbers to convert.
+        kind: Arrow type of the result.
+        target: type of the cast, for messages.
+    """
     try:
         return digits.cast(kind)
     except pa.ArrowInvalid:
@@ -197,7 +204,7 @@ def to_timestamp(array: pa.Array, _source: DataType, target: DataType) -> pa.Arr
 
 
 def _number(parts: pa.Array, name: str, default: int = 0) -> I64:
-    """Return a group of digits as numbers, or ``default`` if it was left out."""
+    """Return the digits of the regular expression's group ``name`` as numbers, or ``default`` if it is absent."""
     text = parts.field(name).fill_null("")
     return np.asarray(pc.if_else(pc.equal(text, ""), str(default), text).cast(pa.int64()))
 
@@ -207,7 +214,7 @@ def _millis_of_day(parts: pa.Array) -> I64:
 
 
 def _nanos(parts: pa.Array) -> I64:
-    """Return a fraction of seconds in nanoseconds."""
+    """Return the fraction of seconds (group `part` of ``parts``) in nanoseconds."""
     text = pc.utf8_rpad(pc.utf8_slice_codeunits(parts.field("part").fill_null(""), 0, 9), 9, "0")
     return np.asarray(text.cast(pa.int64()))
 

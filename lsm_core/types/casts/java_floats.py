@@ -83,9 +83,11 @@ def text_since_jdk19(value: float, *, single: bool) -> str:
 
 
 def insignificant_digits(exponent: int, bits: int) -> int:
-    """Return the number of last digits that old JDKs round away from whole numbers.
+    """Return the number of last digits that old JDKs round away from whole numbers of a magnitude.
 
-    The numbers are in ``[2^exponent, 2^(exponent + 1))``.
+    Args:
+        exponent: binary exponent; the numbers are in ``[2^exponent, 2^(exponent + 1))``.
+        bits: bits of the type's mantissa.
     """
     surplus = exponent - bits - 1
     return len(str(1 << surplus)) - 1 if surplus > 0 else 0
@@ -99,7 +101,7 @@ def _special_text(value: float) -> str | None:
 
 
 def _generate_digits(size: float, layout: _Layout) -> tuple[str, int]:
-    """Return (digits, position of the decimal point).
+    """Return (digits, position of the decimal point) of the positive number ``size``.
 
     Digits are generated until the remainder is within half a unit of the last place.
     """
@@ -179,7 +181,13 @@ def _in_word(number: int, word: int) -> int:
 
 
 def _format_digits(value: float, digits: str, point: int) -> str:
-    """Return the digits with the decimal point after ``point`` of them, in the form that all JDKs share."""
+    """Return the digits with the decimal point after ``point`` of them, in the form that all JDKs share.
+
+    Args:
+        value: the number; only its sign is used.
+        digits: decimal digits of the number.
+        point: position of the decimal point in ``digits``; may be outside of them.
+    """
     sign = "-" if value < 0 else ""
     if 0 < point <= _PLAIN_TO:
         return f"{sign}{digits[:point].ljust(point, '0')}.{digits[point:] or '0'}"

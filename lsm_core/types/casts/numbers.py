@@ -144,7 +144,13 @@ def decimal_of_text(texts: pa.Array, target: DataType) -> pa.Array:
 
 
 def _shift_point(whole: pa.Array, part: pa.Array, exponent: int) -> tuple[pa.Array, pa.Array]:
-    """Return the digits before and after the decimal point, with the point moved by ``exponent``."""
+    """Return the digits before and after the decimal point, with the point moved by ``exponent``.
+
+    Args:
+        whole: digits before the decimal point.
+        part: digits after the decimal point.
+        exponent: number of digits by which the point moves to the right; negative moves it to the left.
+    """
     if exponent > 0:
         padded = pc.utf8_rpad(part, exponent, "0")
         digits = pc.binary_join_element_wise(whole, pc.utf8_slice_codeunits(padded, 0, exponent), "")
