@@ -115,7 +115,12 @@ def _from_numpy(values: npt.NDArray[Any], kind: pa.DataType | None, mask: Bools 
 
 
 def _from_objects(values: Sequence[Any], kind: pa.DataType | None) -> pa.Array | None:
-    """Return an array; None if a value is not of the Python type for ``kind``, or does not fit it."""
+    """Return an array of Python values, or None if a value does not fit or has a different type.
+
+    Args:
+        values: the values; None is null.
+        kind: Arrow type of the result, or None for the type of the values.
+    """
     types = set(map(type, values))
     nulls = NoneType in types
     types.discard(NoneType)

@@ -56,7 +56,10 @@ def parse_json(data: bytes | str, *, unique: bool = False) -> JsonValue:
 
 
 def _depth(text: str) -> int:
-    """Return the nesting depth of brackets outside of texts; computed in chunks, because a plan may be large."""
+    """Return the nesting depth of brackets in the JSON text ``text``, without brackets inside of strings.
+
+    The depth is computed in chunks, because a plan may be large.
+    """
     import numpy as np  # most files need no depth, and the command line starts without NumPy
 
     steps = np.zeros(256, np.int8)

@@ -34,7 +34,7 @@ class Unwanted:
         return mask if self._deleted is None else mask | self._deleted.deleted_mask(first_row, rows)
 
     def groups_left(self, source: FileSource) -> Sequence[int]:
-        """Return the row groups of the file with a row that is not excluded."""
+        """Return the indexes of the file's row groups with a row that is not excluded by file indexes."""
         counts = np.asarray(source.group_rows, np.int64)
         starts = np.cumsum(counts) - counts
         filled = np.flatnonzero(counts > 0)

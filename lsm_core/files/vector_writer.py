@@ -96,7 +96,14 @@ def change_vectors(
 
 
 def discard_index_files(store: TableStore, partition: bytes, bucket: int, files: Sequence[IndexFileMeta]) -> None:
-    """Delete index files that will not be published; a file that cannot be deleted remains as an orphan."""
+    """Delete index files that will not be published; a file that cannot be deleted remains as an orphan.
+
+    Args:
+        store: the table.
+        partition: the partition as a serialised row.
+        bucket: number of the bucket.
+        files: the index files.
+    """
     for file in files:
         discard_index_file(store, partition, bucket, file)
 

@@ -430,10 +430,10 @@ def encode_columns(columns: Sequence[pa.Array], schema: pa.Schema) -> Piece:
 
 
 def _field(array: pa.Array, field: pa.Field) -> list[Piece]:
-    """Encode one field of all records; return its pieces, such as union branch and value.
+    """Encode the values of one field; return their pieces, such as union branch and value.
 
     Args:
-        array: values of the field, one per record.
+        array: values of the field.
         field: the Arrow field; if it is nullable, its Avro type is a union with null.
     """
     if not field.nullable:
@@ -614,6 +614,11 @@ def in_record(schema: Any) -> dict[str, Any]:
 def _convert(array: pa.Array, target: pa.DataType, path: str) -> pa.Array:
     """Convert fastavro's plain numbers and bytes to ``target``, at every depth.
 
+    Args:
+        array: values as decoded by fastavro.
+        target: Arrow type of the result.
+        path: path of the file, for messages.
+
     Raises:
         CorruptFile: a value is invalid; the message names ``path``.
     """
@@ -649,7 +654,7 @@ def _convert(array: pa.Array, target: pa.DataType, path: str) -> pa.Array:
 
 
 def _decimals(array: pa.Array, target: pa.DataType, path: str) -> pa.Array:
-    """Return decimals from big-endian two's complement of 1 to 16 bytes."""
+    """Return decimals of type ``target`` from big-endian two's complement of 1 to 16 bytes."""
     count = len(array)
     valid = np.ones(count, bool) if not array.null_count else numpy_array(array.is_valid())
     offsets = value_offsets(array)

@@ -193,7 +193,13 @@ def decode_region(source: Source, starts: I64, lengths: I64, layouts: Sequence[L
 
 
 def decode_values(source: Source, slots: Slots, layout: Layout) -> pa.Array:
-    """Return one column from its slots."""
+    """Return one column, decoded from its values' slots.
+
+    Args:
+        source: the bytes to decode.
+        slots: position of each value's slot, and its container.
+        layout: layout of the column.
+    """
     if layout.kind is ValueStorage.FIXED:
         return _decode_fixed(source, slots, layout)
     if layout.kind is ValueStorage.BYTES:
@@ -308,7 +314,13 @@ def _decode_wide_decimal(source: Source, slots: Slots, layout: Layout) -> pa.Arr
 
 
 def decode_nested(source: Source, slots: Slots, layout: Layout) -> pa.Array:
-    """Return one nested column from its slots."""
+    """Return one array, map, row or variant column, decoded from its values' slots.
+
+    Args:
+        source: the bytes to decode.
+        slots: position of each value's slot, and its container.
+        layout: layout of the column.
+    """
     starts, lengths = slots.regions(source)
     present = np.arange(len(starts)) if slots.nulls is None else np.flatnonzero(~slots.nulls)
     starts, lengths = starts[present], lengths[present]
@@ -337,7 +349,14 @@ def _list_ends(counts: I64, present: I64, slots: Slots) -> I64:
 
 
 def _arrays(source: Source, starts: I64, lengths: I64, layout: Layout) -> tuple[I64, pa.Array]:
-    """Return the element counts and all elements of the BinaryArrays at ``starts``."""
+    """Return the number of elements of each BinaryArray, and all their elements.
+
+    Args:
+        source: the bytes to decode.
+        starts: position of each array in bytes.
+        lengths: length of each array in bytes.
+        layout: layout of the elements.
+    """
     counts = source.load(starts, 4).astype(np.int64)
     # Checked before any multiplication, so that a huge count cannot overflow or allocate memory.
     source.check(not (counts > lengths).any() or layout.width == 0, "an array claims more elements than bytes")
@@ -673,7 +692,16 @@ def word_view(data: U8) -> U64:
 
 
 def pack_words(data: U8, starts: I64, lengths: I64) -> tuple[I64, U64]:
-    """Copy byte ranges into zero-padded 8-byte words; return (number of words of each range, all words)."""
+    """Copy byte ranges into zero-padded 8-byte words.
+
+    Args:
+        data: the bytes, with at least 7 further bytes after the last range.
+        starts: position of each range.
+        lengths: length of each range in bytes.
+
+    Returns:
+        Number of words of each range, and all words.
+    """
     counts = (lengths + 7) >> 3
     ends = np.cumsum(counts)
     total = int(ends[-1]) if len(ends) else 0
@@ -873,7 +901,7 @@ _ENCODERS: dict[ValueStorage, Callable[[Any, Layout], tuple[I64, U64]]] = {
 
 
 def encode_row(values: Sequence[Any], types: Sequence[DataType]) -> bytes:
-    """Return one serialised BinaryRow (with arity) of Python values.
+    """Return a serialised BinaryRow (with arity) of one Python value per type.
 
     The values have any form that `pa.array` accepts for `to_arrow(type)`.
 

@@ -63,7 +63,7 @@ class _State:
         self.mix(halves[1::2])
 
     def finish(self, byte_lengths: Any) -> I32:
-        """Mix in each row's length in bytes, apply Murmur3's final mix, and return the hashes."""
+        """Mix in each row's length in bytes, apply Murmur3's final mix, and return the hashes as int32."""
         h, t = self.hashes, self._t
         np.bitwise_xor(h, byte_lengths, out=h)
         for shift, factor in ((16, 0x85EBCA6B), (13, 0xC2B2AE35), (16, None)):
@@ -113,7 +113,12 @@ def hash_rows(columns: Sequence[Any], types: Sequence[DataType]) -> I32:
 
 
 def _hash_fixed(parts: Sequence[Parts], count: int) -> I32:
-    """Return hashes of rows without variable-length parts, computed from the columns without building rows."""
+    """Return hashes of rows without variable-length parts, computed from the columns without building rows.
+
+    Args:
+        parts: the encoded columns.
+        count: number of rows.
+    """
     state = _State(count)
     headers = header_words(parts)
     for header in headers:

@@ -580,7 +580,9 @@ class _Form:
 
 
 def _digits(letter: str, count: int) -> str | None:
-    """Return the regular expression of ``count`` times one letter in Java's strict parsing.
+    """Return the regular expression of the number for a pattern letter repeated ``count`` times.
+
+    The expression follows Java's strict parsing.
 
     Returns:
         The expression, or None if the letter or its count is unsupported.

@@ -199,7 +199,12 @@ def measure(data: bytes | memoryview, path: str) -> int:
 
 
 def _header(view: memoryview, path: str) -> tuple[int, int, npt.NDArray[np.uint8], bool]:
-    """Return the size of the header, the number of containers, their run flags, and whether offsets follow."""
+    """Read the header at the start of ``view``.
+
+    Returns:
+        Position after the header in bytes, number of containers, flag of each container that is 1 for runs, and whether
+        offsets of the containers follow.
+    """
     cookie = int.from_bytes(_take(view, 0, 4, path), "little")
     if cookie & 0xFFFF == _RUN_COOKIE:
         count = (cookie >> 16) + 1

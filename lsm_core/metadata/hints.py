@@ -37,6 +37,12 @@ def read_hint(file_io: FileIO, folder: str, name: str) -> int | None:
 def write_hint(file_io: FileIO, folder: str, name: str, value: int) -> bool:
     """Overwrite a hint file, in up to 3 attempts.
 
+    Args:
+        file_io: access to the files.
+        folder: directory of the hint.
+        name: name of the hint file: LATEST or EARLIEST.
+        value: the id.
+
     Returns:
         False, after a logged warning, if every attempt failed; readers then list the directory.
     """

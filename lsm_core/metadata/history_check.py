@@ -72,7 +72,7 @@ def history_warnings(store: TableStore) -> list[str]:
 
 
 def _misleads(store: TableStore, hint: WrongHint) -> bool:
-    """Return whether Java would trust a wrong hint.
+    """Return whether Java would trust the wrong hint ``hint``.
 
     For EARLIEST, Java checks whether the named snapshot exists. For LATEST, Java only checks that no snapshot with the
     next id exists.

@@ -104,7 +104,14 @@ def write_index_file(store: TableStore, partition: bytes, bucket: int, file: Ind
 
 
 def discard_index_file(store: TableStore, partition: bytes, bucket: int, file: IndexFileMeta) -> None:
-    """Delete an index file that will not be committed; if the deletion fails, the file remains as an orphan."""
+    """Delete an index file that will not be committed; if the deletion fails, the file remains as an orphan.
+
+    Args:
+        store: the table.
+        partition: the partition as a serialised row.
+        bucket: number of the bucket.
+        file: the index file.
+    """
     with suppress(OSError, DredgeError):
         store.delete(index_path(store, partition, bucket, file))
 

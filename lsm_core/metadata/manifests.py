@@ -436,6 +436,11 @@ def _read(store: TableStore, path: str, size: int | None) -> bytes:
 
     Small files of object stores are cached, because a plan, its execution and its commit read the same manifests. The
     cache is safe because Paimon never reuses these file names.
+
+    Args:
+        store: the table.
+        path: path of the file.
+        size: exact size of the file in bytes, or None if unknown.
     """
     data: bytes | None = store.kept.get(("manifest", path))
     if data is None:
@@ -565,9 +570,15 @@ def keep_rows(
     buckets: Collection[int] | None,
     levels: Collection[int] | None,
 ) -> pa.Table:
-    """Return the entries of the given partitions, buckets and levels; None means all.
+    """Return the manifest entries of some partitions, buckets and levels.
 
     All three belong to an entry's identity, so the ADD and the DELETE entry of a file are kept or dropped together.
+
+    Args:
+        entries: the manifest entries.
+        partitions: partitions to keep (serialised rows), or None for all.
+        buckets: buckets to keep, or None for all.
+        levels: levels to keep, or None for all.
     """
     for name, values in (("partition", partitions), ("bucket", buckets), ("level", levels)):
         if values is not None:
@@ -621,6 +632,10 @@ def _split_manifests(parts: Iterator[pa.Table], target: int) -> Iterator[tuple[p
 
     The last manifest may be smaller. Each commit merges manifests that are smaller than ``target`` (`commit.attempt`),
     so all manifests except the last should have at least ``target`` bytes.
+
+    Args:
+        parts: tables of manifest entries, in order.
+        target: target size of a manifest in bytes.
     """
     pending, rows, attempts = next(parts, NO_ENTRIES), _FIRST_ROWS, 0
     while True:

@@ -95,7 +95,7 @@ def _mark(store: TableStore, partitions: Sequence[bytes]) -> list[str]:
 
 
 def _read_creation_time(store: TableStore, path: str) -> int | None:
-    """Return the time at which the partition was first marked.
+    """Return the time (epoch ms) at which a partition was first marked, from its marker file ``path``.
 
     The result is None if the partition was not marked, or if the file is unreadable (as in Java).
     """

@@ -150,6 +150,11 @@ def followed(file_io: FileIO, snapshot_dir: str, options: TableOptions) -> Paimo
     """Return the Paimon version that a table follows, for a table that was opened without reading its snapshots.
 
     Append tables need no detection, because they merge no rows.
+
+    Args:
+        file_io: access to the table's files.
+        snapshot_dir: directory of the table's snapshots.
+        options: the table's options.
     """
     version = None if options.is_set(PAIMON_VERSION) else of_snapshots(file_io, snapshot_dir)
     return options.paimon_version if version is None else version

@@ -152,7 +152,7 @@ class ObjectStoreFileIO:
         self.options, self._stores, self._lock = state["options"], {}, threading.Lock()
 
     def _at(self, path: str) -> tuple[Any, str]:
-        """Return the store of an address and the key within it.
+        """Return the store of the object address ``path``, and the object's key within this store.
 
         Raises:
             CorruptFile: the path is not an address of an object store.
@@ -497,6 +497,10 @@ def _require_keys(place: str, endpoint: str) -> None:
 
     Otherwise the library would ask the machine for the keys of its role, which only Amazon's machines have, for
     Amazon's own stores.
+
+    Args:
+        place: store in messages, as in ``s3://bucket``.
+        endpoint: address of the store's server, or "" for Amazon's.
     """
     present = {name for name in (_KEY, _SECRET) if os.environ.get(name)}
     if len(present) == 1:
@@ -550,7 +554,7 @@ def _is_taken_by_other(store: Any, key: str, path: str, data: bytes) -> bool:
 
 
 def _remove_own(store: Any, key: str) -> None:
-    """Delete an object of this writer, which may have been created although no response arrived."""
+    """Delete this writer's object ``key``, which may have been created although no response arrived."""
     with suppress(BaseError, OSError):
         obstore.delete(store, key)
 
@@ -593,7 +597,7 @@ def _put_new(store: Any, key: str, path: str, data: bytes) -> bool:
 
 
 def _writer_of(store: Any, key: str) -> str | None:
-    """Return the writer id that the creator left on an object, or None.
+    """Return the writer id that the creator left on the object ``key``, or None.
 
     Raises:
         FileNotFoundError: the object does not exist.

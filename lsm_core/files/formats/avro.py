@@ -159,6 +159,14 @@ class AvroSource(WholeFileSource):
     ) -> None:
         """Open ``path`` and scan its blocks.
 
+        Args:
+            file_io: access to the files.
+            path: path of the file.
+            size: expected size in bytes, or None if unknown.
+            rows: expected number of rows, or None if unknown.
+            table: name of the table, for messages; unused here.
+            kept: cache of footers, or None; unused here.
+
         Raises:
             CorruptFile: the file is damaged, or not of ``size`` bytes and ``rows`` rows.
         """

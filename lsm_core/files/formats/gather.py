@@ -82,7 +82,12 @@ FieldRule = Callable[[pa.Field], pa.Field]
 
 
 def map_field(field: pa.Field, rule: FieldRule) -> pa.Field:
-    """Return ``field`` with ``rule`` applied to it and to every nested field, the inner ones first."""
+    """Return ``field`` with ``rule`` applied to it and to every nested field, the inner ones first.
+
+    Args:
+        field: the field.
+        rule: function from a field to the field that replaces it.
+    """
     kind = field.type
     if pa.types.is_struct(kind):
         kind = pa.struct([map_field(kind.field(i), rule) for i in range(kind.num_fields)])

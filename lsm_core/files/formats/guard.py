@@ -127,7 +127,7 @@ class TailOutput:
         self.closed = False
 
     def write(self, data: Any) -> int:
-        """Pass on or buffer ``data``."""
+        """Write ``data`` to the file, or to the buffer after :meth:`hold`; return the number of bytes."""
         return int((self._output if self._tail is None else self._tail).write(data))
 
     def hold(self) -> None:

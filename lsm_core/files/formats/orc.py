@@ -260,6 +260,14 @@ class OrcSource(WholeFileSource):
     ) -> None:
         """Open ``path``.
 
+        Args:
+            file_io: access to the files.
+            path: path of the file.
+            size: expected size in bytes, or None if unknown.
+            rows: expected number of rows, or None if unknown.
+            table: name of the table, for messages.
+            kept: cache of footers, or None; unused here.
+
         Raises:
             CorruptFile: the file is missing, damaged, or not of ``size`` bytes and ``rows`` rows.
         """

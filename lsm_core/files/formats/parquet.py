@@ -372,6 +372,14 @@ class ParquetSource:
     ) -> None:
         """Open ``path``; ``kept`` caches its footer.
 
+        Args:
+            file_io: access to the files.
+            path: path of the file.
+            size: expected size in bytes, or None if unknown.
+            rows: expected number of rows, or None if unknown.
+            table: name of the table, for messages.
+            kept: cache of footers, or None.
+
         Raises:
             CorruptFile: the file is missing, damaged, or not of ``size`` bytes and ``rows`` rows.
         """
