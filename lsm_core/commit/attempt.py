@@ -82,7 +82,12 @@ def is_unknown(error: BaseException) -> bool:
 
 
 class RecordingFileIO:
-    """FileIO that records the path of every file before creating it; all calls are delegated to a wrapped FileIO."""
+    """FileIO that records the path of each new file before creating it; all calls are delegated to a wrapped FileIO.
+
+    Attributes:
+        inner: the wrapped FileIO.
+        created: paths passed to :meth:`open_output` and :meth:`write_exclusive` since the last :meth:`take`.
+    """
 
     def __init__(self, inner: FileIO) -> None:
         self.inner = inner
@@ -90,7 +95,7 @@ class RecordingFileIO:
 
     @property
     def guarantee(self) -> Guarantee:
-        """See FileIO."""
+        """Mechanism that makes `write_exclusive` of the wrapped FileIO atomic."""
         return self.inner.guarantee
 
     def take(self) -> list[str]:
@@ -99,53 +104,56 @@ class RecordingFileIO:
         return created
 
     def read_bytes(self, path: str) -> bytes:
-        """See FileIO."""
+        """Return the content of the file ``path``."""
         return self.inner.read_bytes(path)
 
     def open_input(self, path: str) -> pa.NativeFile:
-        """See FileIO."""
+        """Open the file ``path`` for random access."""
         return self.inner.open_input(path)
 
     def open_output(self, path: str) -> OutputFile:
-        """See FileIO."""
+        """Record ``path``, then create this file and return it for writing."""
         self.created.append(path)
         return self.inner.open_output(path)
 
     def write_exclusive(self, path: str, data: bytes) -> bool:
-        """See FileIO."""
+        """Record ``path``, then create this file with ``data``; return False if it exists."""
         self.created.append(path)
         return self.inner.write_exclusive(path, data)
 
     def overwrite(self, path: str, data: bytes, durable: bool = True) -> None:
-        """See FileIO."""
+        """Replace the content of the file ``path`` by ``data``, without recording the path.
+
+        ``durable``: whether the content must survive a crash of the machine.
+        """
         self.inner.overwrite(path, data, durable)
 
     def exists(self, path: str) -> bool:
-        """See FileIO."""
+        """Return whether a file or directory ``path`` exists."""
         return self.inner.exists(path)
 
     def size(self, path: str) -> int:
-        """See FileIO."""
+        """Return the size of the file ``path`` in bytes."""
         return self.inner.size(path)
 
     def delete(self, path: str) -> bool:
-        """See FileIO."""
+        """Remove the file ``path``; return whether it existed."""
         return self.inner.delete(path)
 
     def list_dir(self, path: str) -> list[FileStatus]:
-        """See FileIO."""
+        """Return the entries of the directory ``path``, sorted by name; empty if it does not exist."""
         return self.inner.list_dir(path)
 
     def mkdirs(self, path: str) -> None:
-        """See FileIO."""
+        """Create the directory ``path`` and its parents."""
         self.inner.mkdirs(path)
 
     def rename(self, src: str, dst: str) -> bool:
-        """See FileIO."""
+        """Move the file or directory ``src`` to ``dst``; return False if ``src`` is missing or ``dst`` exists."""
         return self.inner.rename(src, dst)
 
     def delete_dir(self, path: str) -> bool:
-        """See FileIO."""
+        """Remove the directory ``path`` with its content; return whether it existed."""
         return self.inner.delete_dir(path)
 
 
@@ -415,6 +423,21 @@ def _create(store: TableStore, snapshot_id: int, data: bytes, retries: Retries, 
     """Try to create a snapshot file until the file exists, whether this or another process has written it.
 
     Writing the same bytes again is safe.
+
+    Args:
+        store: the table.
+        snapshot_id: id in the file's name.
+        data: content of the snapshot file.
+        retries: attempts that remain, with their waits.
+        lease: lock of the table that must still be held before each attempt; None for a table without a lock.
+
+    Returns:
+        PUBLISHED if the file has the content ``data``. TAKEN if it has other content, or if the lock was lost before
+        the first attempt.
+
+    Raises:
+        CommitUnknown: the file may or may not exist.
+        DredgeError: the storage or the lock failed.
     """
     path = store.snapshot_path(snapshot_id)
     tried = False
@@ -545,6 +568,11 @@ def compacted(
 
     Unlike at a commit, the number and total size of such manifests do not matter.
 
+    Args:
+        store: the table.
+        metas: all manifests of a snapshot.
+        writer: the table with the FileIO that creates new manifests; None for ``store``.
+
     Raises:
         NothingToMerge: no manifest would change.
 
@@ -617,11 +645,20 @@ def full_merge(
 
 
 class _UnknownFields(ValueError):
-    """A manifest has entries with unknown fields, which could not be written again."""
+    """Error that a manifest has entries with unknown fields, which could not be written again."""
 
 
 def _live(store: TableStore, metas: Sequence[ManifestFileMeta], cancelling: Cancelling) -> Iterator[pa.Table]:
-    """Yield the live entries of manifests, one manifest after another."""
+    """Yield the live entries of manifests, one manifest after another.
+
+    Args:
+        store: the table.
+        metas: the manifests.
+        cancelling: deletions, which cancel the entries of the files that they delete.
+
+    Raises:
+        _UnknownFields: an entry has fields that Dredge does not know.
+    """
     for meta in metas:
         entries = manifests.read_manifest(store, meta)
         if has_unknown(entries) is not None:
@@ -636,7 +673,18 @@ def minor_merge(
     min_count: int,
     writer: TableStore | None = None,
 ) -> list[ManifestFileMeta]:
-    """Merge neighbouring manifests into files of the target size; the last group only if it has ``min_count`` files."""
+    """Merge neighbouring manifests into files of the target size.
+
+    Args:
+        store: the table.
+        metas: the manifests, in order.
+        target: target size of a manifest (bytes).
+        min_count: smallest number of files in the last group; fewer files stay as they are.
+        writer: the table with the FileIO that creates new manifests; None for ``store``.
+
+    Returns:
+        The manifests after the merge, in order.
+    """
     result: list[ManifestFileMeta] = []
     group: list[ManifestFileMeta] = []
     size = 0
@@ -896,7 +944,10 @@ class CommitRun:
         return self._snapshot(latest, entries, base_list, index_manifest), self._files.take()
 
     def _require_first(self, looked_at: int) -> None:
-        """Raise CommitConflict if another process of the user has committed this identifier with different files."""
+        """Raise CommitConflict if another process of the user has committed this identifier with different files.
+
+        Only the snapshots after id ``looked_at``, up to the base of this attempt, are read.
+        """
         request, store = self._request, self._store
         for number in range(looked_at + 1, self._base_id + 1):
             snapshot = snapshots.try_read(store, number)

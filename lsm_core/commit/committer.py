@@ -471,10 +471,14 @@ class Committer:
         *,
         may_be_left_out: bool,
     ) -> list[int]:
-        """Commit the compaction part of messages.
+        """Commit the compaction part of messages and return the ids of its snapshots: one, or none if it was left out.
 
-        ``may_be_left_out``: whether the compaction is skipped with a warning if it conflicts or one of its files is
-        missing. This is safe if the rows are already in the table, because only the work of the compaction is lost.
+        Args:
+            run: function that commits a request and returns the id of its snapshot.
+            request: the compaction part.
+            messages: messages that contain this part.
+            may_be_left_out: whether the compaction is skipped with a warning if it conflicts or one of its files is
+                missing. This is safe if the rows are already in the table: only the work of the compaction is lost.
         """
         nothing: dict[str, Any] = dict.fromkeys(
             ("new_files", "deleted_files", "changelog_files", "new_index_files", "deleted_index_files"), ()

@@ -40,6 +40,13 @@ def check(store: TableStore, base: pa.Table, delta: pa.Table, kind: CommitKind, 
     """Raise :class:`CommitConflict` if a change conflicts with the live entries of its partitions.
 
     The error names the conflicting files and, if it can be found, the commit that added them.
+
+    Args:
+        store: the table.
+        base: live entries that the change may conflict with.
+        delta: ADD and DELETE entries of the change.
+        kind: kind of the new snapshot.
+        latest: newest snapshot, where the search for the conflicting commit starts; None if the table has none.
     """
     if kind is not CommitKind.OVERWRITE:
         _check_bucket_count(store, base, delta, latest)
@@ -156,7 +163,14 @@ def _check_bucket_count(store: TableStore, base: pa.Table, delta: pa.Table, late
 
 
 def _check_identity(store: TableStore, base: pa.Table, delta: pa.Table, latest: Snapshot | None) -> None:
-    """Refuse a file that is added twice, and a removed file that is missing or on another level."""
+    """Raise CommitConflict for a file that is added again, or a removed file that is missing or on another level.
+
+    Args:
+        store: the table.
+        base: live entries that the change may conflict with.
+        delta: ADD and DELETE entries of the change.
+        latest: newest snapshot, where the search for the conflicting commit starts; None if the table has none.
+    """
     near = base.filter(pc.is_in(base.column("file_name"), pc.unique(delta.column("file_name"))))
     present = set(identities(near))
     kinds = delta.column("kind").to_pylist()
@@ -180,7 +194,14 @@ def _check_identity(store: TableStore, base: pa.Table, delta: pa.Table, latest: 
 
 
 def _check_tree(store: TableStore, base: pa.Table, delta: pa.Table, latest: Snapshot | None) -> None:
-    """Refuse overlapping key ranges in one bucket on a level above 0."""
+    """Raise CommitConflict if key ranges overlap in one bucket on a level above 0.
+
+    Args:
+        store: the table.
+        base: live entries that the change may conflict with.
+        delta: ADD and DELETE entries of the change.
+        latest: newest snapshot, where the search for the conflicting commit starts; None if the table has none.
+    """
     removed = set(identities(delta.filter(pc.equal(delta.column("kind"), DELETE))))
     added = delta.filter(pc.equal(delta.column("kind"), ADD))
     touched = {(bytes(p), b) for p, b in zip(added["partition"].to_pylist(), added["bucket"].to_pylist(), strict=True)}
@@ -297,7 +318,12 @@ _MOST_DELTAS: Final = 256
 
 @dataclass(frozen=True)
 class _ListedEntry:
-    """Live entry of a partition, and the manifest that lists it."""
+    """Live entry of a partition, and the manifest that lists it.
+
+    Attributes:
+        manifest: file name of the manifest.
+        entry: table with one row, the entry.
+    """
 
     manifest: str
     entry: pa.Table

@@ -163,6 +163,10 @@ class _Seen:
     """Snapshot that was the newest when a message was made or checked; its id is 0 if the table had no snapshot.
 
     Ids are reused after a rollback, so the name of the delta manifest list identifies the snapshot.
+
+    Attributes:
+        snapshot_id: id of the snapshot, or 0.
+        delta_list: name of the snapshot's delta manifest list; empty if unknown.
     """
 
     snapshot_id: int

@@ -308,7 +308,17 @@ class IndexChange:
         keys_as_of: int | None = None,
         keys_after: Iterable[int] = (),
     ) -> IndexChange:
-        """Return the change of one bucket."""
+        """Return the change of one bucket's index files.
+
+        Args:
+            partition: the bucket's partition, as BinaryRow bytes.
+            bucket: number of the bucket.
+            new: index files to add.
+            deleted: index files to remove.
+            state: fingerprint that the partition's hash indexes must still have (:attr:`states`); None for no check.
+            keys_as_of: id of the oldest snapshot at which keys were looked up, or None.
+            keys_after: identifiers of the same user's commits that must be committed before this change.
+        """
         return IndexChange(
             tuple(IndexManifestEntry.of(ADD, partition, bucket, file) for file in new),
             tuple(IndexManifestEntry.of(DELETE, partition, bucket, file) for file in deleted),
@@ -397,7 +407,14 @@ def _require_states(
     live: Sequence[IndexManifestEntry],
     states: Sequence[tuple[bytes, str]],
 ) -> None:
-    """Raise CommitConflict if buckets were assigned with an older hash index, because a key could get two buckets."""
+    """Raise CommitConflict if buckets were assigned with an older hash index, because a key could get two buckets.
+
+    Args:
+        store: the table.
+        latest: newest snapshot, or None.
+        live: index files of the newest snapshot.
+        states: (partition, fingerprint of its hash indexes at the assignment) pairs.
+    """
     names: dict[bytes, list[str]] = {partition: [] for partition, _ in states}
     for entry in live:
         if entry.index_type == HASH_INDEX and entry.partition in names:
@@ -461,6 +478,15 @@ def _require_one_a_bucket(
     """Check that each bucket has at most one hash index file and one index file of deletion vectors.
 
     Tables in bucket-unaware mode may have several index files of deletion vectors.
+
+    Args:
+        store: the table.
+        latest: newest snapshot, or None.
+        staying: index files of the newest snapshot that the change keeps.
+        added: index files that the change adds.
+
+    Raises:
+        CommitConflict: a bucket would get a second one.
     """
     names = [entry.file_name for entry in staying]
     if again := sorted({entry.file_name for entry in added} & set(names)):
@@ -496,7 +522,19 @@ def _require_vectors_fit(
     base: pa.Table,
     delta: pa.Table,
 ) -> None:
-    """Check that each data file has at most one deletion vector, and that each vector has a live data file."""
+    """Check that each data file has at most one deletion vector, and that each vector has a live data file.
+
+    Args:
+        store: the table.
+        latest: newest snapshot, or None.
+        staying: index files of the newest snapshot that the change keeps.
+        added: index files that the change adds.
+        base: live entries of data files in the touched partitions.
+        delta: ADD and DELETE entries of data files in the same commit.
+
+    Raises:
+        CommitConflict: a check fails because of another commit.
+    """
     # A vector that another commit added to a removed data file would be lost, and the deleted rows would reappear
     # (format.md 14.3 d).
     is_add = pc.equal(delta.column("kind"), ADD)
@@ -617,7 +655,7 @@ def has_deletes(entries: pa.Table) -> bool:
 
 
 def rows_of(entries: pa.Table, kind: int) -> int:
-    """Return the number of rows in the files of all entries of a kind."""
+    """Return the number of rows in the files of all entries of ``kind`` (ADD or DELETE)."""
     return int(pc.sum(entries.column("row_count").filter(pc.equal(entries.column("kind"), kind))).as_py() or 0)
 
 
@@ -633,7 +671,7 @@ def deletions_of(live: pa.Table) -> pa.Table:
 
 
 def identities(entries: pa.Table) -> list[tuple[object, ...]]:
-    """Return the identity tuples of (few) entries."""
+    """Return the values of the columns `IDENTITY` of each entry, as one tuple per entry; meant for few entries."""
     columns = [entries.column(name).to_pylist() for name in IDENTITY]
     columns[4] = [tuple(extra or ()) for extra in columns[4]]
     return list(zip(*columns, strict=True))

@@ -18,6 +18,12 @@ _POLL_SECONDS: Final = 0.05
 
 @dataclass(frozen=True)
 class _Failed:
+    """Item of the queue for an error of the source.
+
+    Attributes:
+        error: the error, which is raised in the consumer.
+    """
+
     error: BaseException
 
 
@@ -40,6 +46,8 @@ def ahead(source: Generator[T, None, None], depth: int = DEPTH) -> Iterator[T]:
 
 
 class _Producer(Generic[T]):
+    """Second thread that puts the items of ``source`` into a queue of at most ``depth`` items."""
+
     def __init__(self, source: Generator[T, None, None], depth: int) -> None:
         self._source = source
         self._queue: queue.Queue[T | _Failed | _End] = queue.Queue(depth)

@@ -54,6 +54,12 @@ def check_counters(rows_in: int, rows_out: int, dropped: dict[str, int], files: 
 def check_metadata(store: TableStore, task: BucketTask, done: RewriteResult, shapes: Shapes) -> None:
     """V0: check that levels, sequence ranges, key ranges and delete counts of a rewrite match its inputs and its task.
 
+    Args:
+        store: the table.
+        task: task that the rewrite belongs to.
+        done: the rewrite, with its input and output files.
+        shapes: cache of the files' :class:`DataFile` objects.
+
     Raises:
         VerificationFailed: V0 failed; the error names the file.
     """
@@ -92,6 +98,13 @@ def check_tree(
     shapes: Shapes,
 ) -> None:
     """V0: check that the bucket with ``before`` replaced by ``after`` is a valid tree.
+
+    Args:
+        store: the table.
+        task: task that lists the bucket's files.
+        before: files that the compaction removes.
+        after: files that the compaction adds.
+        shapes: cache of the files' :class:`DataFile` objects.
 
     Raises:
         VerificationFailed: V0 failed.
@@ -278,7 +291,10 @@ class _SecondReading:
         self._order.finish(self._store)
 
     def _check_keys(self, keys: pa.RecordBatch, group: int | None) -> pa.Array | None:
-        """Check keys, and return the positions of the rows that the witness selects."""
+        """Check keys, and return the positions of the rows that the witness selects; None without a witness.
+
+        ``group`` is the number of the row group that ``keys`` are read from; None if the whole file is read.
+        """
         self._order.add(keys, group in (0, None), group in (len(self._source.group_rows) - 1, None))
         return None if self._witness is None else self._witness.select_output(self._file, keys)
 

@@ -210,7 +210,14 @@ class ChangelogMerger:
         return merged.batches(written)
 
     def _write_compared(self, versions: _Versions, before: Ints, merged: _MergeResult, concerned: Mask) -> None:
-        """Write each key's change from row ``before`` of ``versions`` (NO_ROW for none; a retract means no row)."""
+        """Write the change of each key from its old row to its merge result.
+
+        Args:
+            versions: rows that contain the old rows.
+            before: for each key, the number of its old row in ``versions``, or NO_ROW; a retract counts as no row.
+            merged: merge result of each key.
+            concerned: mask of the keys whose merge results are considered.
+        """
         had_row = before != NO_ROW
         had_row &= ~retracts(versions.kinds)[before]
         has_result = concerned & (merged.place != NO_ROW)
@@ -246,7 +253,12 @@ class ChangelogMerger:
 
 @dataclass(frozen=True, eq=False)
 class _MergeResult:
-    """Merge result of each key: ``place`` is the number of a row in ``rows``, or NO_ROW for no result."""
+    """Merge result of each key.
+
+    Attributes:
+        rows: rows among which the results are.
+        place: for each key, the number of its result in ``rows``, or NO_ROW for no result.
+    """
 
     rows: Rows
     place: Ints
@@ -263,7 +275,14 @@ class _MergeResult:
 
 @dataclass(frozen=True, eq=False)
 class _Versions:
-    """Rows grouped by key, in merge order within a key, with the level of each row."""
+    """Rows grouped by key, in merge order within a key, with the level of each row.
+
+    Attributes:
+        rows: all versions of the keys.
+        groups: the rows of each key, in merge order.
+        levels: level of each row.
+        function: merge function of the table.
+    """
 
     rows: Rows
     groups: Groups

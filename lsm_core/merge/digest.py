@@ -46,7 +46,12 @@ _NULL = np.uint64(0x5851F42D4C957F2D)
 
 @dataclass(frozen=True, slots=True)
 class Digest:
-    """Number of rows, and the sum of their hashes mod 2^128; digests of disjoint sets of rows can be added."""
+    """Number and hash of a set of rows; digests of disjoint sets of rows can be added.
+
+    Attributes:
+        rows: number of rows.
+        value: sum of the rows' hashes mod 2^128.
+    """
 
     rows: int = 0
     value: int = 0
@@ -226,7 +231,13 @@ def _text_hash(column: pa.Array) -> Words:
 
 
 def _even_text_hash(raw: Bytes, starts: Ints, width: int) -> Words:
-    """Return :func:`_text_hash` of texts of equal length, which are contiguous, so only words are copied."""
+    """Return :func:`_text_hash` of texts of equal length, which are contiguous, so only words are copied.
+
+    Args:
+        raw: bytes that contain the texts.
+        starts: first byte of each text in ``raw``.
+        width: length of each text (bytes).
+    """
     result = np.full(len(starts), (width * (_POSITION | 1)) & _MASK, np.uint64)
     words, scratch = np.empty_like(result), np.empty_like(result)
     for position in range(0, width, 8):
@@ -243,7 +254,7 @@ def _even_text_hash(raw: Bytes, starts: Ints, width: int) -> Words:
 
 
 def _add_long(keys: ByteKeys, result: Words) -> None:
-    """Add the bytes beyond `_LONG_TEXT` of long values, a bounded number of words at a time."""
+    """Add hashes of the bytes beyond `_LONG_TEXT` of each long key to ``result``, which has one word for each key."""
     rows = np.flatnonzero(keys.lengths > _LONG_TEXT)
     counts = (keys.lengths[rows] - _LONG_TEXT + 7) // 8
     ends = np.cumsum(counts)

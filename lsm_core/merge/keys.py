@@ -409,7 +409,12 @@ class IntKeys:
 
 @dataclass(frozen=True, eq=False)
 class Lead:
-    """Eight bytes of each key at ``position``; up to this position all keys are equal, or end earlier."""
+    """Eight bytes of each key; up to the first of them all keys are equal, or end earlier.
+
+    Attributes:
+        position: first byte in each key.
+        words: the eight bytes of each key, as a number.
+    """
 
     position: int
     words: Words
@@ -563,7 +568,10 @@ class ByteKeys:
         return strided.astype(np.uint64)
 
     def words_at(self, rows: Ints, positions: Ints | int) -> Words:
-        """Return :meth:`words` with a position for each of the ``rows``."""
+        """Return eight bytes of each key in ``rows`` as big-endian uint64; bytes beyond a key's end are zero.
+
+        ``positions``: first byte in each of these keys, or one number for all.
+        """
         return self._load(self.starts[rows] + positions, self.lengths[rows] - positions)
 
     def _load(self, offsets: Ints, remaining: Ints) -> Words:
@@ -679,7 +687,14 @@ NormalisedKeys = IntKeys | ByteKeys
 
 
 def _refine(order: Ints, same: Mask, words_of: _WordsOf, position: int) -> None:
-    """Order the rows that are still equal by their next words, in place, and keep ``same`` only where these agree."""
+    """Order the rows that are still equal by their next words, in place, and keep ``same`` only where these agree.
+
+    Args:
+        order: row numbers, sorted by the words compared so far.
+        same: mask of the positions i at which rows ``order[i]`` and ``order[i + 1]`` are equal so far.
+        words_of: function of a position and row numbers that returns the words to compare.
+        position: position that is passed to ``words_of``.
+    """
     member = np.zeros(len(order), np.bool_)
     member[1:] |= same
     member[:-1] |= same

@@ -254,7 +254,9 @@ class Groups:
 class Newest:
     """The newest version of each key, in key order, without the other versions.
 
-    ``last_size``: number of rows of the last key.
+    Attributes:
+        newest: row of each key's newest version.
+        last_size: number of rows of the last key.
     """
 
     newest: Ints
@@ -300,8 +302,16 @@ def newest_versions(rows: Rows, spec: KeySpec) -> Newest | None:
 def _keep_largest(slots: npt.NDArray[np.int32], places: Ints, rows: Rows, spec: KeySpec) -> bool:
     """Put the row with the largest sequence fields into the slot of each key; of equal rows, the last.
 
-    ``places``: the slot of each row. Each piece has a key once, so one piece at a time is compared with the rows in its
-    slots. Returns False where the fields cannot be compared.
+    Each piece has a key once, so one piece at a time is compared with the rows in its slots.
+
+    Args:
+        slots: row in each slot, negative for none; changed in place.
+        places: the slot of each row.
+        rows: the rows.
+        spec: columns that order the rows.
+
+    Returns:
+        False if the fields cannot be compared.
     """
     if not all(rows.has(name) for name in (SEQUENCE_NUMBER, *spec.sequence_columns)):
         return False
@@ -341,7 +351,14 @@ def merge_order(rows: Rows, spec: KeySpec, *, sorted_runs: bool = True) -> Group
 
 
 def _order_versions(rows: Rows, spec: KeySpec, order: Ints, same: Mask) -> None:
-    """Sort the versions of each key, in place."""
+    """Sort the versions of each key in ``order``, in place.
+
+    Args:
+        rows: the rows.
+        spec: columns that order the rows.
+        order: row numbers, sorted by key.
+        same: mask of the positions i at which rows ``order[i]`` and ``order[i + 1]`` have the same key.
+    """
     if not spec.sequence_columns and _numbered_in_order(rows, order[0] == 0):
         # the argsort was stable, so only the key carried over from the previous window can be out of order
         first_group = int(np.argmin(np.append(same, False))) + 1
@@ -415,6 +432,8 @@ def _descents(rows: Rows, spec: KeySpec, chosen: Ints, within: Mask) -> Mask:
     """Return a mask of the versions that are older than their predecessor.
 
     Only ties compute the next, more expensive part of the order.
+
+    ``chosen``: numbers of the versions. ``within``: mask of the versions that have the same key as their predecessor.
     """
     is_descent = np.zeros(len(chosen), np.bool_)
     undecided = within
@@ -452,12 +471,12 @@ def version_parts(rows: Rows, spec: KeySpec, chosen: Ints) -> Iterator[npt.NDArr
 
 
 def sequence_part(rows: Rows, chosen: Ints) -> Ints:
-    """Return the sequence numbers."""
+    """Return the sequence numbers of the rows numbered ``chosen``."""
     return rows.integers(SEQUENCE_NUMBER, np.int64)[chosen]
 
 
 def kind_part(rows: Rows, chosen: Ints) -> Ints:
-    """Return 0 for retracts and 1 for adds: retracts come first."""
+    """Return 0 for each retract and 1 for each add among the rows numbered ``chosen``: retracts come first."""
     if not rows.has(VALUE_KIND):
         return np.ones(len(chosen), np.int64)
     return (~retracts(rows.integers(VALUE_KIND, np.int8)[chosen])).astype(np.int64)

@@ -300,8 +300,17 @@ def _within_cut(
 ) -> list[int]:
     """Limit the rows with the cut's key to those within the full cut, so that versions are folded in order.
 
-    ``bounds``: the inputs whose last row has that key; the smallest of these rows is the cut. An input that repeats
-    keys out of order is taken up to its last row within the cut, so every window makes progress.
+    An input that repeats keys out of order is taken up to its last row within the cut, so every window makes progress.
+
+    Args:
+        buffers: buffered rows of each input.
+        counts: number of rows to take from each buffer, including all rows with the cut's key.
+        key: the cut's key.
+        bounds: the inputs whose last row has that key; the smallest of these rows is the cut.
+        spec: columns that order the rows.
+
+    Returns:
+        The number of rows to take from each buffer.
     """
     below = [buffer.count(key, through=False) for buffer in buffers]
     holders = [i for i in range(len(buffers)) if counts[i] > below[i]]
@@ -327,7 +336,12 @@ def _within_cut(
 
 @dataclass(frozen=True, eq=False)
 class OpenKey:
-    """Result so far of a key that may have later rows; ``folded`` is whether it represents several versions."""
+    """Result so far of a key that may have later rows.
+
+    Attributes:
+        piece: the result, as one row.
+        folded: whether it represents several versions.
+    """
 
     piece: Piece
     folded: bool

@@ -34,7 +34,7 @@ def answer_table(
     version: Mapping[str, Any],
     dictionaries: bool = False,
 ) -> pa.Table:
-    """Return the rows of a read as one table.
+    """Plan a batch read and return its rows as one table.
 
     The arguments and errors are the same as for :func:`answer_stream`.
     """

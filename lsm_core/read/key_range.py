@@ -51,7 +51,13 @@ class KeyRange:
 
 
 class _Bound:
-    """One bound of a key range, in each of the forms that comparisons need."""
+    """One bound of a key range, in each of the forms that comparisons need.
+
+    Attributes:
+        key: the key as order-preserving bytes.
+        first_column: the first key column as order-preserving bytes.
+        scalar: the key as a value that compares with normalised keys of rows.
+    """
 
     def __init__(self, row: bytes, store: TableStore) -> None:
         columns = decode_rows(pa.array([row], pa.binary()), store.schema.trimmed_key_types, "(key range)")
@@ -111,9 +117,9 @@ class KeyBounds:
         return [int(group) for group in np.flatnonzero(inside)]
 
     def _group_bounds(self, meta: DataFileMeta, source: FileSource) -> tuple[list[bytes], list[bytes]] | None:
-        """Return the smallest and the largest values of the first key column, one per row group, or None if unknown.
+        """Return the smallest and the largest values of the first key column per row group, or None if unknown.
 
-        The values are order-preserving bytes.
+        The values are order-preserving bytes. ``meta`` is the file, and ``source`` is the same file, opened.
         """
         key = self._store.schema.field(self._store.schema.trimmed_primary_keys[0])
         written = next((f.name for f in self._store.schema_of(meta.schema_id).fields if f.id == key.id), None)

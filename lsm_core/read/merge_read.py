@@ -287,7 +287,13 @@ Batches = Generator[pa.RecordBatch, None, None]
 
 @dataclass(frozen=True)
 class _InMemory:
-    """Result of a merge pass that is too small for a spill file; ``size`` is in decoded bytes."""
+    """Result of a merge pass that is too small for a spill file.
+
+    Attributes:
+        kept: batches that have not been read yet.
+        size: decoded bytes of the result.
+        path: text that error messages show instead of a path.
+    """
 
     kept: list[pa.RecordBatch]
     size: int
@@ -502,6 +508,15 @@ class BucketMerge:
 
         Inputs outside the chosen ranges stay unchanged. If changes are written, the oldest input above level 0 stays
         unchanged too, because the rows of all newer inputs are compared with its rows.
+
+        Args:
+            inputs: inputs of one section.
+            reader: reader of these inputs.
+            space: local disk space for results that are too large for memory.
+            limit: largest decoded bytes of all inputs in memory together.
+
+        Returns:
+            Fewer inputs, in the same order.
         """
         apart = int(self.changes is not None and reader.place(inputs[0])[0] > 0)
         fewer: list[Input] = []

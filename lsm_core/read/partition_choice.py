@@ -79,7 +79,11 @@ def _equal_to(store: TableStore, spec: Mapping[str, str]) -> list[tuple[str, str
 
 
 def _convert_test(store: TableStore, test: tuple[str, str, Any]) -> tuple[str, str, Any]:
-    """Convert the values of a test to the column's type; raise InvalidFilter if the column is no partition column."""
+    """Return a test (column, operator, value) with the value converted to the type of the partition column.
+
+    Raises:
+        InvalidFilter: the column is no partition column.
+    """
     column, operator, value = test
     keys, error_prefix = store.schema.partition_keys, f"table {store.name}: "
     name = next((key for key in keys if key == column), None) or next(

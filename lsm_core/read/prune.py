@@ -505,7 +505,14 @@ def keeps_order(old: DataType, new: DataType) -> bool:
 
 
 def _stats_bounds(field: DataField, written: TableSchema, names: Sequence[str], part: pa.Table) -> Bounds:
-    """Return the bounds of ``field`` for files whose statistics cover columns ``names`` of the schema ``written``."""
+    """Return the bounds of ``field`` for files whose statistics cover columns ``names`` of the schema ``written``.
+
+    Args:
+        field: column of the current schema.
+        written: schema that the files were written with.
+        names: columns of ``written`` in the files' value statistics, in their order.
+        part: manifest entries of the files.
+    """
     kind = to_arrow(field.type)
     unknown = Bounds.unknown(kind, part.num_rows)
     if field.id == ROW_ID_ID:  # files without stored ids have them in row order
@@ -611,21 +618,37 @@ def _may_match(today: TableSchema, written: TableSchema, index: FileIndex, predi
 
 
 def _test_may_match(today: TableSchema, written: TableSchema, index: FileIndex, test: Conjunct) -> bool:
-    """Return whether a row of the file can pass the test; True if the file lacks the column or has another type."""
+    """Return whether a row of the file can pass the test; True if the file lacks the column or has another type.
+
+    Args:
+        today: current schema of the table, whose column names the test uses.
+        written: schema that the file was written with.
+        index: file index of the file.
+        test: the test of one column.
+    """
     then = _same_column(today, written, test)
     return then is None or index.may_match(then.name, then.type, test.op, test.value)
 
 
 def _test_mask(today: TableSchema, written: TableSchema, index: FileIndex, test: Conjunct, rows: int) -> Mask | None:
-    """Return a mask of the rows of the file that can pass the test, or None if no index applies."""
+    """Return a mask of the rows of the file that can pass the test, or None if no index applies.
+
+    Args:
+        today: current schema of the table, whose column names the test uses.
+        written: schema that the file was written with.
+        index: file index of the file.
+        test: the test of one column.
+        rows: number of rows of the file.
+    """
     then = _same_column(today, written, test)
     return None if then is None else index.row_mask(then.name, then.type, test.op, test.value, rows)
 
 
 def _same_column(today: TableSchema, written: TableSchema, test: Conjunct) -> DataField | None:
-    """Return the tested column in the schema that a file was written with.
+    """Return the tested column in the schema ``written``, which a file was written with.
 
-    The result is None if this schema does not have the column, or has it with another type than the current schema.
+    The result is None if this schema does not have the column, or has it with another type than the current schema,
+    ``today``. A different nullability is the same type.
     """
     now = today.field(test.column)
     then = next((field for field in written.fields if field.id == now.id), None)

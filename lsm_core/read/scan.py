@@ -87,7 +87,13 @@ def in_order(jobs: Sequence[Job], workers: int, most_bytes: int | None) -> Batch
 
 @dataclass(eq=False)
 class _Lane:
-    """Batches of one job that wait to be returned, in order, and the end of the job."""
+    """Batches of one job that wait to be returned, in order, and the end of the job.
+
+    Attributes:
+        batches: batches that were read and not yet returned, oldest first.
+        done: whether the job has ended.
+        error: error that ended the job, or None.
+    """
 
     batches: deque[pa.RecordBatch] = field(default_factory=deque)
     done: bool = False
@@ -109,7 +115,10 @@ class _Reading:
             thread.start()
 
     def of(self, number: int) -> Batches:
-        """Yield the batches of one job; jobs are read in order."""
+        """Yield the batches of the job with this number; jobs are read in order.
+
+        An error of the job is raised after its last batch.
+        """
         with self._changed:
             self._head = number
             self._changed.notify_all()

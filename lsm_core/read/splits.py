@@ -278,7 +278,14 @@ def _items_by_key(store: TableStore, entries: pa.Table, groups: Ints, disjoint: 
 
 
 def _merge_free_files(levels: Ints, groups: Ints, plain: Bools, disjoint: bool) -> Bools:
-    """Return a mask of the files (in any order) whose bucket needs no merging."""
+    """Return a mask of the files (in any order) whose bucket needs no merging.
+
+    Args:
+        levels: level of each file.
+        groups: number of each file's bucket.
+        plain: mask of the files that are known to have no deletes.
+        disjoint: whether such a bucket may have files on several levels above 0.
+    """
     _, bucket = np.unique(groups, return_inverse=True)
     count = int(bucket.max()) + 1
     low, high = np.full(count, np.iinfo(np.int64).max), np.full(count, np.iinfo(np.int64).min)
@@ -316,7 +323,10 @@ class _SplitMaker:
             yield Split.planned(place, kinds, totals, partial(self.load, begin, end, place, plain))
 
     def load(self, begin: int, end: int, place: tuple[bytes, int], raw: bool) -> SplitFiles:
-        """Return the file objects of entries ``begin`` to ``end`` (exclusive)."""
+        """Return the file objects of entries ``begin`` to ``end`` (exclusive).
+
+        ``place`` is their partition and bucket. ``raw``: the files need no merge, so no sections are computed.
+        """
         files = [entry.file for entry in table_to_entries(self._ordered.slice(begin, end - begin))]
         sections = () if raw else tuple(sections_of(self._store, files))
         if not raw:
@@ -326,7 +336,11 @@ class _SplitMaker:
 
 
 def _pack_items(weights: Sequence[int], groups: Sequence[Any], target: int) -> Iterator[tuple[int, int]]:
-    """Yield (start, end) of ranges of neighbouring items of one group, each as long as ``target`` (bytes) allows."""
+    """Yield (first item, end) of ranges of neighbouring items of one group, each as long as ``target`` (bytes) allows.
+
+    ``weights``: bytes of each item. ``groups``: group of each item. The end is exclusive. A larger item is a range by
+    itself.
+    """
     first, total = 0, 0
     for item, weight in enumerate(weights):
         if item > first and (groups[item] != groups[first] or total + weight > target):

@@ -305,7 +305,10 @@ class SqlReader:
         return self._compound("OR", negated, depth)
 
     def _compound(self, word: str, negated: bool, depth: int) -> Condition:
-        """Read conditions joined by ``word`` ("AND" or "OR"); AND binds more strongly than OR."""
+        """Read conditions joined by ``word`` ("AND" or "OR"); AND binds more strongly than OR.
+
+        ``negated``: return the opposite condition. ``depth``: number of parentheses and NOTs around it.
+        """
         parts: list[Condition] = []
         while True:
             parts.append(self._compound("AND", negated, depth) if word == "OR" else self._factor(negated, depth))
@@ -317,7 +320,10 @@ class SqlReader:
         return CompoundCondition(word if not negated else "AND" if word == "OR" else "OR", tuple(parts))
 
     def _factor(self, negated: bool, depth: int) -> Condition:
-        """Read a comparison, a condition in parentheses, or a condition after NOT."""
+        """Read a comparison, a condition in parentheses, or a condition after NOT.
+
+        ``negated``: return the opposite condition. ``depth``: number of parentheses and NOTs around it.
+        """
         if depth > _MOST_NESTING:
             raise self.wrong(self.peek(), f"at most {_MOST_NESTING} levels of nested parentheses and NOTs are accepted")
         if self.word() == "NOT":

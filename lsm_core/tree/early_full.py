@@ -29,7 +29,13 @@ class EarlyFullCompaction:
     def of(
         interval_ms: int | None, total_size_threshold: int | None, incremental_size_threshold: int | None
     ) -> EarlyFullCompaction | None:
-        """Return the rule, or None if no threshold is set."""
+        """Return the rule, or None if no threshold is set.
+
+        Args:
+            interval_ms: longest time between full compactions (ms), or None.
+            total_size_threshold: size (bytes) below which a tree is compacted completely, or None.
+            incremental_size_threshold: largest size (bytes) of all levels except the last, or None.
+        """
         if interval_ms is None and total_size_threshold is None and incremental_size_threshold is None:
             return None
         return EarlyFullCompaction(interval_ms, total_size_threshold, incremental_size_threshold)

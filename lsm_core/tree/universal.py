@@ -46,7 +46,14 @@ class OffPeakHours:
 
     @staticmethod
     def of(start_hour: int, end_hour: int, off_peak_ratio: int, utc_offset_ms: int = 0) -> OffPeakHours | None:
-        """Return the window, or None if it is disabled (-1) or empty (start = end)."""
+        """Return the window, or None if it is disabled (-1) or empty (start = end).
+
+        Args:
+            start_hour: first hour (0..23), or -1.
+            end_hour: first hour after the window (0..23), or -1.
+            off_peak_ratio: percent to add to the size ratio.
+            utc_offset_ms: offset of the hours' time zone from UTC (ms).
+        """
         if start_hour == -1 or end_hour in {-1, start_hour}:
             return None
         return OffPeakHours(start_hour, end_hour, off_peak_ratio, utc_offset_ms)

@@ -150,7 +150,19 @@ class Aggregation:
 def _pick_rows(
     result: ResultColumns, inputs: GroupRows, function: PickAggregate, ops: Operations | None, before: Ints, seen: Mask
 ) -> Mask:
-    """Choose the row that supplies each group's value; most functions only check which values are null."""
+    """Choose the row that supplies each group's value; most functions only check which values are null.
+
+    Args:
+        result: result of all columns, in which the column is set.
+        inputs: rows of the groups.
+        function: aggregate function of the column.
+        ops: operation of each input; None if all are AGG.
+        before: row of each group's initial accumulator, or a negative number for none.
+        seen: mask of the groups whose function has received an input before.
+
+    Returns:
+        A mask of the groups whose function has received an input.
+    """
     window, name = result.window, function.field
     valid = window.valid(name)
     initial = None

@@ -125,7 +125,10 @@ class PartialUpdate:
         return finish(result)
 
     def _segments(self, window: FoldInput, inputs: GroupRows, backs: Mask) -> tuple[Segment, Mask]:
-        """Return each key's segment that affects the result, and a mask of the keys that their last row deleted."""
+        """Return each key's segment that affects the result, and a mask of the keys that their last row deleted.
+
+        ``backs``: mask of the rows of ``inputs`` that are retracts.
+        """
         base, begin = inputs.before, inputs.offsets[:-1].copy()
         not_deleted = np.zeros(len(inputs), np.bool_)
         if not backs.any():
@@ -148,7 +151,10 @@ class PartialUpdate:
         return Segment(base, begin), hit & (begin == inputs.offsets[1:])
 
     def _ungrouped_fields(self, result: ResultColumns, inputs: GroupRows, segment: Segment, adds: Mask) -> None:
-        """Set the fields outside sequence groups: the last non-null value of an add, else the key's initial value."""
+        """Set the fields outside sequence groups: the last non-null value of an add, else the key's initial value.
+
+        ``adds``: mask of the rows of ``inputs`` that are no retracts.
+        """
         window = result.window
         shown = adds & segment.counts(inputs)
         all_shown = bool(shown.all()) and not inputs.begun
@@ -256,6 +262,14 @@ class PartialUpdate:
         """Return a mask of the keys whose function received an input before ``segment``.
 
         Inputs of past segments, which a -D ended, count only for functions that remember them.
+
+        Args:
+            window: the keys to fold.
+            inputs: rows of the keys.
+            segment: part of each key that affects the result.
+            group: sequence group of the column.
+            name: column whose aggregate function is meant.
+            seen: for each column, whether its function has received an input of the open key in earlier windows.
         """
         begun = np.zeros(len(inputs), np.bool_)
         begun[0] = inputs.begun and seen.get(name, False)

@@ -220,6 +220,11 @@ class AggregateFunction(ABC):
     def prepare(self, values: pa.Array, offsets: Ints, ops: Operations | None) -> Folding:
         """Return the inputs, without inputs that are hidden from the function.
 
+        Args:
+            values: inputs of all groups; group g is ``values[offsets[g]:offsets[g + 1]]``.
+            offsets: first input of each group, and the end.
+            ops: operation of each input; None if all are AGG.
+
         Raises:
             GroupError: a retract is not supported.
         """

@@ -85,7 +85,16 @@ class PickAggregate(AggregateFunction):
     ) -> tuple[Ints, Mask]: ...
 
     def _pick_stepwise(self, folding: Folding, initial_valid: Mask, seen: Mask) -> tuple[Ints, Mask]:
-        """Apply one operation of every group at a time."""
+        """Apply one operation of every group at a time.
+
+        Args:
+            folding: inputs of all groups, with their operations.
+            initial_valid: mask of the initial accumulators that are not null.
+            seen: mask of the groups that have received an input before.
+
+        Returns:
+            The row with each group's result (or NULL, KEEP), and a mask of the groups with an input.
+        """
         assert folding.ops is not None
         picks = np.full(len(folding), KEEP, np.int64)
         seen, has_value, valid = seen.copy(), initial_valid.copy(), folding.valid()
@@ -101,7 +110,16 @@ class PickAggregate(AggregateFunction):
         return picks, seen
 
     def _step(self, picks: Ints, has_value: Mask, seen: Mask, rows: Ints, valid: Mask, ops: Operations) -> Ints:
-        """Return the picks after one more input for each group; ``has_value``: the accumulator is not null."""
+        """Return each group's row with its result (or NULL, KEEP) after one more input of each group.
+
+        Args:
+            picks: row of each group before this input, or NULL, KEEP.
+            has_value: mask of the groups whose accumulator is not null.
+            seen: mask of the groups that have received an input before.
+            rows: the input of each group.
+            valid: mask of the inputs that are not null.
+            ops: operation of each input.
+        """
         raise AssertionError(f"{self.name} needs no steps")
 
     def _sees(self, valid: Mask, ops: Operations, has_value: Mask) -> Mask:

@@ -148,7 +148,13 @@ def _valid(values: pa.Array) -> Mask:
 
 @dataclass(frozen=True, eq=False)
 class Chains:
-    """Chains of equal elements within a group, in their order; chain c is ``order[starts[c]:ends[c]]``."""
+    """Chains of equal elements within a group, in their order; chain c is ``order[starts[c]:ends[c]]``.
+
+    Attributes:
+        order: numbers of the elements, sorted by group and chain.
+        starts: position in ``order`` of each chain's first element.
+        ends: end of each chain in ``order`` (exclusive).
+    """
 
     order: Ints
     starts: Ints
@@ -258,6 +264,11 @@ class ListFold(AggregateFunction):
 
 def _rounds(folding: Folding, late_is_input: bool, late_one_by_one: bool) -> Iterator[tuple[Ints, Ints, Ints, int]]:
     """Yield stretches of one operation: the first stretch of all groups, then the second, and so on.
+
+    Args:
+        folding: inputs of all groups.
+        late_is_input: whether late inputs are treated as ordinary inputs.
+        late_one_by_one: whether each late input is a stretch by itself.
 
     Yields:
         Groups, first rows, ends, and the operation.

@@ -36,9 +36,9 @@ def _last_places(chains: Chains, wanted: Mask) -> Ints:
 
 
 def _in_first_order(chains: Chains, winners: Ints) -> tuple[Ints, Ints]:
-    """Return chains in the order of their keys' first occurrence, and the element of each chain to keep.
+    """Return the numbers of chains in the order of their first elements, and the element of each chain to keep.
 
-    Chains without such an element (-1 in ``winners``) are left out.
+    ``winners``: the element of each chain to keep; chains with -1 are left out.
     """
     order = np.argsort(chains.first, kind="stable")
     order = order[winners[order] >= 0]

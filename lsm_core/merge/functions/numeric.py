@@ -67,7 +67,10 @@ class _Numeric(AggregateFunction):
     def _numbers(self, inputs: Folding, initial: pa.Array, begun: Mask) -> Numbers:
         """Return the accumulators after inputs that are not null, and the groups that were folded one by one.
 
-        ``begun``: mask of the initial accumulators that are not null.
+        Args:
+            inputs: inputs of all groups, without nulls.
+            initial: initial accumulator of each group.
+            begun: mask of the initial accumulators that are not null.
         """
 
     def _overflow(self, group: int) -> GroupError:
@@ -75,7 +78,16 @@ class _Numeric(AggregateFunction):
 
 
 def _accumulate(step: np.ufunc, values: npt.NDArray[Any], layers: Sequence[Ints]) -> npt.NDArray[Any]:
-    """Fold all groups from the left, one input of each group at a time."""
+    """Fold all groups from the left, one input of each group at a time.
+
+    Args:
+        step: function of two arrays, the results so far and the next inputs.
+        values: inputs of all groups.
+        layers: ``layers[k]`` has the rows of the k-th inputs of all groups; the largest groups come first.
+
+    Returns:
+        One result for each group of ``layers[0]``.
+    """
     total = values[layers[0]]
     with np.errstate(all="ignore"):
         for rows in layers[1:]:
@@ -110,14 +122,25 @@ class SumIntegers(_Numeric):
         return _array(self._sum_exactly(values, minus, start, inputs, bits), has_value, self.arrow_type), None
 
     def fold_layers(self, values: npt.NDArray[Any], layers: Sequence[Ints]) -> npt.NDArray[Any] | None:
-        """Fold as the base class describes, unless a sum could leave its type."""
+        """Return the sum of each group, as the base class describes, or None if a sum could leave its type."""
         largest = max(-int(values.min()), int(values.max()))
         if largest * len(layers) >= 1 << (_INTEGERS[self.type.root] - 1):
             return None
         return _accumulate(np.add, values, layers)
 
     def _sum_exactly(self, values: Ints, minus: Mask | None, start: Ints, inputs: Folding, bits: int) -> Ints:
-        """Return the sums by prefix sums of upper and lower halves; raise GroupError if a prefix sum overflows."""
+        """Return the sum of each group, by prefix sums of upper and lower halves.
+
+        Args:
+            values: inputs of all groups.
+            minus: mask of the inputs to subtract; None to add all.
+            start: initial sum of each group.
+            inputs: the same inputs with the limits of their groups.
+            bits: width of the integer type.
+
+        Raises:
+            GroupError: a prefix sum overflows.
+        """
         high, low = values >> _SHIFT, values & _LOW_HALF
         if minus is not None:
             high, low = np.where(minus, -high, high), np.where(minus, -low, low)
@@ -185,7 +208,15 @@ class _Stepwise(_Numeric):
     def _step(
         self, total: npt.NDArray[Any], has_value: Mask, value: npt.NDArray[Any], minus: Mask, groups: Ints
     ) -> tuple[npt.NDArray[Any], Mask]:
-        """Fold one more input of each group."""
+        """Return the accumulators after one more input of each group, and a mask of those that are not null.
+
+        Args:
+            total: accumulator of each group.
+            has_value: mask of the accumulators that are not null.
+            value: input of each group.
+            minus: mask of the inputs that are retracts.
+            groups: number of each group, for errors.
+        """
 
 
 class SumFloats(_Stepwise):
@@ -281,7 +312,10 @@ class _Decimals(_Numeric):
 
     @abstractmethod
     def _next(self, total: Decimal | None, value: Decimal, minus: bool, group: int) -> Decimal | None:
-        """Return the accumulator after one more input."""
+        """Return the accumulator of ``group`` after one more input ``value``; None for null.
+
+        ``total`` is the accumulator before. ``minus``: the input is a retract.
+        """
 
     def _round_to_type(self, number: Decimal) -> Decimal | None:
         scaled = number.quantize(Decimal(1).scaleb(-(self.type.scale or 0)), rounding=ROUND_HALF_UP, context=_EXACT)

@@ -106,7 +106,10 @@ def decode(data: bytes) -> Bitmap64:
 
 
 def _read_node(source: _Source, path: bytes, places: dict[int, bytes]) -> None:
-    """Read one node and its subtree; ``path`` is the key prefix (bytes) of the node."""
+    """Read one node and its subtree from ``source``, and add its keys to ``places``.
+
+    ``path``: the key prefix (bytes) of the node. ``places``: each key by the index of its container.
+    """
     kind, count, length = source.number("<b"), source.number("<H"), source.number("<B")
     prefix = source.take(length)
     if kind == _LEAF:

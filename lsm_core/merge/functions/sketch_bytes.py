@@ -87,7 +87,10 @@ def _check_registers(data: bytes, head: bytes) -> bytes:
 
 
 def _registers(data: bytes, head: bytes) -> npt.NDArray[Any]:
-    """Return the values of all registers, from any of the three packings."""
+    """Return the values of all registers of an HLL sketch, from any of the three packings.
+
+    ``data``: the sketch. ``head``: its first eight bytes.
+    """
     size, packing = 1 << head[3], (head[7] >> 2) & 3
     if packing == _HLL_8:
         return np.frombuffer(_take(data, 40, size, _HLL), np.uint8)
@@ -107,7 +110,15 @@ def _registers(data: bytes, head: bytes) -> npt.NDArray[Any]:
 def _large_registers(
     data: bytes, head: bytes, start: int, large: npt.NDArray[np.int64], size: int
 ) -> npt.NDArray[np.int64]:
-    """Return the values of the registers ``large``, which do not fit four bits."""
+    """Return the values of registers that do not fit four bits; an HLL sketch stores these in a table.
+
+    Args:
+        data: the sketch.
+        head: its first eight bytes.
+        start: first byte of the table.
+        large: numbers of these registers, ascending.
+        size: number of all registers.
+    """
     count = int(struct.unpack("<i", _take(data, 36, 4, _HLL))[0])
     if count != len(large):
         raise CorruptFile(_HLL, f"{count} exceptions for {len(large)} registers")

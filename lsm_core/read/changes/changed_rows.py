@@ -335,7 +335,14 @@ def removed_rows(
 def plain_rows(
     choice: Choice, place: tuple[bytes, int], files: Sequence[DataFileMeta], deletions: Mapping[str, DeletionFile]
 ) -> Rows:
-    """Yield the rows of append files as `+I`, without the rows that deletion vectors mark as deleted."""
+    """Yield the rows of append files as `+I`, without the rows that deletion vectors mark as deleted.
+
+    Args:
+        choice: columns and filter.
+        place: partition (BinaryRow bytes) and bucket of the files.
+        files: the append files.
+        deletions: location of each file's deletion vector, by file name.
+    """
     for file in files:
         vector = deletions.get(file.file_name)
         deleted = None if vector is None else read_vector(choice.store, vector, file.row_count)

@@ -44,7 +44,13 @@ _HELD_BYTES: Final = 32 * 1024 * 1024
 
 @dataclass(frozen=True)
 class _Side:
-    """One bucket in one version: its visible files and their deletion vectors."""
+    """One bucket in one version: its visible files and their deletion vectors.
+
+    Attributes:
+        total_buckets: number of buckets that the partition's files were written with.
+        entries: manifest entries of the bucket's files; None for an empty bucket.
+        deletions: location of each file's deletion vector, by file name.
+    """
 
     total_buckets: int = 0
     entries: pa.Table | None = None
@@ -120,6 +126,11 @@ def _between_buckets(choice: Choice, before: Mapping[Place, _Side], after: Mappi
     partition. A row that only moved to another bucket is no change. A key that moved and changed appears once.
     If keys may also move between partitions, the rows that remove keys from a partition come before the rows that add
     keys to a partition.
+
+    Args:
+        choice: columns and filter.
+        before: buckets of the older version, by partition and bucket.
+        after: buckets of the newer version, by partition and bucket.
     """
     store = choice.store
     leaving_first = store.bucket_mode is BucketMode.CROSS_PARTITION
@@ -159,6 +170,13 @@ def _partition_differences(
     """Yield the differences of the buckets of one partition, merged by key.
 
     Rows that only moved between buckets are dropped.
+
+    Args:
+        choice: columns and filter.
+        space: local disk space for the sorted differences of each bucket.
+        places: (partition, bucket) pairs of the buckets to compare.
+        before: buckets of the older version, by partition and bucket.
+        after: buckets of the newer version, by partition and bucket.
     """
     runs: list[SpilledRun] = []
     for place in places:

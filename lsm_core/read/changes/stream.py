@@ -492,7 +492,7 @@ class StreamScan:
         return None if self.ended else self._follow(self._following)
 
     def _follow(self, number: int) -> _Unit | None:
-        """Return the next snapshot with changes, or None if there is none to read now.
+        """Return the next snapshot with changes, from id ``number`` on, or None if there is none to read now.
 
         Snapshots without changes are marked as read.
         """

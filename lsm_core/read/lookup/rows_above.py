@@ -122,7 +122,16 @@ class RowsAbove:
 
 @dataclass(frozen=True)
 class _Search:
-    """Bucket, columns and deletion vectors for all files of one search."""
+    """Bucket, columns and deletion vectors for all files of one search.
+
+    Attributes:
+        store: the table.
+        partition: the bucket's partition, as BinaryRow bytes.
+        bucket: number of the bucket.
+        target: columns of the found rows.
+        deletions: location of each file's deletion vector, by file name.
+        batch_rows: number of rows that are decoded at once.
+    """
 
     store: TableStore
     partition: bytes

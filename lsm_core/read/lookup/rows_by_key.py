@@ -335,7 +335,7 @@ def _merge_bucket(
     def open_file(
         store: TableStore, partition: bytes, number: int, meta: DataFileMeta, **options: Any
     ) -> Iterator[pa.RecordBatch]:
-        """Open a file as `open_kv` does, for rows of the wanted keys only."""
+        """Open file ``meta`` of bucket ``number`` as `open_kv` does, for rows of the wanted keys only."""
         start, stop = bucket.spans[meta.file_name]
         return open_hits(store, partition, number, meta, bucket.keys.slice(start, stop), **options)
 
