@@ -390,6 +390,8 @@ class BaseEntries:
         The newest manifests are read first. All live files of a partition have the same number of buckets
         (`conflicts.check`), so one entry is enough. An entry of an earlier attempt is still live if its manifest is
         still listed and no manifest with deletions was added.
+
+        ``metas``: all manifests of the newest snapshot, oldest first. ``columns``: columns of the returned entries.
         """
         names = frozenset(meta.file_name for meta in metas)
         if any(meta.num_deleted_files > 0 and meta.file_name not in self._seen for meta in metas):

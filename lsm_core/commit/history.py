@@ -257,6 +257,8 @@ class AddedFiles:
         """Yield the snapshots after ``known``, newest first, that may have added the files.
 
         At the end, :attr:`_complete` is True if no snapshot was missing.
+
+        ``latest``: newest snapshot, or None. ``known``: last snapshot to leave out; None to use the messages' creation.
         """
         self._complete = True
         newest, counted, first = 0 if latest is None else latest.id, False, 0

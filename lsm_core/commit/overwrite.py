@@ -250,5 +250,10 @@ def _same(left: object, right: object) -> bool:
 def entries_source(
     store: TableStore, added: pa.Table, scope: Scope
 ) -> Callable[[Snapshot | None], tuple[pa.Table, pa.Table]]:
-    """Return a function of the latest snapshot that computes the overwrite's change; it is called at every attempt."""
+    """Return a function that computes the overwrite's change; it is called at every attempt.
+
+    Returns:
+        A function that takes the latest snapshot (or None). It returns the live entries of ``scope``, and the entries
+        of the change: deletions of all of them, then ``added``.
+    """
     return lambda latest: overwrite_entries(store, latest, added, scope)

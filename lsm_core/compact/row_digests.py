@@ -91,7 +91,11 @@ _DECODED_BYTES: Final = 64 << 20
 
 
 class Streams:
-    """Hashes of rows: all table columns, and `_SEQUENCE_NUMBER` and `_VALUE_KIND` where a batch has them."""
+    """Hashes of rows: all table columns, and `_SEQUENCE_NUMBER` and `_VALUE_KIND` where a batch has them.
+
+    Attributes:
+        rows: number of rows hashed so far.
+    """
 
     def __init__(self, names: Sequence[str]) -> None:
         self.rows = 0

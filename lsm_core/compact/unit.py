@@ -134,7 +134,24 @@ def plan_of(store: TableStore, task: BucketTask, shape_cache: Shapes) -> TaskPla
 
 
 class _Execution:
-    """One execution of a task: the files that it wrote, their verification, and the result."""
+    """One execution of a task: the files that it wrote, their verification, and the result.
+
+    Attributes:
+        store: the table.
+        task: the task.
+        share: number of pieces of the bucket that share one merge budget and one sample of the judge.
+        pipelined: whether to use a second thread: for merging, then for re-reading.
+        started: start of the execution, in seconds of `time.perf_counter`.
+        shapes: cache of the files' :class:`DataFile` objects.
+        vectors: deletion vectors of the task's files.
+        plan: plan of the unit; None for append tables.
+        within: key range of the task; None for a task that is not a piece.
+        files_by_name: the task's files, by file name.
+        does_upgrades: whether this task also does the upgrades: always, or only in the first piece of a bucket.
+        rewrites: results of the rewrites so far.
+        upgrade_changelogs: changelogs of the upgrades so far.
+        witness: verification V2 of this task, or None.
+    """
 
     def __init__(self, store: TableStore, task: BucketTask, *, pipelined: bool, share: int) -> None:
         self.store, self.task, self.share, self.pipelined = store, task, share, pipelined

@@ -281,7 +281,10 @@ def _factor(position: Words | np.uint64) -> Words | np.uint64:
 
 
 def _finish(words: Words, scratch: Words) -> Words:
-    """Apply Splitmix64's finaliser in place: every result bit depends on every input bit."""
+    """Apply Splitmix64's finaliser to ``words`` in place and return them: every result bit depends on every input bit.
+
+    ``scratch``: array of the same size, whose content is overwritten.
+    """
     for shift, factor in _FINAL:
         np.right_shift(words, shift, out=scratch)
         np.bitwise_xor(words, scratch, out=words)

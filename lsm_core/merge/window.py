@@ -133,7 +133,16 @@ class RunInput:
 
 
 class Buffer:
-    """Rows of one input that were read and not yet merged."""
+    """Rows of one input that were read and not yet merged.
+
+    Attributes:
+        index: number of the input.
+        name: name of the input in errors.
+        pieces: the buffered rows, in order.
+        rows: number of buffered rows.
+        held: approximate memory of the buffered rows (bytes).
+        exhausted: whether the input has been read to its end.
+    """
 
     def __init__(self, source: RunInput, index: int, spec: KeySpec) -> None:
         self.index = index
@@ -444,7 +453,17 @@ class Merger:
     def _fold(
         self, function: FoldFunction, pieces: list[Piece], open_end: bool, sorted_runs: bool
     ) -> list[pa.RecordBatch]:
-        """Merge with a function that builds rows; the state of the open key comes before its later rows."""
+        """Merge with a function that builds rows; the state of the open key comes before its later rows.
+
+        Args:
+            function: the function.
+            pieces: rows of the window.
+            open_end: whether the last key may have later rows.
+            sorted_runs: whether the rows are a few ascending runs.
+
+        Returns:
+            The rows of the complete keys.
+        """
         state, self.state = self.state, None
         if not pieces and (state is None or open_end):
             self.state = state

@@ -56,7 +56,11 @@ class DataFile:
 
 @dataclass(frozen=True, slots=True)
 class SortedRun:
-    """Files in key order with disjoint key ranges (Java `SortedRun`). Use :meth:`of` to sort them."""
+    """Files in key order with disjoint key ranges (Java `SortedRun`). Use :meth:`of` to sort them.
+
+    Attributes:
+        files: the files, ascending by key.
+    """
 
     files: tuple[DataFile, ...] = ()
 
@@ -87,7 +91,12 @@ class SortedRun:
 
 @dataclass(frozen=True, slots=True)
 class LevelSortedRun:
-    """A sorted run and its level; each level-0 file is its own run (Java `LevelSortedRun`)."""
+    """A sorted run and its level; each level-0 file is its own run (Java `LevelSortedRun`).
+
+    Attributes:
+        level: number of the level.
+        run: the sorted run.
+    """
 
     level: int
     run: SortedRun

@@ -114,7 +114,11 @@ class Aggregation:
         return finish(result)
 
     def _column(self, result: ResultColumns, inputs: GroupRows, reset: _Reset | None, name: str) -> Mask:
-        """Set the result of one column; return for each group whether its function received an input."""
+        """Set the result of column ``name``; return for each group whether its function received an input.
+
+        ``result``: results of all columns. ``inputs``: rows of the groups. ``reset``: effect of -D rows on the
+        groups, or None for no effect.
+        """
         function, window = self.functions[name], result.window
         seen = np.zeros(len(inputs), np.bool_)
         if inputs.begun and window.state is not None:

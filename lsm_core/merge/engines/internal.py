@@ -25,6 +25,10 @@ class AllVersions:
     """Merge engine that returns every row.
 
     Folding some runs of a key first could change the result of engines that build rows.
+
+    Attributes:
+        name: name of the engine.
+        key_spec: columns that order the rows.
     """
 
     name: ClassVar[str] = "all-versions"
@@ -46,6 +50,10 @@ class Differences:
     It returns each key once if its rows differ in a value column.
 
     Sequence numbers and kinds are no values; null equals null and NaN equals NaN.
+
+    Attributes:
+        name: name of the engine.
+        key_spec: columns that order the rows.
     """
 
     name: ClassVar[str] = "differences"

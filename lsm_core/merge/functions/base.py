@@ -36,9 +36,12 @@ Operations = npt.NDArray[np.int8]
 
 
 class GroupError(Exception):
-    """Error of a group that cannot be folded.
+    """Error of a group that cannot be folded; the caller adds table and key.
 
-    The caller adds table and key. ``kind`` decides the class of the final error; ``group`` is the group's number.
+    Attributes:
+        kind: constant that decides the class of the final error, for example OVERFLOW.
+        group: number of the group.
+        reason: text of the error.
     """
 
     def __init__(self, kind: str, group: int, reason: str) -> None:

@@ -31,7 +31,7 @@ _WHITESPACE: Final = (
 
 
 def _all_null(lists: pa.Array, bounds: Ints) -> Mask:
-    """Return a mask of the groups whose lists are all null."""
+    """Return a mask of the groups whose lists are all null; group g has ``lists[bounds[g]:bounds[g + 1]]``."""
     valid = valid_mask(lists)
     counts = np.arange(len(lists) + 1) if valid is None else offsets_from(valid)
     return np.asarray(counts[bounds[1:]] == counts[bounds[:-1]], np.bool_)
@@ -58,7 +58,10 @@ class Collect(ListFold):
         return rebuild_lists(flat, self.arrow_type, _all_null(lists, bounds))
 
     def _take_back(self, before: pa.Array, retracted: pa.Array, bounds: Ints) -> pa.Array:
-        """Remove the first remaining occurrence of each retracted element."""
+        """Return each list of ``before`` without the first remaining occurrence of each retracted element.
+
+        The elements retracted from list g are those of the lists ``retracted[bounds[g]:bounds[g + 1]]``.
+        """
         held = flatten_lists(before, np.arange(len(before) + 1))
         back = flatten_lists(retracted, bounds)
         code = codes(pa.concat_arrays([held.elements, back.elements]))

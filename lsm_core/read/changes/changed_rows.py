@@ -206,7 +206,10 @@ def _key_hashes(batch: pa.RecordBatch, keys: Sequence[str]) -> npt.NDArray[np.ui
 
 
 def _leaving(hashes: npt.NDArray[np.uint64], retracts: npt.NDArray[np.bool_]) -> npt.NDArray[np.uint64]:
-    """Return the sorted hashes of keys whose last row is a retract."""
+    """Return the sorted hashes of keys whose last row is a retract.
+
+    ``hashes``: hash of each row's key, with the rows in order. ``retracts``: mask of the rows that are retracts.
+    """
     order = np.argsort(hashes, kind="stable")
     ordered = hashes[order]
     last = np.append(ordered[1:] != ordered[:-1], True) if len(ordered) else np.empty(0, np.bool_)

@@ -95,6 +95,8 @@ def _compare_keys(left: ByteKeys, left_rows: Ints, right: ByteKeys, right_rows: 
     """Return -1, 0 or 1 for each pair of keys: left smaller, equal, or larger.
 
     Eight bytes are compared at a time, until a pair differs.
+
+    Pair i is the key at row ``left_rows[i]`` of ``left`` and the key at row ``right_rows[i]`` of ``right``.
     """
     lengths = left.lengths[left_rows], right.lengths[right_rows]
     order = np.sign(lengths[0] - lengths[1])

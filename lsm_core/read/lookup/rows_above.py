@@ -155,7 +155,10 @@ class _Run:
         self._open: tuple[int, _Cursor] | None = None
 
     def find(self, wanted: SortedKeys) -> Iterator[Hits]:
-        """Yield hits in key order, file by file; ``wanted_rows`` are rows of ``wanted``."""
+        """Yield the rows with a key of ``wanted``, in key order and file by file.
+
+        :attr:`Hits.wanted_rows` are positions in ``wanted``.
+        """
         for number, (low, high) in enumerate(self._bounds):
             start, stop = wanted.keys.bisect(low, right=False), wanted.keys.bisect(high, right=True)
             if start < stop:
@@ -225,7 +228,12 @@ class _Cursor:
         self._values_first = 0
 
     def find(self, wanted: NormalisedKeys) -> Iterator[tuple[Ints, Ints, pa.RecordBatch]]:
-        """Yield for each batch of hits: their rows in ``wanted``, their positions in the file, and their columns."""
+        """Yield batches of hits (rows of the file that have a key of ``wanted``), in key order.
+
+        Yields:
+            For each hit, the position of its key in ``wanted`` and its row number in the file; and the target's columns
+            of the hits.
+        """
         last = wanted.scalar(len(wanted) - 1)
         while self._held_keys is not None or self._advance(wanted):
             keys = self._held_keys
