@@ -57,9 +57,14 @@ def table_names(ctx: typer.Context, incomplete: str) -> list[str]:
 
 
 def _list_names(warehouse: str, options: list[str], incomplete: str) -> Iterator[tuple[str, str]]:
-    """Yield databases and tables that may begin with a text.
+    """Yield (database, table) for tables whose name may begin with ``incomplete``.
 
     A local folder is listed without the engine, whose import alone takes longer.
+
+    Args:
+        warehouse: address of the warehouse.
+        options: catalog options of the command.
+        incomplete: beginning of a table name.
     """
     database, dot, _ = incomplete.partition(".")
     path = warehouse.removeprefix("file://")

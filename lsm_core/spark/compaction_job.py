@@ -338,6 +338,13 @@ def _results(
     """Return one result per task, joined from the results of its pieces (the key ranges into which it was cut).
 
     If one piece failed, the task has failed and the files of its other pieces are deleted.
+
+    Args:
+        store: The table.
+        tasks: The tasks.
+        pieces: Pieces of each task. Pieces are numbered over all tasks, from 0.
+        outcomes: Outcomes of pieces; `TaskOutcome.task` is the number of the piece.
+        answered: Result of each piece that succeeded, by the number of the piece.
     """
     ends = list(accumulate(map(len, pieces), initial=0))
     errors = {outcome.task: outcome.error for outcome in outcomes if outcome.error is not None}
@@ -362,8 +369,15 @@ def _compact_units(
 ) -> Iterator[pa.RecordBatch]:
     """Compact the units of one Spark task in sequence and verify each by the scalar reference.
 
-    Each finished unit is noted in ``folder``. ``spare``: some cores have no task of the job, so that a second thread
-    saves time.
+    Args:
+        store_text: The table as JSON.
+        family: Prefix of the UUIDs in the names of the job's files.
+        folder: Path of the folder in which each finished unit is noted.
+        spare: Whether some cores have no task of the job, so that a second thread saves time.
+        batches: Rows with the columns `unit` (number), `share` and `payload` (the serialized task).
+
+    Yields:
+        Answer or error of each unit, as a batch of one row (`ANSWER_SCHEMA`).
     """
     store = TableStore.from_json(store_text).in_family(family)
     notes, attempt, begun = WriteFolder(store, folder), store.own_uuid, False
@@ -437,7 +451,13 @@ def cut_by_keys(
 
 
 def _bounds(store_text: str, whole: bool, payload: bytes) -> bytes:
-    """Return the keys at which a large bucket is cut (hex, separated by spaces), or b"" if cutting saves nothing."""
+    """Return the keys at which a large bucket is cut (hex, separated by spaces), or b"" if cutting saves nothing.
+
+    Args:
+        store_text: The table as JSON.
+        whole: Whether the task reads all its files, not only those that a compaction rewrites.
+        payload: Number of pieces in decimal digits, a newline, and the serialized task.
+    """
     count, _, task = payload.partition(b"\n")
     pieces = cut_task(TableStore.from_json(store_text), BucketTask.from_bytes(task), int(count), whole=whole)
     return b" ".join(piece.piece.low.hex().encode() for piece in pieces if piece.piece and piece.piece.low)
@@ -450,7 +470,14 @@ def _bounds(store_text: str, whole: bool, payload: bytes) -> bytes:
 def _watched(
     folder: WriteFolder, pieces: Sequence[Sequence[BucketTask]], owner: Sequence[int], meter: Meter
 ) -> Iterator[None]:
-    """Report the progress of the job from its tasks' notes about once a second during the block, and at its end."""
+    """Report the progress of the job from its tasks' notes about once a second during the block, and at its end.
+
+    Args:
+        folder: Folder with the notes.
+        pieces: Pieces of each bucket task. Pieces are numbered over all tasks, from 0.
+        owner: Index of the bucket task of each piece.
+        meter: Receives the finished tasks, bytes and rows.
+    """
     sizes = [size_of(parts[0]) for parts in pieces]
     counts = [len(parts) for parts in pieces]
     over = threading.Event()

@@ -119,17 +119,20 @@ class Function:
     ignores_retracts: bool = False
 
     def agg(self, a: str, x: str, y: str) -> str:
-        """Return the accumulator after an input."""
+        """Return SQL for the accumulator ``a`` after the input ``x``; ``y`` is the flag."""
         if self.counts_inputs:
             return f"IF({y}{f' OR {x} IS NULL' if self.counts_inputs == 'valid' else ''}, {a}, {x})"
         return self.plain(a, x)
 
     def late(self, a: str, x: str, y: str) -> str:
-        """Return the accumulator after an input that is older than the accumulator."""
+        """Return SQL for the accumulator ``a`` after an input ``x`` that is older than ``a``; ``y`` is the flag."""
         return self.agg(x, a, y) if self.reversed is None else self.reversed(a, x)
 
     def retract(self, a: str, x: str) -> str:
-        """Return the accumulator after a retract; the query fails if the function accepts none, as merging does."""
+        """Return SQL for the accumulator ``a`` after a retract of ``x``.
+
+        The query fails if the function accepts no retracts, as merging does.
+        """
         if self.ignores_retracts:
             return a
         if self.take_back is None:
@@ -137,12 +140,22 @@ class Function:
         return self.take_back(a, x)
 
     def counts_call(self, value: str) -> str:
-        """Return the condition under which a call with this value sets the flag."""
+        """Return the SQL condition under which a call with the input ``value`` sets the flag."""
         return f"{value} IS NOT NULL" if self.counts_inputs == "valid" else "true"
 
 
 def function_of(name: str, field: DataField, raw: Mapping[str, str], table: str) -> Function:
-    """Return the function of a column. Raises UnsupportedFeature, which names function, column and type."""
+    """Return the aggregate function of a column.
+
+    Args:
+        name: Name of the function.
+        field: The column.
+        raw: Options of the table as text.
+        table: Name of the table.
+
+    Raises:
+        UnsupportedFeature: Spark SQL cannot express the function; the error names function, column and type.
+    """
     maker = _FUNCTIONS.get(name)
     made = None if maker is None else maker(field, raw)
     if made is None:
@@ -341,7 +354,11 @@ class Fold:
     verdicts: Mapping[str, str]
 
     def expression(self, versions: str) -> str:
-        """Return the struct of columns and flags for an array of versions in merge order."""
+        """Return SQL for the merged struct of columns and flags.
+
+        Args:
+            versions: SQL of an array of version structs in merge order.
+        """
         first = f"{versions}[0]"
         nothing = {member: f"CAST(NULL AS {kind})" for member, kind in self.types.items()}
         if self.begins:
@@ -359,7 +376,11 @@ class Fold:
         return f"aggregate({versions}, struct({start}), (a, x) -> {after})"
 
     def lone(self, versions: str) -> str:
-        """Return the struct for the only version of an array: its row unchanged, deleted if it is a retract."""
+        """Return SQL for the struct of the only version: its row unchanged, deleted if it is a retract.
+
+        Args:
+            versions: SQL of an array with one version struct.
+        """
         members = [f"{versions}[0].{member} AS {member}" for member in self.columns.values()]
         flags = [f"{versions}[0].k IN (1, 3) AS {f}" if f == "gone" else f"false AS {f}" for f in self.flags]
         return f"struct({', '.join([*members, *flags])})"
@@ -394,9 +415,13 @@ def _flag(store: TableStore, name: str) -> bool:
 
 
 def _aggregation(store: TableStore, short: Mapping[str, str]) -> dict[str, str]:
-    """Return the steps of an aggregation table, in which every column has a function.
+    """Return the steps (`Fold.steps`) of an aggregation table, in which every column has a function.
 
     With `aggregation.remove-record-on-delete` a -D resets the row to its values.
+
+    Args:
+        store: The table.
+        short: Member of the structs by column name.
     """
     raw, resets = store.options.raw, _flag(store, "aggregation.remove-record-on-delete")
     steps: dict[str, str] = {"gone": _DELETES if resets else "false"}
@@ -449,7 +474,13 @@ class _Group:
         return f"g.newer{self.number}"
 
     def verdicts(self, short: Mapping[str, str]) -> dict[str, str]:
-        """Return the verdicts by their names in `g`. Structs compare lexicographically, nulls first."""
+        """Return the SQL conditions of this group's verdicts, by their names in `g`.
+
+        Structs compare lexicographically, nulls first.
+
+        Args:
+            short: Member of the structs by column name.
+        """
         members = [short[name] for name in self.ordering]
         mine, theirs = (
             ", ".join(ordered(f"{side}.{c}", kind) for c, kind in zip(members, self.kinds, strict=True))
@@ -461,10 +492,14 @@ class _Group:
 
 
 def _partial_update(store: TableStore, short: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
-    """Return the steps of a partial-update table, and the verdicts on versions to which they refer.
+    """Return (`Fold.steps`, `Fold.verdicts`) of a partial-update table.
 
     Columns take values that are not null. A group takes all values of a version whose sequence fields are not below
     those of the accumulator.
+
+    Args:
+        store: The table.
+        short: Member of the structs by column name.
     """
     schema, raw = store.schema, store.options.raw
     removing = _names(raw.get("partial-update.remove-record-on-sequence-group", ""))
@@ -500,7 +535,13 @@ def _group(schema: TableSchema, number: int, names: str, value: str, removing: I
 
 
 def _deletes(store: TableStore, groups: Iterable[_Group], verdicts: Mapping[str, str]) -> str:
-    """Return the condition under which a version deletes the whole row; "" if none does."""
+    """Return the SQL condition under which a version deletes the whole row; "" if none does.
+
+    Args:
+        store: The table.
+        groups: Sequence groups of the table.
+        verdicts: SQL conditions of the groups' verdicts, by name.
+    """
     if store.options.ignore_delete:
         return ""
     if not groups:
@@ -529,7 +570,14 @@ def _protected_function(
 
 
 def _column(name: str, c: str, group: _Group | None, function: Function | None) -> str:
-    """Return the value of a column after a version that does not delete the row."""
+    """Return SQL for the value of a column after a version that does not delete the row.
+
+    Args:
+        name: Name of the column.
+        c: Member of the structs for the column.
+        group: Sequence group of the column, or None.
+        function: Aggregate function of the column, or None.
+    """
     base, x = f"a.{c}", f"x.{c}"
     if group is None:
         return f"IF({_RETRACTS}, {base}, coalesce({x}, {base}))"
@@ -656,8 +704,15 @@ def _raw_rows(spark: SparkSession, store: TableStore, files: Sequence[tuple[int,
 def _folded(raw: DataFrame, store: TableStore, fold: Fold, over: str, counts: str) -> DataFrame:
     """Return one row per key: its versions in merge order, folded.
 
-    The only version of a key is the row itself, unchanged. Versions whose lifetime is ``over`` form one row per key
-    that is not part of the merged rows. Versions for which ``counts`` is false are counted, but not folded.
+    The only version of a key is the row itself, unchanged.
+
+    Args:
+        raw: All stored versions.
+        store: The table.
+        fold: Merge rule of the table.
+        over: SQL condition for versions whose lifetime is over. They form one row per key that is not part of the
+            merged rows.
+        counts: SQL condition for versions to fold; other versions are counted only.
     """
     key, order = _key(store), _order(store, newest_first=False)
     nth = f"row_number() OVER (PARTITION BY {key}, {over} ORDER BY {order}) AS n"

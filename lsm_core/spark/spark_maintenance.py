@@ -136,7 +136,14 @@ def spark_runner(
 
 @dataclass(frozen=True)
 class _SparkRunner:
-    """Runner of maintenance tasks on Spark; see `spark_runner`."""
+    """Runner of maintenance tasks on Spark; see `spark_runner`.
+
+    Attributes:
+        spark: The session that runs the tasks.
+        memory: Memory limit of the Python workers.
+        meter: Meter of the progress of a whole plan; None to report each commit separately.
+        progress: Function that receives the progress; None for no progress.
+    """
 
     spark: SparkSession
     memory: Memory
@@ -144,11 +151,14 @@ class _SparkRunner:
     progress: Tell | None
 
     def slots(self) -> int:
-        """Return the number of tasks that run at once; see TaskRunner."""
+        """Return the number of Spark tasks that run at once."""
         return slots_of(self.spark)
 
     def run_parts(self, title: str, work: Callable[[bytes], bytes], parts: Sequence[bytes]) -> list[bytes]:
-        """Run the parts of an action as one Spark job; see TaskRunner."""
+        """Run ``work`` on each of ``parts`` in one Spark job, and return the results in the order of the parts.
+
+        Raises the error of the first part that failed. ``title`` names the work in errors and in Spark's UI.
+        """
         with name_job(self.spark, f"{title}: {len(parts):,} parts"):
             outcomes = run_tasks(self.spark, title, parts, work)
         raise_first(outcomes)

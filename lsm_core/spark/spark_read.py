@@ -598,6 +598,14 @@ def _merged(
     """Return the rows of splits that Dredge reads, several small splits per task.
 
     Tasks over listed splits start faster than the planning of a data source.
+
+    Args:
+        spark: The session.
+        store: The table.
+        scan: The read, with its columns, filter and snapshot.
+        splits: The splits to read.
+        ddl: Columns of the result as Spark DDL.
+        limit: Number of rows after which a task stops reading; None for no limit.
     """
     tasks = pack_splits(splits, slots_of(spark), store.options)
     numbers = [number for number, together in enumerate(tasks) for _ in together]

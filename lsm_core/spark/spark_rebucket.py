@@ -70,7 +70,14 @@ RebucketTask: TypeAlias = AssignTask | RescaleTask
 
 @dataclass(frozen=True)
 class _Job:
-    """Tasks with the same number of buckets, sent to Spark; ``target`` is the table with that number of buckets."""
+    """Tasks with the same number of buckets, sent to Spark.
+
+    Attributes:
+        store: The table.
+        target: The table with the new number of buckets.
+        history: Largest sequence number of each bucket.
+        folder: Folder in which tasks note that they write files.
+    """
 
     store: TableStore
     target: TableStore
@@ -90,13 +97,16 @@ class _Job:
         return self.target.options.bucket
 
     def rows(self, source: RebucketTask, seen: _Seen) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of a source in order with all columns; postponed rows also have their row kinds."""
+        """Yield the rows of ``source`` in order with all columns; postponed rows also have their row kinds.
+
+        The number of unmerged rows of a rescaled bucket is added to ``seen``.
+        """
         if isinstance(source, AssignTask):
             return replay_rows(self.store, source.partition, source.files[0])
         return stored_rows(self.store, source, seen.of_file)
 
     def writer(self, family: str = "") -> StoredRows:
-        """Return a writer that reads no metadata."""
+        """Return a writer that reads no metadata; ``family`` is the prefix of the UUIDs in its file names."""
         return StoredRows(self.target.in_family(family), beside=not self.rescales, planned=self.history)
 
 
@@ -185,7 +195,16 @@ def _require_same(
     """Verify that no row was lost or read twice.
 
     V0: if several tasks read parts of an old bucket, each row is in exactly one part. V1: the old and new files of
-    every partition have the same rows. Raises VerificationFailed.
+    every partition have the same rows.
+
+    Args:
+        store: The table.
+        sources: Inputs of the tasks.
+        written: Results of the new buckets.
+        read: Row counts and digests of the rows that were read.
+
+    Raises:
+        VerificationFailed: A check failed.
     """
     read_digests: dict[bytes, Digest] = {}
     rows: dict[bytes, int] = {}
@@ -254,7 +273,11 @@ class _Seen:
 def _routed(job: _Job, seen: _Seen, source: RebucketTask, number: int) -> Iterator[tuple[int, RoutedRows]]:
     """Yield the rows of one source as pairs (position of the rows in the job's input, rows of one bucket).
 
-    ``number`` is the index of the source among all sources of the job.
+    Args:
+        job: The job.
+        seen: Totals of the source, to which the rows of a rescaled bucket are added.
+        source: The source to read.
+        number: Index of the source among all sources of the job.
     """
     writer, count = job.writer(), 0
     with closing(job.rows(source, seen)) as batches:  # type: ignore[type-var]

@@ -180,7 +180,7 @@ class _Held:
         self.size = 0
 
     def add(self, share: int, batch: pa.RecordBatch) -> None:
-        """Buffer a batch."""
+        """Buffer the rows of ``batch`` for the task that sorts share ``share``."""
         self._parts[share].append(batch)
         self.size += batch.nbytes
 
@@ -250,7 +250,16 @@ def _sort_share(
     sequence: int,
     messages: Iterator[tuple[pa.RecordBatch, Content]],
 ) -> BucketResult:
-    """Sort and write the rows of one task, and verify that the rows read back are the rows of the messages."""
+    """Sort and write the rows of one share, and verify that the rows read back are the rows of the messages.
+
+    Args:
+        store: The table.
+        notes: Folder in which the task notes that it writes files.
+        task: The sort of the whole partition.
+        layout: Layout of this share.
+        sequence: First sequence number of the new files, as `write_sorted` takes it.
+        messages: Pairs (rows of the share, counts and digest of these rows).
+    """
     received, after = _ReceivedContent(), tuple[DataFileMeta, ...]()
     notes.begin(store.own_uuid)
     try:
@@ -289,7 +298,14 @@ def _sorted(
 
 
 def _join_shares(store: TableStore, task: SortTask, outcomes: Sequence[TaskOutcome], started: float) -> BucketResult:
-    """Return the joined result of all sorting tasks; raise an error if a task failed or a row was lost."""
+    """Return the joined result of all sorting tasks; raise an error if a task failed or a row was lost.
+
+    Args:
+        store: The table.
+        task: The sort of the whole partition.
+        outcomes: Outcome of each sorting task.
+        started: Start of the sort by `time.perf_counter`, in seconds.
+    """
     results = [BucketResult.from_bytes(outcome.answer) for outcome in outcomes if outcome.error is None]
     before, rows_out = task.files_to_sort, sum(result.report.rows_out for result in results)
     marks = TaskVectors(store, task)

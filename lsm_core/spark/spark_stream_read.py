@@ -55,7 +55,14 @@ _TASK_BYTES: Final = 32 << 20
 
 @dataclass(frozen=True)
 class StreamChoice:
-    """Columns, filter and row kind setting (`read.changelog`) of a stream."""
+    """Columns, filter and row kind setting (`read.changelog`) of a stream.
+
+    Attributes:
+        store: The table.
+        columns: Names of the columns, in order; None for all columns.
+        filter: Filter of the rows as a list of tests or as SQL text; None for all rows.
+        kinds: Whether the row kind is the first column of the stream (`read.changelog`).
+    """
 
     store: TableStore
     columns: Sequence[str] | None
@@ -154,7 +161,14 @@ class StreamOffset:
 
 @dataclass
 class _Room:
-    """Remaining capacity of an epoch in files, bytes and rows; None for no limit."""
+    """Remaining capacity of an epoch.
+
+    Attributes:
+        files: Number of files; None for no limit.
+        bytes: Bytes of the files; None for no limit.
+        rows: Number of rows; None for no limit.
+        empty: Whether the epoch has no unit of reading yet.
+    """
 
     files: int | None
     bytes: int | None
@@ -191,6 +205,13 @@ class _Share:
 
     Units with an equal ``place`` (such as a bucket) are read by one task in order. If a unit of an epoch has the place
     None, one task reads all units of the epoch in order.
+
+    Attributes:
+        place: Value that units of one task have in common, or None.
+        size: Bytes of the files; 0 for a snapshot.
+        kind: "split", "files" or "snapshot".
+        data: The serialized split, the file entries as an Arrow IPC stream, or the digits of the snapshot id.
+        snapshot: Id of the snapshot.
     """
 
     place: object
@@ -395,7 +416,7 @@ class StreamReader(OfOneRelease, DataSourceStreamReader, SupportsTriggerAvailabl
         return newest
 
     def _limited(self, offset: StreamOffset, newest: int) -> StreamOffset:
-        """Return the end of an epoch with limits."""
+        """Return the end of a limited epoch that begins at ``offset`` and ends with snapshot ``newest`` at most."""
         room = _Room(self._limits[MAX_FILES], self._limits[MAX_BYTES], self._limits[MAX_ROWS])
         number, done = offset.snapshot, offset.files
         if offset.initial:

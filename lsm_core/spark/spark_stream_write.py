@@ -58,9 +58,13 @@ _MOST_LOOKED_AT: Final = 1_000
 
 @dataclass(frozen=True)
 class EpochMessage(WriterCommitMessage):
-    """Outcome of one task of an epoch: its commit messages as bytes, or the ``failure`` that ended it.
+    """Outcome of one task of an epoch: its commit messages, or the error that ended it.
 
-    The message also holds the ids of the query and of the run of the task.
+    Attributes:
+        query: Id of the streaming query.
+        run: Id of the run of the query.
+        messages: Commit messages as bytes.
+        failure: The error as `encode` returns it; b"" if the task succeeded.
     """
 
     query: str
@@ -254,6 +258,12 @@ class StreamWriter(OfOneRelease, DataSourceStreamArrowWriter):
         """Raise CommitConflict if a second query, or a second run of this query, uses the same commit user.
 
         The epochs of two queries with one commit user could not be distinguished. The error names the commit user.
+
+        Args:
+            done: Last commit of the commit user.
+            user: The commit user.
+            of: Message of this query's epoch, with the ids of query and run.
+            epoch: Number of the epoch to commit.
         """
         newest = snapshots.read(self._store, done.snapshot_id)
         properties = newest.properties or {}
@@ -275,7 +285,10 @@ class StreamWriter(OfOneRelease, DataSourceStreamArrowWriter):
             raise CommitConflict(ConflictKind.ALREADY_COMMITTED, (), user, newest.id, reason)
 
     def _has_committed(self, user: str, run: str, newest: int) -> bool:
-        """Return whether one of the latest snapshots is a commit of this run."""
+        """Return whether one of the latest snapshots is a commit of run ``run`` by commit user ``user``.
+
+        The snapshots are read from id ``newest`` downwards.
+        """
         for number in range(newest, max(0, newest - _MOST_LOOKED_AT), -1):
             snapshot = snapshots.try_read(self._store, number)
             if snapshot is None:

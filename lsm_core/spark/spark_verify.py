@@ -58,7 +58,12 @@ class SparkVerifyReport(VerifyReport):
 
 @dataclass(frozen=True)
 class _Side:
-    """Files of the changed buckets in one of the two compared snapshots."""
+    """Files of the changed buckets in one of the two compared snapshots.
+
+    Attributes:
+        snapshot_id: Id of the snapshot.
+        files: Manifest entries of the files by (partition, bucket).
+    """
 
     snapshot_id: int
     files: dict[Place, list[ManifestEntry]]
@@ -69,25 +74,44 @@ class _Side:
 
 @dataclass(frozen=True)
 class _Compared:
-    """Unit of comparison: one bucket, or all buckets between which rows may have moved (see :func:`_compared`)."""
+    """Unit of comparison: one bucket, or all buckets between which rows may have moved (see :func:`_compared`).
+
+    Attributes:
+        name: Name of the unit in the report.
+        numbers: Indexes of the unit's buckets among all changed buckets.
+        places: (partition, bucket) of each bucket of the unit.
+    """
 
     name: str
     numbers: tuple[int, ...]
     places: tuple[Place, ...]
 
     def total(self, facts: Mapping[int, Facts]) -> Facts:
-        """Return the sums of counts and hashes of one snapshot over all buckets of the unit."""
+        """Return the sums of counts and hashes of one snapshot over all buckets of the unit.
+
+        Args:
+            facts: `Facts` of the snapshot by index of the bucket.
+        """
         known = [facts[number] for number in self.numbers if number in facts]
         return tuple(map(sum, zip(*known, strict=True))) if known else _NOTHING
 
     def same(self, sides: tuple[_Side, _Side], facts: Sequence[Mapping[int, Facts]]) -> bool:
-        """Return whether both snapshots have equal rows, and as many stored rows as the metadata records."""
+        """Return whether both snapshots have equal rows, and as many stored rows as the metadata records.
+
+        Args:
+            sides: Files of the two snapshots.
+            facts: For each snapshot, `Facts` by index of the bucket.
+        """
         first, second = (self.total(side) for side in facts)
         complete = all(f[0] == side.stored_rows(self.places) for f, side in zip((first, second), sides, strict=True))
         return complete and first[1:] == second[1:]
 
     def difference(self, facts: Sequence[Mapping[int, Facts]]) -> BucketDifference:
-        """Return the difference between the two snapshots for the report."""
+        """Return the difference between the two snapshots for the report.
+
+        Args:
+            facts: For each snapshot, `Facts` by index of the bucket.
+        """
         first, second = (self.total(side) for side in facts)
         return BucketDifference(
             self.name, first[1], second[1], f"{first[2]:x}/{first[3]:x}", f"{second[2]:x}/{second[3]:x}"
@@ -231,9 +255,13 @@ def _by_age(entries: Sequence[ManifestEntry]) -> list[ManifestEntry]:
 
 
 def _facts(frames: Sequence[DataFrame | None], parts: Sequence[str]) -> list[dict[int, Facts]]:
-    """Return the `Facts` by bucket number for each of the two snapshots.
+    """Return the `Facts` by index of the bucket for each of the two snapshots.
 
     One query computes both sides, because planning and starting a job costs more than reading most buckets.
+
+    Args:
+        frames: Merged rows of each snapshot; None without files.
+        parts: SQL expressions that are hashed together as the digest of a row.
     """
     hashes = [f"xxhash64({seed}, {', '.join(parts)})" for seed in (1, 2)]
     union: DataFrame | None = None
@@ -307,7 +335,14 @@ def _bucket_counts(entries: pa.Table) -> dict[bytes, list[int]]:
 def _examples(
     store: TableStore, sides: tuple[_Side, _Side], frames: Sequence[DataFrame | None], wrong: Sequence[int]
 ) -> tuple[str, ...]:
-    """Return some of the rows that only one of the two snapshots has."""
+    """Return some of the rows that only one of the two snapshots has, as text with the snapshot id.
+
+    Args:
+        store: The table.
+        sides: Files of the two snapshots.
+        frames: Merged rows of each snapshot; None without files.
+        wrong: Indexes of the buckets that differ.
+    """
     if not wrong:
         return ()
     chosen = ", ".join(str(number) for number in wrong)
@@ -394,7 +429,10 @@ class SparkRows:
         self._store, self._frame = store, frame
 
     def with_keys(self, keys: pa.Table, columns: Sequence[str]) -> pa.Table:
-        """See ReadRows. Raises InvalidData for a column that the frame lacks, SparkFailed."""
+        """Return ``columns`` of the frame's rows whose primary key is in ``keys``, in the types of the table.
+
+        Raises InvalidData for a column that the frame lacks, SparkFailed.
+        """
         require_columns(self._store, self._frame.columns, columns)
         names = list(self._store.schema.primary_keys)
         with translate_errors(_TITLE.format(self._store.name)):
@@ -404,7 +442,19 @@ class SparkRows:
             return self._as_table_types(rows)
 
     def repeated_keys(self, limit: int) -> tuple[int, int, pa.Table]:
-        """See ReadRows. Raises InvalidData for a key column that the frame lacks, SparkFailed."""
+        """Find the primary keys that several rows of the frame have.
+
+        Args:
+            limit: Number of keys to return.
+
+        Returns:
+            Number of rows, number of keys that several rows have, and a table of up to ``limit`` such keys. The table's
+                column `(rows)` is the number of rows per key.
+
+        Raises:
+            InvalidData: The frame lacks a key column.
+            SparkFailed: The query failed.
+        """
         names = list(self._store.schema.primary_keys)
         require_columns(self._store, self._frame.columns, names)
         with translate_errors(_TITLE.format(self._store.name)):

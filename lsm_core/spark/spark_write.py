@@ -234,7 +234,11 @@ class WriteJob:
         return self._routed(batches, task, kind_column, partial(owner_of, self.assigners))
 
     def assigned(self, groups: Iterable[tuple[int, RoutedRows]]) -> Iterator[tuple[int, RoutedRows]]:
-        """Yield the rows that an assigner received as :meth:`routed` does. Raises as `HashIndexes.assign`."""
+        """Yield the rows that an assigner received as :meth:`routed` does. Raises as `HashIndexes.assign`.
+
+        Args:
+            groups: Rows as :meth:`to_assigners` yields them.
+        """
         indexes: dict[int, HashIndexes] = {}
         for place, sent in groups:
             number = sent.bucket
@@ -275,7 +279,12 @@ class WriteJob:
     def moved(self, groups: Iterable[tuple[int, RoutedRows]]) -> Iterator[tuple[int, RoutedRows]]:
         """Yield the rows that assigners received as :meth:`routed` does, with deletes for keys that move.
 
-        Raises CorruptFile, StorageFull.
+        Args:
+            groups: Rows as :meth:`to_key_owners` yields them.
+
+        Raises:
+            CorruptFile: A file is missing or damaged.
+            StorageFull: The disk is full.
         """
         gathered: dict[int, KeyMoves] = {}
         try:

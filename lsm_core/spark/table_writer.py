@@ -315,7 +315,13 @@ def runs_between(left: Sequence[tuple[int, str]], wrote: Sequence[int]) -> list[
 
 
 def _groups(job: WriteJob, names: Sequence[str], alone: bool) -> Iterator[RoutedRows]:
-    """Yield the rows of staged files by bucket; ``alone`` means that no other process writes rows of this job."""
+    """Yield the rows of staged files by bucket.
+
+    Args:
+        job: The write, with the folder of the staged files.
+        names: Names of the staged files.
+        alone: Whether no other process writes rows of this job.
+    """
     assert job.folder is not None
     assign = job.assign(alone=alone)
     for rows, kinds in _pieces(job.folder.rows(names)):

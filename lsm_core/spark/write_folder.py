@@ -46,6 +46,10 @@ class WriteFolder:
     """Folder of one write, `<table>/dredge/staged/<id>`; sent to the tasks.
 
     It has the file `open` while the write lasts, because tasks of a failed write may still run.
+
+    Attributes:
+        store: The table.
+        folder: Path of the folder.
     """
 
     store: TableStore

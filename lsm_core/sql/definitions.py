@@ -86,7 +86,15 @@ def _create_database(reader: StatementReader) -> Statement:
 
 @dataclass
 class _Definition:
-    """Parts of a CREATE TABLE that have been parsed so far."""
+    """Parts of a CREATE TABLE that have been parsed so far.
+
+    Attributes:
+        columns: columns in the order of the text.
+        primary_keys: names of the key columns.
+        partition_keys: names of the partition columns.
+        options: table options by key.
+        comment: comment of the table, or None.
+    """
 
     columns: list[DataField] = field(default_factory=list)
     primary_keys: tuple[str, ...] = ()
@@ -155,7 +163,14 @@ def _require_provider(name: str) -> None:
 
 
 def _read_clause(reader: StatementReader, definition: _Definition, word: str, flink: bool) -> None:
-    """Parse one clause after the columns."""
+    """Parse one clause after the columns, and store its content in ``definition``.
+
+    Args:
+        reader: positioned at the clause.
+        definition: parts of the statement so far.
+        word: first word of the clause in capitals.
+        flink: whether types are read as Flink's.
+    """
     token = reader.peek()
     if reader.accept_words("USING"):
         _require_provider(reader.name())
@@ -394,7 +409,11 @@ def _reset(reader: StatementReader, name: str) -> Statement:
 
 
 def _read_place(reader: StatementReader) -> dict[str, Any]:
-    """Parse FIRST, AFTER a column, or no position."""
+    """Parse FIRST, AFTER a column, or no position.
+
+    Returns:
+        {"first": True}, {"after": name of the column}, or an empty dict.
+    """
     if reader.accept_words("FIRST"):
         return {"first": True}
     return {"after": reader.name()} if reader.accept_words("AFTER") else {}

@@ -274,7 +274,17 @@ def _plan(
     source_alias: str = "",
     unmatched: bool = False,
 ) -> tuple[Query, int]:
-    """Return (plan of a query over the target, index of the target among the tables of the query)."""
+    """Return (plan of a query over the target, index of the target among the tables of the query).
+
+    Args:
+        catalog: catalog with the tables.
+        target: table of the statement.
+        outputs: output expressions by name.
+        where: filter of the query; used only without ``join``.
+        join: condition of a join of the source rows with the target, or None.
+        source_alias: alias of the source rows.
+        unmatched: whether to keep only the source rows that match no row of the target.
+    """
     items = ", ".join(f"{_text(node)} AS {quoted_name(name)}" for name, node in outputs.items())
     if join is None:
         head, tail = f"SELECT {items} FROM ", "" if where is None else f" WHERE {_text(where)}"  # noqa: S608

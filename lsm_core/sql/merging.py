@@ -67,7 +67,11 @@ class Clause:
 
 @dataclass(frozen=True)
 class _Acts:
-    """Test for the rows that at least one clause of a MERGE changes."""
+    """Test for the rows that at least one clause of a MERGE changes.
+
+    Attributes:
+        evaluator: computes the number of each row's clause, null without one.
+    """
 
     evaluator: RowEvaluator
 
@@ -77,7 +81,12 @@ class _Acts:
 
 @dataclass(frozen=True)
 class _Deletes:
-    """Test for the rows that a clause of a MERGE deletes."""
+    """Test for the rows that a clause of a MERGE deletes.
+
+    Attributes:
+        evaluator: computes the number of each row's clause.
+        numbers: numbers of the clauses that delete.
+    """
 
     evaluator: RowEvaluator
     numbers: tuple[int, ...]
@@ -142,7 +151,18 @@ def merge(session: Session, text: str, engine: QueryEngine) -> StatementResult:
 
 @dataclass(frozen=True)
 class _Merge:
-    """Target, source and condition of a MERGE, shared by its clauses."""
+    """Target, source and condition of a MERGE, shared by its clauses.
+
+    Attributes:
+        session: catalog and settings.
+        table: the target table.
+        target: the target in the query, with its alias.
+        on: the ON condition.
+        source: rows of the source, with a column of row numbers.
+        alias: alias of the source in the query.
+        text: the statement, for errors.
+        engine: query engine of the statement.
+    """
 
     session: Session
     table: Table

@@ -70,7 +70,13 @@ class Parameter:
 
 @dataclass(frozen=True)
 class PlannedStep:
-    """A maintenance action on one table, with the arguments of its plan."""
+    """A maintenance action on one table, with the arguments of its plan.
+
+    Attributes:
+        table: the table.
+        action: name of the action.
+        arguments: arguments of the plan by name.
+    """
 
     table: Table
     action: str
@@ -225,7 +231,13 @@ class CallResult:
 
 @dataclass(frozen=True)
 class PreparedCall:
-    """A call with checked arguments: :meth:`plan` previews it, :meth:`apply` executes it."""
+    """A call with checked arguments: :meth:`plan` previews it, :meth:`apply` executes it.
+
+    Attributes:
+        procedure: the called procedure.
+        catalog: catalog with the tables.
+        arguments: typed arguments by parameter name.
+    """
 
     procedure: Procedure
     catalog: Catalog
@@ -443,7 +455,13 @@ def _of_action(action: str, **arguments: str) -> Prepare:
 
 
 def _of_each(action: str, argument: str, listed: str) -> Prepare:
-    """Return the function that prepares one plan of ``action`` for each name in the parameter ``listed``."""
+    """Return the function that prepares one plan of ``action`` for each name in a list.
+
+    Args:
+        action: name of the action.
+        argument: argument of the plan that gets the name.
+        listed: parameter of the procedure that has the list of names.
+    """
 
     def prepare(table: Table, values: Arguments) -> Iterator[Step]:
         for name in values[listed]:

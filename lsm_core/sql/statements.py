@@ -20,7 +20,12 @@ PartitionSpec: TypeAlias = Mapping[str, Literal]
 
 @dataclass(frozen=True)
 class CreateDatabase:
-    """CREATE DATABASE."""
+    """CREATE DATABASE.
+
+    Attributes:
+        name: database.
+        if_not_exists: whether an existing database is no error.
+    """
 
     name: str
     if_not_exists: bool = False
@@ -28,7 +33,13 @@ class CreateDatabase:
 
 @dataclass(frozen=True)
 class DropDatabase:
-    """DROP DATABASE."""
+    """DROP DATABASE.
+
+    Attributes:
+        name: database.
+        if_exists: whether a missing database is no error.
+        cascade: whether the statement has CASCADE, which also drops the tables of the database.
+    """
 
     name: str
     if_exists: bool = False
@@ -64,7 +75,12 @@ class CreateTable:
 
 @dataclass(frozen=True)
 class DropTable:
-    """DROP TABLE."""
+    """DROP TABLE.
+
+    Attributes:
+        name: table.
+        if_exists: whether a missing table is no error.
+    """
 
     name: str
     if_exists: bool = False
@@ -72,7 +88,13 @@ class DropTable:
 
 @dataclass(frozen=True)
 class RenameTable:
-    """ALTER TABLE ... RENAME TO."""
+    """ALTER TABLE ... RENAME TO.
+
+    Attributes:
+        name: table.
+        to: new name.
+        if_exists: whether a missing table is no error.
+    """
 
     name: str
     to: str
@@ -108,7 +130,13 @@ class AlterTable:
 
 @dataclass(frozen=True)
 class DropPartitions:
-    """ALTER TABLE ... DROP PARTITION."""
+    """ALTER TABLE ... DROP PARTITION.
+
+    Attributes:
+        name: table.
+        partitions: specs of the partitions to drop.
+        if_exists: whether the statement has IF EXISTS.
+    """
 
     name: str
     partitions: tuple[PartitionSpec, ...]

@@ -161,7 +161,13 @@ class _Altering:
         self._row = edit_fields(self._row, path, insert, self._table)
 
     def _place(self, fields: Fields, path: Path, move: Move) -> int:
-        """Return the index in ``fields`` at which a new or moved column is inserted."""
+        """Return the index in ``fields`` at which a new or moved column is inserted.
+
+        Args:
+            fields: fields of the table or ROW that gets the column.
+            path: path of the column.
+            move: requested position of the column.
+        """
         if move.reference is None:
             return 0 if move.kind == "first" else len(fields)
         prefix = dotted(path[:-1]) + "."

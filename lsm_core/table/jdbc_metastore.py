@@ -109,18 +109,24 @@ class JdbcMetastore(FolderMetastore):
                 sql.run(statement)
 
     def databases(self) -> list[str]:
-        """See FolderMetastore."""
+        """Return the names of the databases that the SQL database lists, sorted.
+
+        Names that cannot be directories are left out, with a warning in the log.
+        """
         with self._database.transaction() as sql:
             names = [str(name) for (name,) in sql.rows(_DATABASES, key=self._key)]
         return sorted(name for name in names if _fits(name, database=True))
 
     def has_database(self, name: str) -> bool:
-        """See FolderMetastore."""
+        """Return whether the SQL database lists the database ``name``."""
         with self._database.transaction() as sql:
             return bool(sql.rows(_HAS_DATABASE, key=self._key, database=checked_database(name)))
 
     def add_database(self, name: str) -> None:
-        """See FolderMetastore. The directory is created too, for filesystem catalogs of the same warehouse."""
+        """Add a new database to the SQL database.
+
+        The directory is created too, for filesystem catalogs of the same warehouse.
+        """
         super().add_database(name)
         properties = {"exists": "true", "location": f"{self._address}/{name}{DATABASE_SUFFIX}"}
         with self._database.transaction() as sql:
@@ -128,7 +134,10 @@ class JdbcMetastore(FolderMetastore):
                 sql.run(_ADD_DATABASE, key=self._key, database=name, name=property_name, value=value)
 
     def remove_database(self, name: str) -> None:
-        """See FolderMetastore. The rows are deleted first, as in Java, so a partly removed database is not listed."""
+        """Remove a database with all its tables.
+
+        The SQL rows are deleted first, as in Java, so a partly removed database is not listed.
+        """
         with self._database.transaction() as sql:
             for statement in _REMOVE_DATABASE:
                 sql.run(statement, key=self._key, database=name)
@@ -136,18 +145,27 @@ class JdbcMetastore(FolderMetastore):
             super().remove_database(name)
 
     def tables(self, database: str) -> list[str]:
-        """See FolderMetastore."""
+        """Return the names of the tables that the SQL database lists for ``database``, sorted.
+
+        Names that cannot be directories are left out, with a warning in the log.
+        """
         with self._database.transaction() as sql:
             names = [str(name) for (name,) in sql.rows(_TABLES, key=self._key, database=database)]
         return sorted(name for name in names if _fits(name, database=False))
 
     def has_table(self, name: TableName) -> bool:
-        """See FolderMetastore."""
+        """Return whether the SQL database lists the table ``name``."""
         with self._database.transaction() as sql:
             return bool(sql.rows(_HAS_TABLE, **self._of(name)))
 
     def write_schema(self, name: TableName, schema: TableSchema, branch: str = MAIN) -> bool:
-        """See FolderMetastore. If the SQL row of a new table cannot be written, its schema file is removed again."""
+        """Create a schema file and, on the main branch, write the table's SQL rows; the first schema creates the table.
+
+        If the SQL row of a new table cannot be written, its schema file is removed again.
+
+        Returns:
+            False when another writer created the schema with this id.
+        """
         if not super().write_schema(name, schema, branch):
             return False
         if branch != MAIN:
@@ -190,7 +208,10 @@ class JdbcMetastore(FolderMetastore):
                 sql.run(_ADD_PROPERTY, **self._of(name), name=property_name, value=value)
 
     def remove_table(self, name: TableName) -> None:
-        """See FolderMetastore. The rows are deleted first, as in Java, so a partly removed table is not listed."""
+        """Remove a table with all its files.
+
+        The SQL rows are deleted first, as in Java, so a partly removed table is not listed.
+        """
         with self._database.transaction() as sql:
             sql.run(_REMOVE_TABLE, **self._of(name))
             sql.run(_REMOVE_PROPERTIES, **self._of(name))
@@ -198,7 +219,11 @@ class JdbcMetastore(FolderMetastore):
             super().remove_table(name)
 
     def move_table(self, name: TableName, to: TableName) -> bool:
-        """See FolderMetastore. The SQL rows change only if the directory was moved."""
+        """Rename a table to ``to``; the SQL rows change only if the directory was moved.
+
+        Returns:
+            False when a table has the new name.
+        """
         target = {"to_database": to.database, "to_table": to.table}
         moved = False
         try:

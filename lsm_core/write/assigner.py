@@ -58,6 +58,12 @@ class AssignerRules:
     def of(cls, options: TableOptions, table: str, assigners: int = 1, number: int = 0) -> AssignerRules:
         """Return the rules that the table's options set.
 
+        Args:
+            options: options of the table.
+            table: name of the table, for errors.
+            assigners: number of assigners of a partition.
+            number: number of this assigner.
+
         Raises:
             InvalidOption: `dynamic-bucket.max-buckets` is neither -1 nor 1 to 32767.
         """

@@ -182,7 +182,14 @@ class BucketCompaction:
         blocked: int | None = None,
         index_files: Sequence[IndexFileMeta] = (),
     ) -> None:
-        """Set the tree to the files of snapshot ``base``."""
+        """Set the tree to the files of snapshot ``base``.
+
+        Args:
+            files: live files of the bucket, which may include files that this writer added since.
+            base: id of the snapshot.
+            blocked: identifier of a commit whose outcome must be known before a compaction can start, or None.
+            index_files: index files with the deletion vectors of ``files``.
+        """
         self.vectors.reset(index_files)
         self._tree = {file.file_name: file for file in files}
         self.base, self.blocked = base, blocked

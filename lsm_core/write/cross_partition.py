@@ -253,7 +253,17 @@ class KeyMoves:
         known: Known,
         rooms: dict[bytes, BucketRooms],
     ) -> None:
-        """Choose a bucket for every row of the mask ``moves`` (rows whose key is new or moves), in arrival order."""
+        """Choose a bucket for every row whose key is new or moves, in arrival order.
+
+        Args:
+            placed: bucket number of each row; the chosen buckets are stored here.
+            moves: mask of the rows whose key is new or moves.
+            part: partition number of each row.
+            order: arrival position of each row.
+            partitions: partition (as BinaryRow) by partition number.
+            known: state of the table in which the keys per bucket are counted.
+            rooms: free room of the buckets by partition; missing partitions are added.
+        """
         rows = np.flatnonzero(moves)
         if not len(rows):
             return
@@ -297,7 +307,16 @@ def _emitted(
     partitions: list[bytes],
     store: TableStore,
 ) -> Iterator[Moved]:
-    """Yield kept rows and -D rows by bucket; their partition columns have the values of the target partition."""
+    """Yield kept rows and -D rows by bucket; their partition columns have the values of the target partition.
+
+    Args:
+        rows: incoming rows.
+        kinds: row kind of each incoming row.
+        kept: rows to write with their own kind.
+        deleted: rows to write as -D.
+        partitions: partition (as BinaryRow) by partition number.
+        store: the table.
+    """
     source, part, bucket, turn, named = (
         np.concatenate((getattr(kept, name), getattr(deleted, name)))
         for name in ("rows", "part", "bucket", "turn", "named")
@@ -321,6 +340,11 @@ def _moves(part: I64, first: npt.NDArray[np.bool_], home: I64) -> tuple[npt.NDAr
     """Return a mask of the rows whose key is new or moves, and the partition number that each row's key leaves.
 
     The partition number is -1 for new keys and for rows outside the mask. Rows are ordered by key, then by arrival.
+
+    Args:
+        part: partition number of each row.
+        first: mask of the first row of each key.
+        home: partition number where each row's key lives, or -1 for a new key.
     """
     before = np.empty(len(part), np.int64)
     before[0] = _NOWHERE
@@ -331,5 +355,5 @@ def _moves(part: I64, first: npt.NDArray[np.bool_], home: I64) -> tuple[npt.NDAr
 
 
 def _starts(number: I64) -> npt.NDArray[np.bool_]:
-    """Return a mask that is true at the first row of every key."""
+    """Return a mask that is true at the first row of every key; ``number`` is the key number of each row."""
     return np.concatenate((np.ones(min(1, len(number)), np.bool_), number[1:] != number[:-1]))

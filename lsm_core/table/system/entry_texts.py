@@ -180,6 +180,9 @@ def stats_texts(store: TableStore, entries: pa.Table) -> dict[str, pa.Array]:
     For files of older schemas, renamed columns have their new names, values are cast, and added columns are null in
     every row. If a file has no statistics of a column, the column's value is null.
 
+    Returns:
+        Texts by "null_value_counts", "min_value_stats" and "max_value_stats", one text per file.
+
     Source: Paimon `SimpleStatsEvolution`.
     """
     keys = pc.binary_join_element_wise(
@@ -205,7 +208,12 @@ def _join_names(lists: pa.ChunkedArray) -> pa.Array:
 
 
 def _stats_of_layout(store: TableStore, part: pa.Table) -> tuple[pa.Array, pa.Array, pa.Array]:
-    """Return the texts of files whose statistics cover the same columns of one schema."""
+    """Return (null counts, minima, maxima) of files as texts, as :func:`stats_texts` describes them.
+
+    Args:
+        store: the table.
+        part: entries of files whose statistics cover the same columns of one schema.
+    """
     written = store.schema_of(part.column("schema_id")[0].as_py())
     dense, columns = (part.column(name)[0].as_py() for name in ("value_stats_cols", "write_cols"))
     names = dense if dense is not None else columns if columns is not None else list(written.field_names)
@@ -243,7 +251,12 @@ def _bound(column: _Column | None, old: DataField | None, field: DataField, coun
 
 
 def _counts(lists: pa.Array, at: int | None) -> pa.Array:
-    """Return the null count of the column at index ``at`` for each file; null if the file has no null count."""
+    """Return the null count of the column at index ``at`` for each file; null if the file has no null count.
+
+    Args:
+        lists: list of null counts per file, one count per column.
+        at: index of the column, or None for a column without statistics.
+    """
     if at is None:
         return pa.nulls(len(lists), pa.string())
     lengths = pc.fill_null(pc.list_value_length(lists), 0).to_numpy().astype(np.int64)
@@ -273,7 +286,15 @@ class _Column:
 
 
 def _bounds(blobs: pa.Array, types: Sequence[DataType]) -> list[_Column] | list[None]:
-    """Return the columns of serialised rows; a row with a wrong number of columns (usually 0) has only nulls."""
+    """Return the columns of serialised rows; a row with a wrong number of columns (usually 0) has only nulls.
+
+    Args:
+        blobs: serialised rows.
+        types: type of each column.
+
+    Returns:
+        The columns, or None for each column if the rows cannot be read.
+    """
     try:
         return _decoded(pc.if_else(_of_arity(blobs, len(types)), blobs, _NO_ROW), types)
     except DredgeError:  # statistics that cannot be read say nothing, and hide nothing else of the file
@@ -312,7 +333,12 @@ def _groups(keys: pa.Array, entries: pa.Table) -> Iterator[tuple[np.ndarray[Any,
 
 
 def _scattered(parts: Sequence[tuple[np.ndarray[Any, Any], pa.Array]], count: int) -> pa.Array:
-    """Return the values of all parts as one array, in the original order of the rows."""
+    """Return the values of all parts as one array, in the original order of the rows.
+
+    Args:
+        parts: pairs (original positions of the values, values).
+        count: number of rows in all parts.
+    """
     if not count:
         return pa.array([], pa.string())
     where = np.concatenate([rows for rows, _ in parts])

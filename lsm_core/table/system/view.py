@@ -84,6 +84,10 @@ class View(ABC):
     def version(self, store: TableStore, named: Mapping[str, Any]) -> Version:
         """Return the chosen version.
 
+        Args:
+            store: the table.
+            named: arguments that choose a version, such as `snapshot_id` or `tag`; None for absent ones.
+
         Raises:
             SnapshotNotFound: the version does not exist.
             InvalidOption: the system table has no versions.
