@@ -135,7 +135,16 @@ def _build(settings: dict[str, str]) -> Any:
 
 
 def _connect(address: str, app_name: str, create: Callable[[dict[str, str]], Any]) -> SparkSession:
-    """Return a session of the Spark Connect server at ``address``. Raises SparkFailed."""
+    """Return a session of a Spark Connect server.
+
+    Args:
+        address: Address of the server (`sc://host:port/;...`).
+        app_name: Name of the application.
+        create: Builds a session from settings.
+
+    Raises:
+        SparkFailed: The server does not answer, or refuses the session.
+    """
     shown = address.split("/;", maxsplit=1)[0]
     _pyspark_session()
     parts = urlsplit(shown)
@@ -159,7 +168,18 @@ def _connect(address: str, app_name: str, create: Callable[[dict[str, str]], Any
 def _local(
     app_name: str, master: str, conf: Mapping[str, str], create: Callable[[dict[str, str]], Any] | None
 ) -> SparkSession:
-    """Return the session of this process, or a new session in a new JVM. Raises JavaNotFound, SparkFailed."""
+    """Return the session of this process, or a new session in a new JVM.
+
+    Args:
+        app_name: Name of the application.
+        master: Master URL of a new session.
+        conf: Settings; they replace the defaults.
+        create: Builds a session from settings. If None, an active session is returned unchanged.
+
+    Raises:
+        JavaNotFound: No suitable Java was found.
+        SparkFailed: Spark did not start.
+    """
     session_class = _pyspark_session()
     active: SparkSession | None = session_class.getActiveSession()
     if active is not None:  # only settings of sessions still count

@@ -253,9 +253,16 @@ def change_runs(spark: SparkSession) -> tuple[KeyedMerge, AppendRun]:
 
 
 def _by_bucket(spark: SparkSession, change: KeyedChange, scan: Scan, additions: Additions | None = None) -> int | None:
-    """Apply a change to a keyed table in one task per bucket, and add the rows of ``additions`` in the same commit.
+    """Apply a change to a keyed table in one task per bucket, and make one commit on the driver.
 
-    The driver makes the commit. Returns its snapshot id, or None if no row matched.
+    Args:
+        spark: The session.
+        change: The change.
+        scan: Scan of the snapshot whose rows are changed.
+        additions: Returns new rows for the same commit, or None.
+
+    Returns:
+        The id of the snapshot, or None if nothing was committed.
     """
     store = change.store
     if additions is not None and (store.bucket_mode is not BucketMode.FIXED or not scan.splits):
@@ -282,6 +289,14 @@ def _added(job: WriteJob, rows: pa.Table | None, outcomes: Sequence[TaskOutcome]
     """Write the rows that a MERGE adds, with sequence numbers above those of the changed rows.
 
     On an error, the new files of ``outcomes`` and of the added rows are deleted.
+
+    Args:
+        job: The write.
+        rows: The rows to add, or None.
+        outcomes: Outcomes of the tasks that wrote the changed rows.
+
+    Returns:
+        The commit messages of the added rows, as outcomes of one more task.
     """
     if rows is None or not rows.num_rows:
         return []
@@ -293,7 +308,14 @@ def _added(job: WriteJob, rows: pa.Table | None, outcomes: Sequence[TaskOutcome]
 
 
 def _changed(job: WriteJob, change: KeyedChange, scan: Scan, payload: bytes) -> bytes:
-    """Return the commit message of one bucket as bytes, or b"" if no row matched."""
+    """Return the commit message of one bucket as bytes, or b"" if no row matched.
+
+    Args:
+        job: The write.
+        change: The change.
+        scan: The scan, without its splits.
+        payload: JSON of the task number and the bucket's splits (Base64).
+    """
     number, splits = parse_json(payload)
 
     def groups() -> Iterator[RoutedRows]:
@@ -338,7 +360,14 @@ def _by_files(spark: SparkSession, change: AppendChange, scan: Scan) -> list[Par
 
 
 def _changed_files(change: AppendChange, family: str, folder: WriteFolder, payload: bytes) -> bytes:
-    """Return the changes that one task made to its splits, as bytes."""
+    """Return the changes that one task made to its splits, as bytes (`PartOfChange.to_bytes`).
+
+    Args:
+        change: The change.
+        family: Prefix of the UUIDs in the names of new files.
+        folder: Folder in which the task notes that it writes files.
+        payload: JSON list of the task's splits (Base64).
+    """
     store = change.store.in_family(family)
     messages: Sequence[CommitMessage] = ()
     folder.begin(store.own_uuid)

@@ -165,7 +165,7 @@ class _SparkRunner:
         return [outcome.answer for outcome in outcomes]
 
     def __call__(self, store: TableStore, tasks: Sequence[BucketTask], /) -> Iterator[BucketResult]:
-        """Run bucket tasks and yield their results; see Runner."""
+        """Run bucket tasks of ``store`` on Spark and yield their results, as the protocol `Runner` describes."""
         spark = self.spark
         for kind in (AssignTask, RescaleTask):
             yield from rebucket_on_spark(spark, store, [task for task in tasks if isinstance(task, kind)])

@@ -394,6 +394,13 @@ class WriteJob:
         """Publish the write as :meth:`publish` does, then compact, expire and tag as a batch writer does.
 
         The commit is made in the calling process; large compactions are jobs of the driver's session.
+
+        Args:
+            outcomes: Outcomes of the tasks that wrote rows.
+            scope: Scope of an overwrite.
+
+        Returns:
+            The id of the snapshot, or None if nothing was committed.
         """
         return committed(self.store, self.publish(outcomes, scope), runner_beside_driver)
 
@@ -591,7 +598,14 @@ def active_session() -> SparkSession | None:
 def _write_rows(
     rows: pa.Table | pa.RecordBatchReader, job: WriteJob, row_kind_column: str | None, scope: Scope
 ) -> int | None:
-    """Write rows in this process as planned, and publish them. Returns and raises as :meth:`WriteJob.publish`."""
+    """Write rows in this process as planned, and publish them. Returns and raises as :meth:`WriteJob.publish`.
+
+    Args:
+        rows: The rows.
+        job: The planned write.
+        row_kind_column: Column of row kinds; None without one.
+        scope: Scope of an overwrite.
+    """
     job = replace(job, assigns=False)
     batches = (_decoded(batch) for batch in (rows.to_batches() if isinstance(rows, pa.Table) else rows))
     if job.keys_move:
@@ -658,6 +672,12 @@ def write_frame(df: DataFrame, job: WriteJob, row_kind_column: str | None = None
     """Run a planned write and publish it; an error deletes its files.
 
     Returns and raises as :meth:`WriteJob.publish`.
+
+    Args:
+        df: The rows.
+        job: The planned write.
+        row_kind_column: Column of row kinds; None without one.
+        scope: Scope of an overwrite.
     """
     try:
         outcomes = _outcomes_of_tasks(df, job, row_kind_column)

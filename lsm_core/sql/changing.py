@@ -299,6 +299,13 @@ def _set_fields(
 
     If the old struct is null, all fields without an assignment become null.
 
+    Args:
+        table: name of the table.
+        path: dotted path of the struct, for errors.
+        base: expression of the old struct.
+        kind: type of the struct.
+        changes: pairs (path of a field inside the struct, expression of its new value).
+
     Raises:
         ColumnNotFound: a field does not exist.
         InvalidOption: a field is set twice.

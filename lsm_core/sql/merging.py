@@ -324,6 +324,13 @@ def _case(pairs: Any) -> exp.Expr:
 def _clause(node: exp.Expr, table: Table, target: Target, alias: str, source: pa.Table) -> Clause:
     """Parse one WHEN clause.
 
+    Args:
+        node: the clause in the syntax tree.
+        table: the target table.
+        target: the target in the statement, with its alias.
+        alias: alias of the source in the statement.
+        source: rows of the source.
+
     Raises:
         InvalidOption: the clause cannot be parsed.
         ColumnNotFound: a column does not exist.

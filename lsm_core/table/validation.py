@@ -318,7 +318,14 @@ def _is_avro_name(name: str) -> bool:
 def _check_reading(
     options: TableOptions, table: str, before: Mapping[str, str], followed: PaimonVersion | None
 ) -> None:
-    """Refuse stored scan options that a read cannot use; options that were stored before may stay."""
+    """Refuse stored scan options that a read cannot use; options that were stored before may stay.
+
+    Args:
+        options: options of the table.
+        table: name of the table.
+        before: options that were stored before, by key.
+        followed: Paimon version for the check, unless an option of the table names the version.
+    """
     now, then = (
         {name: value for name, value in canonical(each).items() if name.strip().lower().startswith(READING)}
         for each in (options.raw, before)
@@ -352,7 +359,14 @@ def _check_formats(schema: TableSchema, options: TableOptions, table: str, known
 
 
 def _check_files(schema: TableSchema, options: TableOptions, table: str, before: TableSchema | None) -> None:
-    """Refuse options with which the first write would fail; options that were stored before may stay."""
+    """Refuse options with which the first write would fail; options that were stored before may stay.
+
+    Args:
+        schema: the new schema.
+        options: options of the new schema.
+        table: name of the table.
+        before: the previous schema, or None for a new table.
+    """
     options_now, options_before = canonical(schema.options), {} if before is None else canonical(before.options)
     new = {key for key in options_now.keys() | options_before.keys() if options_now.get(key) != options_before.get(key)}
     if before is None or new.intersection(settings()):

@@ -82,7 +82,13 @@ def after_commit(
 
 
 def committed(store: TableStore, snapshot_id: int | None, runner: ChooseRunner | None = None) -> int | None:
-    """Run :func:`after_commit` for the snapshot of a batch commit, and return ``snapshot_id``."""
+    """Run :func:`after_commit` for the snapshot of a batch commit, and return ``snapshot_id``.
+
+    Args:
+        store: the table.
+        snapshot_id: the snapshot; None if nothing was committed.
+        runner: returns the runner of a compaction plan; None for threads of this process.
+    """
     if snapshot_id is not None:
         after_commit(store, (snapshot_id,), runner=runner)
     return snapshot_id

@@ -119,7 +119,7 @@ class VectorFiles:
         self._made: list[IndexFileMeta] = []
 
     def reset(self, live: Sequence[IndexFileMeta]) -> None:
-        """Set the live index files of the table."""
+        """Set the live index files to ``live``, and forget which files compactions replaced and wrote."""
         self.live, self._replaced, self._made = tuple(live), [], []
 
     def take(self, message: CommitMessage) -> list[IndexFileMeta]:

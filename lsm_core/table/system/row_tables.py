@@ -53,7 +53,10 @@ class AuditLog(View):
         return _with_kind(store, store.schema.fields)
 
     def version(self, store: TableStore, named: Mapping[str, Any]) -> Version:
-        """Return the chosen version, see View; a range of changes is read with the current schema."""
+        """Return the version that ``named`` chooses, as :meth:`View.version` does.
+
+        A range of changes is read with the current schema.
+        """
         pinned = any(value is not None for value in named.values())
         return super().version(store, named) if pinned or not startup(store).changes else Version(store, None)
 

@@ -108,7 +108,18 @@ def change(
 def _retried(
     store: TableStore, plan: Callable[[], Scan], marking: Marking, run: AppendRun, additions: Additions | None
 ) -> int | None:
-    """Apply a change to the scan that ``plan`` returns; after a conflict, retry with a new scan."""
+    """Apply a change to an append table; after a conflict, retry with a new scan.
+
+    Args:
+        store: the table.
+        plan: returns a new scan on each call.
+        marking: the change.
+        run: applies the change to the splits of a scan.
+        additions: returns new rows for the same commit, or None.
+
+    Returns:
+        The id of the snapshot, or None if nothing changed.
+    """
     for attempt in range(1, _ATTEMPTS + 1):
         try:
             return _change(store, plan(), marking, run, additions)
@@ -185,7 +196,19 @@ def _matching(
     assignments: Assignments | None,
     writer: TableWrite | _RowIdWriter | None,
 ) -> DeletionVector | None:
-    """Return a file's deletion vector with the matching rows added to its deleted rows, or None if no row matches."""
+    """Return a file's deletion vector with the matching rows added to its deleted rows, or None if no row matches.
+
+    Args:
+        store: the table.
+        place: partition and bucket of the file.
+        file: the file.
+        deletion_file: current deletion vector of the file, or None.
+        names: columns to read.
+        predicate: filter that matching rows meet.
+        values: new values by column, which may also select rows to delete; None for a DELETE.
+        assignments: compute the new rows; None for a DELETE.
+        writer: receives the new rows; None for a DELETE.
+    """
     old = None if deletion_file is None else read_vector(store, deletion_file, file.row_count)
     parts: list[DeletionVector] = []
     first = 0
