@@ -94,7 +94,14 @@ def declare_together(
 def _template(
     function: Callable[..., Any], name: str, checks: tuple[str, ...], pool: str | None
 ) -> dg.AssetChecksDefinition:
-    """Return the checks for a placeholder asset, so that Dagster inspects the function once for all tables."""
+    """Return the checks for a placeholder asset, so that Dagster inspects the function once for all tables.
+
+    Args:
+        function: function that evaluates the selected checks.
+        name: name of the op.
+        checks: names of the checks.
+        pool: Dagster pool of the op, or None.
+    """
     specs = [dg.AssetCheckSpec(check, asset=dg.AssetKey("checked")) for check in checks]
     template: dg.AssetChecksDefinition = dg.multi_asset_check(name=name, specs=specs, can_subset=True, pool=pool)(
         resolve_annotations(function)
@@ -137,7 +144,12 @@ def limits_of(policy: Policy) -> CheckLimits:
 
 
 def result_of(report: CheckReport, **metadata: Any) -> dg.AssetCheckResult:
-    """Return a report of the engine as Dagster's result, with numbers to plot and a list of problems."""
+    """Return a report of the engine as Dagster's result, with numbers to plot and a list of problems.
+
+    Args:
+        report: report of one check.
+        metadata: further metadata of the result; they override those of the report.
+    """
     return dg.AssetCheckResult(
         check_name=report.check,
         passed=report.passed,
@@ -232,13 +244,25 @@ def evaluation_of(
 def report_evaluation(
     context: dg.OpExecutionContext, asset: dg.AssetKey, result: dg.AssetCheckResult, partition: str | None = None
 ) -> None:
-    """Report a result as an event of the run; the arguments are those of `evaluation_of`."""
+    """Report a result as an event of the run.
+
+    Args:
+        context: context of the op.
+        asset: key of the checked asset.
+        result: the result.
+        partition: partition of the result, or None for the whole asset.
+    """
     # Dagster's type omits evaluations.
     context.log_event(evaluation_of(asset, result, partition))  # type: ignore[arg-type]
 
 
 def unmaintained_result(card: TableCard, check: str | None = None) -> dg.AssetCheckResult:
-    """Return the result of a check on a table that is not maintained: it passes."""
+    """Return the result of a check on a table that is not maintained: it passes.
+
+    Args:
+        card: the table, with the reason why it is not maintained.
+        check: name of the check, or None for a result without a name.
+    """
     return dg.AssetCheckResult(check_name=check, passed=True, description=f"not maintained: {card.refusal}")
 
 
@@ -260,6 +284,12 @@ def report_result(context: dg.OpExecutionContext, table: str, result: dg.AssetCh
 
 
 def failed_result(text: str, *, warn: bool = False, **metadata: Any) -> dg.AssetCheckResult:
-    """Return a failed result with its reason."""
+    """Return a failed result with its reason.
+
+    Args:
+        text: reason of the failure.
+        warn: whether the severity is WARN instead of ERROR.
+        metadata: metadata of the result.
+    """
     severity = dg.AssetCheckSeverity.WARN if warn else dg.AssetCheckSeverity.ERROR
     return dg.AssetCheckResult(passed=False, severity=severity, description=text, metadata=metadata)

@@ -86,7 +86,19 @@ def suite_outcomes(
     spark: SparkResource | None = None,
     docs: str | None = None,
 ) -> SuiteOutcomes:
-    """Return the outcomes of a table's suites; see `suite_result` for arguments and errors."""
+    """Return the outcomes of a table's suites.
+
+    Args:
+        warehouse: warehouse of the table.
+        card: description of the table.
+        declared: expectations of the policy, in addition to those of the schema.
+        spark: session that checks all rows, or None to check samples in this process.
+        docs: folder for the pages of Data Docs, or None for no pages.
+
+    Raises:
+        SuiteCrashed: an expectation could not be evaluated.
+        DredgeError: the table cannot be read.
+    """
     merged = merged_batches(warehouse, card, spark)
     if spark is not None:
         with rows_in_spark(spark, warehouse.table(card.name), declared) as frame:
@@ -152,7 +164,12 @@ def _check_result(result: SuiteOutcomes) -> dg.AssetCheckResult:
 
 @dataclass(frozen=True)
 class Sample:
-    """Pandas frame of rows, and whether it holds the whole table."""
+    """Sample of a table's rows.
+
+    Attributes:
+        frame: the rows.
+        whole: whether the frame has all rows of the table.
+    """
 
     frame: pd.DataFrame
     whole: bool
@@ -160,6 +177,10 @@ class Sample:
 
 def suite_columns(table: Table, declared: Sequence[Expectation] = ()) -> list[str]:
     """Return the columns that a suite reads: keys, NOT NULL columns, and columns of declared expectations.
+
+    Args:
+        table: the table.
+        declared: expectations of the policy.
 
     Raises:
         SuiteCrashed: an expectation names a column that the table does not have.
@@ -210,6 +231,11 @@ def rows_in_spark(spark: SparkResource, table: Table, declared: Sequence[Expecta
     """Provide all merged rows of a suite's columns as a Spark DataFrame, cached while several expectations read it.
 
     The cache spills to the disks of Spark. Raises the errors of opening a session.
+
+    Args:
+        spark: Spark session that reads the rows.
+        table: the table.
+        declared: expectations of the policy, whose columns are also read.
 
     Yields:
         The DataFrame.
@@ -305,6 +331,11 @@ def run_suite(
 def rows_batch(card: TableCard, frame: Any, declared: Sequence[Expectation] = ()) -> Batch:
     """Return rows with the expectations of the schema and the policy.
 
+    Args:
+        card: description of the table.
+        frame: the rows, a pandas or Spark frame.
+        declared: expectations of the policy.
+
     Raises:
         SuiteCrashed: the policy names an unknown expectation.
     """
@@ -329,7 +360,13 @@ def merged_batches(warehouse: WarehouseResource, card: TableCard, spark: SparkRe
     from lsm_core.maintenance.checks.bucket_sample import check_input_at, read_sampled_rows
 
     def batch(snapshot_id: int, name: str, *, compaction: bool) -> Batch:
-        """Read the rows of a snapshot. Very wide rows make the sample smaller; the expectations get the actual size."""
+        """Read the rows of a snapshot. Very wide rows make the sample smaller; the expectations get the actual size.
+
+        Args:
+            snapshot_id: snapshot to read.
+            name: end of the name of the batch.
+            compaction: whether to expect the rows from before a compaction, instead of the merge rules.
+        """
         arguments: dict[str, Any] = {
             "warehouse": warehouse.path,
             "table_name": card.name,
@@ -415,7 +452,16 @@ def run_batches(
 
 
 def _read_outcomes(card: TableCard, batch: Batch, results: Sequence[Any]) -> list[ExpectationResult]:
-    """Return the results of a batch in the order of its expectations. Raises SuiteCrashed."""
+    """Return the results of a batch in the order of its expectations.
+
+    Args:
+        card: description of the table.
+        batch: the rows and expectations.
+        results: results of great-expectations, in any order.
+
+    Raises:
+        SuiteCrashed: an expectation could not be evaluated.
+    """
     from checks.merge_expectations import difference_lines
 
     outcomes: dict[int, ExpectationResult] = {}
@@ -457,16 +503,28 @@ def _data_docs_site(folder: str) -> dict[str, Any]:
 
 
 def _row_text(row: Any) -> str:
-    """Return a row by its key, or by its number in a table without a key, with the unexpected value."""
+    """Return a row as text, by key and unexpected value, or by number in a table without a key.
+
+    Args:
+        row: mapping of the key columns and the unexpected value, or the number of the row.
+    """
     if not isinstance(row, dict):
         return f"row {row} of the sample"
     return ", ".join(f"{name}={value.item() if hasattr(value, 'item') else value!s}" for name, value in row.items())
 
 
 def _policy_expectation(card: TableCard, item: Expectation) -> tuple[str, Any, bool]:
-    """Return an expectation of the policy with its text, and whether its failure only warns.
+    """Return an expectation of the policy for great-expectations.
 
-    Raises SuiteCrashed if unknown.
+    Args:
+        card: description of the table.
+        item: the expectation in the policy.
+
+    Returns:
+        Text of the expectation, the expectation, and whether its failure only warns.
+
+    Raises:
+        SuiteCrashed: the expectation is unknown, or its arguments are invalid.
     """
     from great_expectations.exceptions import ExpectationNotFoundError
     from great_expectations.expectations.registry import get_expectation_impl
@@ -484,7 +542,12 @@ def _policy_expectation(card: TableCard, item: Expectation) -> tuple[str, Any, b
 
 
 def schema_expectations(card: TableCard, frame: Any) -> list[tuple[str, Any]]:
-    """Return the expectations of the schema with their texts, independent of the engine that wrote the rows."""
+    """Return pairs of the text and the expectation for each rule of the schema.
+
+    Args:
+        card: description of the table.
+        frame: rows whose columns are checked, a pandas or Spark frame.
+    """
     import great_expectations.expectations as gxe
 
     present = set(frame.columns)

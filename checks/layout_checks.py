@@ -230,6 +230,11 @@ def changed_conditions(
 
     A check without a result in Dagster yields an evaluation only if it fails. Unchanged results yield nothing, so that
     the event log stays small. One query reads the results of all tables.
+
+    Args:
+        instance: Dagster instance with the earlier results.
+        warehouse_path: location of the warehouse.
+        tables: card, policy, opened table and current health of each table.
     """
     tables_by_check = {
         dg.AssetCheckKey(names.layout_key(warehouse_path, table[0].name), check): table

@@ -126,7 +126,15 @@ class _RowMetric(TableMetricProvider):
 
     @classmethod
     def compare(cls, check_input: CheckInput, rows: ReadRows, values: Mapping[str, Any]) -> RowComparison:
-        """Compare the rows. Raises the errors of reading the table."""
+        """Compare the rows of a batch with the expected rows, or check only the keys if `expected` is None.
+
+        Raises the errors of reading the table.
+
+        Args:
+            check_input: table, snapshot and sample sizes.
+            rows: rows of the batch.
+            values: arguments of the expectation by name.
+        """
         if cls.expected is None:
             return compare_keys(check_input.store, rows)
         expected = cls.expected(check_input, **{name: values[name] for name in cls.more_keys})
@@ -160,7 +168,12 @@ class _RowMetric(TableMetricProvider):
 
 
 def _check_input_of(values: Mapping[str, Any], own_snapshot: int | None) -> CheckInput:
-    """Return the table, snapshot and sample sizes of an expectation as the engine's `CheckInput`."""
+    """Return the table, snapshot and sample sizes of an expectation as the engine's `CheckInput`.
+
+    Args:
+        values: arguments of the expectation by name.
+        own_snapshot: snapshot id of the batch, used if the expectation names none; None for unknown.
+    """
     catalog = Catalog(values["warehouse"], values["catalog_options"] or {}, clock=clock_from(values["clock"]))
     store = catalog.table(values["table_name"]).store
     snapshot_id = values["snapshot_id"] if values["snapshot_id"] is not None else own_snapshot
@@ -361,7 +374,12 @@ def _as_plain(difference: RowDifference) -> dict[str, Any]:
 
 
 def difference_lines(difference: Mapping[str, Any]) -> list[list[str]]:
-    """Return a difference as table rows: key, reason, column, observed and expected value."""
+    """Return a difference as table rows: key, reason, column, observed and expected value; a row per column.
+
+    Args:
+        difference: mapping with ``key``, ``reason``, ``expected`` and ``observed``. Each of the last two is a row by
+            column, or None without a row.
+    """
     key = ", ".join(f"{name}={value}" for name, value in difference["key"].items())
     observed, expected = difference["observed"] or {}, difference["expected"] or {}
     columns = list(dict.fromkeys([*observed, *expected])) or [""]

@@ -118,7 +118,15 @@ def _differing_snapshot(evaluation: dg.AssetCheckEvaluation) -> int | None:
 
 
 def _acceptance(store: TableStore, number: int) -> dict[str, dg.MetadataValue]:
-    """Return the metadata that record the acceptance of a snapshot's difference, with its commit time if it exists."""
+    """Return the metadata that record the acceptance of a snapshot's difference.
+
+    Args:
+        store: the table.
+        number: id of the snapshot.
+
+    Returns:
+        The id and, if the snapshot exists, its commit time (epoch ms), by label.
+    """
     metadata: dict[str, dg.MetadataValue] = {names.ACCEPTED: dg.MetadataValue.int(number)}
     snapshot = snapshots.try_read(store, number)
     if snapshot is not None:
@@ -140,7 +148,12 @@ def _accepted_snapshot(store: TableStore, evaluation: dg.AssetCheckEvaluation) -
 
 
 def _find_reversal(store: TableStore, suspect: int) -> str | None:
-    """Return how the snapshot of a compaction was undone or rolled back, or None if neither is known."""
+    """Return a sentence about how a snapshot was undone or rolled back, or None if neither is known.
+
+    Args:
+        store: the table.
+        suspect: id of the snapshot, whose rows differed from those of the previous snapshot.
+    """
     try:
         latest, current = snapshots.latest(store), snapshots.try_read(store, suspect)
         was_compaction = current is None or current.commit_kind is CommitKind.COMPACT
@@ -168,6 +181,11 @@ def _find_resolution(
 ) -> dg.AssetCheckResult | None:
     """Return the resolution of an earlier difference.
 
+    Args:
+        store: the table.
+        suspect: id of the snapshot that differed.
+        evaluation: evaluation that recorded the difference.
+
     Returns:
         A passing result if the snapshot was undone or rolled back, a warning if the difference was accepted, or None
         while it is unresolved.
@@ -193,6 +211,13 @@ def _check_snapshot(
     """Compare a snapshot as its `Proof` requires; if rows differ, a tag keeps the files of the previous snapshot.
 
     A snapshot that was undone or rolled back passes.
+
+    Args:
+        warehouse: warehouse of the table.
+        spark: Spark resource for the comparison.
+        store: the table.
+        table: full name of the table.
+        published: id of the snapshot.
     """
     proof = Proof(published - 1)
     try:
@@ -363,6 +388,11 @@ def judge_undo(store: TableStore, snapshot: int) -> VerifyVerdict | None:
 
 
 def bucket_text(snapshot: int, rows: int) -> str:
-    """Return why the snapshot that assigns buckets to postponed rows is not compared with the previous one."""
+    """Return why the snapshot that assigns buckets to postponed rows is not compared with the previous one.
+
+    Args:
+        snapshot: id of the snapshot.
+        rows: number of postponed rows that got a bucket.
+    """
     rows_text = count_text(rows, "postponed row")
     return f"snapshot {snapshot}: {rows_text} got a bucket and became visible: there is nothing to compare with"

@@ -158,7 +158,17 @@ def _automation(
     listing: Path | None,
     environment: Mapping[str, str],
 ) -> dg.Definitions:
-    """Return the jobs, schedules and sensors."""
+    """Return the jobs, schedules and sensors.
+
+    Args:
+        cards: tables of the definitions.
+        path: location of the warehouse.
+        policies: source of the current policies.
+        declared: policies that the assets were declared with.
+        settings: intervals, crons and switches.
+        listing: stored listing of the warehouse, or None.
+        environment: environment variables for the sensor `watch`.
+    """
     retention, expectations, ranking = retention_job(), expectations_job(), warehouse_health_job(path)
     others = warehouse_jobs()
     return dg.Definitions(

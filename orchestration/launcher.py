@@ -143,7 +143,12 @@ def _run_variables(run: DagsterRun) -> dict[str, str]:
 
 
 def _execute(arguments: str, variables: Mapping[str, str]) -> None:
-    """Execute the run in the forked process, by the command that Dagster's container launchers use."""
+    """Execute the run in the forked process, by the command that Dagster's container launchers use.
+
+    Args:
+        arguments: serialized arguments of the command.
+        variables: environment variables to set first.
+    """
     from dagster._cli.api import api_cli
 
     os.environ.update(variables)

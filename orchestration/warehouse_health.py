@@ -189,7 +189,13 @@ def make_line(table: OpenTable, obstacle: str | None = None, reason: Reason = Re
 
 
 def _plan_line(table: OpenTable, obstacle: str | None, reason: Reason) -> TableLine:
-    """Return the line of one table, without looking for overdue work."""
+    """Return the line of one table, without looking for overdue work.
+
+    Args:
+        table: the table.
+        obstacle: why maintenance of the table is stopped, or None.
+        reason: code of the obstacle.
+    """
     history = history_parts_of(table.store, grace_ms=table.policy.watch.overdue_after_ms)
     need = need_of(table.name, table.health.buckets, history)
     decisions = [*table.decisions(DecisionScope.SORTED_RUNS), *table.decisions(DecisionScope.IDLE)]
@@ -285,7 +291,13 @@ def waiting_table(warehouse: WarehouseResource, run: dg.DagsterRun, tables: Sequ
 def ranking_metadata(
     lines: Sequence[TableLine], holders: Sequence[tuple[str, str, str, int]], warehouse_path: str
 ) -> dict[str, dg.MetadataValue]:
-    """Return the ranking for display, and the numbers to plot."""
+    """Return the ranking for display, and the numbers to plot.
+
+    Args:
+        lines: lines of the ranking, the table with the greatest need first.
+        holders: result of `find_holders`.
+        warehouse_path: location of the warehouse.
+    """
     due = [line for line in lines if line.need.due_bytes]
     declined = [decision for line in lines for decision in line.declined]
     first = lines[0] if lines else None

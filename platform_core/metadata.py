@@ -308,6 +308,10 @@ def number_metadata(numbers: Mapping[str, Any], prefix: str = "") -> dict[str, d
 
     ``rows_dropped`` of ``{"superseded": 3}`` becomes "rows dropped": "3 superseded". A mapping inside a mapping becomes
     a table.
+
+    Args:
+        numbers: numbers of the report by name.
+        prefix: text before each label of the metadata.
     """
     metadata: dict[str, dg.MetadataValue] = {}
     for key, value in numbers.items():

@@ -168,6 +168,11 @@ def _newest_evaluation(
     A run over several partitions stores one evaluation without a partition. A failed evaluation
     without a partition applies to each partition until the partition has a newer evaluation. A passed evaluation
     without a partition does not replace a partition's failure, because the run may not have included the partition.
+
+    Args:
+        instance: Dagster instance.
+        checks: current and former keys of one check.
+        partition: path of the partition, or None.
     """
     candidates: list[AssetCheckExecutionRecord] = []
     for key in (None, partition) if partition is not None else (None,):

@@ -23,7 +23,13 @@ _GATEWAY: Final = "PYSPARK_GATEWAY_PORT"
 
 
 def report_object(report: Report, table: str) -> dict[str, Any]:
-    """Return a report as values for JSON. The lists `left_alone` and `failed` keep their objects."""
+    """Return a report as values for JSON. The lists `left_alone` and `failed` keep their objects.
+
+    Returns:
+        `published` (snapshot id or None), `lines` (report as text), `numbers`, `left_alone` (declined items), `changed`
+        (whether the table changed), `ledger_run` (id of the run in the ledger), `failed` (failed items), `undone`
+        (label of the failed items), and `before` (whether the plan had been applied before).
+    """
     before = report.applied_before
     declined = [item for items in report.declined_lists().values() for item in items]
     return {

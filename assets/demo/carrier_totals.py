@@ -49,7 +49,12 @@ _FOLLOWING: Final = b"following"
 
 @dataclass(frozen=True)
 class Progress:
-    """Totals over all snapshots before the next one to read (``following``, None before the first read)."""
+    """Totals over all snapshots before the next one to read.
+
+    Attributes:
+        totals: totals by carrier, SCHEMA.
+        following: id of the next snapshot to read, or None before the first read.
+    """
 
     totals: pa.Table = field(default_factory=SCHEMA.empty_table)
     following: int | None = None
@@ -128,8 +133,12 @@ def follow(table: Table, path: Path) -> tuple[Progress, Mapping[str, int]]:
     Without a file, reading begins at the table's first snapshot or, if that expired, with the newest compacted
     version.
 
+    Args:
+        table: table whose changes are read.
+        path: file of the progress.
+
     Returns:
-        The new progress, and the number of changes of each kind.
+        The new progress, and the number of changes by row kind.
 
     Raises:
         SnapshotNotFound: the next snapshot has expired.
@@ -160,7 +169,15 @@ def follow(table: Table, path: Path) -> tuple[Progress, Mapping[str, int]]:
 
 
 def newest_change(table: Table, following: int | None) -> int | None:
-    """Return the newest snapshot, from ``following`` on, in which a compaction wrote changes, or None."""
+    """Return the id of the newest snapshot in which a compaction wrote changes.
+
+    Args:
+        table: table to search.
+        following: id of the first snapshot to search, or None for the earliest.
+
+    Returns:
+        The id, or None without such a snapshot.
+    """
     store = table.store
     latest, first = snapshots.latest_id(store) or 0, snapshots.earliest_id(store) or 1
     for snapshot_id in range(latest, max(following or 1, first) - 1, -1):

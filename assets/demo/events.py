@@ -86,7 +86,7 @@ def arrange(parts: list[Part], schema: pa.Schema) -> pa.Table:
 
 
 def commit_of(events: pa.Table, number: int) -> tuple[pa.Table, pa.Array]:
-    """Return the rows of one commit in order, and their kinds (`+I`, `-D` ..)."""
+    """Return the rows of commit `number` in order, and the kind of each row (`+I`, `-D` ..)."""
     rows = events.filter(pc.equal(events["_commit"], number))
     return rows.drop_columns(["_commit", "_ord", "_kind"]), rows["_kind"].combine_chunks()
 

@@ -46,7 +46,9 @@ class ExpectedDecision:
     def matches(self, line: str, *, compacting: bool = False) -> bool:
         """Return whether a line of the tick matches.
 
-        With ``compacting``, a run had started, so the text before and the text after it are both accepted.
+        Args:
+            line: line of the tick's log.
+            compacting: whether a run had started. Then the text before the run and the text after it are both accepted.
         """
         words = [self.words, *([self.afterwards] if compacting and self.afterwards is not None else [])]
         return any(line.startswith(f"{self.subject}: {text}") for text in words)
@@ -85,7 +87,14 @@ def expected_decisions(tick: str) -> list[ExpectedDecision]:
 
 @dataclass(frozen=True)
 class ExpectedAlert:
-    """Expected level-0 alert of a table at a tick, which the sensor reports without a run."""
+    """Expected level-0 alert of a table at a tick, which the sensor reports without a run.
+
+    Attributes:
+        table: name of the table.
+        level: ``OK``, ``WARN`` or ``CRITICAL``.
+        files: number of level-0 files.
+        text: description that the check must report.
+    """
 
     table: str
     level: str
@@ -112,7 +121,15 @@ def expected_alerts(tick: str) -> list[ExpectedAlert]:
 
 
 def _days_since_compaction(story: dict[str, Any], tick: str) -> dict[tuple[str, str], int]:
-    """Return the days since each partition's last compaction at an earlier tick."""
+    """Return the days since each partition's last compaction at an earlier tick.
+
+    Args:
+        story: clock and decisions of each tick, by name of the tick, from the reference.
+        tick: name of the current tick.
+
+    Returns:
+        Days by table and partition.
+    """
     now = datetime.datetime.fromisoformat(story[tick]["clock"])
     days_by_partition = {}
     for name, facts in story.items():

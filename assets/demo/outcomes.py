@@ -216,10 +216,10 @@ def _by_partition(store: TableStore, snapshot_id: int) -> dict[str, list[BucketH
 
 
 def _largest(buckets: list[BucketHealth]) -> int:
-    """Return the sorted runs of the bucket with the most; append-only tables have files instead."""
+    """Return the largest number of sorted runs in a bucket; a bucket without sorted runs counts its files."""
     return max((bucket.sorted_runs or bucket.files for bucket in buckets), default=0)
 
 
 def expected_outcomes(tick: str) -> dict[str, list[PartitionOutcome]]:
-    """Return the scenario's outcomes at ``T0`` .. ``T3`` for every table of the demo."""
+    """Return the scenario's outcomes at a tick (``T0`` .. ``T3``) by name of the demo's tables."""
     return {table.name: [item for item in OUTCOMES[tick] if item.table == table.name] for table in TABLES}

@@ -171,9 +171,13 @@ def add_demo(defs: dg.Definitions, warehouse_path: str, settings: Settings) -> d
 
 @contextmanager
 def mark_replay(warehouse: WarehouseResource, arrivals: str) -> Iterator[None]:
-    """Mark a replay of ``arrivals`` as running for the sensors.
+    """Mark a replay as running for the sensors while the context is open.
 
     Afterwards the time of the state file is the end of the replay.
+
+    Args:
+        warehouse: warehouse whose state file is written.
+        arrivals: text about what arrives, like ``batches 5-9``.
     """
     state = Path(warehouse.replay_state) if warehouse.replay_state else None
     if state is not None:
@@ -188,8 +192,14 @@ def mark_replay(warehouse: WarehouseResource, arrivals: str) -> Iterator[None]:
 def replay_batch(warehouse: WarehouseResource, spark: SparkResource, tick: Tick, batch: int) -> list[str]:
     """Set the clock and write one batch into all tables in parallel, each table's commits in order.
 
+    Args:
+        warehouse: warehouse of the demo.
+        spark: Spark resource for large commits.
+        tick: tick at which the batch arrives.
+        batch: number of the batch; the backfill is batch -1.
+
     Returns:
-        The number of commits per table, as texts.
+        Texts like ``flights 3 commits``, for each table with commits.
     """
     clock = warehouse.time()
     if not isinstance(clock, FileClock):
@@ -204,6 +214,16 @@ def _write_batch(warehouse: WarehouseResource, spark: SparkResource, table: Demo
     """Write a batch of one table.
 
     The largest months of flights use Spark, one task per bucket; other commits use this process.
+
+    Args:
+        warehouse: warehouse of the demo.
+        spark: Spark resource for large commits.
+        table: table to write.
+        tick: tick at which the batch arrives.
+        batch: number of the batch; the backfill is batch -1.
+
+    Returns:
+        Number of commits.
     """
     # next to the replay's state, in the folder that every demo empties first
     folder = Path(warehouse.replay_state).parent / "events" if warehouse.replay_state else None

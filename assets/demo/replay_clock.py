@@ -18,7 +18,13 @@ BACKFILL: Final = -1
 
 @dataclass(frozen=True)
 class Tick:
-    """Stop of the replay, at which sensors tick and the runs they request finish before it continues."""
+    """Stop of the replay, at which sensors tick and the runs they request finish before it continues.
+
+    Attributes:
+        name: name of the tick, like ``T0``.
+        number: position among the ticks, from 0.
+        last_batch: number of the last batch that arrives before the tick.
+    """
 
     name: str
     number: int

@@ -322,7 +322,16 @@ def _replan(context: dg.OpExecutionContext, store: TableStore, why: str) -> tupl
 def plan_partition(
     store: TableStore, partition: str | None, action: str = COMPACT, **arguments: Any
 ) -> MaintenancePlan:
-    """Plan an action for one partition path, or for the whole table if `partition` is None; see `plan_partitions`."""
+    """Plan an action for one partition, or for the whole table.
+
+    Raises as `plan_maintenance`.
+
+    Args:
+        store: the table.
+        partition: path of the partition, or None for the whole table.
+        action: name of the action.
+        arguments: further arguments of the action.
+    """
     return plan_partitions(store, () if partition is None else (partition,), action, **arguments)
 
 
@@ -443,6 +452,13 @@ def _apply_or_replan(
     If the action of the plan is not the action of the run's configuration, the plan is not replaced, because a new plan
     would execute a different action.
 
+    Args:
+        context: context of the op.
+        store: the table.
+        requested: plan to apply.
+        replaced: why `requested` replaces the plan that the run was started with, or "".
+        spark: Spark resource for the tasks.
+
     Raises:
         dg.Failure: the plan is stale and cannot be replaced.
     """
@@ -481,6 +497,14 @@ def apply_exactly(
     """Apply one plan unchanged.
 
     If the outcome of the plan's commit is unknown, the table is searched for the commit. Raises as `apply_plan`.
+
+    Args:
+        context: context of the op.
+        store: the table.
+        plan: plan to apply.
+        spark: Spark resource for the tasks.
+        approved_by: name of the person or run that approves the plan.
+        replaced: why `plan` replaces the plan that the run was started with, or "".
 
     Returns:
         The applied plan, and why no item of the plan fits the table any more. The reason is "" if an item was applied
@@ -554,6 +578,11 @@ def _find_published(store: TableStore, plan: MaintenancePlan, replaced: str) -> 
 
     Files, rows and bytes come from the manifest entries of the snapshot. Numbers that are not in the metadata, such as
     dropped rows, compared keys and durations, are missing.
+
+    Args:
+        store: the table.
+        plan: the plan.
+        replaced: why `plan` replaces the plan that the run was started with, or "".
     """
     applied = applied_before(store, plan)
     if applied is None or applied.snapshot_id is None:
@@ -819,7 +848,13 @@ def undo_metadata(context: dg.OpExecutionContext, table: str, applied: AppliedPl
 
 
 def _level_metadata(store: TableStore, published: int, partitions: Sequence[str]) -> dict[str, dg.MetadataValue]:
-    """Return picture and diagram of the LSM tree before and after a snapshot, or a text if a snapshot has expired."""
+    """Return picture and diagram of the LSM tree before and after a snapshot, or a text if a snapshot has expired.
+
+    Args:
+        store: the table.
+        published: id of the snapshot.
+        partitions: paths of the partitions to show; empty for all partitions.
+    """
     try:
         before, after = (table_health(store, number).of_partitions(partitions) for number in (published - 1, published))
     except SnapshotNotFound as error:

@@ -207,6 +207,14 @@ def open_for_run(context: dg.OpExecutionContext, warehouse: WarehouseResource, t
 def arguments_of(action: Action, store: TableStore, config: Mapping[str, Any]) -> dict[str, Any]:
     """Convert the configuration of a job to arguments of the action's plan.
 
+    Args:
+        action: the action.
+        store: the table.
+        config: values of the configuration by argument name.
+
+    Returns:
+        Values by argument name.
+
     Raises:
         InvalidOption: an argument is unknown or invalid; the message names the argument.
     """
@@ -251,6 +259,14 @@ def apply_and_report(
 
     If the published snapshot is a compaction, its rows are compared with those of the previous snapshot. Failed checks
     do not stop the actions of `REPAIRS`.
+
+    Args:
+        context: context of the op.
+        warehouse: warehouse of the table.
+        spark: Spark resource for tasks and comparisons.
+        store: the table.
+        plan: plan to apply.
+        approved_by: name of the person or run that approves the plan.
 
     Returns:
         Metadata of the run.
@@ -311,6 +327,14 @@ def _record(
     rewritten: Sequence[str | None] | None,
 ) -> Sequence[str | None]:
     """Report a run to the layout asset, by materialisations of the rewritten partitions or by one observation.
+
+    Args:
+        context: context of the op.
+        store: the table.
+        layout: key of the layout asset.
+        metadata: metadata of each event.
+        description: description of each event.
+        rewritten: paths of the rewritten partitions, or None to store one observation.
 
     Returns:
         The rewritten partitions that were materialised. Empty if one observation of the table was stored instead.

@@ -155,6 +155,13 @@ def _maintain_item(
 ) -> None:
     """Apply the plan of one table, store the plan for approval, or log why the plan is skipped.
 
+    Args:
+        context: context of the op.
+        warehouse: warehouse of the table.
+        spark: Spark resource for the tasks.
+        item: table, action and hash of the stored plan.
+        rules: rules that may forbid the plan now.
+
     Raises:
         TableFailed: the plan failed.
     """

@@ -70,7 +70,12 @@ def what_if_op(context: dg.OpExecutionContext, config: WhatIfConfig, warehouse: 
 
 
 def what_if_metadata(table: str, rows: Sequence[Mapping[str, Any]]) -> dict[str, dg.MetadataValue]:
-    """Return the comparison of the policies, the chart of sorted runs over time, and the replayed commits."""
+    """Return metadata: the comparison of the policies, the chart of sorted runs over time, and the replayed commits.
+
+    Args:
+        table: full name of the table.
+        rows: result of the simulation, a mapping per policy.
+    """
     lines = [f"| policy | {' | '.join(_TITLES.values())} |", f"|---|{'--:|' * len(_TITLES)}"]
     for row in rows:
         cells = [plain_cell(str(row["policy"])), *(_cell(name, row[name]) for name in _TITLES)]
@@ -87,6 +92,9 @@ def runs_picture(rows: Sequence[Mapping[str, Any]]) -> str:
     """Return Markdown with a chart of the mean sorted runs of a bucket over time, one line per policy (at most five).
 
     The chart is an embedded image that loads nothing.
+
+    Args:
+        rows: result of the simulation, a mapping per policy; `runs_over_time` has the values of the chart.
     """
     shown = rows[:_SHOWN]
     highest = max(max(row["runs_over_time"]) for row in shown) or 1.0

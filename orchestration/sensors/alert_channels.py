@@ -79,7 +79,11 @@ class Channel(Protocol):
 
 @dataclass(frozen=True)
 class Webhook:
-    """POST of a JSON object with ``text`` (for chat services), ``warehouse``, ``new``, ``over`` and ``standing``."""
+    """POST of a JSON object with ``text`` (for chat services), ``warehouse``, ``new``, ``over`` and ``standing``.
+
+    Attributes:
+        address: URL of the webhook; its path may be a secret.
+    """
 
     address: str = field(repr=False)
 
@@ -89,7 +93,7 @@ class Webhook:
         return f"webhook at {urlsplit(self.address).hostname}"
 
     def send(self, alert: Alert) -> None:
-        """Send an alert, see `Channel`.
+        """Send an alert. Raises OSError if the webhook does not answer with a status 200 to 299.
 
         Redirects are not followed, because a redirect could lead to a host that is not configured.
         """
@@ -128,6 +132,11 @@ class Mail:
     """E-mail through an SMTP server.
 
     ``smtps://`` uses TLS from the start; ``smtp://`` switches to TLS if the server supports it.
+
+    Attributes:
+        server: address of the server, which may contain a password.
+        sender: e-mail address of the sender.
+        recipients: e-mail addresses of the recipients.
     """
 
     server: str = field(repr=False)

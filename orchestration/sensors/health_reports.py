@@ -137,7 +137,14 @@ class HealthReporter:
     def _written_partitions(
         self, table: OpenTable, reports: LastReports, data: dg.AssetKey, partitions: set[str]
     ) -> set[str]:
-        """Return the partitions whose data changed since the last report, "" for an unpartitioned table."""
+        """Return the partitions whose data changed since the last report, "" for an unpartitioned table.
+
+        Args:
+            table: the table.
+            reports: earlier reports in Dagster.
+            data: key of the data asset.
+            partitions: paths of all partitions; the result has no others.
+        """
         missing = set(self._unfilled.get(table.name, ()))
         last = reports.materialised.get(data)
         version = extract_data_version_from_entry(last) if last is not None else None
@@ -165,6 +172,13 @@ class HealthReporter:
         a run marks the layout as current. The same happens after the table's writers began to compact. A
         materialisation outdates earlier results of blocking checks in Dagster, so the LSM tree is checked again and the
         newest result of merged_view_unchanged is reported again.
+
+        Args:
+            table: the table.
+            reports: earlier reports in Dagster.
+            data: key of the data asset.
+            layout: key of the layout asset.
+            new_data: whether the data changed since the last report.
         """
         if new_data:
             yield self._materialise_data(table, data, None)
@@ -222,7 +236,7 @@ class LastReports:
         return self.instance.event_log_storage.get_latest_materialization_events(keys)
 
     def other_warehouse(self) -> str | None:
-        """Return the conflict with an equally named warehouse, or None, see `obstacles.find_other_warehouse`."""
+        """Return the conflict with an equally named warehouse in the same Dagster instance, or None."""
         return find_other_in_event(self.materialised.get(self._ranking), self._path)
 
     @cached_property

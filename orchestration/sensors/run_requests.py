@@ -36,7 +36,12 @@ _ENDINGS: Final = {
 
 @dataclass(frozen=True)
 class _PlannedPartition:
-    """Cached result of planning a due partition, valid while `health` is the current health of the table."""
+    """Cached result of planning a due partition.
+
+    Attributes:
+        health: health of the table when it was planned; for a different health, the result is not valid.
+        planned: summary of the plan.
+    """
 
     health: weakref.ref[TableHealth]
     planned: PlanSummary
@@ -142,7 +147,14 @@ class RunRequestBuilder:
         return decision, request
 
     def _add_runs(self, history: History, name: str, layout: dg.AssetKey, partition: str | None) -> History:
-        """Return the history with the partition's checks and runs and the table's suspension from Dagster."""
+        """Return the history with the partition's checks and runs and the table's suspension from Dagster.
+
+        Args:
+            history: history to extend.
+            name: full name of the table.
+            layout: key of the layout asset.
+            partition: path of the partition, or None for the whole table.
+        """
         if name not in self._suspended:
             self._suspended[name] = find_suspension(self.instance, name)
         suspended = self._suspended[name]

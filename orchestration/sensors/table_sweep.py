@@ -54,7 +54,12 @@ _REPEAT_SECONDS: Final = 3_600.0
 
 @dataclass(frozen=True)
 class Cursor:
-    """Position of a sweep: number of the tick, and the first table that the last tick had no time for."""
+    """Position of a sweep, stored between ticks.
+
+    Attributes:
+        tick: number of the tick.
+        next_table: name of the first table that the last tick had no time for, or None.
+    """
 
     tick: int = 0
     next_table: str | None = None
@@ -228,7 +233,15 @@ class TableSweep:
         pending: deque[TableCard],
         result: TickResult,
     ) -> None:
-        """Visit pending tables in turn until the time budget is used up."""
+        """Visit pending tables in turn until the time budget is used up.
+
+        Args:
+            instance: Dagster instance.
+            warehouse: warehouse of the tables.
+            policies: current policies.
+            pending: tables to visit; visited tables are removed.
+            result: result of the tick; events, requests and lines are added to it.
+        """
         builder = RunRequestBuilder(instance, warehouse)
         try:
             catalog = warehouse.catalog()
@@ -314,6 +327,13 @@ class TableSweep:
         result: TickResult,
     ) -> OpenTable | None:
         """Decide about every partition of one table and add the results to `result`.
+
+        Args:
+            builder: makes the run requests.
+            catalog: catalog of the warehouse, or None if it cannot be opened.
+            card: the table.
+            policies: current policies.
+            result: result of the tick.
 
         Returns:
             The opened table, or None if the table cannot be evaluated.

@@ -271,8 +271,14 @@ class Watch:
     ) -> dict[str, ChannelState]:
         """Send new and ended findings to each channel that does not know about them; add the results to `lines`.
 
+        Args:
+            warehouse: warehouse of the tables.
+            findings: all current findings.
+            state: earlier states of the channels by name.
+            lines: lines of the tick's log.
+
         Returns:
-            The new states of the channels.
+            The new states of the channels by name.
         """
         current = {finding.key: finding for finding in findings if finding.severity is not Severity.INFO}
         now = wall_ms()

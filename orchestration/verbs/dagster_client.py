@@ -153,7 +153,11 @@ class CheckResult:
 
 @dataclass(frozen=True)
 class DagsterClient:
-    """GraphQL client of the web server at ``url`` (``http://127.0.0.1:3000``)."""
+    """GraphQL client of Dagster's web server.
+
+    Attributes:
+        url: address of the web server, like ``http://127.0.0.1:3000``.
+    """
 
     url: str
 

@@ -53,13 +53,19 @@ _TICKS_BACK: Final = 200
 
 @dataclass(frozen=True)
 class Comparison:
-    """Comparison of one statement with the reference results."""
+    """Comparison of one statement with the reference results.
+
+    Attributes:
+        statement: the compared statement.
+        ok: whether the statement holds.
+        detail: what was found instead, or "" if the statement holds.
+        in_reference: whether the reference has this statement. Further statements of the demo are counted separately.
+    """
 
     statement: str
     ok: bool
     detail: str = ""
     in_reference: bool = True
-    """Whether the reference has this statement. Further statements of the demo are counted separately."""
 
 
 @dataclass
@@ -159,6 +165,10 @@ class DemoPlayer:
         """Return the first tick of a sensor that read the replayed data.
 
         Such a tick ended after the replay, and was not skipped because of the replay.
+
+        Args:
+            sensor: name of the sensor.
+            replayed: end of the replay (epoch seconds).
         """
         return self._first_tick(
             sensor, lambda tick: (tick.ended or 0.0) > replayed and not tick.skip_reason.startswith("replay of ")
@@ -187,7 +197,7 @@ class DemoPlayer:
                     break
 
     def _wait_for_quiet(self, since: float) -> None:
-        """Wait until both sensors have ticked again without requesting runs."""
+        """Wait until both sensors have ticked again, after `since` (epoch seconds), without requesting runs."""
         for sensor in SENSORS:
             while self._first_tick(sensor, partial(_began_after, since)).run_ids:
                 self._wait_for_runs(since)
@@ -231,18 +241,24 @@ class DemoPlayer:
             )
 
     def _read_checksum(self, table: DemoTable, version: int) -> TableChecksum:
-        """Return rows and checksum of a snapshot, cached because a snapshot does not change until it expires."""
+        """Return rows and checksum of the snapshot with the id `version`, cached until snapshots expire."""
         if (table.name, version) not in self._checksums:
             opened = self.warehouse.table(table.identifier)
             self._checksums[table.name, version] = checksum_of(opened.to_arrow(snapshot_id=version))
         return self._checksums[table.name, version]
 
     def _newest_snapshots(self) -> dict[str, int]:
-        """Return the newest snapshot of each table."""
+        """Return the id of the newest snapshot by table name; 0 for a table without snapshots."""
         return {table.name: snapshots.latest_id(self.warehouse.store(table.identifier)) or 0 for table in TABLES}
 
     def _compare_outcomes(self, tick: str, before: Mapping[str, int], newest: Mapping[str, int]) -> None:
-        """Compare the changes of the tables since the tick began with the changes that the scenario expects."""
+        """Compare the changes of the tables since the tick began with the changes that the scenario expects.
+
+        Args:
+            tick: name of the tick.
+            before: snapshot ids at the beginning of the tick, by table name.
+            newest: newest snapshot ids, by table name.
+        """
         for table in TABLES:
             store = self.warehouse.store(table.identifier)
             table_changes = measure_changes(table.name, store, before[table.name], newest[table.name])
@@ -259,7 +275,12 @@ class DemoPlayer:
             self._record(f"{tick}: nothing else of {table.name} was touched", not unexpected, extra)
 
     def _compare_alerts(self, tick: str, since: float) -> None:
-        """Compare the level-0 alert that the sensor reported without a run with the expected alert."""
+        """Compare the level-0 alert that the sensor reported without a run with the expected alert.
+
+        Args:
+            tick: name of the tick.
+            since: time (epoch seconds); earlier results do not count.
+        """
         for alert in expected_alerts(tick):
             results = [item for item in self._read_alerts(alert.table) if item.time >= int(since)]
             first = results[-1] if results else None
@@ -287,7 +308,14 @@ class DemoPlayer:
         return self.client.check_results(layout.path, names.BACKLOG_CHECK)
 
     def _find_due_work(self, versions: Mapping[str, int]) -> set[tuple[str, str]]:
-        """Return table and partition of the work that the tables' own rules find due in the given snapshots."""
+        """Return the work that the tables' own rules find due in the given snapshots.
+
+        Args:
+            versions: snapshot ids by table name.
+
+        Returns:
+            Pairs of full table name and partition path.
+        """
         # The rules of tables that a policy holds back do not count.
         paused = {alert.table for alert in expected_alerts(TICKS[0].name)}
         tables = [table for table in TABLES if table.primary_keys and table.name not in paused]
@@ -363,7 +391,12 @@ class DemoPlayer:
         )
 
     def _check_deleted_files(self, freed: set[str], held: Sequence[str]) -> None:
-        """Check which data files expired with the snapshots, and that the rows of the tag are still readable."""
+        """Check which data files expired with the snapshots, and that the rows of the tag are still readable.
+
+        Args:
+            freed: paths of the deleted data and manifest files.
+            held: data files that are kept because of the tag.
+        """
         for table in TABLES:
             root = self.warehouse.store(table.identifier).root
             deleted = sum(path.startswith(f"{root}/") and "/data-" in path for path in freed)

@@ -219,7 +219,13 @@ class RunResult(StrEnum):
 
 @dataclass(frozen=True)
 class FinishedRun:
-    """Finished run of a plan; `ended_ms` is the end of the run (epoch ms of Dagster's wall clock)."""
+    """Finished run of a plan.
+
+    Attributes:
+        run_id: id of the run.
+        ending: result of the run.
+        ended_ms: end of the run (epoch ms of Dagster's wall clock).
+    """
 
     run_id: str
     ending: RunResult
@@ -431,6 +437,13 @@ def _defer_to_writers(
     """Return the decision about a partition that its writers compact.
 
     A run starts only if the writers fall behind, stop committing, or leave rows that readers do not see.
+
+    Args:
+        decision: decision by the table's rules.
+        table: facts about the table.
+        state: health of the partition.
+        policy: policy of the partition.
+        now_ms: epoch ms by the table's clock.
     """
     if decision.outcome is not DecisionOutcome.RUN:
         return replace(decision, text=f"{decision.text}; {WATCHING}")
@@ -468,6 +481,14 @@ def _apply_hold(
     """Apply a pause or the off-peak hours of the policy to a decision.
 
     A critical backlog overrides both; then the text of the decision says so.
+
+    Args:
+        decision: decision by the table's rules.
+        hold: reason and text of the pause or the hours, as returned by `find_hold`.
+        state: health of the partition.
+        policy: policy of the partition.
+        trigger: number of sorted runs that triggers a compaction.
+        append_only: whether the table has no primary key.
     """
     (reason, why), limit = hold, policy.watch.small_files_critical if append_only else policy.level0_critical
     level, files, _ = backlog_of([state], policy, append_only=append_only)
@@ -548,7 +569,15 @@ def expiry_of(subject: Subject, policy: Policy) -> tuple[int, int] | None:
 
 
 def _add_numbers(decision: Decision, subject: Subject, policy: Policy, history: History, now_ms: int) -> Decision:
-    """Return a due decision with cost, benefit and waiting time, and whether the work is overdue or urgent."""
+    """Return a due decision with cost, benefit and waiting time, and whether the work is overdue or urgent.
+
+    Args:
+        decision: the due decision.
+        subject: the partition.
+        policy: policy of the partition.
+        history: known facts; the cost of its plan is used if there is one.
+        now_ms: epoch ms by the table's clock.
+    """
     state = subject.state
     if state is None:
         cost, benefit, waited = 0, 100.0, 0
@@ -625,6 +654,12 @@ def due_since_ms(reason: Reason, state: PartitionHealth, policy: Policy, now_ms:
 
     Pauses are ignored, so that forgotten pauses are found.
 
+    Args:
+        reason: reason of the due work.
+        state: health of the partition.
+        policy: policy of the partition.
+        now_ms: epoch ms by the table's clock.
+
     Returns:
         Epoch ms; later than `now_ms` if no off-peak window has opened since the work became due.
     """
@@ -663,7 +698,15 @@ def _check_obstacles(decision: Decision, history: History) -> Decision:
 
 
 def _check_plan(decision: Decision, policy: Policy, history: History, plan: PlanSummary, wall_ms: int) -> Decision:
-    """Decline a due decision if its plan is empty, waits for approval, or may not be run again."""
+    """Decline a due decision if its plan is empty, waits for approval, or may not be run again.
+
+    Args:
+        decision: the due decision.
+        policy: policy of the partition.
+        history: earlier runs of the plan.
+        plan: summary of the plan.
+        wall_ms: epoch ms of Dagster's wall clock.
+    """
     if not plan.hash:
         text = plan.why if plan.why.startswith(decision.text) else f"{decision.text}, but {plan.why}"
         return decision.decline(Reason.NOTHING_PICKED, text)
@@ -781,7 +824,13 @@ EXPIRING_ACTIONS: Final = frozenset(
 
 
 def decide_waiting(table: str, partition: str, rows: int) -> Decision:
-    """Return the decision to assign buckets to postponed rows, which are invisible to readers until then."""
+    """Return the decision to assign buckets to postponed rows, which are invisible to readers until then.
+
+    Args:
+        table: full name of the table.
+        partition: path of the partition.
+        rows: number of postponed rows.
+    """
     text = f"{count_text(rows, 'postponed row')} without a bucket: no reader sees them"
     return Decision(table, partition, DecisionOutcome.RUN, Reason.ROWS_WAIT, text, rows, 1)
 

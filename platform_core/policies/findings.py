@@ -96,6 +96,14 @@ def find_backlog(table: str, states: Sequence[PartitionHealth], policy: Policy) 
     """Return the level-0 alert of a table with a primary key.
 
     The limits are the policy's warning, critical and emergency numbers of files in one bucket.
+
+    Args:
+        table: full name of the table.
+        states: health of each partition.
+        policy: policy of the table.
+
+    Returns:
+        One finding, or an empty list if no limit is reached.
     """
     level, files, where = backlog_of(states, policy)
     if level is Backlog.OK:
@@ -136,7 +144,16 @@ def find_stall(table: str, due: Mapping[str, DueWork], policy: Policy, now_ms: i
 
 
 def find_overdue_work(due: Mapping[str, DueWork], policy: Policy, now_ms: int) -> dict[str, DueWork]:
-    """Return the due work that has been allowed to run for the policy's ``watch.stalled_after`` or longer."""
+    """Return the due work that has been allowed to run for the policy's ``watch.stalled_after`` or longer.
+
+    Args:
+        due: due work by partition path.
+        policy: policy of the table.
+        now_ms: epoch ms.
+
+    Returns:
+        Overdue work by partition path.
+    """
     limit = max(policy.watch.stalled_after_ms, 1)
     return {text: work for text, work in due.items() if now_ms - work.since_ms >= limit}
 

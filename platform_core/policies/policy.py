@@ -827,7 +827,13 @@ def iterate_values(entry: CompactionRules) -> Iterator[tuple[tuple[str, ...], An
 
 
 def _set_value(values: dict[str, Any], path: tuple[str, ...], value: Any) -> None:
-    """Set one value in the form of `Policy`: ages in ms, a pause as text, None for a rule that `false` ended."""
+    """Set one value in the form of `Policy`: ages in ms, a pause as text, None for a rule that `false` ended.
+
+    Args:
+        values: values of the policy by field name, which are changed.
+        path: keys that lead to the value in the file.
+        value: the value as written in the file.
+    """
     name = _RESOLVED.get(path[0], path[0])
     if path[0] == "paused":
         values["rests"] = isinstance(value, Pause) and value.retention
@@ -864,6 +870,10 @@ def _align_level0_limits(values: dict[str, Any], origins: dict[str, Origin]) -> 
     """Change level-0 limits so that they ascend: warning, critical, emergency.
 
     The limits of the most specific entry stay; limits of general entries and built-in limits are changed.
+
+    Args:
+        values: values of the policy by field name.
+        origins: origins of the values by name, those of the most specific entry last.
     """
     nearest = [name for name in reversed(origins) if name in _LEVEL0_LIMITS]
     done: list[str] = []

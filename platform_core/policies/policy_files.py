@@ -125,7 +125,13 @@ def _number_lines(node: yaml.Node | None) -> dict[Place, int]:
 
 
 def _describe_error(error: ErrorDetails, source: str, lines: Mapping[Place, int]) -> InvalidOption:
-    """Return the error with a message of one line: file, line, keys, value and accepted values."""
+    """Return the error with a message of one line: file, line, keys, value and accepted values.
+
+    Args:
+        error: error of pydantic.
+        source: path of the policy file.
+        lines: result of `_number_lines` for the file.
+    """
     location = tuple(error["loc"])
     place: Place = ()
     for step in location:

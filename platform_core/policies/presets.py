@@ -20,7 +20,12 @@ PresetName = Literal[
 
 @dataclass(frozen=True)
 class PresetValue:
-    """Value that a preset recommends, with the reason ``why``."""
+    """Value that a preset recommends.
+
+    Attributes:
+        value: the value.
+        why: reason of the recommendation.
+    """
 
     value: Any
     why: str

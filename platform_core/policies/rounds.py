@@ -82,6 +82,10 @@ def _explain_order(store: TableStore, *, has_deletes: bool) -> str:
     """Return why compacting only some of the sorted runs would change query results, or "" if results stay the same.
 
     Only tables with ``dredge.compaction.order-sensitive = as-paimon``, which picks runs as Java Paimon, are affected.
+
+    Args:
+        store: the table.
+        has_deletes: whether the files have delete rows.
     """
     if not store.has_primary_key or store.options.order_sensitive != "as-paimon":
         return ""
@@ -143,7 +147,14 @@ def values_of(store: TableStore, health: TableHealth, paths: Iterable[str]) -> l
 
 @dataclass(frozen=True)
 class _DuePartition:
-    """Partition with due work."""
+    """Partition, or whole table, that a round decides about.
+
+    Attributes:
+        store: the table.
+        subject: the partition or the whole table.
+        policy: policy that the round applies.
+        now: time of the decision.
+    """
 
     store: TableStore
     subject: Subject
@@ -252,7 +263,7 @@ class Round:
         return decide_upkeep(store.name, action, refusal_of(store), policy, known, store.clock.now_ms())
 
     def _decide_partitions(self, store: TableStore) -> list[tuple[Decision, _DuePartition]]:
-        """Return the decision for each partition from metadata alone."""
+        """Return pairs of decision and partition (or whole table), from metadata alone."""
         table, now = (
             facts_of(store, table_health(store), refusal_of(store)),
             Now(store.clock.now_ms(), SystemClock().now_ms()),
@@ -288,6 +299,10 @@ def _make_requests(chosen: Sequence[tuple[Decision, _DuePartition]], declined: l
 
     A table gets at most one request for partial compactions and one for full compactions, each over several partitions.
     Each pass over the level 0 of a partition is a separate request. Errors are added to `declined`.
+
+    Args:
+        chosen: decisions to compact, each with its partition.
+        declined: list of declined items of the round.
     """
     groups: dict[tuple[str, str, bool, str], list[tuple[int, Decision, _DuePartition]]] = {}
     for turn, (decision, case) in enumerate(chosen):

@@ -150,7 +150,11 @@ class SparkResource(dg.ConfigurableResource):  # type: ignore[type-arg]
 
 @dataclass(frozen=True)
 class _LazySparkRunner:
-    """Spark runner that starts the Spark session with the first task, so that a run without tasks starts no Spark."""
+    """Spark runner that starts the Spark session with the first task, so that a run without tasks starts no Spark.
+
+    Attributes:
+        session: returns the Spark session.
+    """
 
     session: Callable[[], Any]
 
@@ -159,7 +163,16 @@ class _LazySparkRunner:
         return self._runner().slots()
 
     def run_parts(self, title: str, work: Callable[[bytes], bytes], parts: Sequence[bytes]) -> list[bytes]:
-        """Run a function over serialized parts, as `TaskRunner.run_parts`."""
+        """Run a function over serialized parts, as `TaskRunner.run_parts`.
+
+        Args:
+            title: description of the work for Spark.
+            work: function that turns one part into its result.
+            parts: serialized parts.
+
+        Returns:
+            One result per part.
+        """
         return self._runner().run_parts(title, work, parts)
 
     def __call__(self, store: TableStore, tasks: Sequence[BucketTask], /) -> Iterable[BucketResult]:
@@ -173,7 +186,12 @@ class _LazySparkRunner:
 
 
 def _submit_words(values: Mapping[str, str], runner: str) -> list[str]:
-    """Return the command line, word by word, that starts a script on a cluster."""
+    """Return the command line, word by word, that starts a script on a cluster.
+
+    Args:
+        values: environment variables.
+        runner: name of the runner; `pipes` requires a command.
+    """
     text = values.get(SUBMIT_VARIABLE, "").strip()
     try:
         words = shlex.split(text)

@@ -82,13 +82,18 @@ def events() -> pa.Table:
 
 
 def _delays(delay: Integers, known_delay: Flags) -> dict[str, pa.Array]:
-    """Return the three columns computed from the delay."""
+    """Return the three columns that are computed from the arrival delay, by name.
+
+    Args:
+        delay: arrival delay of each flight (minutes).
+        known_delay: mask of the flights with a known delay; the values of other flights are null.
+    """
     values = pa.array(delay, pa.int64(), mask=~known_delay)
     return dict.fromkeys(("arr_delay_total", "worst_arr_delay", "best_arr_delay"), values)
 
 
 def _columns(flights: Flights) -> dict[str, pa.Array]:
-    """Return the columns of each flight's event, with the final delay."""
+    """Return the columns of each flight's event, with the final delay, by name."""
     count = len(flights.rn)
     miles = flights.column("distance").cast(pa.decimal128(10, 0))
     number = pc.binary_join_element_wise(flights.column("flight").cast(pa.string()), flights.column("origin"), "/")

@@ -47,7 +47,13 @@ Columns = Mapping[str, pa.Array]
 
 
 class _Stream:
-    """Reports of one agency. They set the key and the agency's columns, and each batch has one commit of the agency."""
+    """Reports of one agency. They set the key and the agency's columns, and each batch has one commit of the agency.
+
+    Args:
+        flights: all flights.
+        columns: columns of a correct report of each flight, by name.
+        number: position of the agency in `_GROUPS`.
+    """
 
     def __init__(self, flights: Flights, columns: Columns, number: int) -> None:
         self._flights, self._number, own_group = flights, number, _GROUPS[number]
@@ -81,7 +87,7 @@ def events() -> pa.Table:
 
 
 def _columns(flights: Flights) -> dict[str, pa.Array]:
-    """Return the columns of a correct report of each flight."""
+    """Return the columns of a correct report of each flight, by name."""
     report_count = pa.array(np.ones(len(flights.rn), np.int32))
     computed = {
         "flight_month": months_text(flights.dates),
@@ -98,7 +104,12 @@ def _columns(flights: Flights) -> dict[str, pa.Array]:
 
 
 def _backfill(flights: Flights, columns: Columns) -> Part:
-    """Return one complete row per flight of January to September, with two gaps that late corrections fill."""
+    """Return one complete row per flight of January to September, with two gaps that late corrections fill.
+
+    Args:
+        flights: all flights.
+        columns: result of `_columns` for these flights.
+    """
     known_departure, landed = ~flights.blizzard, flights.landed
     too_late = pa.array(flights.arr_delay + 7, pa.int32())
     replaced = {
@@ -110,7 +121,12 @@ def _backfill(flights: Flights, columns: Columns) -> Part:
 
 
 def _schedule(flights: Flights, columns: Columns) -> list[Part]:
-    """Return first filings, corrections of swapped aircraft, copies, and flights that were filed and withdrawn."""
+    """Return first filings, corrections of swapped aircraft, copies, and flights that were filed and withdrawn.
+
+    Args:
+        flights: all flights.
+        columns: result of `_columns` for these flights.
+    """
     rn, batch, live, swapped = flights.rn, flights.batch, flights.live, flights.swapped
     send = _Stream(flights, columns, 0)
     filed = choose(swapped, flights.tail_number_before(), columns["tailnum"])
@@ -128,7 +144,12 @@ def _schedule(flights: Flights, columns: Columns) -> list[Part]:
 
 
 def _departures(flights: Flights, columns: Columns) -> list[Part]:
-    """Return one report per flight with corrections: wrong delays, cancelled flights reported as departed, copies."""
+    """Return one report per flight with corrections: wrong delays, cancelled flights reported as departed, copies.
+
+    Args:
+        flights: all flights.
+        columns: result of `_columns` for these flights.
+    """
     rn, batch, fixed, false = flights.rn, flights.batch, flights.departure_fixed, flights.falsely_departed
     send = _Stream(flights, columns, 1)
     correction_first = hash_numbers(rn, 11) % 2 == 1
@@ -152,7 +173,12 @@ def _departures(flights: Flights, columns: Columns) -> list[Part]:
 
 
 def _arrivals(flights: Flights, columns: Columns) -> list[Part]:
-    """Return one report per landed flight; some are corrected in the next batch, and an audit corrects September."""
+    """Return one report per landed flight; some are corrected in the next batch, and an audit corrects September.
+
+    Args:
+        flights: all flights.
+        columns: result of `_columns` for these flights.
+    """
     rn, batch, fixed, landed = flights.rn, flights.batch, flights.arrival_fixed, flights.live & flights.landed
     send = _Stream(flights, columns, 2)
     wrong = choose(fixed, pa.array(flights.wrong_arr_delay, pa.int32()), columns["arr_delay"])

@@ -23,9 +23,25 @@ _BLIZZARD: Final = np.array(["2013-02-08", "2013-02-09"], dtype="datetime64[D]")
 
 @dataclass(frozen=True, eq=False)
 class Flights:
-    """All flights in file order.
+    """All flights in file order, one array element per flight.
 
-    Times are epoch ms in UTC. A missing delay is 0; `delay_known` marks the known arrival delays.
+    A missing delay is 0.
+
+    Attributes:
+        source: table of the flights as read from the file.
+        rn: row number in the file, from 0.
+        month: month of the flight, 1 to 12.
+        dates: local date of the flight.
+        batch: live batch of the date; negative before October.
+        scheduled: scheduled departure (epoch ms, UTC).
+        departure: departure, or one hour after the scheduled departure if cancelled (epoch ms, UTC).
+        arrival: arrival computed from departure delay and air time (epoch ms, UTC).
+        dep_delay: departure delay (minutes).
+        arr_delay: arrival delay (minutes).
+        live: whether the flight is in October or later, so that its events arrive in live batches.
+        cancelled: whether the flight has no departure time.
+        landed: whether the flight has an arrival time.
+        delay_known: whether the arrival delay is known.
     """
 
     source: pa.Table
@@ -150,20 +166,20 @@ def all_flights() -> Flights:
 
 
 def not_null(column: pa.Array) -> Flags:
-    """Return which values are not null."""
+    """Return a mask of the values that are not null."""
     return np.asarray(pc.is_valid(column).to_numpy(zero_copy_only=False))
 
 
 def integer_column(source: pa.Table, name: str, missing: int = 0) -> Integers:
-    """Return a column of integers with a value in place of nulls."""
+    """Return the column `name` of a table as integers, with the value `missing` in place of nulls."""
     return np.asarray(pc.fill_null(source[name], missing).to_numpy().astype(np.int64))
 
 
 def timestamps(values: Integers, selected: Flags | None = None) -> pa.Array:
-    """Return TIMESTAMP(3) values of epoch ms; null if ``selected`` is false."""
+    """Return TIMESTAMP(3) values of epoch ms; values are null where the mask ``selected`` is false."""
     return pa.array(values.astype(np.int64), mask=None if selected is None else ~selected).cast(pa.timestamp("ms"))
 
 
 def choose(selected: Flags, value: pa.Array, other: pa.Array | None = None) -> pa.Array:
-    """Return ``value`` where selected, else ``other`` (default: null)."""
+    """Return ``value`` where the mask ``selected`` is true, else ``other`` (default: null)."""
     return pc.if_else(pa.array(selected), value, pa.scalar(None, value.type) if other is None else other)
