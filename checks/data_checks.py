@@ -62,6 +62,13 @@ def data_result(
 ) -> dg.AssetCheckResult:
     """Run one check of a table's data.
 
+    Args:
+        warehouse: warehouse of the table.
+        spark: Spark resource, used if the policy checks expectations on Spark.
+        card: description of the table.
+        policy: policy of the table.
+        check: name of the check.
+
     Raises:
         SuiteCrashed: an expectation could not be evaluated.
         DredgeError: the table cannot be opened.

@@ -115,6 +115,10 @@ def _report_partitions(context: dg.AssetCheckExecutionContext, result: dg.AssetC
     """Report the result of a run over several partitions for each partition, and return the result.
 
     Dagster plans one evaluation per partition, and would show the partitions without a report as skipped.
+
+    Args:
+        context: context of the check.
+        result: result that holds for all partitions of the run.
     """
     for partition in partitions_of(context) if partition_of(context) is None else ():
         report_evaluation(context.op_execution_context, selected_checks(context)[0], result, partition)

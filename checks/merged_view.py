@@ -333,6 +333,12 @@ def published_snapshot(
 
     The op that applies the plan stored it as a tag of the run.
 
+    Args:
+        instance: Dagster instance.
+        layout: key of the layout asset.
+        table: full name of the table.
+        partition: path of the partition, or None for the whole table.
+
     Returns:
         The id, or None if no materialization names a run, or if the run published no snapshot.
 
@@ -360,6 +366,10 @@ def judge_undo(store: TableStore, snapshot: int) -> VerifyVerdict | None:
 
     Such a snapshot need not have the rows of the previous one. If no commit came in between, it must have the rows
     from before the compaction.
+
+    Args:
+        store: the table.
+        snapshot: id of the snapshot.
 
     Raises:
         CorruptFile: the snapshot or its ledger entry is damaged.

@@ -265,7 +265,13 @@ def find_holders(warehouse: WarehouseResource, lines: Sequence[TableLine]) -> li
 
 
 def waiting_table(warehouse: WarehouseResource, run: dg.DagsterRun, tables: Sequence[str]) -> str:
-    """Return a Markdown row with an approval link for every plan that waits for approval, oldest plan first."""
+    """Return a Markdown row with an approval link for every plan that waits for approval, oldest plan first.
+
+    Args:
+        warehouse: warehouse of the tables.
+        run: run whose code location has the job `apply_plan`.
+        tables: full names of the tables to search.
+    """
     plans, troubles = [], []
     for table in tables:
         try:

@@ -234,7 +234,7 @@ def depends_on_time(store: TableStore) -> bool:
 
 
 def data_version(store: TableStore, latest: int) -> int | None:
-    """Return the id of the newest snapshot up to `latest` that changed the rows, see `changes_data`.
+    """Return the id of the newest snapshot up to the id `latest` that changed the rows that readers see.
 
     Returns:
         The id; the id of the earliest snapshot if no existing snapshot changed rows; None without snapshots.

@@ -23,7 +23,12 @@ _REFERENCE: Final = Path(__file__).parent / "reference"
 
 @dataclass(frozen=True)
 class TableChecksum:
-    """Number of rows and checksum of a whole table."""
+    """Number of rows and checksum of a whole table.
+
+    Attributes:
+        rows: number of rows.
+        checksum: result of `hash_rows`, 16 hexadecimal digits.
+    """
 
     rows: int
     checksum: str

@@ -48,7 +48,11 @@ class PartitionOutcome:
         return f"{self.subject}: {self.before} -> {self.after} (level {levels}){rows}{tombstones}"
 
     def matches(self, measured: PartitionOutcome) -> bool:
-        """Return whether a measured outcome matches this one in all values that it has."""
+        """Return whether a measured outcome matches this one in all values that it has.
+
+        Args:
+            measured: the outcome to compare.
+        """
         expected = (self.table, self.partition, self.before, self.after, self.levels)
         return (
             expected == (measured.table, measured.partition, measured.before, measured.after, measured.levels)

@@ -107,6 +107,14 @@ def _audit_table(
 ) -> None:
     """Verify the compaction that published a snapshot, and report the result as the check merged_view_unchanged.
 
+    Args:
+        context: context of the op.
+        warehouse: warehouse of the table.
+        spark: Spark resource for the comparison.
+        policy: policy of the table, with the severity of the check.
+        table: full name of the table.
+        published: id of the snapshot.
+
     Raises:
         TableFailed: the snapshots differ, or a file is damaged.
     """
@@ -135,7 +143,12 @@ def _audit_table(
 
 
 def _changed_partitions(store: TableStore, published: int) -> list[str | None]:
-    """Return the partitions that a snapshot changed, as Dagster names them; [None] for a table without partitions."""
+    """Return the partitions that a snapshot changed, as Dagster names them; [None] for a table without partitions.
+
+    Args:
+        store: the table.
+        published: id of the snapshot.
+    """
     if not store.schema.partition_keys:
         return [None]
     changed = manifests.delta_entries(store, snapshots.read(store, published)).column("partition").unique().to_pylist()

@@ -213,7 +213,7 @@ def observe_op(context: dg.OpExecutionContext, warehouse: WarehouseResource) -> 
     ins={"observed": dg.In(dg.Nothing)},
 )
 def plan_op(context: dg.OpExecutionContext, warehouse: WarehouseResource) -> str:
-    """Load the plan of the run, or make one if the run names none."""
+    """Load the plan of the run, or make one if the run names none; return a `RunPlan` as JSON."""
     card = card_of(context, warehouse)
     partitions = partitions_of(context)
     if card.partitioned and not partitions and card.refusal is None:
@@ -312,7 +312,13 @@ def _make_plan(context: dg.OpExecutionContext, store: TableStore) -> Maintenance
 
 
 def _replan(context: dg.OpExecutionContext, store: TableStore, why: str) -> tuple[MaintenancePlan, str]:
-    """Return a new plan over the newest snapshot, and a sentence with the reason `why` and the new plan's hash."""
+    """Return a new plan over the newest snapshot, and a sentence with the reason `why` and the new plan's hash.
+
+    Args:
+        context: context of the op.
+        store: the table.
+        why: reason to replace the earlier plan.
+    """
     new_plan = _make_plan(context, store)
     text = f"{why}; replanned over snapshot {new_plan.base_snapshot} as {new_plan.hash}"
     context.log.warning(text)
@@ -417,7 +423,7 @@ def apply_op(table: str) -> dg.OpDefinition:
 def _apply_op(
     context: dg.OpExecutionContext, plan: str, warehouse: WarehouseResource, spark: SparkResource
 ) -> dg.Output[str]:  # Dagster refuses a plain value if a Pipes process did the work
-    """Apply the plan of the plan op, and return an `AppliedPlan` as JSON."""
+    """Apply `plan`, the `RunPlan` of the plan op as JSON, and return an `AppliedPlan` as JSON."""
     card = card_of(context, warehouse)
     chosen = CHOSEN.validate_json(plan)
     requested = MaintenancePlan.from_json(chosen.plan)
@@ -534,6 +540,13 @@ def _apply_with_pipes(
 ) -> Mapping[str, Any]:
     """Apply a plan by the program that `SparkResource.submit` starts, and return the program's `report_object`.
 
+    Args:
+        context: context of the op.
+        store: the table.
+        plan: plan to apply, which is saved first.
+        spark: Spark resource with the command line of the program.
+        approved_by: name of the person or run that approves the plan.
+
     Raises:
         PlanStale: the plan does not fit the table any more.
         CommitUnknown: the program ended without a report.
@@ -640,7 +653,10 @@ def _config(context: dg.OpExecutionContext) -> Mapping[str, Any]:
     out=dg.Out(str),
 )
 def verify_op(context: dg.OpExecutionContext, report: str, warehouse: WarehouseResource, spark: SparkResource) -> str:
-    """Compare the published snapshot with the previous snapshot; a difference blocks the table."""
+    """Compare the published snapshot with the previous snapshot; a difference blocks the table.
+
+    The argument `report` is the `AppliedPlan` of the apply op as JSON. The result is a `VerifyVerdict` as JSON.
+    """
     card = card_of(context, warehouse)
     verdict = compare_published(
         context, warehouse, spark, card.name, APPLIED.validate_json(report).published, partitions_of(context) or [None]
@@ -756,7 +772,10 @@ def _compare_snapshots(store: TableStore, snapshot: int) -> VerifyVerdict:
 def record_op(
     context: dg.OpExecutionContext, report: str, verdict: str, warehouse: WarehouseResource
 ) -> dg.Output[None]:
-    """Materialise the layout asset, with numbers that Dagster plots and the levels before and after."""
+    """Materialise the layout asset, with numbers that Dagster plots and the levels before and after.
+
+    The arguments `report` and `verdict` are an `AppliedPlan` and a `VerifyVerdict` as JSON.
+    """
     card = card_of(context, warehouse)
     applied, comparison = APPLIED.validate_json(report), VERDICT.validate_json(verdict)
     if card.refusal is not None:

@@ -26,7 +26,13 @@ RETENTION: Final = ("expire_partitions", "expire_tags", "expire_snapshots", "exp
 
 
 def _applies_to(store: TableStore, action: str, arguments: Mapping[str, int]) -> bool:
-    """Return whether retention runs the action; expiring partitions needs an age in the table's options or policy."""
+    """Return whether retention runs the action; expiring partitions needs an age in the table's options or policy.
+
+    Args:
+        store: the table.
+        action: name of the action.
+        arguments: arguments of the action under the policy, by name.
+    """
     if action != "expire_partitions":
         return True
     has_age = "older_than_ms" in arguments or store.options.get("partition.expiration-time") is not None
@@ -63,7 +69,14 @@ def _expire(
     policies: Policies,
     table: str,
 ) -> None:
-    """Plan and apply all retention actions of one table; `runner` executes the tasks of large plans.
+    """Plan and apply all retention actions of one table.
+
+    Args:
+        context: context of the op.
+        warehouse: warehouse of the table.
+        runner: runner for the tasks of large plans, or None to use this process.
+        policies: current policies.
+        table: full name of the table.
 
     Raises:
         TableFailed: an action failed; the message names the action.

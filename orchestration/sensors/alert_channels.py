@@ -149,7 +149,11 @@ class Mail:
         return f"e-mail to {', '.join(self.recipients)}"
 
     def send(self, alert: Alert) -> None:
-        """Send an alert, see `Channel`. The password is sent only over TLS."""
+        """Send an alert. The password is sent only over TLS.
+
+        Raises:
+            OSError: the server does not answer or refuses the message, or offers no TLS for the password.
+        """
         message = EmailMessage()
         message["Subject"], message["From"], message["To"] = alert.subject, self.sender, ", ".join(self.recipients)
         message.set_content(alert.text)

@@ -241,7 +241,7 @@ class LastReports:
 
     @cached_property
     def evaluated(self) -> frozenset[dg.AssetCheckKey]:
-        """Blocking checks of the tables that were ever evaluated, see `find_evaluated_checks`."""
+        """Keys of the blocking checks of the tables, current and former, that were ever evaluated."""
         return find_evaluated_checks(self.instance, self._layouts)
 
     @cached_property

@@ -166,7 +166,14 @@ class RunRequestBuilder:
         )
 
     def _add_plan(self, history: History, table: OpenTable, subject: Subject, planned: PlanSummary) -> History:
-        """Return the history with the plan, and with the plan's earlier runs, read from Dagster."""
+        """Return the history with the plan, and with the plan's earlier runs, read from Dagster.
+
+        Args:
+            history: history to extend.
+            table: the table.
+            subject: the partition or the whole table.
+            planned: summary of the plan; earlier runs are read only if it has a hash.
+        """
         if not planned.hash:
             return replace(history, plan=planned)
         tries = _finished_runs(self.instance, table.name, subject.partition or None, planned.hash)
@@ -202,7 +209,14 @@ def plan_text(plan: MaintenancePlan) -> str:
 
 
 def _finished_runs(instance: dg.DagsterInstance, table: str, partition: str | None, plan: str) -> list[FinishedRun]:
-    """Return the finished runs of a plan, newest first, including runs that a person started."""
+    """Return the finished runs of a plan, newest first, including runs that a person started.
+
+    Args:
+        instance: Dagster instance.
+        table: full name of the table.
+        partition: path of the partition, or None for the whole table.
+        plan: hash of the plan.
+    """
     tags = {**_tags(table, partition), names.TAG_PLAN: plan}
     records = instance.get_run_records(dg.RunsFilter(tags=tags, statuses=list(_ENDINGS)), limit=_MOST_TRIES)
     return [

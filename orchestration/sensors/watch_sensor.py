@@ -65,7 +65,7 @@ _OURS: Final = frozenset({names.SORTED_RUN_SENSOR, names.IDLE_SENSOR, names.CATA
 
 
 def _find_small_files(table: OpenTable, policy: Policy, now_ms: int) -> list[Finding]:
-    """Return the alerts about small files of an append table."""
+    """Return the alerts about small files of an append table; the list is empty if no limit is reached."""
     options, watch = table.store.options, policy.watch
     target = options.target_file_size(has_primary_key=False)
     condition = Condition(

@@ -164,6 +164,11 @@ class DagsterClient:
     def query(self, text: str, variables: Mapping[str, Any] | None = None, timeout_s: float = 30) -> dict[str, Any]:
         """Send a GraphQL query and return ``data`` of the answer.
 
+        Args:
+            text: text of the query.
+            variables: variables of the query by name.
+            timeout_s: time to wait for the answer (seconds).
+
         Raises:
             PlatformFailed: the server does not answer, or refuses the query.
         """

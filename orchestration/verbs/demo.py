@@ -75,7 +75,14 @@ def demo(
 
 
 def _start(home: Path, port: int | None, stack: ExitStack, say: Callable[[str], None]) -> DemoPlayer:
-    """Create the tables and start Spark and Dagster, which stop when `stack` closes."""
+    """Create the tables and start Spark and Dagster, which stop when `stack` closes.
+
+    Args:
+        home: folder of the demo's files.
+        port: port of the Dagster UI, or None for any.
+        stack: context that stops Spark and Dagster.
+        say: prints a line.
+    """
     from lsm_core.spark import await_server, start_server, stop_server  # pyspark only when the demo runs
 
     clock = FileClock(str(home / "clock"))

@@ -190,7 +190,13 @@ def _writers_alternate(commits: Sequence[Snapshot]) -> bool:
 
 
 def _refusal(facts: AdviceFacts, key: str, value: str) -> str:
-    """Return why the table cannot accept an option, or "". A table without commits accepts every option."""
+    """Return why the table cannot accept an option, or "". A table without commits accepts every option.
+
+    Args:
+        facts: facts about the table.
+        key: name of the option.
+        value: proposed value of the option.
+    """
     if not facts.commits:
         return ""
     options = {**facts.options, _MODIFIABLE: "true"} if key == _DV else facts.options

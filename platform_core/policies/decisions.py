@@ -512,7 +512,14 @@ def _apply_hold(
 
 
 def _check_use(decision: Decision, subject: Subject, policy: Policy, now_ms: int) -> Decision:
-    """Decline due work if the partition is about to expire, or if merging only some runs would change query results."""
+    """Decline due work if the partition is about to expire, or if merging only some runs would change query results.
+
+    Args:
+        decision: the due decision.
+        subject: the partition.
+        policy: policy of the partition.
+        now_ms: epoch ms by the table's clock.
+    """
     state = subject.state
     if state is None:  # rows without a bucket are invisible to readers: they get one in any case
         return decision
@@ -534,6 +541,11 @@ def _check_use(decision: Decision, subject: Subject, policy: Policy, now_ms: int
 
 def find_expiring(subject: Subject, policy: Policy, now_ms: int) -> tuple[int, int] | None:
     """Return when a partition expires, if the partition is about to expire.
+
+    Args:
+        subject: the partition.
+        policy: policy of the partition.
+        now_ms: epoch ms by the table's clock.
 
     Returns:
         The time of expiry (epoch ms), and how long before it a partition counts as about to expire (ms). None if the

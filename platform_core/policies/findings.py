@@ -159,7 +159,16 @@ def find_overdue_work(due: Mapping[str, DueWork], policy: Policy, now_ms: int) -
 
 
 def find_pause(table: str, policy: Policy, now_ms: int) -> list[Finding]:
-    """Return the alert about a pause that began so long ago that it may have been forgotten."""
+    """Return the alert about a pause that began so long ago that it may have been forgotten.
+
+    Args:
+        table: full name of the table.
+        policy: policy of the table, with the limit.
+        now_ms: epoch ms.
+
+    Returns:
+        One finding, or an empty list without such a pause. A pause without a start date raises no alert.
+    """
     if policy.paused is None or policy.paused_since_ms is None:
         return []
     days, limit = (now_ms - policy.paused_since_ms) // DAY_MS, policy.watch.paused_at_most_ms // DAY_MS
@@ -223,7 +232,16 @@ def find_history(table: str, debt: HistoryHealth, policy: Policy, now_ms: int) -
 
 
 def find_late_data(table: str, states: Sequence[PartitionHealth], policy: Policy) -> list[Finding]:
-    """Return the alert about partitions with new files that were written `idle_after` or later after a compaction."""
+    """Return the alert about partitions with new files that were written `idle_after` or later after a compaction.
+
+    Args:
+        table: full name of the table.
+        states: health of each partition.
+        policy: policy with `idle_after`.
+
+    Returns:
+        One finding, or an empty list without such partitions.
+    """
     reopened: dict[str, int] = {}
     for state in states:
         gaps = [

@@ -252,7 +252,7 @@ def policy_source(path: str) -> PolicySource:
 def load_policies(environment: Mapping[str, str] | None = None) -> Policies:
     """Return the policies of the file that ``DREDGE_POLICIES`` names, or the built-in values if it is not set.
 
-    Never raises an error, see `PolicySource`.
+    Never raises an error: for an invalid file, its last valid content applies, or else all maintenance is paused.
     """
     return policy_source(policies_path(environment)).current()
 

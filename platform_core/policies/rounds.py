@@ -102,7 +102,13 @@ def _explain_order(store: TableStore, *, has_deletes: bool) -> str:
 
 
 def policy_for(policy: Policy, store: TableStore, state: PartitionHealth | None) -> Policy:
-    """Return the policy of a partition at its current age, or of the whole table if `state` is None."""
+    """Return the policy of a partition at its current age, or of the whole table if `state` is None.
+
+    Args:
+        policy: policy of the table.
+        store: the table.
+        state: health of the partition, or None for the whole table.
+    """
     if state is None or not policy.ages or not store.schema.partition_keys:
         return policy
     values, now = state.buckets[0].partition, store.clock.now_ms()
@@ -331,7 +337,12 @@ def _make_requests(chosen: Sequence[tuple[Decision, _DuePartition]], declined: l
 
 
 def _list_declined(table: str, declined: Sequence[Decision]) -> list[Declined]:
-    """Return a line for each of the first 60 partitions with declined due work, or one line if no work is due."""
+    """Return a line for each of the first 60 partitions with declined due work, or one line if no work is due.
+
+    Args:
+        table: full name of the table.
+        declined: declined decisions of the table.
+    """
     blocked = [decision for decision in declined if decision.reason not in _NOTHING_DUE]
     lines = [_as_declined(decision, COMPACT) for decision in blocked[:_MOST_LINES]]
     if len(blocked) > _MOST_LINES:

@@ -166,17 +166,17 @@ class _LazySparkRunner:
         """Run a function over serialized parts, as `TaskRunner.run_parts`.
 
         Args:
-            title: description of the work for Spark.
-            work: function that turns one part into its result.
+            title: name of the work, for errors and progress.
+            work: function that Spark's workers can import; it turns one part into its result.
             parts: serialized parts.
 
         Returns:
-            One result per part.
+            Results in the order of the parts.
         """
         return self._runner().run_parts(title, work, parts)
 
     def __call__(self, store: TableStore, tasks: Sequence[BucketTask], /) -> Iterable[BucketResult]:
-        """Run the tasks of a plan, as `Runner`."""
+        """Run the tasks of a plan on Spark and return their results."""
         return self._runner()(store, tasks)
 
     def _runner(self) -> TaskRunner:
