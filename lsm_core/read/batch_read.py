@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 Batches = Generator[pa.RecordBatch, None, None]
 
 
-def answer_table(
+def read_as_table(
     store: TableStore,
     columns: Sequence[str] | None,
     filter: object,  # noqa: A002 - the public API calls it so
@@ -36,7 +36,7 @@ def answer_table(
 ) -> pa.Table:
     """Plan a batch read and return its rows as one table.
 
-    The arguments and errors are the same as for :func:`answer_stream`.
+    The arguments and errors are the same as for :func:`read_as_stream`.
     """
     span = _span(store, version)
     if span is None:
@@ -49,7 +49,7 @@ def answer_table(
     return pa.Table.from_batches(batches, _schema_without_kinds(choice, dictionaries))
 
 
-def answer_stream(
+def read_as_stream(
     store: TableStore,
     columns: Sequence[str] | None,
     filter: object,  # noqa: A002 - the public API calls it so
@@ -87,7 +87,7 @@ def answer_stream(
     return _schema_without_kinds(choice, dictionaries), _changed_rows(choice, span, limit, dictionaries)
 
 
-def fixed_answers(store: TableStore, version_arguments: Mapping[str, Any]) -> tuple[TableSchema, Callable[[Any], Any]]:
+def pin_version(store: TableStore, version_arguments: Mapping[str, Any]) -> tuple[TableSchema, Callable[[Any], Any]]:
     """Resolve a version once, for many reads of this version.
 
     Args:
@@ -96,25 +96,25 @@ def fixed_answers(store: TableStore, version_arguments: Mapping[str, Any]) -> tu
             the version; without such options the newest version is read.
 
     Returns:
-        The schema of the version, and a function. The function takes a tuple of the arguments that follow ``store`` in
-        :func:`answer_stream`, and returns the same as :func:`answer_stream`. For a fixed version it uses only columns,
-        filter and limit. Options that select changes are resolved again for each read.
+        The schema of the version, and a function that reads it. The function takes a tuple of the arguments that follow
+        ``store`` in :func:`read_as_stream`, and returns the same as :func:`read_as_stream`. For a fixed version it uses
+        only columns, filter and limit. Options that select changes are resolved again for each read.
 
     Raises:
         SnapshotNotFound: the version does not exist.
         InvalidOption: the arguments name two versions.
     """
     if _span(store, version_arguments) is not None:
-        return store.schema, lambda question: answer_stream(store, *question)
+        return store.schema, lambda request: read_as_stream(store, *request)
     resolved = resolve(store, **version_arguments)
 
-    def answer(question: Any) -> tuple[pa.Schema, Batches]:
-        columns, condition, limit = question[:3]
+    def read(request: Any) -> tuple[pa.Schema, Batches]:
+        columns, condition, limit = request[:3]
         with naming_lost_version(resolved.store, resolved.snapshot):
             scan = plan_version(resolved, columns=columns, filter=condition, limit=limit)
         return scan.arrow_schema, to_batches(scan.store, scan, limit=limit)
 
-    return resolved.store.schema, answer
+    return resolved.store.schema, read
 
 
 def _span(store: TableStore, version: Mapping[str, Any]) -> Span | None:

@@ -14,7 +14,7 @@ from lsm_core.spark.session_catalog import catalog_of_session
 from lsm_core.spark.spark_changes import change_runs
 from lsm_core.spark.spark_queries import frame_query, open_answer
 from lsm_core.spark.spark_write import runner_of, write_table
-from lsm_core.sql.acting import Session
+from lsm_core.sql.commands import Session
 from lsm_core.sql.inserting import InsertPlan
 from lsm_core.sql.procedures import CallResult, prepare_call
 from lsm_core.sql.queries import plan_query

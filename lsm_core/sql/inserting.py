@@ -15,7 +15,7 @@ from sqlglot import exp
 
 from lsm_core.errors import DredgeError, InvalidData, InvalidOption, UnsupportedFeature
 from lsm_core.format.partitions import partition_value
-from lsm_core.sql.acting import (
+from lsm_core.sql.commands import (
     Session,
     StatementResult,
     committed_result,

@@ -260,7 +260,7 @@ class TableDataset(pads.Dataset):
             snapshot_id: snapshot to read if the query names no version; None for the newest.
 
         Raises:
-            DredgeError: an error of `Readable.scan`.
+            DredgeError: an error of `ReadableTable.scan`.
         """
         table = read.table
         chosen = read.snapshot_id if isinstance(table, ReadOnlyTable) else None if read.version else snapshot_id

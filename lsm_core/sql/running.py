@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from lsm_core.sql.acting import Session, StatementResult, act
-from lsm_core.sql.changing import delete, update
+from lsm_core.sql.commands import Session, StatementResult, execute_command
 from lsm_core.sql.inserting import QueryEngine, create_as, insert, read_insert
-from lsm_core.sql.merging import merge
+from lsm_core.sql.merge_into import merge
 from lsm_core.sql.parsing import parse_statement
 from lsm_core.sql.statements import CreateTable, Query, RowStatement, Statement
-from lsm_core.table.boundary import with_typed_errors
+from lsm_core.sql.update_delete import delete, update
+from lsm_core.table.typed_errors import with_typed_errors
 
 
 @with_typed_errors
@@ -48,4 +48,4 @@ class StatementRunner:
                 return insert(self.session, read_insert(parsed.text), self.engine)
             change = {"DELETE": delete, "UPDATE": update, "MERGE": merge}[parsed.verb]
             return change(self.session, parsed.text, self.engine)
-        return act(parsed, self.session)
+        return execute_command(parsed, self.session)

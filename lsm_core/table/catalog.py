@@ -31,9 +31,9 @@ from lsm_core.metadata.store import TableStore, latest_schema, list_schema_ids
 from lsm_core.metadata.support import Purpose, require_possible, unsupported
 from lsm_core.options import CatalogOptions, TableOptions, not_acted_on
 from lsm_core.storage import Guarantee, file_io_for, is_link
-from lsm_core.table.boundary import with_typed_errors
 from lsm_core.table.metastore import FolderMetastore
 from lsm_core.table.names import SYSTEM_DATABASE, TableName, checked_new
+from lsm_core.table.typed_errors import with_typed_errors
 
 if (
     TYPE_CHECKING

@@ -13,8 +13,8 @@ import pyarrow.dataset as pads
 import pyarrow.fs as pafs
 
 from lsm_core.errors import UnsupportedFeature
-from lsm_core.table.boundary import with_typed_errors
-from lsm_core.table.question import Answer, Question
+from lsm_core.table.read_request import ReadRequest, RequestReader
+from lsm_core.table.typed_errors import with_typed_errors
 
 if TYPE_CHECKING:
     import duckdb
@@ -41,7 +41,7 @@ class TableScan(pads.FileSystemDataset):
     def __init__(
         self,
         name: str,
-        answer: Answer,
+        reader: RequestReader,
         schema: pa.Schema,
         filter: pc.Expression | None = None,  # noqa: A002
     ) -> None:
@@ -49,14 +49,14 @@ class TableScan(pads.FileSystemDataset):
 
         Args:
             name: name of the table.
-            answer: function that reads the version.
+            reader: function that reads the version.
             schema: Arrow schema of the columns that the scan offers.
             filter: expression that is true for all rows of the scan, or None.
         """
         # Without a file Arrow's part of the dataset is a null pointer, and join, sort_by and others end the process.
         fragment = pads.IpcFileFormat().make_fragment(_NoFile(name))
         super().__init__([fragment], schema, pads.IpcFileFormat(), pafs.LocalFileSystem())
-        self.name, self._answer, self._schema, self._filter = name, answer, schema, filter
+        self.name, self._read, self._schema, self._filter = name, reader, schema, filter
 
     def __reduce__(self) -> Any:
         raise TypeError(f"the scan of {self.name} cannot be pickled; open the table in the other process")
@@ -90,7 +90,7 @@ class TableScan(pads.FileSystemDataset):
 
     def filter(self, expression: pc.Expression) -> TableScan:
         """Return a scan of the rows for which ``expression`` is true."""
-        return TableScan(self.name, self._answer, self._schema, _combine(self._filter, expression))
+        return TableScan(self.name, self._read, self._schema, _combine(self._filter, expression))
 
     def to_reader(
         self,
@@ -157,7 +157,7 @@ class TableScan(pads.FileSystemDataset):
 
     def _reader(self, columns: Sequence[str] | None, pushed: pc.Expression | None) -> pa.RecordBatchReader:
         names = self._schema.names if columns is None else list(columns)
-        schema, batches = self._answer(Question(names, _combine(self._filter, pushed), None, {}))
+        schema, batches = self._read(ReadRequest(names, _combine(self._filter, pushed), None, {}))
         return pa.RecordBatchReader.from_batches(schema, batches)
 
 

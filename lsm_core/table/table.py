@@ -10,9 +10,9 @@ import pyarrow as pa
 
 from lsm_core import maintenance
 from lsm_core.metadata import branches, consumers, mark_done, snapshots, tags
-from lsm_core.table.boundary import with_typed_errors
-from lsm_core.table.question import Answer, Question
-from lsm_core.table.readable import Readable
+from lsm_core.table.read_request import ReadRequest, RequestReader
+from lsm_core.table.readable_table import ReadableTable
+from lsm_core.table.typed_errors import with_typed_errors
 
 if (
     TYPE_CHECKING
@@ -57,7 +57,7 @@ if (
 
 
 @with_typed_errors
-class Table(Readable):
+class Table(ReadableTable):
     """One table of a catalog. The object is immutable: :meth:`refresh` opens the table again after a schema change.
 
     Once the table was dropped, renamed, or dropped and created again, every method except :meth:`refresh` and
@@ -331,20 +331,20 @@ class Table(Readable):
 
     # -- reading -----------------------------------------------------------------------------------------------------
 
-    def _answer_table(self, question: Question) -> pa.Table:
-        from lsm_core.read.batch_read import answer_table
+    def _read_table(self, request: ReadRequest) -> pa.Table:
+        from lsm_core.read.batch_read import read_as_table
 
-        return answer_table(self.store, *question)
+        return read_as_table(self.store, *request)
 
-    def _answer_stream(self, question: Question) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
-        from lsm_core.read.batch_read import answer_stream
+    def _read_stream(self, request: ReadRequest) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
+        from lsm_core.read.batch_read import read_as_stream
 
-        return answer_stream(self.store, *question)
+        return read_as_stream(self.store, *request)
 
-    def _fixed(self, version: Mapping[str, Any]) -> tuple[TableSchema, Answer]:
-        from lsm_core.read.batch_read import fixed_answers
+    def _pin_version(self, version: Mapping[str, Any]) -> tuple[TableSchema, RequestReader]:
+        from lsm_core.read.batch_read import pin_version
 
-        return fixed_answers(self.store, version)
+        return pin_version(self.store, version)
 
     def plan_scan(
         self,

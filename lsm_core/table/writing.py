@@ -21,8 +21,8 @@ from lsm_core.metadata.mark_done import check_end_of_input, mark_end_of_input
 from lsm_core.metadata.store import TableStore
 from lsm_core.options import whole_number
 from lsm_core.table.altering import as_type, changed
-from lsm_core.table.boundary import require_boolean
 from lsm_core.table.schema_merging import merging_changes
+from lsm_core.table.typed_errors import require_boolean
 from lsm_core.write import Rows, StreamTableWrite, TableWrite
 from lsm_core.write.incoming_rows import as_rows, require_columns
 

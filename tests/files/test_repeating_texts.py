@@ -34,7 +34,7 @@ from lsm_core.format.manifest import DataFileMeta
 from lsm_core.format.schema import kv_arrow_schema
 from lsm_core.metadata.store import TableStore
 from lsm_core.read import plan_scan, read_bucket_merged, to_arrow, to_batches
-from lsm_core.read.batch_read import answer_table
+from lsm_core.read.batch_read import read_as_table
 from lsm_core.storage import LocalFileIO
 from tests.support.stores import full_tasks, live_files, make_store, read, write
 
@@ -316,8 +316,8 @@ def test_a_reader_may_ask_for_dictionaries(tmp_path: Path, choice: dict[str, Any
 def test_changes_may_be_asked_for_as_dictionaries(tmp_path: Path) -> None:
     store = overlapping(tmp_path, {})
     changed = store.copy({"incremental-between": "1,3"})
-    plain_rows = answer_table(changed, None, None, None, {})
-    found = answer_table(changed, None, None, None, {}, dictionaries=True)
+    plain_rows = read_as_table(changed, None, None, None, {})
+    found = read_as_table(changed, None, None, None, {}, dictionaries=True)
     assert found.schema.field("s").type == pa.dictionary(pa.int32(), pa.string())
     assert plain_table(found).equals(plain_rows)
     assert plain_rows.num_rows

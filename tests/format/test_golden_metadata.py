@@ -14,8 +14,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from lsm_core.errors import UnsupportedFeature
-from lsm_core.files.formats.gather import ValueGatherer
 from lsm_core.files.formats.parquet_footer import footer_values
+from lsm_core.files.formats.stats_collector import ColumnStatsCollector
 from lsm_core.format import (
     EMPTY_ROW,
     Snapshot,
@@ -178,7 +178,7 @@ def test_statistics_from_footers_are_javas(table: Path) -> None:
         if path.suffix != ".parquet" or not path.exists() or file.write_cols is not None:
             continue
         rows = pq.read_table(path, partitioning=None)
-        floats = ValueGatherer(field.name for field in rows.schema if pa.types.is_floating(field.type))
+        floats = ColumnStatsCollector(field.name for field in rows.schema if pa.types.is_floating(field.type))
         floats.add(rows)
         found = {**footer_values(footer_of(path.read_bytes()), rows.schema), **floats.values()}
         stats, names = value_stats(found, schema, options, level=file.level)

@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lsm_core.errors import InvalidOption
-from lsm_core.files.formats.gather import ValueGatherer
 from lsm_core.files.formats.parquet_footer import footer_values
+from lsm_core.files.formats.stats_collector import ColumnStatsCollector
 from lsm_core.format import EMPTY_STATS, DataField, TableSchema, decode_row, decode_rows
 from lsm_core.format.schema import append_arrow_schema, kv_arrow_schema
 from lsm_core.format.stats import (
@@ -52,7 +52,7 @@ def found_in(table: pa.Table, rows: int = 1024) -> dict[str, ColumnStats]:
     """What a Parquet writer knows of ``table``: its footer, and the floating point columns as they passed."""
     sink = io.BytesIO()
     pq.write_table(table, sink, row_group_size=rows, store_decimal_as_integer=True)
-    seen = ValueGatherer(field.name for field in table.schema if pa.types.is_floating(field.type))
+    seen = ColumnStatsCollector(field.name for field in table.schema if pa.types.is_floating(field.type))
     for start in range(0, table.num_rows, rows):
         seen.add(table.slice(start, rows))
     return {**footer_values(footer_of(sink.getvalue()), table.schema), **seen.values()}
@@ -171,7 +171,7 @@ def test_what_is_gathered_is_what_full_statistics_say(
     schema = schema_of(kinds, metadata__stats_mode="full")
     columns = columns_of(kinds, rows)
     table = pa.Table.from_arrays(columns, schema=append_arrow_schema(schema))
-    seen = ValueGatherer(table.column_names)
+    seen = ColumnStatsCollector(table.column_names)
     for start in range(0, table.num_rows, rows_per_group):
         seen.add(table.slice(start, rows_per_group))
     assert value_stats(seen.values(), schema, options_of(schema))[0] == stats_of_columns(columns, kinds)

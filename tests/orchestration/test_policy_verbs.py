@@ -18,7 +18,7 @@ from lsm_core import Catalog
 from lsm_core.cli.app import run
 from lsm_core.format.snapshot import CommitKind, Snapshot
 from lsm_core.options.table_options import check_change
-from lsm_core.sql.acting import Session, act
+from lsm_core.sql.commands import Session, execute_command
 from lsm_core.sql.parsing import parse_statement
 from orchestration.verbs.policies import explain_values, schema_text
 from platform_core.policies.advice import AdviceFacts, advise
@@ -220,7 +220,7 @@ def test_the_preset_follows_from_options_size_and_commits(
     )
     made.write(pa.table({"id": [1], "a": [1], "b": [1]}))
     for statement in found.statements:
-        act(parse_statement(statement), Session(catalog))
+        execute_command(parse_statement(statement), Session(catalog))
     assert {key: catalog.table("shop.t").options.get(key) for key in possible} == possible
 
 

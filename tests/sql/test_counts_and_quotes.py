@@ -6,7 +6,7 @@ import pytest
 
 from lsm_core import Catalog
 from lsm_core.errors import DredgeError, InvalidOption
-from lsm_core.sql.acting import Session
+from lsm_core.sql.commands import Session
 from lsm_core.sql.local_engine import LocalEngine
 from lsm_core.sql.reading import with_quoted_names
 from lsm_core.sql.running import StatementRunner

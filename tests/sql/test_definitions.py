@@ -20,7 +20,7 @@ from lsm_core.errors import (
     TableNotFound,
     UnsupportedFeature,
 )
-from lsm_core.sql.acting import Session, StatementResult, act
+from lsm_core.sql.commands import Session, StatementResult, execute_command
 from lsm_core.sql.describing import create_text
 from lsm_core.sql.parsing import parse_statement
 from lsm_core.types import to_sql
@@ -34,7 +34,7 @@ def catalog(tmp_path: Path) -> Catalog:
 
 
 def run(catalog: Catalog, text: str) -> StatementResult:
-    return act(parse_statement(text), Session(catalog))
+    return execute_command(parse_statement(text), Session(catalog))
 
 
 def rows(catalog: Catalog, text: str) -> list[tuple[Any, ...]]:

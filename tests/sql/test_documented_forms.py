@@ -9,7 +9,7 @@ import pytest
 
 from lsm_core import Catalog
 from lsm_core.errors import ColumnNotFound, DredgeError, InvalidData, InvalidOption, UnsupportedFeature
-from lsm_core.sql.acting import Session
+from lsm_core.sql.commands import Session
 from lsm_core.sql.local_engine import LocalEngine
 from lsm_core.sql.running import StatementRunner
 

@@ -11,7 +11,7 @@ import pytest
 
 from lsm_core import Catalog
 from lsm_core.errors import ColumnNotFound, DredgeError, InvalidData, InvalidOption, TableExists, UnsupportedFeature
-from lsm_core.sql.acting import Session, StatementResult
+from lsm_core.sql.commands import Session, StatementResult
 from lsm_core.sql.inserting import read_insert
 from lsm_core.sql.local_engine import LocalEngine
 from lsm_core.sql.running import StatementRunner

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from lsm_core import Catalog, Table
-from lsm_core.sql.acting import Session
+from lsm_core.sql.commands import Session
 from lsm_core.sql.local_engine import LocalEngine
 from lsm_core.sql.running import StatementRunner
 from lsm_core.table.writing import StreamCommit, StreamWrite

@@ -17,7 +17,7 @@ from lsm_core.commit import Committer
 from lsm_core.commit.attempt import CommitHooks, Phase
 from lsm_core.errors import CorruptFile, SnapshotNotFound, TableNotFound, WriterStale
 from lsm_core.metadata.store import TableStore, load_schema
-from lsm_core.table.readable import Readable
+from lsm_core.table.readable_table import ReadableTable
 
 FIELDS = pa.schema([pa.field("k", pa.int64(), nullable=False), ("v", pa.string())])
 WIDER = pa.schema([*FIELDS, ("z", pa.int64())])
@@ -128,7 +128,7 @@ CALLS: dict[str, Callable[[Table], Any]] = {
 
 
 def test_every_method_is_called_below() -> None:
-    methods = {name for kind in (Table, Readable) for name, _ in inspect.getmembers(kind, inspect.isfunction)}
+    methods = {name for kind in (Table, ReadableTable) for name, _ in inspect.getmembers(kind, inspect.isfunction)}
     assert {name for name in methods if not name.startswith("_")} - CALLS.keys() == {"copy", "refresh"}
 
 

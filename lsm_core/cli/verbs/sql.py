@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from lsm_core.maintenance.action import MaintenancePlan, Runner
-    from lsm_core.sql.acting import StatementResult
+    from lsm_core.sql.commands import StatementResult
     from lsm_core.sql.inserting import QueryEngine
     from lsm_core.sql.procedures import CallResult
     from lsm_core.table import Catalog
@@ -89,7 +89,7 @@ def sql(
     if isinstance(parsed, Query):
         _query(catalog, parsed.text, engine, max_rows, explain=explain, as_json=as_json)
         return
-    from lsm_core.sql.acting import Session
+    from lsm_core.sql.commands import Session
     from lsm_core.sql.running import StatementRunner
 
     session = Session(catalog, dynamic_overwrite=dynamic_overwrite)

@@ -9,7 +9,6 @@ from typing import Any, Final
 import pyarrow as pa
 
 from lsm_core.errors import CorruptFile, InvalidOption
-from lsm_core.files.formats.gather import ValueGatherer
 from lsm_core.files.formats.guard import (
     check_rows,
     check_values,
@@ -20,6 +19,7 @@ from lsm_core.files.formats.guard import (
     quietly_close,
 )
 from lsm_core.files.formats.protocol import FileFormat, WholeFileSource
+from lsm_core.files.formats.stats_collector import ColumnStatsCollector
 from lsm_core.format import avro
 from lsm_core.format.avro import RecordDecoder, avro_schema, encode_rows, fields_of, record_of
 from lsm_core.format.stats import ColumnValues
@@ -65,7 +65,7 @@ class AvroSink:
         self.path = path
         self.rows = 0
         self._codec, self._level = codec, level
-        self._gathered = ValueGatherer(sample.column_names)
+        self._stats_collector = ColumnStatsCollector(sample.column_names)
         self._sync = os.urandom(avro.SYNC_BYTES)
         start = avro.header(avro_schema(sample.schema, table), codec, self._sync)
         with create_output(file_io, path) as self._output:
@@ -87,14 +87,14 @@ class AvroSink:
             for batch in part.to_batches():
                 for block in avro.blocks(encode_rows(batch), self._codec, self._level, self._sync, _BLOCK_BYTES):
                     self._output.write(block)
-        self._gathered.add(rows)
+        self._stats_collector.add(rows)
         self.rows += rows.num_rows
 
     def close(self) -> tuple[int, ColumnValues]:
         """Finish the file; return its exact size in bytes and the bounds and null counts of its columns."""
         size = self.position
         self._output.close()
-        return size, self._gathered.values()
+        return size, self._stats_collector.values()
 
     def discard(self) -> None:
         """Close and remove the unfinished file after a failure."""

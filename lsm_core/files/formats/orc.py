@@ -17,7 +17,6 @@ import pyarrow.compute as pc
 
 from lsm_core.arrays import numpy_array
 from lsm_core.errors import CorruptFile, InvalidData, InvalidOption, UnsupportedFeature
-from lsm_core.files.formats.gather import ValueGatherer, leaf_arrays, leaf_types, map_field
 from lsm_core.files.formats.guard import (
     TailOutput,
     check_rows,
@@ -31,6 +30,7 @@ from lsm_core.files.formats.guard import (
 )
 from lsm_core.files.formats.orc_footer import BATCH_BYTES, decoded_sizes
 from lsm_core.files.formats.protocol import FileFormat, WholeFileSource
+from lsm_core.files.formats.stats_collector import ColumnStatsCollector, leaf_arrays, leaf_types, map_field
 from lsm_core.format.stats import ColumnValues
 from lsm_core.options import TableOptions
 from lsm_core.storage import FileIO, Kept
@@ -78,7 +78,7 @@ class OrcSink:
         self.rows = 0
         self._table = table
         self._stored = pa.schema([map_field(field, _stored_field) for field in sample.schema])
-        self._gathered = ValueGatherer(sample.column_names)
+        self._stats_collector = ColumnStatsCollector(sample.column_names)
         self._encoded = self._flushed = self._pending = 0
         with create_output(file_io, path) as self._output:
             self._held = TailOutput(self._output)
@@ -107,7 +107,7 @@ class OrcSink:
         with disk_full_errors(self.path):
             self._writer.write(stored)
             written = int(self._output.tell())
-        self._gathered.add(rows)
+        self._stats_collector.add(rows)
         self.rows += rows.num_rows
         self._pending += rows.nbytes
         if written > self._encoded + _HEAD_BYTES:
@@ -120,7 +120,7 @@ class OrcSink:
             size = int(self._output.tell())
             self._stream.close()
             self._output.close()
-        return size, self._gathered.values()
+        return size, self._stats_collector.values()
 
     def discard(self) -> None:
         """Close and remove the unfinished file after a failure."""

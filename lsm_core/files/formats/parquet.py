@@ -32,7 +32,6 @@ from lsm_core.arrays import (
 )
 from lsm_core.errors import CorruptFile, InvalidOption, OutOfMemory, UnsupportedFeature, ValueTooLarge
 from lsm_core.files.formats import thrift
-from lsm_core.files.formats.gather import ValueGatherer, leaf_arrays, leaf_types, map_field
 from lsm_core.files.formats.guard import (
     TailOutput,
     check_rows,
@@ -64,6 +63,7 @@ from lsm_core.files.formats.parquet_pages import (
     split_to_fit,
 )
 from lsm_core.files.formats.protocol import FileFormat
+from lsm_core.files.formats.stats_collector import ColumnStatsCollector, leaf_arrays, leaf_types, map_field
 from lsm_core.files.formats.thrift import Struct
 from lsm_core.format.stats import ColumnValues
 from lsm_core.options import TableOptions
@@ -196,7 +196,7 @@ class ParquetSink:
         large = [name for name in sample.column_names if _has_wide_values(sample.column(name))]
         only_nulls = [name for name in wide if _is_wide(sample.schema.field(name).type)]
         only_nulls += [name for name in large if not pa.types.is_nested(sample.schema.field(name).type)]
-        self._gathered = ValueGatherer(floats, only_nulls=only_nulls)
+        self._stats_collector = ColumnStatsCollector(floats, only_nulls=only_nulls)
         with create_output(file_io, path) as self._output:
             self._held = TailOutput(self._output)
             # Arrow writes every page separately: they are buffered, or each would wait for Python's lock.
@@ -237,7 +237,7 @@ class ParquetSink:
                 stored = refit_table(stored, self._stored)
             stored = unified(stored)
             self._writer.write_table(_without_hidden_nulls(stored), row_group_size=max(rows.num_rows, 1))
-        self._gathered.add(rows)
+        self._stats_collector.add(rows)
         self.rows += rows.num_rows
 
     def close(self) -> tuple[int, ColumnValues]:
@@ -252,7 +252,7 @@ class ParquetSink:
             self._output.close()
         length = int.from_bytes(tail[-TAIL_BYTES:-4], "little")
         footer = parse_footer(tail[-TAIL_BYTES - length : -TAIL_BYTES], self.path, size)
-        return size, {**footer_values(footer, self._schema), **self._gathered.values()}
+        return size, {**footer_values(footer, self._schema), **self._stats_collector.values()}
 
     def discard(self) -> None:
         """Close and remove the unfinished file after a failure."""

@@ -23,7 +23,7 @@ from lsm_core.merge.engines.aggregation import Aggregation
 from lsm_core.merge.engines.first_row import FirstRow
 from lsm_core.merge.engines.partial_update import PartialUpdate
 from lsm_core.merge.function import MergeFunction
-from lsm_core.merge.functions.one_by_one import OneByOne
+from lsm_core.merge.functions.binary_union import BinaryUnion
 from lsm_core.merge.keys import Mask
 from lsm_core.types import RowKind, is_retract
 
@@ -76,7 +76,7 @@ class Refusals:
     """
 
     retracts: tuple[RefusedRetracts, ...]
-    decoded: tuple[OneByOne, ...]
+    decoded: tuple[BinaryUnion, ...]
     keys: tuple[str, ...]
     table: str
 
@@ -84,7 +84,7 @@ class Refusals:
     def of(function: MergeFunction, schema: TableSchema, table: str) -> Refusals:
         """Return the rules of a primary-key table."""
         aggregates = function.functions.values() if isinstance(function, (Aggregation, PartialUpdate)) else ()
-        decoded = tuple(aggregate for aggregate in aggregates if isinstance(aggregate, OneByOne))
+        decoded = tuple(aggregate for aggregate in aggregates if isinstance(aggregate, BinaryUnion))
         return Refusals(tuple(_retract_rules(function)), decoded, tuple(schema.primary_keys), table)
 
     def require_mergeable(self, rows: pa.Table, kinds: pa.Array) -> None:

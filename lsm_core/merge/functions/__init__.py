@@ -1,9 +1,9 @@
 """Aggregate functions of single fields: the values of one column, merged with the versions of a key.
 
-`base` has the common fold over many groups at once. `boundary` picks an input, `numeric` computes; the others build
-texts, collections, maps, nested tables, bitmaps and sketches. A module is imported when a table names one of its
-functions: most tables name none, and the libraries of bitmaps and sketches alone take a tenth of the time of a short
-command.
+`base` has the common fold over many groups at once. `first_last_min_max` picks an input, and `numeric` computes; the
+other modules build texts, collections, maps, nested tables, bitmaps and sketches. A module is imported when a table
+names one of its functions: most tables name none, and the libraries of bitmaps and sketches alone take a tenth of the
+time of a short command.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from lsm_core.merge.functions.base import (
     Folding,
     GroupError,
 )
-from lsm_core.merge.functions.boundary import KEEP, NULL, PickAggregate, takes_newest
+from lsm_core.merge.functions.first_last_min_max import KEEP, NULL, PickAggregate, takes_newest
 from lsm_core.types import DataType, parse
 
 ENTRY_POINTS: Final = "dredge.aggregate_functions"
@@ -32,7 +32,7 @@ ENTRY_POINTS: Final = "dredge.aggregate_functions"
 
 Factory = Callable[[DataType, FieldOptions], AggregateFunction]
 BUILT_IN: Final[Mapping[str, tuple[str, ...]]] = {
-    "boundary": (
+    "first_last_min_max": (
         "last_value",
         "last_non_null_value",
         "first_value",

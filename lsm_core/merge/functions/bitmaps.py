@@ -15,13 +15,13 @@ from pyroaring import BitMap
 
 from lsm_core.format import roaring
 from lsm_core.merge.functions import roaring64
-from lsm_core.merge.functions.one_by_one import OneByOne
+from lsm_core.merge.functions.binary_union import BinaryUnion
 from lsm_core.merge.functions.roaring64 import Bitmap64
 
 _WHERE: Final = "RoaringBitmap"
 
 
-class Bitmap32Union(OneByOne):
+class Bitmap32Union(BinaryUnion):
     """Union of sets of 32-bit integers."""
 
     name: ClassVar[str] = "rbm32"
@@ -36,7 +36,7 @@ class Bitmap32Union(OneByOne):
         return roaring64.canonical_bytes(total)
 
 
-class Bitmap64Union(OneByOne):
+class Bitmap64Union(BinaryUnion):
     """Union of sets of 64-bit integers."""
 
     name: ClassVar[str] = "rbm64"

@@ -14,13 +14,13 @@ from typing import Any, ClassVar, Final
 from datasketches import compact_theta_sketch, hll_sketch, hll_union, tgt_hll_type, theta_union
 
 from lsm_core.errors import CorruptFile
-from lsm_core.merge.functions.one_by_one import OneByOne
+from lsm_core.merge.functions.binary_union import BinaryUnion
 from lsm_core.merge.functions.sketch_bytes import check_hll, check_theta, java_theta
 
 _THETA_LOG: Final = 12
 
 
-class HllSketchUnion(OneByOne):
+class HllSketchUnion(BinaryUnion):
     """Approximate number of distinct values; registers of the larger sketch are folded onto those of the smaller."""
 
     name: ClassVar[str] = "hll_sketch"
@@ -42,7 +42,7 @@ class HllSketchUnion(OneByOne):
         return total
 
 
-class ThetaSketchUnion(OneByOne):
+class ThetaSketchUnion(BinaryUnion):
     """Approximate number of distinct values, in a form that also allows intersections."""
 
     name: ClassVar[str] = "theta_sketch"

@@ -14,8 +14,8 @@ from lsm_core.format.schema import TableSchema
 from lsm_core.options import whole_number
 from lsm_core.read import parse_filter
 from lsm_core.read.predicate import Predicate
-from lsm_core.table.question import Answer, Question
-from lsm_core.table.readable import Readable
+from lsm_core.table.read_request import ReadRequest, RequestReader
+from lsm_core.table.readable_table import ReadableTable
 from lsm_core.table.system.view import Wanted, shaped
 from lsm_core.table.table import Table
 
@@ -23,7 +23,7 @@ Parts = Callable[[Wanted], Iterator[pa.Table]]
 _VERBS: Final = frozenset(name for name, value in vars(Table).items() if callable(value) and name[0] != "_")
 
 
-class ReadOnlyTable(Readable):
+class ReadOnlyTable(ReadableTable):
     """Base of system tables: the reading methods of `Table` over rows that are computed from metadata."""
 
     if not TYPE_CHECKING:
@@ -74,22 +74,22 @@ class ReadOnlyTable(Readable):
         Raises SnapshotNotFound, InvalidOption.
         """
 
-    def _answer_table(self, question: Question) -> pa.Table:
-        schema, parts = self._read(question)
+    def _read_table(self, request: ReadRequest) -> pa.Table:
+        schema, parts = self._read(request)
         rows = pa.concat_tables([schema.empty_table(), *parts])
-        return coded_table(rows) if question.dictionaries else rows
+        return coded_table(rows) if request.dictionaries else rows
 
-    def _answer_stream(self, question: Question) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
-        schema, parts = self._read(question)
-        if question.dictionaries:
+    def _read_stream(self, request: ReadRequest) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
+        schema, parts = self._read(request)
+        if request.dictionaries:
             schema, parts = coded_table(schema.empty_table()).schema, map(coded_table, parts)
         return schema, (batch for part in parts for batch in part.to_batches())
 
-    def _fixed(self, version: Mapping[str, Any]) -> tuple[TableSchema, Answer]:
-        return self._open(version)[0], lambda question: self._answer_stream(question._replace(version=version))
+    def _pin_version(self, version: Mapping[str, Any]) -> tuple[TableSchema, RequestReader]:
+        return self._open(version)[0], lambda request: self._read_stream(request._replace(version=version))
 
-    def _read(self, question: Question) -> tuple[pa.Schema, Iterator[pa.Table]]:
-        columns, filter_argument, limit, version, _ = question
+    def _read(self, request: ReadRequest) -> tuple[pa.Schema, Iterator[pa.Table]]:
+        columns, filter_argument, limit, version, _ = request
         schema, parts = self._open(version)
         if isinstance(columns, str):
             raise InvalidFilter(f"table {self.name}: columns must be a list of names, not the text {columns!r}")

@@ -1,4 +1,4 @@
-"""How rows are read, from tables and from system tables alike: as Arrow, as frames, and lazily."""
+"""Reading methods that tables and system tables share: as Arrow, as data frames, and as lazy scans."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from lsm_core.table.boundary import with_typed_errors
-from lsm_core.table.question import Answer, Question
+from lsm_core.table.read_request import ReadRequest, RequestReader
+from lsm_core.table.typed_errors import with_typed_errors
 
 if TYPE_CHECKING:  # the libraries of frames are the caller's own: nothing here needs them before a method is called
     import duckdb
@@ -21,8 +21,8 @@ if TYPE_CHECKING:  # the libraries of frames are the caller's own: nothing here 
 
 
 @with_typed_errors
-class Readable(ABC):
-    """Rows that can be read as one Arrow table, as a stream of batches, as a frame, or lazily by a query engine."""
+class ReadableTable(ABC):
+    """Base of tables and system tables with their reading methods: Arrow, data frames, and scans of query engines."""
 
     @property
     @abstractmethod
@@ -30,15 +30,23 @@ class Readable(ABC):
         """Name of the table, for error messages."""
 
     @abstractmethod
-    def _answer_table(self, question: Question) -> pa.Table: ...
+    def _read_table(self, request: ReadRequest) -> pa.Table:
+        """Return the requested rows as one Arrow table."""
 
     @abstractmethod
-    def _answer_stream(self, question: Question) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
-        """Return the schema of the rows and their batches; errors in the arguments are raised at once."""
+    def _read_stream(self, request: ReadRequest) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
+        """Return the Arrow schema and the batches of the requested rows.
+
+        Errors in the arguments are raised by the call, not by the first batch.
+        """
 
     @abstractmethod
-    def _fixed(self, version: Mapping[str, Any]) -> tuple[TableSchema, Answer]:
-        """Return the schema of the version that ``version`` selects now, and a function that reads this version."""
+    def _pin_version(self, version: Mapping[str, Any]) -> tuple[TableSchema, RequestReader]:
+        """Return the schema of the version that ``version`` selects now, and a function that reads this version.
+
+        Args:
+            version: as :attr:`ReadRequest.version`.
+        """
 
     def to_arrow(
         self,
@@ -79,7 +87,7 @@ class Readable(ABC):
             UnsupportedFeature: the table needs a feature that is not offered.
         """
         version = {"snapshot_id": snapshot_id, "tag": tag, "timestamp_ms": timestamp_ms, "watermark": watermark}
-        return self._answer_table(Question(columns, filter, limit, version, dictionaries))
+        return self._read_table(ReadRequest(columns, filter, limit, version, dictionaries))
 
     def to_batches(
         self,
@@ -95,7 +103,7 @@ class Readable(ABC):
     ) -> Iterator[pa.RecordBatch]:
         """Return the rows as a stream of batches in bounded memory; arguments and errors as for :meth:`to_arrow`."""
         version = {"snapshot_id": snapshot_id, "tag": tag, "timestamp_ms": timestamp_ms, "watermark": watermark}
-        return self._answer_stream(Question(columns, filter, limit, version, dictionaries))[1]
+        return self._read_stream(ReadRequest(columns, filter, limit, version, dictionaries))[1]
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
         """Return the rows of the newest version as an Arrow C stream, for libraries that read the PyCapsule interface.
@@ -106,7 +114,7 @@ class Readable(ABC):
         Returns:
             PyCapsule of an ArrowArrayStream.
         """
-        schema, batches = self._answer_stream(Question(None, None, None, {}))
+        schema, batches = self._read_stream(ReadRequest(None, None, None, {}))
         return pa.RecordBatchReader.from_batches(schema, batches).__arrow_c_stream__(requested_schema)
 
     def to_pandas(
@@ -191,7 +199,7 @@ class Readable(ABC):
         from lsm_core.table.lazy_scan import TableScan
 
         version = {"snapshot_id": snapshot_id, "tag": tag, "timestamp_ms": timestamp_ms, "watermark": watermark}
-        table, answer = self._fixed(version)
+        table, reader = self._pin_version(version)
         predicate = parse_filter(filter, table, self.name)
-        offered = answer(Question(columns, None, 0, {}))[0]
-        return TableScan(self.name, answer, offered, None if predicate is None else predicate.expression)
+        offered = reader(ReadRequest(columns, None, 0, {}))[0]
+        return TableScan(self.name, reader, offered, None if predicate is None else predicate.expression)

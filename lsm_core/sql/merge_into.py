@@ -20,8 +20,11 @@ from lsm_core.errors import ColumnNotFound, InvalidOption, InvalidStatement, Uns
 from lsm_core.read import Predicate, parse_filter
 from lsm_core.read.predicate import ComputedPredicate
 from lsm_core.read.sql_text import EXACT_TYPES
-from lsm_core.sql.acting import Session, StatementResult, committed_result, same_name, table_to_change
-from lsm_core.sql.changing import (
+from lsm_core.sql.commands import Session, StatementResult, committed_result, same_name, table_to_change
+from lsm_core.sql.evaluating import RowEvaluator, Target, row_evaluator, several_matches, source_query
+from lsm_core.sql.local_dialect import parse_tree
+from lsm_core.sql.reading import all_rows_of
+from lsm_core.sql.update_delete import (
     NewValue,
     NewValues,
     assignments_of,
@@ -31,9 +34,6 @@ from lsm_core.sql.changing import (
     runs_of,
     stored_values,
 )
-from lsm_core.sql.evaluating import RowEvaluator, Target, row_evaluator, several_matches, source_query
-from lsm_core.sql.local_dialect import parse_tree
-from lsm_core.sql.reading import all_rows_of
 from lsm_core.table.writing import committed
 from lsm_core.write import row_changes
 from lsm_core.write.incoming_rows import conform

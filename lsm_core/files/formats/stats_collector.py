@@ -14,7 +14,7 @@ from lsm_core.arrays import numpy_array
 from lsm_core.format.stats import ColumnStats, float_bounds
 
 
-class ValueGatherer:
+class ColumnStatsCollector:
     """Null counts and bounds of columns over many tables, in Java's order: NaN above all values, -0.0 below 0.0.
 
     Binary and nested columns have no order, only null counts.

@@ -10,8 +10,8 @@ import pytest
 
 from lsm_core import Catalog
 from lsm_core.errors import ColumnNotFound, CommitConflict, DredgeError, InvalidData, InvalidOption, UnsupportedFeature
-from lsm_core.sql import merging
-from tests.sql.test_changing import KINDS, rows, run
+from lsm_core.sql import merge_into
+from tests.sql.test_update_delete import KINDS, rows, run
 
 
 def made(place: Path, options: str) -> Catalog:
@@ -113,7 +113,7 @@ def test_several_matches_of_a_row_are_one_error(catalog: Catalog) -> None:
 def test_only_files_in_the_range_of_the_source_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     catalog = made(tmp_path, KINDS["append"])
     (tmp_path / "db.db" / "t" / "p=x" / "bucket-0").rename(tmp_path / "hidden")
-    monkeypatch.setattr(merging, "several_matches", lambda table: None)
+    monkeypatch.setattr(merge_into, "several_matches", lambda table: None)
     run(
         catalog,
         "MERGE INTO db.t USING (SELECT * FROM db.s WHERE id = 4) s ON t.id = s.id AND t.p = s.p WHEN MATCHED THEN UPDATE SET v = 0",
@@ -125,13 +125,13 @@ def test_only_files_in_the_range_of_the_source_are_read(tmp_path: Path, monkeypa
 def test_a_write_to_the_same_bucket_meanwhile_is_a_conflict_and_not_overwritten(
     keyed: Catalog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ask = merging.source_query
+    ask = merge_into.source_query
 
     def and_write(*arguments: Any) -> pa.Table:
         run(keyed, "INSERT INTO db.t VALUES (5, 555, 'mine', 'y')")
         return ask(*arguments)
 
-    monkeypatch.setattr(merging, "source_query", and_write)
+    monkeypatch.setattr(merge_into, "source_query", and_write)
     for clause in ("", "WHEN MATCHED THEN UPDATE SET v = 1"):
         with pytest.raises(CommitConflict):
             run(

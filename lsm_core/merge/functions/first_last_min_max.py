@@ -1,4 +1,4 @@
-"""Aggregate functions whose result is one of the inputs: first, last, smallest, greatest.
+"""Aggregate functions whose result is one of the inputs: first, last, min, max, bool_and, bool_or, primary-key.
 
 These functions return row numbers; the values of these rows are taken at the end.
 

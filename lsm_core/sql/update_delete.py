@@ -1,4 +1,4 @@
-"""UPDATE and DELETE with any condition and new value, in one commit each, on every kind of table that supports them."""
+"""Execution of UPDATE and DELETE with any condition and any new values, in one commit each."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from lsm_core.errors import ColumnNotFound, InvalidOption, InvalidStatement, Uns
 from lsm_core.format.schema import TableSchema
 from lsm_core.read import Predicate, parse_filter
 from lsm_core.read.predicate import ComputedPredicate
-from lsm_core.sql.acting import Session, StatementResult, committed_result, same_name, table_to_change
+from lsm_core.sql.commands import Session, StatementResult, committed_result, same_name, table_to_change
 from lsm_core.sql.evaluating import RowEvaluator, Target, pushed_tests, row_evaluator
 from lsm_core.sql.local_dialect import SESSION_ZONE, parse_tree
 from lsm_core.table.writing import committed

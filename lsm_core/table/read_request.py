@@ -1,4 +1,4 @@
-"""The arguments of a read, as the readers of tables and of system tables pass them on."""
+"""Arguments of one read, passed to the readers of tables and of system tables."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 
-class Question(NamedTuple):
+class ReadRequest(NamedTuple):
     """The arguments of one read.
 
     Attributes:
@@ -26,5 +26,5 @@ class Question(NamedTuple):
     dictionaries: bool = False
 
 
-Answer = Callable[[Question], tuple[pa.Schema, Iterator[pa.RecordBatch]]]
-"""A function that returns the Arrow schema and the batches of a read."""
+RequestReader = Callable[[ReadRequest], tuple[pa.Schema, Iterator[pa.RecordBatch]]]
+"""Function that executes a read: it returns the Arrow schema and the batches of the rows."""

@@ -1,4 +1,4 @@
-"""Execution of statements that need no query engine: definitions, names, descriptions and procedures."""
+"""Execution of statements that need no query engine: CREATE, ALTER, DROP, TRUNCATE, SHOW, DESCRIBE and CALL."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class Session:
 
 
 @singledispatch
-def act(statement: Statement, session: Session) -> StatementResult:
+def execute_command(statement: Statement, session: Session) -> StatementResult:
     """Execute a statement that needs no query engine.
 
     Args:
@@ -92,20 +92,20 @@ def act(statement: Statement, session: Session) -> StatementResult:
     raise UnsupportedFeature(f"the statement {type(statement).__name__} without a query engine")
 
 
-@act.register
+@execute_command.register
 def _(statement: CreateDatabase, session: Session) -> StatementResult:
     created = session.catalog.create_database(statement.name, statement.if_not_exists)
     return StatementResult(f"database {statement.name} {'is created' if created else 'exists already'}")
 
 
-@act.register
+@execute_command.register
 def _(statement: DropDatabase, session: Session) -> StatementResult:
     existed = session.catalog.drop_database(statement.name, statement.if_exists, statement.cascade)
     outcome = "is dropped" if existed else "does not exist: nothing was dropped"
     return StatementResult(f"database {statement.name} {outcome}")
 
 
-@act.register
+@execute_command.register
 def _(statement: CreateTable, session: Session) -> StatementResult:
     if statement.query:
         raise UnsupportedFeature("CREATE TABLE ... AS SELECT without a query engine", statement.name)
@@ -185,7 +185,7 @@ def same_name(table: str, name: str, known: Sequence[str]) -> str:
     return same[0]
 
 
-@act.register
+@execute_command.register
 def _(statement: DropTable, session: Session) -> StatementResult:
     existed = session.catalog.drop_table(statement.name, statement.if_exists)
     return StatementResult(
@@ -193,14 +193,14 @@ def _(statement: DropTable, session: Session) -> StatementResult:
     )
 
 
-@act.register
+@execute_command.register
 def _(statement: RenameTable, session: Session) -> StatementResult:
     existed = session.catalog.rename_table(statement.name, statement.to, statement.if_exists)
     outcome = f"is renamed to {statement.to}" if existed else "does not exist: nothing was renamed"
     return StatementResult(f"table {statement.name} {outcome}")
 
 
-@act.register
+@execute_command.register
 def _(statement: TruncateTable, session: Session) -> StatementResult:
     table = session.catalog.table(statement.name)
     if statement.partition is None:
@@ -234,14 +234,14 @@ def spec_of(table: str, schema: TableSchema, spec: Mapping[str, Any]) -> dict[st
     return {same_name(table, name, schema.partition_keys): value for name, value in spec.items()}
 
 
-@act.register
+@execute_command.register
 def _(statement: DropPartitions, session: Session) -> StatementResult:
     table = session.catalog.table(statement.name)
     specs = [spec_of(statement.name, table.schema, spec) for spec in statement.partitions]
     return committed_result(statement.name, table.drop_partitions(specs))
 
 
-@act.register
+@execute_command.register
 def _(statement: AlterTable, session: Session) -> StatementResult:
     try:
         schema = session.catalog.store_as_stored(statement.name).schema
@@ -296,7 +296,7 @@ def _exists(schema: TableSchema, path: tuple[str, ...]) -> bool:
     return True
 
 
-@act.register
+@execute_command.register
 def _(statement: Procedure, session: Session) -> StatementResult:
     tag = statement.if_exists or statement.if_not_exists
     if tag:
@@ -308,10 +308,10 @@ def _(statement: Procedure, session: Session) -> StatementResult:
     call = statement.call
     if statement.replaces and call.named["tag"] in tags.list_tags(session.catalog.store(str(call.named["table"]))):
         call = replace(call, procedure="replace_tag")
-    return act(call, session)
+    return execute_command(call, session)
 
 
-@act.register
+@execute_command.register
 def _(statement: CallStatement, session: Session) -> StatementResult:
     from lsm_core.sql.procedures import prepare_call  # imports all of maintenance, which most statements do not need
 
@@ -319,11 +319,11 @@ def _(statement: CallStatement, session: Session) -> StatementResult:
     return StatementResult("\n".join(done.lines), call=done)
 
 
-@act.register
+@execute_command.register
 def _(statement: Show, session: Session) -> StatementResult:
     return StatementResult(rows=shown(session.catalog, statement))
 
 
-@act.register
+@execute_command.register
 def _(statement: Describe, session: Session) -> StatementResult:
     return StatementResult(rows=describe(session.catalog, statement))

@@ -26,7 +26,7 @@ from lsm_core.merge.functions.base import (
 from lsm_core.types import DataType, TypeRoot
 
 
-class OneByOne(AggregateFunction):
+class BinaryUnion(AggregateFunction):
     """Union of binary values; null inputs are ignored, and a lone value is unchanged, byte for byte."""
 
     def __init__(self, kind: DataType, options: FieldOptions) -> None:
