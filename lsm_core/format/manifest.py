@@ -760,6 +760,22 @@ class ManifestFileMeta:
     max_row_id: int | None = None
     others: tuple[tuple[str, Any], ...] = ()
 
+    @property
+    def sidecars(self) -> tuple[str, ...]:
+        """Names of the files that accompany the manifest in its directory, from the field `_EXTRA_FILES` of Paimon 2.1.
+
+        Only names of the form ``<file_name>.<...>.sidecar`` are returned. A damaged or forged manifest list may contain
+        any text, and callers delete these files together with the manifest.
+        """
+        names: list[str] = []
+        for definition, value in self.others:
+            if parse_json(definition).get("name") == "_EXTRA_FILES" and isinstance(value, list):
+                names += [name for name in value if isinstance(name, str) and self._is_sidecar(name)]
+        return tuple(dict.fromkeys(names))
+
+    def _is_sidecar(self, name: str) -> bool:
+        return name.startswith(f"{self.file_name}.") and name.endswith(".sidecar") and "/" not in name
+
 
 _FIELDS = (
     ("_FILE_NAME", "file_name", str),

@@ -60,6 +60,8 @@ class FileKind(StrEnum):
     DATA = "data"
     CHANGELOG = "changelog"
     MANIFEST = "manifest"
+    MANIFEST_SIDECAR = "manifest-sidecar"
+    """Block index of a manifest, written by Paimon 2.1 beside the manifest."""
     MANIFEST_LIST = "manifest-list"
     INDEX_MANIFEST = "index-manifest"
     INDEX = "index"
@@ -101,6 +103,7 @@ class Names:
         yield FileKind.TEMPORARY, rf"\._SUCCESS\.{_UUID}\.tmp" if place is Place.PARTITION else _TEMPORARY
         if place is Place.MANIFEST:
             yield FileKind.MANIFEST, rf"manifest-{_UUID}-[0-9]+"
+            yield FileKind.MANIFEST_SIDECAR, rf"manifest-{_UUID}-[0-9]+(\.avro)?\.sidecar"
             yield FileKind.MANIFEST_LIST, rf"manifest-list-{_UUID}-[0-9]+"
             yield FileKind.INDEX_MANIFEST, rf"index-manifest-{_UUID}-[0-9]+"
         elif place is Place.INDEX:

@@ -364,7 +364,7 @@ class _Search:
         ]
         for name, size in lists:
             for meta in self._list(store, name, size, patient=True):
-                self.marks.name([meta.file_name], code)
+                self.marks.name([meta.file_name, *meta.sidecars], code)
                 is_changelog = name == snapshot.changelog_manifest_list
                 self._entries(store, meta, code, sure=code if is_changelog else _NO_HOLDER, patient=True)
         if snapshot.index_manifest and store.file_io.exists(store.manifest_path(snapshot.index_manifest)):
@@ -399,8 +399,8 @@ class _Search:
                 raise
             return None
         self.read += 1
-        names = [*sorted(_own_names(snapshot)), *(meta.file_name for meta in (*base, *delta, *changes)), *indexes]
-        self.marks.name(names, code)
+        manifest_names = [name for meta in (*base, *delta, *changes) for name in (meta.file_name, *meta.sidecars)]
+        self.marks.name([*sorted(_own_names(snapshot)), *manifest_names, *indexes], code)
         if in_use:
             self.in_use = [snapshot.base_manifest_list, snapshot.delta_manifest_list]
         return delta, [*base, *delta]

@@ -343,6 +343,7 @@ def metadata_files(store: TableStore, snapshot: Snapshot) -> Iterator[tuple[str,
         yield name, "manifest-list", size or 0
         for meta in metas:
             yield meta.file_name, "manifest", meta.file_size
+            yield from ((sidecar, "manifest-sidecar", 0) for sidecar in meta.sidecars)
     if snapshot.index_manifest:
         yield snapshot.index_manifest, "index-manifest", 0
         for entry in manifests.index_entries(store, snapshot):
@@ -362,6 +363,7 @@ def changelog_files(store: TableStore, changelog: Snapshot) -> Iterator[tuple[st
         yield name, "manifest-list", size or 0
         for meta in manifests.read_list(store, name, size):
             yield meta.file_name, "manifest", meta.file_size
+            yield from ((sidecar, "manifest-sidecar", 0) for sidecar in meta.sidecars)
 
 
 def names_of(entries: pa.Table) -> pa.Array:

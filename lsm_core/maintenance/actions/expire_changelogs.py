@@ -154,6 +154,8 @@ def _files_of(store: TableStore, changelog: Snapshot) -> Iterator[DeleteItem]:
         yield metadata_item(store, store.manifest_path(name), "manifest-list", size or 0, reason)
         for meta in _manifests_of(store, name, size):
             yield metadata_item(store, store.manifest_path(meta.file_name), "manifest", meta.file_size, reason)
+            for sidecar in meta.sidecars:
+                yield metadata_item(store, store.manifest_path(sidecar), "manifest-sidecar", 0, reason)
         if name == changelog.changelog_manifest_list:
             entries = manifests.entries_of(store, _manifests_of(store, name, size))
             yield from _select_existing(store, data_items(store, select_added(entries), "changelog", reason))
