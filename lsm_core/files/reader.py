@@ -49,9 +49,9 @@ class _Column:
 
     Attributes:
         field: the target column.
-        stored: name of the stored column; None if the file was written before the column was added.
-        written: type in the file's schema, if it must be cast.
-        wanted: type in the table's schema, if it must be cast.
+        stored: name of the column in the file; None if the file has no such column, so all values are null.
+        written: type in the file's schema, if the values must be cast.
+        wanted: type in the table's schema, if the values must be cast.
         may_be_null: whether nulls are allowed although the column is NOT NULL.
         padded: type in the file's schema if it contains CHAR values, which ORC pads; else None.
         is_newer: whether the file has a newer schema than the opened table, so that values are cast to the older type.
@@ -125,12 +125,15 @@ class Evolution:
 
     @property
     def stored(self) -> list[str]:
-        """Stored columns to decode, each once."""
+        """Names of the columns to decode from the file, sorted and without duplicates."""
         return sorted({column.stored for column in self.columns if column.stored is not None})
 
     @property
     def dictionaries(self) -> list[str]:
-        """Stored columns that are only used as dictionaries, without a cast."""
+        """Names in :attr:`stored` of the columns to decode as Arrow dictionaries.
+
+        All target columns that such a column supplies are dictionaries without a cast.
+        """
         plain = {column.stored for column in self.columns if not column.is_dictionary or column.written is not None}
         return [name for name in self.stored if name not in plain]
 

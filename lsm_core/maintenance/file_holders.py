@@ -165,7 +165,17 @@ def find_holders(store: TableStore, names: pa.Array, pending: Sequence[TrashReco
 
 
 class _Marks:
-    """Per searched file name: certain holder, possible holder, and whether main's newest snapshot has the file live."""
+    """Holders of each searched file name, found so far.
+
+    A code is an index in the list of all holders (:attr:`_Search.holders`); -1 stands for no holder.
+
+    Attributes:
+        names: the searched file names, without duplicates.
+        sure: code of each name's certain holder.
+        maybe: code of each name's possible holder: a manifest of the holder has an entry of the file, perhaps only a
+            DELETE.
+        balance: ADD entries minus DELETE entries of each name in main's newest snapshot; above 0, the file is live.
+    """
 
     def __init__(self, names: pa.Array) -> None:
         self.names = pc.unique(one_array(names, pa.string()))
@@ -176,7 +186,12 @@ class _Marks:
         self._count = 0
 
     def name(self, names: Sequence[str], code: int) -> None:
-        """Record that holder ``code`` certainly holds the few ``names``."""
+        """Record that holder ``code`` certainly holds the few ``names``.
+
+        Args:
+            names: file names.
+            code: code of the holder.
+        """
         if names:
             self.add(arrow_array(list(names), pa.string()), sure=code)
 
@@ -188,13 +203,14 @@ class _Marks:
         maybe: int = _NO_HOLDER,
         signs: npt.NDArray[np.int32] | None = None,
     ) -> None:
-        """Record holders of names; per name, the first certain and the first possible holder are kept.
+        """Record holders of names. For each name, the first certain and the first possible holder are kept.
 
         Args:
             names: file names.
-            sure: code of a certain holder.
-            maybe: code of a possible holder.
-            signs: +1 for ADD and -1 for DELETE entries of main's newest snapshot.
+            sure: code of a certain holder of all names.
+            maybe: code of a possible holder of all names.
+            signs: for each name +1 (ADD entry) or -1 (DELETE entry) if the entry belongs to main's newest snapshot;
+                None for entries of other snapshots.
         """
         if not len(names):
             return
@@ -234,14 +250,14 @@ class _Marks:
 
 @dataclass
 class _Search:
-    """Search that reads every reference once and records it in ``marks``.
+    """Search that reads every manifest and list once and records holders in ``marks``.
 
     Attributes:
         store: the table.
         marks: holders of the searched file names found so far.
-        holders: all holders; a code is an index into this list.
+        holders: all holders; a holder's code is its index in this list.
         read: number of snapshots, tags and changelogs read, including those in deletion records.
-        newest: main's newest snapshot, None before it is read or if there is none.
+        newest: main's newest snapshot; None before it is read, and for a table without snapshots.
         in_use: names of the base and delta manifest lists of main's newest snapshot.
     """
 
@@ -260,7 +276,7 @@ class _Search:
     _states: list[tuple[TableStore, Snapshot, int]] = field(default_factory=list)
 
     def code(self, holder: Holder) -> int:
-        """Return the index of a holder in ``holders``, after adding the holder if it is new."""
+        """Return the code of a holder: its index in ``holders``, to which a new holder is appended."""
         if holder not in self._codes:
             self._codes[holder] = len(self.holders)
             self.holders.append(holder)
@@ -431,15 +447,16 @@ class _Search:
         current: bool = False,
         patient: bool = False,
     ) -> None:
-        """Mark the files in a manifest with codes of holders; a manifest that was read before is skipped.
+        """Record holders of the files in one manifest; a manifest that was read before is skipped.
 
         Args:
             store: the table or branch.
             meta: the manifest.
             maybe: code of the possible holder of all files in the manifest.
-            sure: code of the certain holder of all files in the manifest, if any.
-            dropped: code of the certain holder of the files that the manifest removes, if any.
-            current: whether main's newest snapshot has the manifest, so that its entries show which files are live.
+            sure: code of the certain holder of all files in the manifest; -1 for none.
+            dropped: code of the certain holder of the files with DELETE entries; -1 for none.
+            current: whether main's newest snapshot lists the manifest, so that ADD and DELETE entries decide which
+                files live.
             patient: skip a manifest that does not exist.
         """
         if meta.file_name in self._seen:

@@ -32,8 +32,10 @@ from lsm_core.tree import Facts
 Floats = npt.NDArray[np.float64]
 
 
-def overlaps(schema: TableSchema, entries: pa.Table, rows: Ints, codes: Ints, groups: int) -> tuple[Ints, Floats]:
-    """Compute per bucket the largest number of sorted runs over any key, and the mean over its stored rows.
+def compute_overlaps(
+    schema: TableSchema, entries: pa.Table, rows: Ints, codes: Ints, groups: int
+) -> tuple[Ints, Floats]:
+    """Return how many sorted runs overlap in each bucket: the largest number at any key, and the mean over rows.
 
     Files of one sorted run never share a key, so the number of files that cover a key is the number of runs.
 
@@ -44,6 +46,10 @@ def overlaps(schema: TableSchema, entries: pa.Table, rows: Ints, codes: Ints, gr
         codes: bucket of each entry, dense from 0 to ``groups`` - 1.
         groups: number of buckets.
 
+    Returns:
+        Two arrays with one number per bucket: the largest number of runs that cover one key, and the mean number of
+        runs that cover a row's key.
+
     Raises:
         UnsupportedFeature: Dredge cannot compare keys of these types.
     """
@@ -51,11 +57,11 @@ def overlaps(schema: TableSchema, entries: pa.Table, rows: Ints, codes: Ints, gr
     blobs = pa.concat_arrays([one_array(entries.column(name)) for name in ("min_key", "max_key")])
     ranks = pc.rank(pa.array(key_bytes(decode_rows(blobs, types)), pa.binary()), tiebreaker="dense")
     order = numpy_array(ranks).astype(np.int64)
-    return depths(order[: len(codes)], order[len(codes) :], rows, codes, groups)
+    return compute_depths(order[: len(codes)], order[len(codes) :], rows, codes, groups)
 
 
-def depths(low: Ints, high: Ints, rows: Ints, codes: Ints, groups: int) -> tuple[Ints, Floats]:
-    """Compute the results of :func:`overlaps` for files given as closed ranges of numbers >= 0.
+def compute_depths(low: Ints, high: Ints, rows: Ints, codes: Ints, groups: int) -> tuple[Ints, Floats]:
+    """Return the results of :func:`compute_overlaps` for files given as closed ranges of numbers >= 0.
 
     Every bucket must have a file. The mean is weighted by rows: the bounds of the bucket's files cut each range into
     intervals, and the rows of a file are assumed to be evenly spread over its intervals. A range of one key counts with
@@ -67,6 +73,9 @@ def depths(low: Ints, high: Ints, rows: Ints, codes: Ints, groups: int) -> tuple
         rows: stored rows of each range.
         codes: bucket of each range, dense from 0 to ``groups`` - 1.
         groups: number of buckets.
+
+    Returns:
+        The largest number of runs over any key and the mean over stored rows, one number per bucket each.
     """
     span = int(high.max()) + 1
     places, ranks = np.unique(np.concatenate([codes * span + low, codes * span + high]), return_inverse=True)
@@ -123,7 +132,7 @@ class BucketHealth:
         oldest_level0_ms: creation time of the oldest level-0 file.
         last_compaction_ms: creation time of the newest file of a compaction.
         ro_lag_ms: age of the oldest data that the read-optimised view does not show.
-        overlap_max: largest number of sorted runs that cover one key (`depths`).
+        overlap_max: largest number of sorted runs that cover one key (`compute_overlaps`).
         overlap_mean: mean of that number over the stored rows.
         delete_ratio: share of the stored rows that are deletes or marked by deletion vectors.
         cost_minor: bytes read by the compaction that the table's rules make due now, 0 if none is due.
@@ -310,10 +319,10 @@ class _Buckets:
             self.overlap_max, self.overlap_mean = np.ones(groups, np.int64), np.ones(groups)
             return
         try:
-            depths = overlaps(store.schema, table, _ints(table, "row_count"), codes, groups)
+            overlap = compute_overlaps(store.schema, table, _ints(table, "row_count"), codes, groups)
         except UnsupportedFeature:  # keys of a type without order here: the upper bound, all runs overlap
-            depths = self.runs, self.runs.astype(np.float64)
-        self.overlap_max, self.overlap_mean = depths
+            overlap = self.runs, self.runs.astype(np.float64)
+        self.overlap_max, self.overlap_mean = overlap
 
     def _sum(self, values: Ints) -> Ints:
         sums: Ints = np.add.reduceat(values, self.starts)

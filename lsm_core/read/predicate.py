@@ -46,14 +46,16 @@ _NEVER: Final = pc.scalar(arrow_scalar(value=False))
 
 @dataclass(frozen=True)
 class Conjunct:
-    """One test `column op value`.
+    """One test of a column, such as `price >= 10` or `name is null`.
 
     Attributes:
         column: name of the column.
-        op: the operator.
-        value: Arrow scalar, Arrow array (in, not in), or None (tests for null and NaN).
+        op: operator in lower case: a comparison (`=`, `==`, `!=`, `<>`, `<`, `<=`, `>`, `>=`), `in`, `not in`, `starts
+            with`, `is null`, `is not null`, `is nan` or `is not nan`.
+        value: Arrow scalar to compare with, or Arrow array for `in` and `not in`. None if the operator takes no value,
+            or if ``others`` has the values.
         others: values of an `in` or `not in` test if the column's type cannot store all of them exactly. These values
-            are compared one by one, and ``value`` is None.
+            are compared one by one.
     """
 
     column: str

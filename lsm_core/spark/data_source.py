@@ -408,7 +408,8 @@ class TableSource(DataSource):
 
         Args:
             schema: Schema of the frame.
-            overwrite: See `TableWriter`.
+            overwrite: Whether the commit replaces rows: all rows, the written partitions, or those that `replaceWhere`
+                chooses.
         """
         from lsm_core.spark.spark_write import numbered_commit
         from lsm_core.spark.table_writer import NoWriter, TableWriter

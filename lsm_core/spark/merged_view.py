@@ -334,24 +334,30 @@ _DELETES: Final = "x.k = 3"
 
 @dataclass(frozen=True)
 class Fold:
-    """Rule that merges the versions of a key into a row.
+    """SQL expressions that merge the versions of a key into a row.
 
-    The accumulator `a` is a struct of the columns and of flags. Its flags are `y` + column (the function was called
-    before), `met` (a version was an insert) and `gone` (the row is deleted). The version is the struct `x`.
+    Spark's `aggregate` passes an accumulator `a` and a version `x` to an expression that returns the next accumulator.
+    Both are structs.
+
+    * `x` has a member for each column and the row kind `k`.
+    * `a` has a member for each column and flags: `y` + member (the column's function was called before), `met` (a
+      version was an insert) and `gone` (the row is deleted).
+    * `g` has conditions on `x` and `a` that several steps need, computed once per version.
 
     Attributes:
-        columns: Member of the structs by column name.
-        types: SQL type by member.
-        steps: Expression of the next accumulator's value by member.
+        columns: Member of `a` and `x` by column name ("c0", "c1", ...).
+        types: SQL type of each column's member.
+        steps: SQL of the next accumulator's value by member, flags included; the SQL uses `a`, `x` and `g`.
         begins: Whether a retract that comes first passes its values to the accumulator.
-        verdicts: Conditions on a version, by the name with which `steps` refer to them in `g`.
+        conditions: SQL conditions by member of `g`: `has_value<n>` and `newer<n>` of sequence group n, and `removed`
+            (the version deletes the row); empty for aggregation tables.
     """
 
     columns: Mapping[str, str]
     types: Mapping[str, str]
     steps: Mapping[str, str]
     begins: bool
-    verdicts: Mapping[str, str]
+    conditions: Mapping[str, str]
 
     def expression(self, versions: str) -> str:
         """Return SQL for the merged struct of columns and flags.
@@ -368,8 +374,8 @@ class Fold:
             [f"{value} AS {member}" for member, value in nothing.items()] + [f"false AS {f}" for f in self.flags]
         )
         step = ", ".join(f"{self.steps[member]} AS {member}" for member in (*self.columns.values(), *self.flags))
-        if self.verdicts:  # a lambda over one struct of them computes each once per version
-            fields = ", ".join(f"{verdict} AS {name}" for name, verdict in self.verdicts.items())
+        if self.conditions:  # a lambda over one struct of them computes each once per version
+            fields = ", ".join(f"{condition} AS {name}" for name, condition in self.conditions.items())
             after = f"transform(array(struct({fields})), g -> struct({step}))[0]"
         else:
             after = f"struct({step})"
@@ -402,9 +408,9 @@ def fold_of(store: TableStore) -> Fold:
         for field in store.schema.fields
     }
     if store.options.merge_engine == "aggregation":
-        return Fold(short, types, _aggregation(store, short), begins=False, verdicts={})
-    steps, verdicts = _partial_update(store, short)
-    return Fold(short, types, steps, begins=True, verdicts=verdicts)
+        return Fold(short, types, _aggregation(store, short), begins=False, conditions={})
+    steps, conditions = _partial_update(store, short)
+    return Fold(short, types, steps, begins=True, conditions=conditions)
 
 
 def _flag(store: TableStore, name: str) -> bool:
@@ -450,7 +456,7 @@ class _Group:
     """Sequence group of a partial-update table.
 
     Attributes:
-        number: Number of the group, part of the names of its verdicts.
+        number: Number of the group, part of the names of its conditions.
         ordering: Its sequence fields.
         kinds: Types of the sequence fields.
         protected: Columns whose values the sequence fields order.
@@ -465,21 +471,21 @@ class _Group:
 
     @property
     def has_value(self) -> str:
-        """Verdict: a sequence field of the version is not null."""
+        """SQL of the condition that a sequence field of the version is not null."""
         return f"g.has_value{self.number}"
 
     @property
     def accepted(self) -> str:
-        """Verdict: the sequence fields of the version are set and not below those of the accumulator."""
+        """SQL of the condition that the version's sequence fields are set and not below those of the accumulator."""
         return f"g.newer{self.number}"
 
-    def verdicts(self, short: Mapping[str, str]) -> dict[str, str]:
-        """Return the SQL conditions of this group's verdicts, by their names in `g`.
+    def conditions(self, short: Mapping[str, str]) -> dict[str, str]:
+        """Return the SQL of :attr:`has_value` and :attr:`accepted` by their member of `g`.
 
         Structs compare lexicographically, nulls first.
 
         Args:
-            short: Member of the structs by column name.
+            short: Member of `a` and `x` by column name.
         """
         members = [short[name] for name in self.ordering]
         mine, theirs = (
@@ -492,7 +498,7 @@ class _Group:
 
 
 def _partial_update(store: TableStore, short: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
-    """Return (`Fold.steps`, `Fold.verdicts`) of a partial-update table.
+    """Return (`Fold.steps`, `Fold.conditions`) of a partial-update table.
 
     Columns take values that are not null. A group takes all values of a version whose sequence fields are not below
     those of the accumulator.
@@ -505,11 +511,11 @@ def _partial_update(store: TableStore, short: Mapping[str, str]) -> tuple[dict[s
     removing = _names(raw.get("partial-update.remove-record-on-sequence-group", ""))
     ordered_by = [(match.group(1), raw[key]) for key in sorted(raw) if (match := _GROUP.fullmatch(key))]
     groups = [_group(schema, n, names, value, removing) for n, (names, value) in enumerate(ordered_by)]
-    verdicts = {name: verdict for group in groups for name, verdict in group.verdicts(short).items()}
-    deletes = _deletes(store, groups, verdicts)
+    conditions = {name: condition for group in groups for name, condition in group.conditions(short).items()}
+    deletes = _deletes(store, groups, conditions)
     removed = "g.removed" if deletes else "false"
     if deletes:
-        verdicts["removed"] = deletes
+        conditions["removed"] = deletes
     met = f"(a.met OR NOT {_RETRACTS})"
     steps = {"met": met, "gone": f"({removed} OR NOT {met})"}
     for field in schema.fields:
@@ -524,7 +530,7 @@ def _partial_update(store: TableStore, short: Mapping[str, str]) -> tuple[dict[s
             late = function.counts_call(f"a.{c}")
             counts = f"IF({group.accepted}, {function.counts_call('x.' + c)}, {late})"
             steps[f"y{c}"] = f"a.y{c} OR (NOT {_RETRACTS} AND {group.has_value} AND {counts})"
-    return steps, verdicts
+    return steps, conditions
 
 
 def _group(schema: TableSchema, number: int, names: str, value: str, removing: Iterable[str]) -> _Group:
@@ -534,19 +540,19 @@ def _group(schema: TableSchema, number: int, names: str, value: str, removing: I
     return _Group(number, ordering, kinds, frozenset(_names(value)) - set(ordering), removes)
 
 
-def _deletes(store: TableStore, groups: Iterable[_Group], verdicts: Mapping[str, str]) -> str:
-    """Return the SQL condition under which a version deletes the whole row; "" if none does.
+def _deletes(store: TableStore, groups: Iterable[_Group], conditions: Mapping[str, str]) -> str:
+    """Return the SQL condition under which a version deletes the whole row; "" if no version can.
 
     Args:
         store: The table.
         groups: Sequence groups of the table.
-        verdicts: SQL conditions of the groups' verdicts, by name.
+        conditions: SQL conditions by member of `g`.
     """
     if store.options.ignore_delete:
         return ""
     if not groups:
         return f"({_DELETES})" if _flag(store, "partial-update.remove-record-on-delete") else ""
-    removing = [verdicts[f"newer{group.number}"] for group in groups if group.removes]
+    removing = [conditions[f"newer{group.number}"] for group in groups if group.removes]
     return f"({_DELETES} AND ({' OR '.join(removing)}))" if removing else ""
 
 

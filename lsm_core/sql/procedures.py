@@ -193,7 +193,7 @@ class StepResult:
 
     @property
     def lines(self) -> list[str]:
-        """Lines of text for people."""
+        """Lines of text for people: the error, the report, or for a planned step its description."""
         if self.error is not None:
             return [f"{self.table}: {self.error}"]
         return [self.description] if self.report is None else self.report.lines(self.table)
@@ -225,7 +225,7 @@ class CallResult:
 
     @property
     def lines(self) -> list[str]:
-        """Lines of text for people."""
+        """Results of all steps as lines of text for people, or "nothing to do"."""
         return [line for step in self.steps for line in step.lines] or ["nothing to do"]
 
 

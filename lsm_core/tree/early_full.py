@@ -16,9 +16,11 @@ class EarlyFullCompaction:
     """Thresholds for early full compactions, each disabled by None.
 
     Attributes:
-        interval_ms: longest time between full compactions (ms), or None.
-        total_size_threshold: size (bytes) below which a tree is compacted completely, or None.
-        incremental_size_threshold: largest size (bytes) of all levels except the last, or None.
+        interval_ms: a full compaction runs if the last one is longer ago (ms) (`compaction.optimization-interval`).
+        total_size_threshold: it runs if all sorted runs together are smaller (bytes)
+            (`compaction.total-size-threshold`).
+        incremental_size_threshold: it runs if the sorted runs below the last level are larger (bytes)
+            (`compaction.incremental-size-threshold`).
     """
 
     interval_ms: int | None = None
@@ -29,12 +31,13 @@ class EarlyFullCompaction:
     def of(
         interval_ms: int | None, total_size_threshold: int | None, incremental_size_threshold: int | None
     ) -> EarlyFullCompaction | None:
-        """Return the rule, or None if no threshold is set.
+        """Return the thresholds, or None if none is set.
 
         Args:
             interval_ms: longest time between full compactions (ms), or None.
-            total_size_threshold: size (bytes) below which a tree is compacted completely, or None.
-            incremental_size_threshold: largest size (bytes) of all levels except the last, or None.
+            total_size_threshold: total size (bytes) below which all sorted runs are compacted, or None.
+            incremental_size_threshold: size (bytes) of the sorted runs outside the last level above which all sorted
+                runs are compacted, or None.
         """
         if interval_ms is None and total_size_threshold is None and incremental_size_threshold is None:
             return None

@@ -139,9 +139,9 @@ class PartitionIndex:
     def assign(self, hashes: Hashes) -> Buckets:
         """Return the bucket of each hash, and add the new hashes to the index.
 
-        A new hash is assigned to the lowest bucket of this assigner that is not full. If all are full, it is assigned
-        to a new bucket with the assigner's lowest free number. If the limit forbids a new bucket, the hash itself
-        selects one of the assigner's buckets, so a repeated write selects the same bucket.
+        A new hash goes to the lowest bucket of this assigner that is not full. If all are full, it goes to a new bucket
+        with the assigner's lowest free number. If the limit forbids a new bucket, it goes to bucket number ``abs(hash)
+        % count`` in the list of the assigner's ``count`` buckets. So a repeated write chooses the same bucket.
 
         Args:
             hashes: one key hash per row, in arrival order.
@@ -154,9 +154,9 @@ class PartitionIndex:
     def assign_apart(self, hashes: Hashes, owner: Callable[[Hashes], Buckets]) -> Buckets:
         """Return the bucket of each hash by a rule that gives the same bucket in every writer, without communication.
 
-        An assigner's new hashes, however many, are all assigned to the assigner's first bucket that was not full when
-        the index was read. Without such a bucket the new hashes are assigned to a new bucket. If the limit forbids a
-        new bucket, each new hash selects one of the assigner's buckets.
+        An assigner's new hashes, however many, all go to the assigner's first bucket that was not full when the index
+        was read. Without such a bucket they go to a new bucket. If the limit forbids a new bucket, each new hash goes
+        to one of the assigner's buckets, chosen by the hash modulo the number of these buckets.
 
         Args:
             hashes: one key hash per row, in arrival order.

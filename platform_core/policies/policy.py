@@ -718,7 +718,14 @@ class Policies:
         return self.bytes_an_hour is not None or self.concurrent_tables is not None
 
     def entries(self, table: str) -> Iterator[tuple[Place, str, PolicyEntry]]:
-        """Yield keys in the file, name and content of each entry that applies to a table, general entries first."""
+        """Yield the entries of the policy file that apply to a table, general entries first.
+
+        Args:
+            table: name of the table ("db.table").
+
+        Yields:
+            The path of the entry in the file, for example ("tables", "db.*"), its name for people, and its rules.
+        """
         content, database = self.content, table.partition(".")[0]
         yield ("defaults",), "defaults", content.defaults
         if database in content.databases:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from lsm_core.format.binary_row import encode_rows
 from lsm_core.format.schema import DataField, TableSchema
-from lsm_core.maintenance.observe import overlaps
+from lsm_core.maintenance.observe import compute_overlaps
 from lsm_core.types import parse
 from tests.maintenance.tables import keyed, rows
 
@@ -42,7 +42,7 @@ def test_overlap_is_what_counting_says(files: list[tuple[int, Range, int]]) -> N
     names = {group: index for index, group in enumerate(sorted({group for group, _, _ in files}))}
     codes = np.array([names[group] for group, _, _ in files], np.int64)
     stored = np.array([count for _, _, count in files], np.int64)
-    most, mean = overlaps(schema, pa.table({"min_key": low, "max_key": high}), stored, codes, len(names))
+    most, mean = compute_overlaps(schema, pa.table({"min_key": low, "max_key": high}), stored, codes, len(names))
     for group, index in names.items():
         ranges = [r for g, r, _ in files if g == group]
         counts = [max(count, 1) for g, _, count in files if g == group]

@@ -83,14 +83,14 @@ def open_checked(file_io: FileIO, path: str, kind: str, size: int | None) -> Ite
 
 @contextmanager
 def create_output(file_io: FileIO, path: str) -> Iterator[Any]:
-    """Create a file for a ``with`` block that creates its writer; the file is removed if the block fails.
+    """Open a new file for a ``with`` block that creates a writer for it; if the block fails, the file is removed.
 
     Args:
         file_io: file system of the file.
         path: path of the file, which must not exist.
 
     Yields:
-        The output.
+        The open output stream. If the block succeeds, the stream stays open, and the writer closes it.
     """
     output: Any = file_io.open_output(path)
     try:

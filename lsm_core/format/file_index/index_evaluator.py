@@ -172,13 +172,17 @@ class FileIndex:
     def _matching_rows(
         self, column: str, data_type: DataType, op: str, literal_values: pa.Array | None
     ) -> tuple[int, BitMap] | None:
-        """Return (number of rows of the file, rows that can match by all row indexes), or None if no index decides.
+        """Return the rows that can match by all row indexes of a column, or None if no index can decide.
 
         Args:
             column: name of the column.
             data_type: type of the column.
-            op: the comparison, such as "<=" or "is null".
-            literal_values: literals of the comparison, or None.
+            op: the operator, as for :meth:`may_match` but without `==` and `<>`.
+            literal_values: literals of the comparison; None if the operator takes none or if they cannot be converted
+                to ``data_type``, so that only `is null` and `is not null` can be decided.
+
+        Returns:
+            The number of rows of the file, and the positions of the rows that can match.
         """
         kind = kind_of(data_type)
         matching: tuple[int, BitMap] | None = None
@@ -201,16 +205,14 @@ class FileIndex:
 
 
 def evaluate(index: _Rows, op: str, keys: list[Key] | None, literal_values: pa.Array | None) -> BitMap | None:
-    """Return the rows that can match, or None if the index cannot decide.
+    """Return the positions of the rows that can match by one row index, or None if the index cannot decide.
 
     Args:
         index: the index.
-        op: the comparison.
-        keys: literals as keys, or None.
-        literal_values: literals as an Arrow array, or None.
-
-    Returns:
-        The rows.
+        op: the operator, as for :meth:`FileIndex.may_match` but without `==` and `<>`.
+        keys: literals in the index's encoding; None if there are none, so that only `is null` and `is not null` can be
+            decided.
+        literal_values: the same literals as an Arrow array, or None.
     """
     if op in ("is null", "is not null"):
         return index.filled() if op == "is not null" else BitMap(range(index.rows)) - index.filled()

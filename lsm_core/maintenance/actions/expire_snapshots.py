@@ -531,7 +531,7 @@ def apply_expiry(store: TableStore, plan: MaintenancePlan, runner: Runner | None
 
 
 def expiry_fits(store: TableStore, plan: MaintenancePlan) -> bool:
-    """Return whether at least one snapshot of the plan, or one consumer that made no progress, still exists.
+    """Return whether a planned snapshot still exists, or a planned consumer still has its old position.
 
     Args:
         store: the table.

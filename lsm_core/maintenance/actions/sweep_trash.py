@@ -348,7 +348,7 @@ def _delete_part(file_io: FileIO, payload: bytes) -> bytes:
 
 
 class _Outcomes:
-    """Collector of the ledger lines of a sweep, one per file up to a limit."""
+    """Ledger lines of a sweep: one per deleted, missing or kept file, up to a limit."""
 
     def __init__(self) -> None:
         self._lines: list[dict[str, Any]] = []

@@ -141,7 +141,12 @@ class PartialUpdateMerge:
                 self._row[i] = None
 
     def _verdict(self, group: Group, row: Row) -> str:
-        """Return "skipped" (all ordering fields null), "accepted" (not below the current ones, ties too) or "late"."""
+        """Compare the sequence fields of a row with the current ones of the group.
+
+        Returns:
+            "skipped" if all sequence fields of the row are null, "accepted" if they are not below the current ones
+            (equal ones too), otherwise "late".
+        """
         mine = [row.values[i] for i in group.ordering]
         if all(value is None for value in mine):
             return "skipped"

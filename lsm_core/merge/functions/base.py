@@ -114,13 +114,16 @@ class FieldOptions:
 
 @dataclass(frozen=True, eq=False)
 class Folding:
-    """Inputs of many groups, without inputs that are hidden from the function.
+    """Inputs of one aggregate function for many groups of rows, stored group after group.
+
+    A group has the rows of one key. A caller may leave out inputs, for example ignored retracts; ``source`` then maps
+    the rest to its rows.
 
     Attributes:
         values: the inputs; group g has rows ``offsets[g]`` up to, but not including, ``offsets[g + 1]``.
         offsets: first row of each group, and the end.
-        ops: operation of each input; None if all are aggregated.
-        source: the caller's row number of each input; None if unchanged.
+        ops: operation of each input (AGG, LATE or RETRACT); None if all are AGG.
+        source: the caller's row number of each input; None if no input was left out.
     """
 
     values: pa.Array
@@ -142,11 +145,11 @@ class Folding:
         return np.repeat(np.arange(len(self)), self.sizes)
 
     def original(self, rows: Ints) -> Ints:
-        """Return the caller's row numbers."""
+        """Return the caller's row numbers (:attr:`source`) of some rows of :attr:`values`."""
         return rows if self.source is None else self.source[rows]
 
     def only(self, keep: Mask) -> Folding:
-        """Return the folding without some rows; groups may become empty.
+        """Return the inputs without some rows; groups may become empty.
 
         Args:
             keep: mask of the rows to keep.

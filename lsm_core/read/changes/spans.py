@@ -197,11 +197,14 @@ def span_between(store: TableStore, a: Version, b: Version, mode: str = ScanMode
 
 
 def span_of_options(store: TableStore) -> Span | None:
-    """Return the span that the options of ``store`` select, or None if they select a version.
+    """Return the span of changes that the table's options select, or None if they select no changes.
 
-    As in Java, two tags are compared as versions in every mode, unless `incremental-between-tag-to-snapshot` is set.
-    `scan.mode` = `latest-delta` reads the rows that the newest snapshot added, or no rows if this snapshot is not an
-    APPEND.
+    Such options are `incremental-between`, `incremental-between-timestamp` and `scan.mode` = `latest-delta`. As in
+    Java, two tags are compared as versions in every mode, unless `incremental-between-tag-to-snapshot` is set.
+    `latest-delta` reads the rows that the newest snapshot added, or no rows if this snapshot is not an APPEND.
+
+    Args:
+        store: the table with the options of the read.
 
     Raises:
         InvalidOption: options contradict each other, or their versions do not form a span.
