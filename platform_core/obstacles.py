@@ -278,6 +278,11 @@ class Suspension:
     run_id: str
     since_ms: int
 
+    @property
+    def in_force(self) -> bool:
+        """Whether so many runs failed that sensors start no further run."""
+        return self.failures >= FAILURES_TO_SUSPEND
+
     def text(self) -> str:
         """Return the reason of the suspension, and how to end the suspension."""
         return (
@@ -294,11 +299,16 @@ def read_resume_ms(instance: dg.DagsterInstance, table: str) -> int:
     return int(records[0].create_timestamp.timestamp() * 1000) if records else 0
 
 
-def find_suspension(instance: dg.DagsterInstance, table: str) -> Suspension | None:
+def find_suspension(instance: dg.DagsterInstance, table: str, at_least: int = FAILURES_TO_SUSPEND) -> Suspension | None:
     """Return the suspension of a table.
 
     A table is suspended if its newest `FAILURES_TO_SUSPEND` or more compaction runs failed. Sensors start no run of a
     suspended table. Canceled runs and runs before the last `resume` do not count.
+
+    Args:
+        instance: Dagster instance.
+        table: full name of the table.
+        at_least: least number of consecutive failures to return.
 
     Returns:
         The suspension, or None if the table is not suspended.
@@ -307,26 +317,31 @@ def find_suspension(instance: dg.DagsterInstance, table: str) -> Suspension | No
     tags: dict[str, str | list[str]] = {names.TAG_TABLE: names.table_value(table), names.TAG_ACTION: list(_MAINTAINING)}
     records = instance.get_run_records(dg.RunsFilter(tags=tags, statuses=ended), limit=_LOOK_BACK)
     failed = list(takewhile(lambda record: record.dagster_run.status is dg.DagsterRunStatus.FAILURE, records))
-    if len(failed) < FAILURES_TO_SUSPEND:
+    if len(failed) < at_least:
         return None
     since = read_resume_ms(instance, table)
     failed = [record for record in failed if record.create_timestamp.timestamp() * 1000 > since]
-    if len(failed) < FAILURES_TO_SUSPEND:
+    if len(failed) < at_least:
         return None
     newest = failed[0]
     ended_ms = int((newest.end_time or newest.update_timestamp.timestamp()) * 1000)
     return Suspension(table, len(failed), newest.dagster_run.run_id, ended_ms)
 
 
-def list_suspensions(instance: dg.DagsterInstance) -> dict[str, Suspension]:
-    """Return the suspended tables by name, from the newest 500 failed runs of all tables."""
+def list_suspensions(instance: dg.DagsterInstance, at_least: int = FAILURES_TO_SUSPEND) -> dict[str, Suspension]:
+    """Return the suspended tables by name, from the newest 500 failed runs of all tables.
+
+    Args:
+        instance: Dagster instance.
+        at_least: least number of consecutive failures; 1 also returns tables that are not suspended yet.
+    """
     tags: dict[str, str | list[str]] = {names.TAG_ACTION: list(_MAINTAINING)}
     failed = instance.get_runs(dg.RunsFilter(tags=tags, statuses=[dg.DagsterRunStatus.FAILURE]), limit=_FAILED_RUNS)
     failure_counts = Counter(names.table_of(run.tags) for run in failed)
     candidates = {
-        table: find_suspension(instance, table)
+        table: find_suspension(instance, table, at_least)
         for table, number in failure_counts.items()
-        if table is not None and number >= FAILURES_TO_SUSPEND
+        if table is not None and number >= at_least
     }
     return {table: table_suspension for table, table_suspension in candidates.items() if table_suspension is not None}
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import dagster as dg
@@ -51,6 +51,29 @@ _known: Final[dict[tuple[str, str, bool, SortRule | None], _PlannedPartition]] =
 _KEPT_PLANS: Final = 100_000
 
 
+@dataclass(frozen=True)
+class FinalDecision:
+    """Final decision about a due partition, with the plan that the decision is based on.
+
+    Attributes:
+        decision: the final decision.
+        due: the decision before planning.
+        plan: the plan, or None if nothing was planned or an earlier plan was reused.
+        planned: summary of the plan.
+        store: the table in the state that was planned, or None without a plan.
+    """
+
+    decision: Decision
+    due: Decision
+    plan: MaintenancePlan | None = None
+    planned: PlanSummary = field(default_factory=lambda: PlanSummary(""))
+    store: TableStore | None = None
+
+
+def _cache_key(table: OpenTable, subject: Subject, due: Decision) -> tuple[str, str, bool, SortRule | None]:
+    return (table.store.root, subject.partition, due.full, due.sort)
+
+
 class RunRequestBuilder:
     """Builder of run requests for due partitions, for one tick."""
 
@@ -72,10 +95,8 @@ class RunRequestBuilder:
     ) -> tuple[Decision, dg.RunRequest | None]:
         """Return the final decision with its text, and the run to start.
 
-        The decision is made first from the known facts. If it allows a run, the decision is made again with facts from
-        Dagster, and then with a plan. The plan is saved with the table, and the run gets only the plan's hash. If no
-        run starts, the plan of the partition is reused until the table changes. Failed checks, running runs and
-        earlier runs of the plan are read every time.
+        The plan of a run is saved with the table, and the run gets only the plan's hash. A plan that needs approval is
+        stored for approval.
 
         Args:
             table: the table.
@@ -86,31 +107,11 @@ class RunRequestBuilder:
         Returns:
             The decision, and the run request or None.
         """
-        name, partition, now = table.name, subject.partition or None, table.now
-        layout, policy = names.layout_key(self.warehouse.path, name), table.policy_of(subject.state)
-        refused = partition is not None and bool(usable_keys([partition])[1])
-        history = History(budget, out_of_time, unusable_name=refused)
-        decision = decide(subject, policy, history, now)
-        if decision.outcome is not DecisionOutcome.RUN:
+        final = self.settle(table, subject, budget, out_of_time=out_of_time)
+        decision, due, plan, store = final.decision, final.due, final.plan, final.store
+        if plan is None or store is None:
             return decision, None
-        history = self._add_runs(history, name, layout, partition)
-        decision = decide(subject, policy, history, now)
-        if decision.outcome is not DecisionOutcome.RUN:
-            return decision, None
-        full, due = decision.full, decision
-        cache_key = (table.store.root, subject.partition, full, decision.sort)
-        known = _known.get(cache_key)
-        if known is not None and known.health() is table.health:
-            decision = decide(subject, policy, self._add_plan(history, table, subject, known.planned), now)
-            if decision.outcome is not DecisionOutcome.RUN:
-                return decision, None
-        try:
-            store = self.warehouse.store(name).copy(table.policy.options)  # the current state, not that of the tick
-            plan = plan_due(store, partition, table.policy.level0_pass, full=full, sort=due.sort)
-        except DredgeError as error:
-            return due.decline(Reason.UNREADABLE, f"{type(error).__name__}: {error}"), None
-        planned = _summarise_plan(plan, full=full and due.sort is None)
-        decision = decide(subject, policy, self._add_plan(history, table, subject, planned), now)
+        planned, policy, name = final.planned, table.policy_of(subject.state), table.name
         try:
             if decision.reason is Reason.APPROVAL:
                 hold_plan(store, plan, f"{due.text}; approval is required ({policy.origin('approval.compact')})")
@@ -120,12 +121,10 @@ class RunRequestBuilder:
         except DredgeError as error:
             text = f"{due.text}, but its plan cannot be saved: {type(error).__name__}: {error}"
             return due.decline(Reason.UNREADABLE, text), None
-        if plan.base_snapshot == table.health.snapshot and not _plan_changes_with_time(store):
-            if len(_known) >= _KEPT_PLANS:
-                _known.clear()
-            _known[cache_key] = _PlannedPartition(weakref.ref(table.health), planned)
+        self._store_planned(table, subject, final, planned)
         if decision.outcome is not DecisionOutcome.RUN or plan.base_snapshot is None:
             return decision, None
+        partition, full = subject.partition or None, due.full
         action = "compact full" if full else "compact"
         config: dict[str, Any] = {"plan": plan.hash, "full": full}
         if plan.action == RECOVER:
@@ -136,7 +135,7 @@ class RunRequestBuilder:
             config |= {"full": False, "arguments": due.sort.arguments}
         request = dg.RunRequest(
             run_key=names.run_key(name, partition, plan.base_snapshot, plan.hash, decision.attempt),
-            asset_selection=[layout],
+            asset_selection=[names.layout_key(self.warehouse.path, name)],
             run_config={"ops": {names.node_name(self.warehouse.path, name): {"config": config}}},
             tags={
                 **names.run_tags(name, partition, plan.hash, action, decision.text),
@@ -145,6 +144,59 @@ class RunRequestBuilder:
             partition_key=partition,
         )
         return decision, request
+
+    def settle(
+        self, table: OpenTable, subject: Subject, budget: Budget | None = None, *, out_of_time: bool = False
+    ) -> FinalDecision:
+        """Return the final decision about a due partition; nothing is saved and nothing starts.
+
+        The decision is made first from the known facts. If it allows a run, the decision is made again with facts from
+        Dagster, and then with a plan. If no run starts, the plan of the partition is reused until the table changes.
+        Failed checks, running runs and earlier runs of the plan are read every time.
+
+        Args:
+            table: the table.
+            subject: due partition.
+            budget: remaining budget, or None for no limit.
+            out_of_time: whether the caller has no time left to plan.
+        """
+        name, partition, now = table.name, subject.partition or None, table.now
+        layout, policy = names.layout_key(self.warehouse.path, name), table.policy_of(subject.state)
+        refused = partition is not None and bool(usable_keys([partition])[1])
+        history = History(budget, out_of_time, unusable_name=refused)
+        decision = decide(subject, policy, history, now)
+        if decision.outcome is not DecisionOutcome.RUN:
+            return FinalDecision(decision, decision)
+        history = self._add_runs(history, name, layout, partition)
+        decision = decide(subject, policy, history, now)
+        if decision.outcome is not DecisionOutcome.RUN:
+            return FinalDecision(decision, decision)
+        due = decision
+        known = _known.get(_cache_key(table, subject, due))
+        if known is not None and known.health() is table.health:
+            decision = decide(subject, policy, self._add_plan(history, table, subject, known.planned), now)
+            if decision.outcome is not DecisionOutcome.RUN:
+                return FinalDecision(decision, due)
+        try:
+            store = self.warehouse.store(name).copy(table.policy.options)  # the current state, not that of the tick
+            plan = plan_due(store, partition, table.policy.level0_pass, full=due.full, sort=due.sort)
+        except DredgeError as error:
+            unreadable = due.decline(Reason.UNREADABLE, f"{type(error).__name__}: {error}")
+            return FinalDecision(unreadable, due)
+        planned = _summarise_plan(plan, full=due.full and due.sort is None)
+        decision = decide(subject, policy, self._add_plan(history, table, subject, planned), now)
+        return FinalDecision(decision, due, plan, planned, store)
+
+    def _store_planned(self, table: OpenTable, subject: Subject, final: FinalDecision, planned: PlanSummary) -> None:
+        """Keep the summary of a plan for later ticks, unless the table changed meanwhile or time changes the plan."""
+        plan, store = final.plan, final.store
+        if plan is None or store is None or plan.base_snapshot != table.health.snapshot:
+            return
+        if _plan_changes_with_time(store):
+            return
+        if len(_known) >= _KEPT_PLANS:
+            _known.clear()
+        _known[_cache_key(table, subject, final.due)] = _PlannedPartition(weakref.ref(table.health), planned)
 
     def _add_runs(self, history: History, name: str, layout: dg.AssetKey, partition: str | None) -> History:
         """Return the history with the partition's checks and runs and the table's suspension from Dagster.

@@ -103,6 +103,7 @@ class Decision:
         plan: hash of the plan to start, or "".
         attempt: number of the plan's run, from 1.
         sort: sort rule of a due sort compaction, or None.
+        retry_ms: epoch ms (wall clock) at which a failed run is tried again, or None.
     """
 
     table: str
@@ -121,6 +122,7 @@ class Decision:
     plan: str = ""
     attempt: int = 0
     sort: SortRule | None = None
+    retry_ms: int | None = None
 
     @property
     def subject(self) -> str:
@@ -732,7 +734,7 @@ def _check_plan(decision: Decision, policy: Policy, history: History, plan: Plan
         )
         return replace(decision.decline(Reason.APPROVAL, text), plan=plan.hash)
     if next_try.number is None:
-        return decision.decline(next_try.reason, next_try.text)
+        return replace(decision.decline(next_try.reason, next_try.text), retry_ms=next_try.at_ms)
     text = decision.text
     if plan.text:
         text = plan.text if plan.text.startswith(text) else f"{text}; {plan.text}"
@@ -978,11 +980,13 @@ class RetryDecision:
         number: number of the attempt to start now, from 1. None if no attempt starts now.
         text: explanation for the tick.
         reason: code of the reason if no attempt starts.
+        at_ms: epoch ms (wall clock) of the next attempt, or None if it starts now or never.
     """
 
     number: int | None
     text: str = ""
     reason: Reason = Reason.DONE_BEFORE
+    at_ms: int | None = None
 
 
 def decide_retry(tries: Sequence[FinishedRun], plan: str, now_ms: int) -> RetryDecision:
@@ -1011,5 +1015,5 @@ def decide_retry(tries: Sequence[FinishedRun], plan: str, now_ms: int) -> RetryD
         text = (
             f"plan {plan[:12]}: {run} failed, try {failed} of {TRIES}: requested again in {minutes} min; or {by_hand}"
         )
-        return RetryDecision(None, text, Reason.FAILED)
+        return RetryDecision(None, text, Reason.FAILED, last.ended_ms + WAITS_MS[failed - 1])
     return RetryDecision(failed + 1, f"try {failed + 1} of {TRIES}: {run} failed")

@@ -1,0 +1,332 @@
+"""States of all tables (`evaluate_states`): what sensors would decide now with full history, one status per table."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import dagster as dg
+
+from lsm_core.clock import utc_text
+from lsm_core.errors import DredgeError
+from lsm_core.maintenance.history_health import HistoryHealth, read_history_health
+from lsm_core.maintenance.score import Part, history_parts
+from lsm_core.maintenance.table_ranking import TableNeed, need_of
+from orchestration.sensors.run_requests import RunRequestBuilder
+from orchestration.sensors.table_cache import OpenTable, decline_unreadable, open_table, wall_ms
+from platform_core import names
+from platform_core.obstacles import RunningRuns, find_failed_checks, list_suspensions
+from platform_core.policies import (
+    Decision,
+    DecisionOutcome,
+    DecisionScope,
+    Policies,
+    Reason,
+    Subject,
+    decide,
+    subjects,
+)
+from platform_core.policies.budgets import Budget
+from platform_core.policies.decisions import NOTHING_KNOWN, decide_in_order
+from platform_core.policies.table_state import (
+    Condition,
+    Queue,
+    TableState,
+    TableStatus,
+    combine,
+    judge_subject,
+    judge_undecided,
+    rank_key,
+)
+from platform_core.resources.settings import Settings
+from platform_core.resources.warehouse import WarehouseResource
+from platform_core.table_card import TableCard
+
+_PLAN_SECONDS: Final = 60.0
+"""Default time for planning due work; due work beyond it gets the state that follows from metadata alone."""
+_SCOPES: Final = (DecisionScope.SORTED_RUNS, DecisionScope.IDLE)
+_SENSORS: Final = {
+    DecisionScope.SORTED_RUNS: names.SORTED_RUN_SENSOR,
+    DecisionScope.IDLE: names.IDLE_SENSOR,
+}
+_SILENT_INTERVALS: Final = 10
+_SILENT_SECONDS: Final = 15 * 60
+
+
+@dataclass(frozen=True)
+class TableEvaluation:
+    """Evaluation of one table at one time.
+
+    Attributes:
+        name: full name of the table.
+        status: status of the table.
+        need: score of the table with its parts, level 0, bytes and ages.
+        partitions: statuses of the partitions, in the order of their paths.
+        decisions: final decisions about the partitions by all sensors.
+        history: figures of snapshots, tags, consumers and manifests; None if they cannot be read.
+        table: the opened table, or None if it cannot be evaluated.
+    """
+
+    name: str
+    status: TableStatus
+    need: TableNeed
+    partitions: tuple[TableStatus, ...] = ()
+    decisions: tuple[Decision, ...] = ()
+    history: HistoryHealth | None = None
+    table: OpenTable | None = None
+
+
+def evaluate_states(
+    warehouse: WarehouseResource,
+    instance: dg.DagsterInstance | None,
+    cards: Sequence[TableCard],
+    policies: Policies,
+    settings: Settings | None = None,
+    *,
+    plan_seconds: float = _PLAN_SECONDS,
+) -> list[TableEvaluation]:
+    """Return the evaluation of each table, sorted by state, then by score, the greatest need first.
+
+    The function reads metadata of tables and facts of Dagster, makes the decisions of both table sensors with full
+    history (retries, budgets, windows, approvals, running runs, suspensions), and changes nothing.
+
+    Args:
+        warehouse: the warehouse.
+        instance: Dagster instance, or None outside Dagster. Then runs, checks and budgets are unknown.
+        cards: tables of the loaded definitions.
+        policies: policies in force.
+        settings: settings of the platform, for the first state of sensors; None to read them from the environment.
+        plan_seconds: time (seconds) for planning due work; after it, due work is judged by metadata alone.
+    """
+    opened = [open_table(warehouse, card, policies.of(card.name)) for card in cards]
+    tables = [table for table in opened if isinstance(table, OpenTable)]
+    settled = _Decisions(warehouse, instance, plan_seconds).settle(tables, policies)
+    troubles = {} if instance is None else find_sensor_trouble(instance, settings or Settings.from_environment())
+    conditions = {} if instance is None else find_conditions(instance, warehouse.path, [card.name for card in cards])
+    evaluations = []
+    for table in opened:
+        if isinstance(table, Decision):
+            status, need = judge_undecided(table), TableNeed(table.table, costs_most=table.text)
+            status = combine(table.table, [status], conditions.get(table.table, ()), status.score)
+            evaluations.append(TableEvaluation(table.table, status, need, decisions=(table,)))
+        else:
+            found = conditions.get(table.name, ())
+            evaluations.append(_evaluate(table, settled.get(table.name, []), found, troubles))
+    return sorted(evaluations, key=evaluation_key)
+
+
+def evaluation_key(evaluation: TableEvaluation) -> tuple[object, ...]:
+    """Return the key of the ranking: state, urgency and score, then due bytes and the table's name."""
+    rank, urgent, score, *names_ = rank_key(evaluation.status)
+    return (rank, urgent, score, -evaluation.need.due_bytes, *names_)
+
+
+def count_states(evaluations: Sequence[TableEvaluation]) -> dict[TableState, int]:
+    """Return the number of tables in each state that occurs, in order of rank."""
+    counts = dict.fromkeys(TableState, 0)
+    for evaluation in evaluations:
+        counts[evaluation.status.state] += 1
+    return {state: count for state, count in counts.items() if count}
+
+
+def find_conditions(
+    instance: dg.DagsterInstance, warehouse_path: str, tables: Sequence[str]
+) -> dict[str, list[Condition]]:
+    """Return the conditions of tables that hold whether or not work is due: failed checks, suspensions, running runs.
+
+    Args:
+        instance: Dagster instance.
+        warehouse_path: path or address of the warehouse.
+        tables: full names of the tables.
+    """
+    layouts = {table: names.layout_key(warehouse_path, table) for table in tables}
+    conditions: dict[str, list[Condition]] = {table: [] for table in tables}
+    for table, text in find_failed_checks(instance, layouts).items():
+        conditions[table].append(Condition(TableState.BLOCKED, text))
+    for table, failed in list_suspensions(instance, at_least=1).items():
+        if table not in conditions:
+            continue
+        state, text = TableState.SUSPENDED, failed.text()
+        if not failed.in_force:
+            newest = "its last run" if failed.failures == 1 else f"its last {failed.failures} runs"
+            state, text = TableState.FAILING, f"{newest} failed ({failed.run_id[:8]})"
+        conditions[table].append(Condition(state, text, failed.since_ms, failed.run_id))
+    running = RunningRuns(instance)
+    for table, layout in layouts.items():
+        run_id = running.of(table, layout, anywhere=True)
+        if run_id is not None:
+            text = f"run {run_id[:8]} is queued or works on the table"
+            conditions[table].append(Condition(TableState.RUNNING, text, run_id=run_id))
+    return conditions
+
+
+def find_sensor_trouble(instance: dg.DagsterInstance, settings: Settings) -> dict[DecisionScope, str]:
+    """Return why table sensors start nothing now: they are switched off, or have not ticked for long.
+
+    Args:
+        instance: Dagster instance.
+        settings: settings, for sensors that were never switched on or off by hand.
+
+    Returns:
+        A text for the time of the next action, by kind of compaction; sensors without trouble are missing.
+    """
+    states = {state.name: state for state in instance.all_instigator_state()}
+    troubles: dict[DecisionScope, str] = {}
+    for scope, sensor in _SENSORS.items():
+        state = states.get(sensor)
+        if not (settings.sensors_on if state is None else state.is_running):
+            troubles[scope] = f"not before the sensor {sensor} is switched on"
+            continue
+        ticked = getattr(None if state is None else state.instigator_data, "last_tick_timestamp", None)
+        limit = max(_SILENT_INTERVALS * settings.sensor_seconds, _SILENT_SECONDS)
+        if ticked is not None and wall_ms() / 1000 - ticked >= limit:
+            since = utc_text(int(ticked * 1000))[:16]
+            troubles[scope] = f"unknown: the sensor {sensor} has not ticked since {since} UTC; is the daemon running?"
+    return troubles
+
+
+@dataclass
+class _Decisions:
+    """Final decisions about all tables, as the next ticks would make them.
+
+    Attributes:
+        warehouse: the warehouse.
+        instance: Dagster instance, or None outside Dagster.
+        plan_seconds: time (seconds) for planning.
+        clock: monotonic clock, in seconds.
+    """
+
+    warehouse: WarehouseResource
+    instance: dg.DagsterInstance | None
+    plan_seconds: float
+    clock: Callable[[], float] = field(default=time.monotonic)
+
+    def settle(
+        self, tables: Sequence[OpenTable], policies: Policies
+    ) -> dict[str, list[tuple[Subject, Decision, Queue | None]]]:
+        """Return the final decisions by table: the subject, the decision, and the queue if it waits for the budget.
+
+        Args:
+            tables: tables to decide about.
+            policies: policies in force.
+        """
+        result: dict[str, list[tuple[Subject, Decision, Queue | None]]] = {table.name: [] for table in tables}
+        due: dict[str, tuple[OpenTable, Subject]] = {}
+        first: list[Decision] = []
+        for table in tables:
+            try:
+                for scope in _SCOPES:
+                    for subject in subjects(table.facts, scope):
+                        decision = decide(subject, table.policy_of(subject.state), NOTHING_KNOWN, table.now)
+                        # Of two sensors that find the same partition due, the first one starts its run.
+                        if decision.outcome is DecisionOutcome.RUN and decision.subject not in due:
+                            due[decision.subject] = (table, subject)
+                            first.append(decision)
+                        elif decision.outcome is not DecisionOutcome.RUN:
+                            result[table.name].append((subject, decision, None))
+            except Exception as error:  # noqa: BLE001  (one table stops no other)
+                subject = Subject(table.facts, DecisionScope.SORTED_RUNS)
+                result[table.name].append((subject, decline_unreadable(table.card, error), None))
+        waiting: dict[str, Queue] = {}
+        for decision in self._settle_due(first, due, policies, waiting):
+            table, subject = due.get(decision.subject) or due[_of_table(decision.table, due)]
+            result[table.name].append((subject, decision, waiting.get(decision.subject)))
+        return result
+
+    def _settle_due(
+        self,
+        first: Sequence[Decision],
+        due: Mapping[str, tuple[OpenTable, Subject]],
+        policies: Policies,
+        waiting: dict[str, Queue],
+    ) -> list[Decision]:
+        """Return the final decisions about due work.
+
+        Args:
+            first: decisions to run, from metadata alone.
+            due: table and subject of each decision.
+            policies: policies in force, with the budget.
+            waiting: filled with the queue of each subject that waits for the budget.
+        """
+        replay = self.warehouse.replay_text()
+        if replay is not None:
+            return [decision.decline(Reason.REPLAY, f"{decision.text}; {replay}") for decision in first]
+        if self.instance is None:
+            return list(first)
+        builder = RunRequestBuilder(self.instance, self.warehouse)
+        until = self.clock() + self.plan_seconds
+
+        def settle(decision: Decision, budget: Budget) -> Decision:
+            table, subject = due[decision.subject]
+            try:
+                final = builder.settle(table, subject, budget, out_of_time=self.clock() >= until).decision
+            except Exception as error:  # noqa: BLE001  (one table stops no other)
+                return decline_unreadable(table.card, error)
+            if final.reason is Reason.BUDGET:
+                for_table = budget.exceeds_tables(final.table)
+                limit = f"{len(budget.at_work)} of {budget.concurrent_tables} tables"
+                waiting[final.subject] = Queue(
+                    len(waiting) + 1,
+                    for_table,
+                    limit if for_table else budget.why_not(final.table, final.cost),
+                    decision.text,
+                )
+            return final
+
+        return decide_in_order(first, builder.budget(policies), settle)
+
+
+def _of_table(table: str, due: Mapping[str, tuple[OpenTable, Subject]]) -> str:
+    """Return the key of the first due subject of a table, for a decision about the whole table."""
+    return next(key for key, (opened, _) in due.items() if opened.name == table)
+
+
+def _evaluate(
+    table: OpenTable,
+    settled: Sequence[tuple[Subject, Decision, Queue | None]],
+    conditions: Sequence[Condition],
+    troubles: Mapping[DecisionScope, str],
+) -> TableEvaluation:
+    """Return the evaluation of one opened table.
+
+    Args:
+        table: the table.
+        settled: final decisions with subject and queue.
+        conditions: conditions of the whole table.
+        troubles: troubles of the sensors.
+    """
+    history = _read_history(table)
+    parts: tuple[Part, ...] = () if history is None else history_parts(history, table.store.options)
+    need = need_of(table.name, table.health.buckets, parts)
+    statuses = [
+        judge_subject(
+            subject,
+            decision,
+            table.policy_of(subject.state),
+            table.now,
+            queue,
+            troubles.get(subject.scope, ""),
+        )
+        for subject, decision, queue in settled
+    ]
+    partitions = tuple(
+        sorted((status for status in statuses if status is not None), key=lambda status: status.partition)
+    )
+    return TableEvaluation(
+        table.name,
+        combine(table.name, partitions, conditions, need.score),
+        need,
+        partitions,
+        tuple(decision for _, decision, _ in settled),
+        history,
+        table,
+    )
+
+
+def _read_history(table: OpenTable) -> HistoryHealth | None:
+    try:
+        return read_history_health(table.store, grace_ms=table.policy.watch.overdue_after_ms)
+    except (DredgeError, OSError, ValueError):
+        return None  # checks report the damage
