@@ -46,7 +46,11 @@ class SystemClock:
 
 @dataclass
 class FixedClock:
-    """A clock for tests, whose time changes only by :meth:`advance`."""
+    """A clock for tests, whose time changes only by :meth:`advance`.
+
+    Attributes:
+        ms: the time (epoch ms).
+    """
 
     ms: int
 
@@ -65,7 +69,11 @@ class FixedClock:
 
 @dataclass(frozen=True)
 class FileClock:
-    """A clock that reads the time from a file with one decimal number, so that all processes of a demo share it."""
+    """A clock that reads the time from a file with one decimal number, so that all processes of a demo share it.
+
+    Attributes:
+        path: path of the file, which contains epoch milliseconds.
+    """
 
     path: str
 

@@ -52,6 +52,15 @@ def progress_bar(title: str, *, hidden: bool = False) -> Iterator[None]:
 
 @dataclass
 class _Line:
+    """Line of one stage in the terminal.
+
+    Attributes:
+        number: id of the line's task in rich.
+        total: units of the whole stage, None if unknown.
+        unit: name of the units, for example "files".
+        done: units done.
+    """
+
     number: TaskID
     total: int | None
     unit: str

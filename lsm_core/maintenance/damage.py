@@ -132,7 +132,13 @@ class _Content:
 
 @dataclass
 class _Found:
-    """Damaged file with the ids of the snapshots and the names of the tags and changelogs found so far that need it."""
+    """Damaged file and what needs it.
+
+    Attributes:
+        damage: the file and its error.
+        snapshots: ids of the snapshots that need the file.
+        holders: names of the tags and changelogs that need the file.
+    """
 
     damage: Damage
     snapshots: list[int] = field(default_factory=list)

@@ -110,7 +110,14 @@ def _consumers(store: TableStore) -> list[tuple[str, int, int]]:
 
 @dataclass
 class _Ledger:
-    """Files by holder, stored as columns of indexes into the lists of holders and of file names."""
+    """Collected references: files by holder, as columns.
+
+    Attributes:
+        holders: number of each holder, in order of arrival.
+        since: time since which each holder exists (epoch ms).
+        parts: tables of files (columns name, size), one per call of :meth:`add`.
+        codes: number of the holder of each row of ``parts``.
+    """
 
     holders: dict[Holder, int] = field(default_factory=dict)
     since: list[int] = field(default_factory=list)
@@ -174,7 +181,12 @@ class _Ledger:
 
 @dataclass
 class _OtherHolders:
-    """Holders other than the newest snapshot; files that are live in the newest snapshot are left out."""
+    """Collector of holders other than the newest snapshot; files that are live in the newest snapshot are left out.
+
+    Attributes:
+        ledger: collector of the references.
+        live: names of the files that are live in the newest snapshot.
+    """
 
     ledger: _Ledger
     live: pa.Array

@@ -415,7 +415,13 @@ def files_by_age(files: Sequence[DataFileMeta]) -> list[tuple[DataFileMeta, int]
 
 @dataclass(frozen=True)
 class _SampledRows:
-    """Sampled rows, with the level and age rank of the file of each row; ``table`` is None without rows."""
+    """Sampled rows of all files of a bucket.
+
+    Attributes:
+        table: the rows, or None if there are none.
+        levels: level of each row's file.
+        ages: age rank of each row's file.
+    """
 
     table: pa.Table | None
     levels: list[int]

@@ -325,7 +325,11 @@ _KEEP = np.array([0, *(((1 << 64) - 1) ^ ((1 << (64 - 8 * n)) - 1) for n in rang
 
 @dataclass(frozen=True, eq=False)
 class IntKeys:
-    """Keys as int64."""
+    """Normalised keys as int64.
+
+    Attributes:
+        values: one number per row, which orders like the key.
+    """
 
     values: Ints
 

@@ -52,6 +52,14 @@ class Java:
 
 @dataclass(frozen=True)
 class _Probe:
+    """Java installation that was tested.
+
+    Attributes:
+        home: JAVA_HOME of the installation.
+        version: major version.
+        has_vector: whether it has the module `jdk.incubator.vector`.
+    """
+
     home: str
     version: int
     has_vector: bool

@@ -58,27 +58,26 @@ _MOST_LOOKED_AT: Final = 1_000
 
 @dataclass(frozen=True)
 class EpochMessage(WriterCommitMessage):
-    """Outcome of one task of an epoch: its commit messages, or the error that ended it.
+    """Result of one task of an epoch: its commit messages, or the error that ended it.
 
     Attributes:
         query: Id of the streaming query.
         run: Id of the run of the query.
+        family: Prefix of the names of the task's files.
+        folder: Folder with the notes of the tasks. It and ``family`` are part of the plan, which the committing writer
+            lacks.
         messages: Commit messages as bytes.
         failure: The error as `encode` returns it; b"" if the task succeeded.
+        staged: File with the rows of the task, used if the task's data files would be small; "" if there is none.
     """
 
     query: str
     run: str
     family: str
     folder: str
-    """Folder with the notes of the tasks.
-
-    The folder and ``family`` (the prefix of file names) are part of the plan, which the committing writer lacks.
-    """
     messages: tuple[bytes, ...] = ()
     failure: bytes = b""
     staged: str = ""
-    """File with the rows of the task, used if the task's data files would be small (`gathering`)."""
 
 
 class StreamWriter(OfOneRelease, DataSourceStreamArrowWriter):

@@ -46,7 +46,14 @@ IN_CATALOG: Final = (
 
 @dataclass(frozen=True)
 class Versions:
-    """Versions that a process runs; the versions of the driver accompany every function of a job."""
+    """Versions of packages in a process. The driver sends its own with every function, and workers compare them.
+
+    Attributes:
+        dredge: version of Dredge.
+        python: version of Python ("3.12").
+        pyarrow: version of PyArrow.
+        pyspark: version of PySpark.
+    """
 
     dredge: str
     python: str

@@ -18,7 +18,13 @@ FORM: Final = "CALL sys.procedure(argument => literal, ...)"
 
 @dataclass(frozen=True)
 class CallStatement:
-    """Parsed CALL: the procedure name (lower case, without `sys`), and arguments all by position or all by name."""
+    """Parsed CALL; its arguments are either all positional or all named.
+
+    Attributes:
+        procedure: name of the procedure in lower case, without `sys`.
+        positional: arguments by position.
+        named: arguments by parameter name.
+    """
 
     procedure: str
     positional: tuple[Literal, ...] = ()

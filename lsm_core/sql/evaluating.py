@@ -329,6 +329,12 @@ def several_matches(table: str) -> Callable[[int], Exception]:
 
 @dataclass(frozen=True)
 class _SeveralMatches:
+    """Function from a number of rows to the error of a MERGE whose source matches these rows more than once.
+
+    Attributes:
+        table: name of the table.
+    """
+
     table: str
 
     def __call__(self, count: int) -> Exception:

@@ -101,7 +101,13 @@ class PlannedStep:
 
 @dataclass(frozen=True)
 class DirectStep:
-    """A change of one table that has no plan, with its description for people and the function that applies it."""
+    """Step of a procedure that changes a table without a maintenance plan.
+
+    Attributes:
+        table: the table.
+        description: the change, for people.
+        act: applies the change.
+    """
 
     table: Table
     description: str

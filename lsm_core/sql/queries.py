@@ -71,7 +71,12 @@ class TableRead:
 
 @dataclass(frozen=True)
 class Query:
-    """A query with open tables: its text, and one read for each mention of a table, in the order of the text."""
+    """Parsed query with open tables.
+
+    Attributes:
+        text: text of the query.
+        reads: one read per mention of a table, in the order of the text.
+    """
 
     text: str
     reads: tuple[TableRead, ...] = field(default=())

@@ -103,7 +103,12 @@ class RenameTable:
 
 @dataclass(frozen=True)
 class TruncateTable:
-    """TRUNCATE TABLE, for all rows or for the partitions that match one partition spec."""
+    """TRUNCATE TABLE.
+
+    Attributes:
+        name: table.
+        partition: partition spec that selects the rows to delete; None for all rows.
+    """
 
     name: str
     partition: PartitionSpec | None = None

@@ -112,13 +112,24 @@ _RLE, _DELTA_BINARY_PACKED = 3, 5
 
 
 class _Page(NamedTuple):
+    """Header of one page of a column chunk.
+
+    Attributes:
+        kind: type of the page (Parquet `PageType`).
+        plain: uncompressed bytes of the page.
+        stored: compressed bytes of the page.
+        values: number of values, nulls included.
+        encoding: encoding of the values (Parquet `Encoding`).
+        body: position of the page's first byte in the file, after the header.
+        header: fields of the Thrift header for this type of page.
+    """
+
     kind: int
     plain: int
     stored: int
     values: int
     encoding: int
     body: int
-    """Position of its first byte in the file, after the header."""
     header: Struct
 
 

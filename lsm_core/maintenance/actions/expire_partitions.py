@@ -111,9 +111,14 @@ class PartitionExpiryReport(CommitReport):
 
 @dataclass(frozen=True)
 class _Rule:
-    """Rule of a partition expiry: partitions whose time is before ``cutoff_ms`` (epoch ms) expire.
+    """Rule that selects the partitions to expire.
 
-    ``age_ms`` is set if the cut-off was computed from an age, which is the option `partition.expiration-time`.
+    Attributes:
+        strategy: name of the strategy (`partition.expiration-strategy`).
+        cutoff_ms: partitions whose time is before it expire (epoch ms).
+        age_ms: the age from which the cut-off was computed (ms, `partition.expiration-time`); None if the caller chose
+            the cut-off.
+        times: computes the time of a partition from its values.
     """
 
     strategy: str

@@ -131,7 +131,13 @@ class RollbackReport(DeletionReport):
 
 @dataclass(frozen=True)
 class _NewerContent:
-    """Snapshots and changelogs (by id) and tags (by name) that are newer than a given snapshot, oldest first."""
+    """Content that a rollback to a snapshot removes, oldest first.
+
+    Attributes:
+        snapshots: newer snapshots by id.
+        changelogs: changelogs of newer snapshots by snapshot id.
+        tags: tags of newer snapshots by name.
+    """
 
     snapshots: Mapping[int, Snapshot]
     changelogs: Mapping[int, Snapshot]

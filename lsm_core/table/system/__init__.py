@@ -25,7 +25,7 @@ from lsm_core.table.system.metadata_tables import (
     Statistics,
     Tags,
 )
-from lsm_core.table.system.reader import Parts, ReadOnlyTable
+from lsm_core.table.system.reader import PartReader, ReadOnlyTable
 from lsm_core.table.system.row_tables import AuditLog, Binlog, ReadOptimized, RowTracking
 from lsm_core.table.system.view import View
 
@@ -78,10 +78,10 @@ class SystemTable(ReadOnlyTable):
         """
         return SystemTable(self.store.copy(options), self.system)
 
-    def _open(self, named: Mapping[str, Any]) -> tuple[TableSchema, Parts]:
+    def _open(self, named: Mapping[str, Any]) -> tuple[TableSchema, PartReader]:
         self.store.require_same()
         version = self._view.version(self.store, named)
-        return self._view.schema(version.store), lambda wanted: self._view.tables(version, wanted)
+        return self._view.schema(version.store), lambda selection: self._view.read_parts(version, selection)
 
 
 class GlobalTable(ReadOnlyTable):
@@ -102,7 +102,7 @@ class GlobalTable(ReadOnlyTable):
         """Return the view itself, because each read lists the catalog again."""
         return self
 
-    def _open(self, named: Mapping[str, Any]) -> tuple[TableSchema, Parts]:
+    def _open(self, named: Mapping[str, Any]) -> tuple[TableSchema, PartReader]:
         for key, value in named.items():
             if value is not None:
                 raise InvalidOption(key, value, "no value, because this system table has no versions", self.name)

@@ -15,7 +15,7 @@ from lsm_core.metadata import snapshots
 from lsm_core.metadata.live_files import totals
 from lsm_core.metadata.store import TableStore
 from lsm_core.options import mask_secrets
-from lsm_core.table.system.view import of_columns, table_schema
+from lsm_core.table.system.view import table_of_columns, table_schema
 
 _LOG = logging.getLogger(__name__)
 
@@ -81,7 +81,7 @@ def tables(warehouse: Warehouse) -> Iterator[pa.Table]:
         columns["table_type"].append(None if store is None else str(store.options.get("type")).lower())
         columns["partitioned"].append(None if store is None else bool(store.schema.partition_keys))
         columns["primary_key"].append(None if store is None else bool(store.schema.primary_keys))
-    yield of_columns(TABLES, columns)
+    yield table_of_columns(TABLES, columns)
 
 
 def all_table_options(warehouse: Warehouse) -> Iterator[pa.Table]:
@@ -90,7 +90,7 @@ def all_table_options(warehouse: Warehouse) -> Iterator[pa.Table]:
         if store is None:
             continue
         options = {"path": store.root, **mask_secrets(store.schema.options)}
-        yield of_columns(
+        yield table_of_columns(
             TABLE_OPTIONS,
             {
                 "database_name": [database] * len(options),
@@ -104,7 +104,7 @@ def all_table_options(warehouse: Warehouse) -> Iterator[pa.Table]:
 def catalog_options(warehouse: Warehouse) -> Iterator[pa.Table]:
     """Yield one row per option of the catalog; secrets are not among them."""
     options = warehouse.options
-    yield of_columns(CATALOG_OPTIONS, {"key": options.keys(), "value": options.values()})
+    yield table_of_columns(CATALOG_OPTIONS, {"key": options.keys(), "value": options.values()})
 
 
 def partitions(warehouse: Warehouse) -> Iterator[pa.Table]:

@@ -21,7 +21,7 @@ from lsm_core.metadata.live_files import NEWEST, totals
 from lsm_core.metadata.store import POSTPONE_BUCKET, TableStore
 from lsm_core.read.predicate import Predicate, parse_filter
 from lsm_core.table.system.entry_texts import cast_text, key_texts, partition_texts, paths, row_texts, stats_texts
-from lsm_core.table.system.view import Version, View, Wanted, of_columns, table_schema
+from lsm_core.table.system.view import Selection, Version, View, table_of_columns, table_schema
 
 FILES: Final = table_schema(
     [
@@ -73,19 +73,29 @@ _AT_ONCE: Final = 8192
 
 
 class Files(View):
-    """Live files of a version by partition, bucket and name, with the columns ``columns``."""
+    """Live files of a version, sorted by partition, bucket and name: `$files` and `$file_key_ranges`.
+
+    Attributes:
+        columns: schema of the system table.
+    """
 
     def __init__(self, columns: TableSchema) -> None:
         self.columns = columns
 
-    def tables(self, version: Version, wanted: Wanted) -> Iterator[pa.Table]:
-        """Yield the rows of the view in parts. Only the needed entry columns are in memory. Raises CorruptFile."""
+    def read_parts(self, version: Version, selection: Selection) -> Iterator[pa.Table]:
+        """Yield the files of the version in parts of some thousand. Only the selected columns of entries are in memory.
+
+        Raises:
+            CorruptFile: a manifest or manifest list is damaged.
+        """
         store, snapshot = version.store, version.snapshot
         if snapshot is None:
             return
-        sources = {source for name in wanted.columns for source in _MADE_FROM.get(name, (name,))}
+        sources = {source for name in selection.columns for source in _MADE_FROM.get(name, (name,))}
         needed = sorted({*sources, *_ORDERED_BY})
-        entries = manifests.live_entries(store, snapshot, columns=needed, keep=_keeper(store, wanted.predicate))
+        entries = manifests.live_entries(
+            store, snapshot, columns=needed, keep=_entry_filter(store, selection.predicate)
+        )
         keys = [
             partition_texts(store, entries.column("partition")),
             entries.column("bucket"),
@@ -94,15 +104,15 @@ class Files(View):
         named = pa.table(keys, names=list(_ORDERED_BY))
         order = pc.sort_indices(named, sort_keys=[(name, "ascending") for name in _ORDERED_BY])
         for first in range(0, entries.num_rows, _AT_ONCE):
-            yield _described(store, entries.take(order.slice(first, _AT_ONCE)), wanted)
+            yield _describe_files(store, entries.take(order.slice(first, _AT_ONCE)), selection)
 
 
-def _keeper(store: TableStore, predicate: Predicate | None) -> Callable[[pa.Table], pa.Table]:
+def _entry_filter(store: TableStore, predicate: Predicate | None) -> Callable[[pa.Table], pa.Table]:
     """Return a function that filters entries by partition, bucket and level before the entries are kept in memory.
 
     The function always drops postponed files.
     """
-    placed = _placed(predicate)
+    placed = _placement_filter(predicate)
 
     def keep(entries: pa.Table) -> pa.Table:
         if store.options.bucket == POSTPONE_BUCKET:
@@ -118,7 +128,7 @@ def _keeper(store: TableStore, predicate: Predicate | None) -> Callable[[pa.Tabl
     return keep
 
 
-def _placed(predicate: Predicate | None) -> Predicate | None:
+def _placement_filter(predicate: Predicate | None) -> Predicate | None:
     """Return the part of a filter that tests partition, bucket and level, from the tests combined by AND; or None."""
     if predicate is None or predicate.groups is None or len(predicate.groups) != 1:
         return None
@@ -136,7 +146,7 @@ def _placed(predicate: Predicate | None) -> Predicate | None:
     return parse_filter(tests, FILES, "") if tests else None
 
 
-def _described(store: TableStore, entries: pa.Table, wanted: Wanted) -> pa.Table:
+def _describe_files(store: TableStore, entries: pa.Table, selection: Selection) -> pa.Table:
     makers: dict[str, Callable[[], pa.Array]] = {
         "partition": lambda: partition_texts(store, entries.column("partition")),
         "file_path": lambda: paths(store, entries),
@@ -153,10 +163,10 @@ def _described(store: TableStore, entries: pa.Table, wanted: Wanted) -> pa.Table
             pc.if_else(pc.equal(entries.column("file_source"), 0), "APPEND", None),
         ),
     }
-    stats = stats_texts(store, entries) if wanted.columns.intersection(_STATS) else {}
+    stats = stats_texts(store, entries) if selection.columns.intersection(_STATS) else {}
     columns = {}
     for name in FILES.field_names:
-        if name in wanted:
+        if name in selection:
             made = stats.get(name)
             columns[name] = made if made is not None else makers.get(name, partial(entries.column, name))()
     return pa.table(columns)
@@ -198,15 +208,19 @@ class Manifests(View):
 
     columns = MANIFESTS
 
-    def tables(self, version: Version, wanted: Wanted) -> Iterator[pa.Table]:
-        """Yield all rows of the view in one table, because a version has some hundred manifests. Raises CorruptFile."""
+    def read_parts(self, version: Version, selection: Selection) -> Iterator[pa.Table]:
+        """Yield one table with all manifests of the version, because a version has some hundred manifests.
+
+        Raises:
+            CorruptFile: a manifest list is damaged.
+        """
         store, snapshot = version.store, version.snapshot
         if snapshot is None:
             return
         metas = manifests.data_manifests(store, snapshot)
         metas += manifests.changelog_list(store, snapshot) or []
         columns = {name: [getattr(meta, name) for meta in metas] for name in _SAME}
-        table = of_columns(MANIFESTS, columns, store.manifest_dir)
+        table = table_of_columns(MANIFESTS, columns, store.manifest_dir)
         for side in ("min", "max"):
             place = MANIFESTS.field_names.index(f"{side}_partition_stats")
             bounds = pa.array([getattr(meta.partition_stats, f"{side}_values") for meta in metas], pa.binary())
@@ -219,8 +233,12 @@ class TableIndexes(View):
 
     columns = INDEXES
 
-    def tables(self, version: Version, wanted: Wanted) -> Iterator[pa.Table]:
-        """Yield all rows of the view in one table, because a bucket has few index files. Raises CorruptFile."""
+    def read_parts(self, version: Version, selection: Selection) -> Iterator[pa.Table]:
+        """Yield one table with all index files of the version, because a bucket has few of them.
+
+        Raises:
+            CorruptFile: the index manifest is damaged.
+        """
         if version.snapshot is None:
             return
         entries = manifests.index_entries(version.store, version.snapshot)
@@ -234,7 +252,7 @@ class TableIndexes(View):
             ]
             for entry in entries
         ]
-        table = of_columns(INDEXES, columns, version.store.manifest_dir)
+        table = table_of_columns(INDEXES, columns, version.store.manifest_dir)
         partitions = pa.array([entry.partition for entry in entries], pa.binary())
         yield table.set_column(0, table.field(0), partition_texts(version.store, partitions))
 
@@ -269,8 +287,12 @@ class Buckets(View):
 
     columns = BUCKETS
 
-    def tables(self, version: Version, wanted: Wanted) -> Iterator[pa.Table]:
-        """Yield all rows of the view in one table. Raises CorruptFile."""
+    def read_parts(self, version: Version, selection: Selection) -> Iterator[pa.Table]:
+        """Yield one table with all buckets of the version, sorted by partition and bucket.
+
+        Raises:
+            CorruptFile: a manifest or manifest list is damaged.
+        """
         if version.snapshot is None:
             return
         buckets = totals(version.store, version.snapshot, ["partition", "bucket"])
@@ -288,8 +310,12 @@ class Partitions(View):
 
     columns = PARTITIONS
 
-    def tables(self, version: Version, wanted: Wanted) -> Iterator[pa.Table]:
-        """Yield all rows of the view in one table. Raises CorruptFile."""
+    def read_parts(self, version: Version, selection: Selection) -> Iterator[pa.Table]:
+        """Yield one table with all partitions of the version, sorted by partition.
+
+        Raises:
+            CorruptFile: a manifest or manifest list is damaged.
+        """
         if version.snapshot is None:
             return
         partitions = totals(version.store, version.snapshot, ["partition"])

@@ -10,7 +10,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from lsm_core.maintenance.ledger import LedgerEntry, iterate_ledger
-from lsm_core.table.system.view import Version, View, Wanted, of_columns, table_schema
+from lsm_core.table.system.view import Selection, Version, View, table_of_columns, table_schema
 
 _AT_ONCE: Final = 500
 _NUMBERS: Final = (
@@ -47,11 +47,11 @@ class Ledger(View):
     timeless = True
     columns = LEDGER
 
-    def tables(self, version: Version, wanted: Wanted) -> Iterator[pa.Table]:
-        """Yield the rows of the view. The runs are yielded in parts of some hundred rows."""
+    def read_parts(self, version: Version, selection: Selection) -> Iterator[pa.Table]:
+        """Yield the runs in the ledger, oldest first, in parts of some hundred."""
         runs = iterate_ledger(version.store, heads=True, stalls=True)
         while entries := list(islice(runs, _AT_ONCE)):
-            yield of_columns(
+            yield table_of_columns(
                 LEDGER,
                 {
                     "run_id": [entry.run_id for entry in entries],

@@ -17,7 +17,7 @@ from lsm_core.metadata import branches, consumers, snapshots, tags
 from lsm_core.metadata.statistics import read_statistics
 from lsm_core.metadata.store import list_schema_ids
 from lsm_core.options import mask_secrets
-from lsm_core.table.system.view import Version, View, Wanted, of_columns, table_schema
+from lsm_core.table.system.view import Selection, Version, View, table_of_columns, table_schema
 
 SCHEMAS: Final = table_schema(
     [
@@ -48,11 +48,15 @@ class Schemas(View):
     timeless = True
     columns = SCHEMAS
 
-    def tables(self, version: Version, wanted: Wanted) -> Iterator[pa.Table]:
-        """Yield all rows of the view in one table. Raises CorruptFile."""
+    def read_parts(self, version: Version, selection: Selection) -> Iterator[pa.Table]:
+        """Yield one table with all schemas of the table or branch, oldest first.
+
+        Raises:
+            CorruptFile: a schema file is damaged.
+        """
         store = version.store
         versions = [store.schema_of(number) for number in list_schema_ids(store.file_io, store.root, store.branch)]
-        yield of_columns(
+        yield table_of_columns(
             SCHEMAS,
             {
                 "schema_id": [schema.id for schema in versions],
@@ -76,25 +80,25 @@ class Options(View):
 
     columns = OPTIONS
 
-    def tables(self, version: Version, wanted: Wanted) -> Iterator[pa.Table]:
-        """Yield all rows of the view in one table."""
+    def read_parts(self, version: Version, selection: Selection) -> Iterator[pa.Table]:
+        """Yield one table with the options of the version's schema; values of secret options are masked."""
         options = mask_secrets(version.store.schema.options)
-        yield of_columns(OPTIONS, {"key": options.keys(), "value": options.values()})
+        yield table_of_columns(OPTIONS, {"key": options.keys(), "value": options.values()})
 
 
 class AggregationFields(View):
-    """Every column with the keys and values of its `fields.<column>.*` options."""
+    """Every column of the table, with the keys and values of its `fields.<column>.*` options."""
 
     columns = AGGREGATIONS
 
-    def tables(self, version: Version, wanted: Wanted) -> Iterator[pa.Table]:
-        """Yield all rows of the view in one table."""
+    def read_parts(self, version: Version, selection: Selection) -> Iterator[pa.Table]:
+        """Yield one table with a row for each column, in the order of the schema."""
         schema = version.store.schema
         own = [
             [(key, value) for key, value in schema.options.items() if key.startswith(f"fields.{field.name}.")]
             for field in schema.fields
         ]
-        yield of_columns(
+        yield table_of_columns(
             AGGREGATIONS,
             {
                 "field_name": schema.field_names,
@@ -154,15 +158,19 @@ class Snapshots(View):
 
     columns = SNAPSHOTS
 
-    def tables(self, version: Version, wanted: Wanted) -> Iterator[pa.Table]:
-        """Yield all rows of the view in one table. Raises CorruptFile."""
+    def read_parts(self, version: Version, selection: Selection) -> Iterator[pa.Table]:
+        """Yield one table with all snapshots, oldest first, or with the snapshot that the caller chose.
+
+        Raises:
+            CorruptFile: a snapshot file is damaged.
+        """
         candidates = [version.snapshot] if version.pinned else snapshots.iterate(version.store)
         shown = [snapshot for snapshot in candidates if snapshot is not None]
         columns: dict[str, list[object]] = {name: [getattr(snapshot, name) for snapshot in shown] for name in _SAME}
         columns["snapshot_id"] = [snapshot.id for snapshot in shown]
         columns["commit_time"] = [snapshot.time_millis for snapshot in shown]
         columns["commit_kind"] = [snapshot.commit_kind.value for snapshot in shown]
-        yield of_columns(SNAPSHOTS, columns, version.store.snapshot_dir)
+        yield table_of_columns(SNAPSHOTS, columns, version.store.snapshot_dir)
 
 
 class Tags(View):
@@ -171,10 +179,14 @@ class Tags(View):
     timeless = True
     columns = TAGS
 
-    def tables(self, version: Version, wanted: Wanted) -> Iterator[pa.Table]:
-        """Yield all rows of the view in one table. Raises CorruptFile."""
+    def read_parts(self, version: Version, selection: Selection) -> Iterator[pa.Table]:
+        """Yield one table with all tags, by snapshot id and name.
+
+        Raises:
+            CorruptFile: a tag file is damaged.
+        """
         details = sorted(tags.list_details(version.store).items(), key=lambda item: (item[1].snapshot.id, item[0]))
-        yield of_columns(
+        yield table_of_columns(
             TAGS,
             {
                 "tag_name": [name for name, _ in details],
@@ -191,7 +203,11 @@ class Tags(View):
 
 
 def duration_text(millis: int) -> str:
-    """Return a duration as Java's `Duration.toString` prints it: "PT24H", "PT1M30.5S", "PT0S"."""
+    """Return a duration as Java's `Duration.toString` prints it: "PT24H", "PT1M30.5S", "PT0S".
+
+    Args:
+        millis: the duration (ms); it may be negative.
+    """
     sign, seconds = ("-" if millis < 0 else ""), abs(millis) // 1000
     hours, minutes, seconds_left = seconds // 3600, seconds // 60 % 60, seconds % 60
     fraction = f"{abs(millis) % 1000:03d}".rstrip("0")
@@ -207,10 +223,10 @@ class Branches(View):
     timeless = True
     columns = BRANCHES
 
-    def tables(self, version: Version, wanted: Wanted) -> Iterator[pa.Table]:
-        """Yield all rows of the view in one table."""
+    def read_parts(self, version: Version, selection: Selection) -> Iterator[pa.Table]:
+        """Yield one table with all branches except main."""
         times = branches.change_times(version.store)
-        yield of_columns(BRANCHES, {"branch_name": times.keys(), "create_time": times.values()})
+        yield table_of_columns(BRANCHES, {"branch_name": times.keys(), "create_time": times.values()})
 
 
 class Consumers(View):
@@ -219,10 +235,14 @@ class Consumers(View):
     timeless = True
     columns = CONSUMERS
 
-    def tables(self, version: Version, wanted: Wanted) -> Iterator[pa.Table]:
-        """Yield all rows of the view in one table. Raises CorruptFile."""
+    def read_parts(self, version: Version, selection: Selection) -> Iterator[pa.Table]:
+        """Yield one table with all consumers, sorted by id.
+
+        Raises:
+            CorruptFile: a consumer file is damaged.
+        """
         progress = sorted(consumers.list_consumers(version.store).items())
-        yield of_columns(
+        yield table_of_columns(
             CONSUMERS,
             {
                 "consumer_id": [name for name, _ in progress],
@@ -236,13 +256,17 @@ class Statistics(View):
 
     columns = STATISTICS
 
-    def tables(self, version: Version, wanted: Wanted) -> Iterator[pa.Table]:
-        """Yield one table with at most one row. Raises CorruptFile."""
+    def read_parts(self, version: Version, selection: Selection) -> Iterator[pa.Table]:
+        """Yield one table with the statistics of the version, or nothing if it has none.
+
+        Raises:
+            CorruptFile: the statistics file is damaged.
+        """
         store, snapshot = version.store, version.snapshot
         statistics = None if snapshot is None else read_statistics(store, snapshot)
         if snapshot is None or statistics is None:
             return
-        yield of_columns(
+        yield table_of_columns(
             STATISTICS,
             {
                 "snapshot_id": [statistics.snapshot_id],

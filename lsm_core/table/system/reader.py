@@ -16,10 +16,10 @@ from lsm_core.read import parse_filter
 from lsm_core.read.predicate import Predicate
 from lsm_core.table.read_request import ReadRequest, RequestReader
 from lsm_core.table.readable_table import ReadableTable
-from lsm_core.table.system.view import Wanted, shaped
+from lsm_core.table.system.view import Selection, fit_schema
 from lsm_core.table.table import Table
 
-Parts = Callable[[Wanted], Iterator[pa.Table]]
+PartReader = Callable[[Selection], Iterator[pa.Table]]
 _VERBS: Final = frozenset(name for name, value in vars(Table).items() if callable(value) and name[0] != "_")
 
 
@@ -68,7 +68,7 @@ class ReadOnlyTable(ReadableTable):
         return ()
 
     @abstractmethod
-    def _open(self, named: Mapping[str, Any]) -> tuple[TableSchema, Parts]:
+    def _open(self, named: Mapping[str, Any]) -> tuple[TableSchema, PartReader]:
         """Return the schema of the system table at a version, and a function that yields the rows of this version.
 
         Raises SnapshotNotFound, InvalidOption.
@@ -102,20 +102,20 @@ class ReadOnlyTable(ReadableTable):
         predicate = parse_filter(filter_argument, schema, self.name)
         left = None if limit is None else whole_number(limit, "limit", self.name, least=0)
         used = schema.field_names if predicate and predicate.by_position else predicate.columns if predicate else ()
-        wanted = Wanted(frozenset((*chosen, *used)), predicate, filter_argument)
-        ordered = [name for name in schema.field_names if name in wanted]
+        selection = Selection(frozenset((*chosen, *used)), predicate, filter_argument)
+        ordered = [name for name in schema.field_names if name in selection]
         needed = pa.schema([schema.arrow_schema.field(name) for name in ordered])
         target = pa.schema([schema.arrow_schema.field(name) for name in chosen])
-        return target, _limited(parts(wanted), needed, target, predicate, left)
+        return target, _limit_rows(parts(selection), needed, target, predicate, left)
 
 
-def _limited(
+def _limit_rows(
     parts: Iterator[pa.Table], needed: pa.Schema, target: pa.Schema, predicate: Predicate | None, left: int | None
 ) -> Iterator[pa.Table]:
     if left == 0:
         return
     for part in parts:
-        kept = shaped(part, needed)
+        kept = fit_schema(part, needed)
         if predicate is not None:
             kept = kept.filter(predicate.expression)
         kept = kept.select(target.names)

@@ -23,7 +23,7 @@ from lsm_core.read.changes.changed_rows import Rows, split_rows
 from lsm_core.read.changes.incremental import incremental
 from lsm_core.read.changes.spans import ScanMode
 from lsm_core.read.table_versions import startup
-from lsm_core.table.system.view import Version, View, Wanted
+from lsm_core.table.system.view import Selection, Version, View
 from lsm_core.types import DataType, TypeRoot, parse
 
 ROW_KIND: Final = "rowkind"
@@ -40,7 +40,7 @@ def _with_kind(store: TableStore, fields: tuple[DataField, ...]) -> TableSchema:
 
 
 class AuditLog(View):
-    """Newest row of every key with its row kind, deleted rows included; all rows of an append table.
+    """Rows of the table with their row kinds: of a keyed table the newest row of each key, deleted rows included.
 
     With options for incremental reads (`incremental-between` ...), the table contains each change with its row kind.
     """
@@ -48,24 +48,35 @@ class AuditLog(View):
     def schema(self, store: TableStore) -> TableSchema:
         """Return `rowkind` and the table's columns.
 
-        Raises UnsupportedFeature for a table with a column named `rowkind`.
+        Args:
+            store: the table.
+
+        Raises:
+            UnsupportedFeature: the table has a column named `rowkind`.
         """
         return _with_kind(store, store.schema.fields)
 
     def version(self, store: TableStore, named: Mapping[str, Any]) -> Version:
-        """Return the version that ``named`` chooses, as :meth:`View.version` does.
+        """Return the version that the arguments of a read choose; changes are read with the table's current schema.
 
-        A range of changes is read with the current schema.
+        Args:
+            store: the table.
+            named: arguments that choose a version, such as `snapshot_id` or `tag`; None for absent ones. They override
+                options that select changes.
+
+        Raises:
+            SnapshotNotFound: the version does not exist.
+            InvalidOption: arguments or options contradict each other.
         """
         pinned = any(value is not None for value in named.values())
         return super().version(store, named) if pinned or not startup(store).changes else Version(store, None)
 
-    def tables(self, version: Version, wanted: Wanted) -> Iterator[pa.Table]:
-        """Yield the rows of the view in parts, one per batch. Raises the errors of reads of the table."""
-        names = [name for name in version.store.schema.field_names if name in wanted]
+    def read_parts(self, version: Version, selection: Selection) -> Iterator[pa.Table]:
+        """Yield the rows with their row kinds as text, one part per batch. Raises the errors of reads of the table."""
+        names = [name for name in version.store.schema.field_names if name in selection]
         # A batch must have a column to have rows.
         columns = names or [version.store.schema.field_names[0]]
-        choice = Choice.of(version.store, columns, _pruning(wanted))
+        choice = Choice.of(version.store, columns, _pruning(selection))
         span = _span(version)
         if span is not None:
             return _with_kind_texts(choice, incremental(choice, span))
@@ -74,58 +85,69 @@ class AuditLog(View):
 
 
 class Binlog(AuditLog):
-    """`$audit_log` with every value in a list; the old row and the new row of an update are joined in one row."""
+    """Rows of `$audit_log` with a list in each column; an update is one row of lists [old value, new value]."""
 
     def schema(self, store: TableStore) -> TableSchema:
-        """Return `rowkind`, and a list column for each of the table's columns."""
+        """Return `rowkind`, and a list column for each of the table's columns.
+
+        Args:
+            store: the table.
+
+        Raises:
+            UnsupportedFeature: the table has a column named `rowkind`.
+        """
         lists = [
             replace(field, type=DataType(TypeRoot.ARRAY, element=field.type.with_nullable(nullable=True)), default=None)
             for field in store.schema.fields
         ]
         return _with_kind(store, tuple(lists))
 
-    def tables(self, version: Version, wanted: Wanted) -> Iterator[pa.Table]:
-        """Yield the rows of the view in parts, one per batch. Raises the errors of reads of the table."""
+    def read_parts(self, version: Version, selection: Selection) -> Iterator[pa.Table]:
+        """Yield the rows of the binlog, one part per batch. Raises the errors of reads of the table."""
         span = _span(version)
         together = span is not None and span.mode is not ScanMode.DIFF
-        return _paired(super().tables(version, Wanted(wanted.columns)), together=together)
+        return _paired(super().read_parts(version, Selection(selection.columns)), together=together)
 
 
 class ReadOptimized(View):
-    """Rows of the files on the top level, which need no merging; all rows of an append table.
+    """Rows of the files on the last level, as of the last full compaction; all rows of an append table.
 
-    Reads need no merge, but return the rows as of the last full compaction.
+    These rows are read without merging.
     """
 
     def schema(self, store: TableStore) -> TableSchema:
         """Return the table's schema."""
         return store.schema
 
-    def tables(self, version: Version, wanted: Wanted) -> Iterator[pa.Table]:
-        """Yield the rows of the view in parts, one per batch. Raises the errors of reads of the table."""
+    def read_parts(self, version: Version, selection: Selection) -> Iterator[pa.Table]:
+        """Yield the rows of the files, one part per batch. Raises the errors of reads of the table."""
         store = version.store
-        names = [name for name in store.schema.field_names if name in wanted]
+        names = [name for name in store.schema.field_names if name in selection]
         levels = [store.options.num_levels - 1] if store.has_primary_key else None
-        scan = plan_scan(store, columns=names, filter=wanted.predicate, levels=levels, **version.named)
+        scan = plan_scan(store, columns=names, filter=selection.predicate, levels=levels, **version.named)
         return (pa.Table.from_batches([batch]) for batch in to_batches(scan.store, scan))
 
 
 class RowTracking(View):
-    """Rows of the table with their ids and the snapshots that wrote them: `_ROW_ID`, `_SEQUENCE_NUMBER`."""
+    """Rows of the table with `_ROW_ID`, the id of the row, and `_SEQUENCE_NUMBER`, the snapshot that last wrote it."""
 
     def schema(self, store: TableStore) -> TableSchema:
         """Return the table's columns, then `_ROW_ID` and `_SEQUENCE_NUMBER`.
 
-        Raises UnsupportedFeature for a table without row tracking.
+        Args:
+            store: the table.
+
+        Raises:
+            UnsupportedFeature: the option `row-tracking.enabled` is not set.
         """
         if not tracks_rows(store):
             raise UnsupportedFeature("$row_tracking of a table without option 'row-tracking.enabled'", store.name)
         return tracked_schema(store.schema)
 
-    def tables(self, version: Version, wanted: Wanted) -> Iterator[pa.Table]:
-        """Yield the rows of the view in parts, one per batch. Raises the errors of reads of the table."""
-        names = [name for name in self.schema(version.store).field_names if name in wanted]
-        scan = plan_scan(version.store, columns=names, filter=wanted.predicate, **version.named)
+    def read_parts(self, version: Version, selection: Selection) -> Iterator[pa.Table]:
+        """Yield the rows with their ids, one part per batch. Raises the errors of reads of the table."""
+        names = [name for name in self.schema(version.store).field_names if name in selection]
+        scan = plan_scan(version.store, columns=names, filter=selection.predicate, **version.named)
         return (pa.Table.from_batches([batch]) for batch in to_batches(scan.store, scan))
 
 
@@ -181,9 +203,9 @@ def _in_lists(part: pa.Table, second: npt.NDArray[np.bool_]) -> pa.Table:
     return pa.table(columns)
 
 
-def _pruning(wanted: Wanted) -> object:
+def _pruning(selection: Selection) -> object:
     """Return the part of a filter that the table's own read can use: all tests except tests of the row kind."""
-    predicate, filter_argument = wanted.predicate, wanted.filter_argument
+    predicate, filter_argument = selection.predicate, selection.filter_argument
     if predicate is None or predicate.by_position:
         return None
     if ROW_KIND not in predicate.columns:

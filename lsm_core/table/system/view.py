@@ -21,7 +21,11 @@ from lsm_core.types.arrow import refit_table
 
 
 def table_schema(columns: Iterable[tuple[str, str]]) -> TableSchema:
-    """Return a schema of names and Paimon's SQL types, as Java's `TABLE_TYPE` lists them."""
+    """Return the schema of a system table.
+
+    Args:
+        columns: names and Paimon SQL types of the columns, as in Java's `TABLE_TYPE`.
+    """
     fields = tuple(DataField(number, name, parse(kind)) for number, (name, kind) in enumerate(columns))
     return TableSchema(id=0, fields=fields, highest_field_id=len(fields) - 1)
 
@@ -44,8 +48,8 @@ class Version:
 
 
 @dataclass(frozen=True)
-class Wanted:
-    """Columns and filter of a read.
+class Selection:
+    """Columns and filter of a read of a system table.
 
     Attributes:
         columns: names of the columns that the result and the filter need.
@@ -62,7 +66,10 @@ class Wanted:
 
 
 class View(ABC):
-    """Kind of system table. A call returns all rows for one table: ``view(store, snapshot_id) -> pa.Table``."""
+    """Kind of system table: its schema, and its rows for one table.
+
+    A call returns all rows for one table: ``view(store, snapshot_id) -> pa.Table``.
+    """
 
     timeless = False
     """Whether the rows are the same at every version (tags, branches ...), so that choosing a version is an error."""
@@ -71,18 +78,28 @@ class View(ABC):
     """Columns of a view whose columns are the same for every table; all other views override :meth:`schema`."""
 
     def schema(self, store: TableStore) -> TableSchema:
-        """Return the columns of the system table for a table and its schema in ``store``."""
+        """Return the columns of the system table.
+
+        Args:
+            store: the table that the system table describes, at the schema of the version to read.
+        """
         return self.columns
 
     @abstractmethod
-    def tables(self, version: Version, wanted: Wanted) -> Iterator[pa.Table]:
-        """Yield the rows in parts that fit in memory, with at least the columns of ``wanted``.
+    def read_parts(self, version: Version, selection: Selection) -> Iterator[pa.Table]:
+        """Yield the rows of the system table in parts that fit in memory, without applying the filter of ``selection``.
 
-        The caller applies the filter.
+        Args:
+            version: the table and the version to read.
+            selection: columns that the parts must have (more are allowed), and the filter that the caller applies. The
+                filter may be used to skip rows that cannot match.
+
+        Raises:
+            DredgeError: a metadata file of the table is damaged, or an error of a read of the table's rows.
         """
 
     def version(self, store: TableStore, named: Mapping[str, Any]) -> Version:
-        """Return the chosen version.
+        """Return the version of the table that the arguments of a read choose.
 
         Args:
             store: the table.
@@ -101,26 +118,45 @@ class View(ABC):
         return Version(resolved.store, resolved.snapshot, bool(pinned), dict(named))
 
     def __call__(self, store: TableStore, snapshot_id: int | None = None) -> pa.Table:
-        """Return all rows at a snapshot, or at the newest version for None. Raises SnapshotNotFound, CorruptFile."""
+        """Return all rows of the system table for one table.
+
+        Args:
+            store: the table.
+            snapshot_id: id of the snapshot to read; None for the newest version.
+
+        Raises:
+            SnapshotNotFound: the snapshot does not exist.
+            CorruptFile: a metadata file is damaged.
+        """
         version = self.version(store, {"snapshot_id": snapshot_id})
         schema = self.schema(version.store).arrow_schema
-        parts = self.tables(version, Wanted(frozenset(schema.names)))
-        return pa.concat_tables([empty_table(schema), *(shaped(part, schema) for part in parts)])
+        parts = self.read_parts(version, Selection(frozenset(schema.names)))
+        return pa.concat_tables([empty_table(schema), *(fit_schema(part, schema) for part in parts)])
 
 
-def shaped(part: pa.Table, schema: pa.Schema) -> pa.Table:
+def fit_schema(part: pa.Table, schema: pa.Schema) -> pa.Table:
     """Return a table with exactly the columns and types of a schema.
 
-    A column that became NOT NULL later may still hold nulls.
+    Nulls are kept also in columns that are NOT NULL, because a column may have become NOT NULL after its rows were
+    written.
+
+    Args:
+        part: rows with at least the columns of ``schema``.
+        schema: the result's schema.
     """
     return refit_table(part.select(schema.names), schema)
 
 
-def of_columns(schema: TableSchema, columns: Mapping[str, Iterable[Any]], path: str = "") -> pa.Table:
+def table_of_columns(schema: TableSchema, columns: Mapping[str, Iterable[Any]], path: str = "") -> pa.Table:
     """Return an Arrow table made of Python values by column. Columns without values are null.
 
+    Args:
+        schema: schema of the result.
+        columns: values by column name, all columns equally long.
+        path: file from which the values were read, for errors.
+
     Raises:
-        CorruptFile: a value does not fit its column; the error names ``path``, the file of the values.
+        CorruptFile: a value does not fit its column.
     """
     arrow = schema.arrow_schema
     values = {name: list(items) for name, items in columns.items()}

@@ -72,7 +72,12 @@ _SHOWN: Final = 5
 
 @dataclass(frozen=True)
 class ChangedKeys:
-    """Keys whose merged row was changed by a compaction: their number, and a few of the keys as ``examples``."""
+    """Keys whose merged row was changed by a compaction.
+
+    Attributes:
+        count: number of changed keys.
+        examples: some of the keys: values by column.
+    """
 
     count: int = 0
     examples: tuple[dict[str, Any], ...] = ()

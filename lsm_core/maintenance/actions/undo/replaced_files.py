@@ -128,7 +128,13 @@ def changed_places(store: TableStore, snapshot: Snapshot) -> set[Place]:
 
 @dataclass(frozen=True)
 class UndoObstacle:
-    """Bucket whose compaction cannot be undone, with the violated safety rule and the reason as text."""
+    """Bucket whose compaction cannot be undone.
+
+    Attributes:
+        place: partition and bucket.
+        rule: safety rule that would be violated.
+        text: the reason, for people.
+    """
 
     place: Place
     rule: RefusalRule
