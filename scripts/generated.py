@@ -1,4 +1,4 @@
-"""Files under docs/ that are generated from the code, and their generators."""
+"""Files under docs/ and deploy/ that are generated from the code, and their generators."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from orchestration.verbs.policies import schema_text
+from scripts.dashboard import dashboard_text
 from scripts.pages import architecture_page, cli_page, options_page
 from scripts.pictures import DRAWN
 
@@ -15,6 +16,7 @@ GENERATED: dict[Path, Callable[[], str]] = {
     DOCS / "cli.md": cli_page,
     DOCS / "options.md": options_page,
     DOCS / "policies.schema.json": schema_text,
+    DOCS.parent / "deploy" / "grafana" / "dredge.json": dashboard_text,
     DOCS / "architecture.md": lambda: architecture_page((DOCS / "architecture.md").read_text("utf-8")),
     **{DOCS / place: draw for place, draw in DRAWN.items()},
 }

@@ -8,7 +8,17 @@ from typing import Final
 
 from lsm_core.format.snapshot import Snapshot
 from lsm_core.maintenance.history_health import GRACE_MS, HistoryHealth, read_history_health
-from lsm_core.maintenance.ledger import WRITE_STALL, iterate_ledger
+from lsm_core.maintenance.holder_sizes import holds
+from lsm_core.maintenance.ledger import (
+    DONE,
+    FAILED,
+    REFUSED,
+    UNKNOWN,
+    UNREADABLE,
+    WRITE_STALL,
+    LedgerEntry,
+    iterate_ledger,
+)
 from lsm_core.maintenance.observe import health
 from lsm_core.maintenance.score import history_parts
 from lsm_core.maintenance.table_ranking import TableNeed, need_of, small_files_of_partitions
@@ -42,13 +52,24 @@ METRICS: Final[Mapping[str, str]] = {
     "dredge_table_small_manifests": "Those of them that are small or hold deletions.",
     "dredge_table_manifest_bytes": "Bytes of the newest snapshot's manifests.",
     "dredge_table_trash_records": "Deletions that wait for the end of their grace, or to be restored.",
+    "dredge_table_held_bytes": "Bytes of data and changelog files that only holders of this kind keep (--holds).",
     "dredge_write_stalls": "Waits of writers for a compaction (num-sorted-run.stop-trigger) within the window.",
     "dredge_write_stall_seconds": "Seconds of these waits.",
     "dredge_maintenance_runs": "Runs in the ledger that began within the window, by action and outcome.",
     "dredge_maintenance_run_seconds": "Seconds that they took together.",
     "dredge_maintenance_last_run_timestamp_seconds": "When the newest of them ended.",
+    "dredge_maintenance_read_bytes": "Bytes of data files and manifests that they read.",
+    "dredge_maintenance_written_bytes": "Bytes of data files and manifests that they wrote.",
+    "dredge_maintenance_freed_bytes": "Bytes of files that they deleted.",
+    "dredge_maintenance_predicted_seconds": "Seconds that plans predicted, for the runs that are done.",
+    "dredge_maintenance_predicted_run_seconds": "Seconds that these runs with a prediction took.",
 }
 """Metrics with their help; all are gauges: each scrape reads them again, and nothing is counted in between."""
+_MOST_ACTIONS: Final = 40
+"""Most actions of a table with samples of their own; anyone can write ledgers, and each label value is a series."""
+_OTHER: Final = "other"
+OUTCOMES: Final = frozenset({DONE, REFUSED, FAILED, UNKNOWN, UNREADABLE})
+_LONGEST_ACTION: Final = 200
 
 
 @dataclass(frozen=True)
@@ -66,12 +87,13 @@ class Sample:
     labels: Mapping[str, str] = field(default_factory=dict)
 
 
-def table_samples(store: TableStore, since_ms: int) -> list[Sample]:
+def table_samples(store: TableStore, since_ms: int, *, with_holders: bool = False) -> list[Sample]:
     """Return the metrics of one table from metadata only.
 
     Args:
         store: the table.
         since_ms: start of the window of ledger runs (epoch ms).
+        with_holders: also report the bytes that each kind of holder keeps; this reads the manifests of all snapshots.
 
     Raises:
         CorruptFile: metadata cannot be read.
@@ -84,29 +106,102 @@ def table_samples(store: TableStore, since_ms: int) -> list[Sample]:
     if not store.has_primary_key:
         numbers |= {"dredge_table_small_files": max(small_files_of_partitions(buckets).values(), default=0)}
     labels = {"table": store.name}
-    runs: dict[tuple[str, str], tuple[int, float, int]] = {}
+    runs: dict[str, dict[str, RunTotals]] = {}
     stalls, stalled = 0, 0.0
     for entry in iterate_ledger(store, heads=True, since_ms=since_ms, stalls=True):
         if entry.action == WRITE_STALL:
             count = entry.report.get("stalls")
             stalls, stalled = stalls + (count if isinstance(count, int) else 1), stalled + (entry.seconds or 0.0)
             continue
-        number, seconds, last = runs.get((entry.action, entry.outcome), (0, 0.0, 0))
-        runs[entry.action, entry.outcome] = number + 1, seconds + (entry.seconds or 0.0), max(last, entry.time_ms)
+        action = entry.action[:_LONGEST_ACTION]
+        action = action if action in runs or len(runs) < _MOST_ACTIONS else _OTHER
+        outcome = entry.outcome if entry.outcome in OUTCOMES else _OTHER
+        runs.setdefault(action, {}).setdefault(outcome, RunTotals()).add(entry)
     return [
         Sample("dredge_table_readable", 1, labels),
         *(Sample(metric, value, labels) for metric, value in numbers.items() if value is not None),
+        *(_holder_samples(store) if with_holders else ()),
         Sample("dredge_write_stalls", stalls, labels),
         Sample("dredge_write_stall_seconds", round(stalled, 3), labels),
         *(
             Sample(f"dredge_maintenance_{metric}", value, {**labels, "action": action, "outcome": outcome})
-            for (action, outcome), (number, seconds, last) in sorted(runs.items())
-            for metric, value in (
-                ("runs", number),
-                ("run_seconds", seconds),
-                ("last_run_timestamp_seconds", last / 1000),
-            )
+            for action, outcomes in sorted(runs.items())
+            for outcome, totals in sorted(outcomes.items())
+            for metric, value in totals.numbers().items()
         ),
+    ]
+
+
+@dataclass
+class RunTotals:
+    """Totals of the ledger's runs of one action and outcome.
+
+    Attributes:
+        runs: number of runs.
+        seconds: wall-clock seconds of the runs.
+        last_ms: end of the newest run (epoch ms).
+        bytes_read: bytes of files that the runs read.
+        bytes_written: bytes of files that the runs wrote.
+        bytes_freed: bytes of files that the runs deleted.
+        predicted: seconds that the plans of runs with a prediction predicted.
+        predicted_runs: seconds that these runs took.
+    """
+
+    runs: int = 0
+    seconds: float = 0.0
+    last_ms: int = 0
+    bytes_read: int = 0
+    bytes_written: int = 0
+    bytes_freed: int = 0
+    predicted: float = 0.0
+    predicted_runs: float = 0.0
+
+    def add(self, entry: LedgerEntry) -> None:
+        """Add one run."""
+        self.runs += 1
+        self.seconds += entry.seconds or 0.0
+        self.last_ms = max(self.last_ms, entry.time_ms)
+        self.bytes_read += reported_bytes(entry, "bytes_in")
+        self.bytes_written += reported_bytes(entry, "bytes_out")
+        self.bytes_freed += reported_bytes(entry, "bytes_freed")
+        if entry.outcome == DONE and entry.predicted_seconds and entry.seconds is not None:
+            self.predicted += entry.predicted_seconds
+            self.predicted_runs += entry.seconds
+
+    def numbers(self) -> dict[str, float]:
+        """Return the totals by name of the metric after ``dredge_maintenance_``, without those of other actions."""
+        numbers = {
+            "runs": self.runs,
+            "run_seconds": round(self.seconds, 3),
+            "last_run_timestamp_seconds": self.last_ms / 1000,
+        }
+        optional = {
+            "read_bytes": self.bytes_read,
+            "written_bytes": self.bytes_written,
+            "freed_bytes": self.bytes_freed,
+            "predicted_seconds": round(self.predicted, 3),
+            "predicted_run_seconds": round(self.predicted_runs, 3) if self.predicted else 0.0,
+        }
+        return numbers | {name: value for name, value in optional.items() if value}
+
+
+def reported_bytes(entry: LedgerEntry, name: str) -> int:
+    """Return a number of bytes from a run's report; 0 if the report has none, as anyone can write ledgers.
+
+    Args:
+        entry: the run.
+        name: name of the field, such as "bytes_in".
+    """
+    value = entry.report.get(name)
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**63 else 0
+
+
+def _holder_samples(store: TableStore) -> list[Sample]:
+    """Return the bytes that holders of each kind keep alone."""
+    held = holds(store).group_by("kind").aggregate([("bytes", "sum")]).to_pylist()  # one row per kind of holder
+    return [
+        Sample("dredge_table_held_bytes", row["bytes_sum"], {"table": store.name, "kind": row["kind"]})
+        for row in sorted(held, key=lambda row: str(row["kind"]))
     ]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -71,6 +72,32 @@ def test_labels_that_strangers_wrote_stay_labels() -> None:
     text = format_metrics([Sample("dredge_table_score", 1.5, {"table": 'a"} 7\nx\\'})])
     assert text.splitlines()[-1] == r'dredge_table_score{table="a\"} 7\nx\\"} 1.5'
     assert _parsed(text)
+
+
+def test_bytes_and_predictions_come_by_action_and_ledgers_cannot_add_series_without_end(shell: Shell) -> None:
+    assert shell("compact", "db.t").code == 0
+    ledger = shell.place / "db.db" / "t" / "dredge" / "ledger"
+    (entry,) = [json.loads(path.read_text().splitlines()[0]) for path in ledger.glob("*-compact-*")]
+    for number in range(60):
+        forged = {**entry, "action": f"x{number}" * 200, "outcome": f"o{number}", "report": {"bytes_in": -5}}
+        (ledger / f"{entry['time_ms']:013d}-x{number}-00000000.jsonl").write_text(json.dumps(forged))
+    found = _parsed(shell("metrics", "--holds").out)
+    read, written = (
+        found[f"dredge_maintenance_{name}_bytes", "db.t", "compact", "done"] for name in ("read", "written")
+    )
+    assert read == entry["report"]["bytes_in"] > written == entry["report"]["bytes_out"] > 0
+    predicted = found["dredge_maintenance_predicted_seconds", "db.t", "compact", "done"]
+    measured = found["dredge_maintenance_predicted_run_seconds", "db.t", "compact", "done"]
+    assert (predicted, measured) == (round(entry["predicted_seconds"], 3), entry["seconds"])
+    runs = {
+        labels: value
+        for (metric, *labels), value in found.items()
+        if metric == "dredge_maintenance_runs"
+        for labels in [tuple(labels)]
+    }
+    assert sum(runs.values()) == 61 and len(runs) == 41
+    assert runs["db.t", "other", "other"] > 1 and max(len(action) for _, action, _ in runs) <= 200
+    assert found["dredge_table_held_bytes", "db.t", "live"] > 0 < found["dredge_table_held_bytes", "db.t", "snapshot"]
 
 
 def _doctor(shell: Shell, *arguments: str) -> Answer:

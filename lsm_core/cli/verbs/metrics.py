@@ -1,19 +1,26 @@
-"""The verb that prints numbers for monitoring."""
+"""The verb that prints numbers for monitoring, writes them into a file, or serves them to Prometheus."""
 
 from __future__ import annotations
 
 import os
 import tempfile
+from contextvars import copy_context
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lsm_core.cli.render import print_json, visible_lines
+from lsm_core.cli.render import print_json, say, visible_lines
 from lsm_core.cli.verbs.common import AsJson, ClockOption, Warehouse, open_catalog
 from lsm_core.cli.verbs.inspection import table_names
-from lsm_core.errors import DredgeError
+from lsm_core.errors import DredgeError, InvalidOption
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from lsm_core.maintenance.metrics import Sample
+    from lsm_core.table import Catalog
 
 
 def metrics(
@@ -29,9 +36,30 @@ def metrics(
             show_default=False,
         ),
     ] = None,
+    listen: Annotated[
+        str | None,
+        typer.Option(
+            "--listen",
+            metavar="[HOST:]PORT",
+            help="Serve http://HOST:PORT/metrics until interrupted. HOST is 127.0.0.1 unless it is given.",
+            show_default=False,
+        ),
+    ] = None,
+    every: Annotated[
+        str,
+        typer.Option("--every", metavar="TIME", help="With --listen: read the tables again at most this often."),
+    ] = "1 min",
     window: Annotated[
         str, typer.Option("--window", metavar="TIME", help="Count runs of the ledgers that are no older.")
     ] = "1 d",
+    with_holders: Annotated[
+        bool,
+        typer.Option(
+            "--holds",
+            help="Also report the bytes that snapshots, tags, branches and consumers hold. Reads the manifests of all "
+            "snapshots.",
+        ),
+    ] = False,
     as_json: AsJson = False,
     clock: ClockOption = None,
 ) -> None:
@@ -39,23 +67,22 @@ def metrics(
 
     A table that cannot be read has dredge_table_readable 0.
     """
-    from lsm_core.maintenance.metrics import Sample, format_metrics, table_samples
+    from lsm_core.maintenance.metrics import format_metrics
     from lsm_core.options import duration
 
-    catalog = open_catalog(warehouse, clock)
-    now = catalog.clock.now_ms()
-    since = max(0, now - duration(window))
-    names, broken = table_names(catalog)
-    samples = [
-        Sample("dredge_scrape_timestamp_seconds", now / 1000),
-        Sample("dredge_tables", len(names)),
-        *(Sample("dredge_table_readable", 0, {"table": f"{database}.*"}) for database in broken),
-    ]
-    for name in names:
-        try:
-            samples += table_samples(catalog.store(name), since)
-        except Exception:  # noqa: BLE001  (whatever is wrong with one table, the numbers of the others are wanted)
-            samples.append(Sample("dredge_table_readable", 0, {"table": name}))
+    span, pause_ms = duration(window), duration(every, "--every")
+
+    def read_samples() -> list[Sample]:
+        return _read_samples(open_catalog(warehouse, clock), span, with_holders=with_holders)
+
+    if listen is not None:
+        if output is not None or as_json:
+            raise InvalidOption("--listen", listen, "no --output and no --json beside it")
+        table_names(open_catalog(warehouse, clock))  # a folder that is no warehouse fails now, not at each scrape
+        catalog_options = copy_context()  # requests are answered in threads
+        _serve(listen, lambda: catalog_options.run(lambda: format_metrics(read_samples())), pause_ms)
+        return
+    samples = read_samples()
     if as_json:
         print_json([asdict(sample) for sample in samples])
         return
@@ -64,6 +91,35 @@ def metrics(
         typer.echo(visible_lines(text), nl=False)
     else:
         _replace(Path(output), text)
+
+
+def _read_samples(catalog: Catalog, window_ms: int, *, with_holders: bool) -> list[Sample]:
+    from lsm_core.maintenance.metrics import Sample, table_samples
+
+    now = catalog.clock.now_ms()
+    since = max(0, now - window_ms)
+    names, broken = table_names(catalog)
+    samples = [
+        Sample("dredge_scrape_timestamp_seconds", now / 1000),
+        Sample("dredge_tables", len(names)),
+        *(Sample("dredge_table_readable", 0, {"table": f"{database}.*"}) for database in broken),
+    ]
+    for name in names:
+        try:
+            samples += table_samples(catalog.store(name), since, with_holders=with_holders)
+        except Exception:  # noqa: BLE001  (whatever is wrong with one table, the numbers of the others are wanted)
+            samples.append(Sample("dredge_table_readable", 0, {"table": name}))
+    return samples
+
+
+def _serve(address: str, read_text: Callable[[], str], pause_ms: int) -> None:
+    """Serve the metrics until the process is interrupted or terminated."""
+    from lsm_core.cli.metrics_server import open_server, serve_until_stopped
+
+    server = open_server(address, read_text, pause_ms / 1000)
+    host, port = str(server.server_address[0]), server.server_address[1]
+    say(f"serving http://{f'[{host}]' if ':' in str(host) else host}:{port}/metrics; stop it with Ctrl-C")
+    serve_until_stopped(server)
 
 
 def _replace(path: Path, text: str) -> None:
