@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from lsm_core import Catalog
 from lsm_core.clock import clock_from
-from lsm_core.errors import DredgeError
+from lsm_core.errors import CorruptFile, DredgeError
 from lsm_core.maintenance import apply_plan, load_plan
 from lsm_core.maintenance.action import Report, find_action
 
@@ -52,7 +52,8 @@ def apply_saved_plan(request: Mapping[str, Any]) -> dict[str, Any]:
         request: warehouse, catalog_options, clock, table, options, hash, approved_by.
 
     Returns:
-        `report_object` of the report, or ``{"error": name, "text": ...}`` if the plan was refused or failed.
+        `report_object` of the report, or ``{"error": name, "text": ...}`` if the plan was refused or failed; for a
+        corrupt file also its ``path`` and the ``reason``.
     """
     table = str(request["table"])
     try:
@@ -65,11 +66,17 @@ def apply_saved_plan(request: Mapping[str, Any]) -> dict[str, Any]:
 
             runner = spark_runner(spark_session())
         report = report_object(apply_plan(store, plan, runner, request["approved_by"]), table)
+    except CorruptFile as error:
+        return {**_describe_error(error), "path": error.path, "reason": error.reason}
     except DredgeError as error:
-        return {"error": type(error).__name__, "text": " ".join(str(error).split())}
+        return _describe_error(error)
     lists = {name: [asdict(item) for item in report[name]] for name in ("left_alone", "failed")}
     answer: dict[str, Any] = json.loads(json.dumps({**report, **lists}, default=str))
     return answer
+
+
+def _describe_error(error: DredgeError) -> dict[str, Any]:
+    return {"error": type(error).__name__, "text": " ".join(str(error).split())}
 
 
 def main() -> None:

@@ -9,7 +9,11 @@ from typing import Any, Final, TypeVar
 import dagster as dg
 
 from lsm_core.errors import DredgeError
+from platform_core import names
 from platform_core.dagster_internals import resolve_annotations
+from platform_core.failure_records import failure_tags
+from platform_core.policies.permanent_failures import find_permanent_error
+from platform_core.resources.warehouse import WarehouseResource
 from platform_core.table_card import count_text
 
 T = TypeVar("T")
@@ -75,6 +79,40 @@ def process_tables(context: dg.OpExecutionContext, tables: Mapping[str, T], proc
     if failed:
         more = f" (and {count_text(len(failed) - _MOST_NAMED, 'more table')})" if len(failed) > _MOST_NAMED else ""
         raise dg.Failure("; ".join(failed[:_MOST_NAMED]) + more)
+
+
+@contextmanager
+def record_permanent_failure(
+    context: dg.OpExecutionContext, warehouse: WarehouseResource, table: str
+) -> Iterator[None]:
+    """Tag the run if an error ends the context that no retry heals, and pass the error on.
+
+    Sensors then start no further run of the plan, and the sensor `watch` sends an alert.
+
+    Args:
+        context: context of the op.
+        warehouse: the warehouse.
+        table: full name of the table.
+
+    Raises:
+        dg.Failure: a permanent error, without a retry.
+    """
+    try:
+        yield
+    except Exception as error:
+        cause = find_permanent_error(error)
+        if cause is None:
+            raise
+        try:
+            store = warehouse.store(table)
+        except (DredgeError, OSError):
+            store = None
+        table_tag = {names.TAG_TABLE: names.table_value(table)}
+        context.instance.add_run_tags(context.run_id, {**table_tag, **failure_tags(store, error)})
+        if isinstance(error, dg.Failure):
+            raise
+        text = f"{table}: {type(cause).__name__}: {' '.join(str(cause).split())}"
+        raise dg.Failure(text, allow_retries=False) from error
 
 
 @contextmanager

@@ -48,7 +48,7 @@ from lsm_core.maintenance.action import PlanEstimate, size_text
 from lsm_core.metadata import manifests, snapshots
 from lsm_core.metadata.store import TableStore
 from orchestration.ops.approval import approval_reason, wait_for_approval, waiting_metadata, waiting_text
-from orchestration.ops.common import job_op
+from orchestration.ops.common import job_op, record_permanent_failure
 from platform_core import names
 from platform_core.dagster_internals import PipesFailed, allow_early_features, copy_graph, copy_op
 from platform_core.health import TableHealth, refusal_of, table_health
@@ -197,7 +197,8 @@ def observe_op(context: dg.OpExecutionContext, warehouse: WarehouseResource) -> 
     card = card_of(context, warehouse)
     if card.refusal is not None:
         return  # the plan gives the reason
-    health = table_health(warehouse.store(card.name)).of_partitions(partitions_of(context))
+    with record_permanent_failure(context, warehouse, card.name):
+        health = table_health(warehouse.store(card.name)).of_partitions(partitions_of(context))
     context.add_output_metadata(health_metadata(health))
     for state in health.partitions:
         context.log.debug(  # the run's first line is the plan's
@@ -223,7 +224,8 @@ def plan_op(context: dg.OpExecutionContext, warehouse: WarehouseResource) -> str
     if card.unreadable:
         chosen_plan = make_declined_plan(card.name, card.refusal or "it cannot be opened")
     else:
-        chosen_plan, replaced = _plan_of_run(context, open_with_policy(warehouse, card.name))
+        with record_permanent_failure(context, warehouse, card.name):
+            chosen_plan, replaced = _plan_of_run(context, open_with_policy(warehouse, card.name))
     context.log.info(plan_log_line(chosen_plan, partitions))
     if names.TAG_PLAN not in context.run.tags:  # tag a run by hand like a sensor's run, so that it can be found
         reason = explain_empty_plan(chosen_plan) or "asked for by a person"
@@ -434,14 +436,15 @@ def _apply_op(
             requested.action, requested.hash, None, lines, {}, declined, chosen.replaced, waits=chosen.waits
         )
         return dg.Output(APPLIED.dump_json(applied).decode())
-    store = open_with_policy(warehouse, card.name)
-    try:
-        applied = _apply_or_replan(context, store, requested, chosen.replaced, spark)
-    except TRANSIENT_ERRORS as error:
-        context.log.info(f"{type(error).__name__}: {error}")
-        raise
-    except DredgeError as error:
-        raise dg.Failure(f"{store.name}: {type(error).__name__}: {error}", allow_retries=False) from error
+    with record_permanent_failure(context, warehouse, card.name):
+        store = open_with_policy(warehouse, card.name)
+        try:
+            applied = _apply_or_replan(context, store, requested, chosen.replaced, spark)
+        except TRANSIENT_ERRORS as error:
+            context.log.info(f"{type(error).__name__}: {error}")
+            raise
+        except DredgeError as error:
+            raise dg.Failure(f"{store.name}: {type(error).__name__}: {error}", allow_retries=False) from error
     for line in applied.lines:
         context.log.info(line)
     context.add_output_metadata(number_metadata(applied.numbers))
@@ -583,7 +586,9 @@ def _apply_with_pipes(
     if report["error"] == PlanStale.__name__:
         raise PlanStale(str(report["text"]), store.name)
     retryable = report["error"] in {kind.__name__ for kind in TRANSIENT_ERRORS}
-    raise dg.Failure(f"{store.name}: {report['error']}: {report['text']}", allow_retries=retryable)
+    # The cause lets the run's record name the damaged file.
+    cause = CorruptFile(str(report["path"]), str(report["reason"])) if report.get("path") else None
+    raise dg.Failure(f"{store.name}: {report['error']}: {report['text']}", allow_retries=retryable) from cause
 
 
 def _find_published(store: TableStore, plan: MaintenancePlan, replaced: str) -> AppliedPlan | None:

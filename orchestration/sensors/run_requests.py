@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import weakref
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, Final
 
 import dagster as dg
@@ -15,12 +17,14 @@ from orchestration.ops.layout_ops import plan_due
 from orchestration.ops.warehouse_ops import compute_budget
 from orchestration.sensors.table_cache import OpenTable, wall_ms
 from platform_core import names
+from platform_core.failure_records import find_lasting, find_read, list_failures
 from platform_core.health import TableHealth, depends_on_time
 from platform_core.obstacles import RunningRuns, Suspension, find_blocking_failure, find_suspension, read_resume_ms
 from platform_core.partitions import usable_keys
 from platform_core.policies import Decision, DecisionOutcome, History, Policies, Reason, Subject, decide
 from platform_core.policies.budgets import Budget
 from platform_core.policies.decisions import FinishedRun, PlanSummary, RunResult
+from platform_core.policies.permanent_failures import PermanentFailure
 from platform_core.policies.policy import SortRule
 from platform_core.policies.rounds import RECOVER
 from platform_core.resources.warehouse import WarehouseResource
@@ -81,6 +85,18 @@ class RunRequestBuilder:
         self.instance, self.warehouse = instance, warehouse
         self._at_work = RunningRuns(instance)
         self._suspended: dict[str, Suspension | None] = {}
+        self._lasting: dict[str, list[PermanentFailure]] = {}
+
+    @cached_property
+    def _recorded(self) -> Mapping[str, Sequence[PermanentFailure]]:
+        return list_failures(self.instance)
+
+    def _failures(self, store: TableStore) -> list[PermanentFailure]:
+        """Return the failures of a table that no retry heals and that still hold."""
+        if store.name not in self._lasting:
+            recorded = self._recorded.get(store.name, ())
+            self._lasting[store.name] = find_lasting(self.instance, store, recorded)
+        return self._lasting[store.name]
 
     def budget(self, policies: Policies) -> Budget:
         """Return the remaining budget of the tick.
@@ -184,6 +200,7 @@ class RunRequestBuilder:
             unreadable = due.decline(Reason.UNREADABLE, f"{type(error).__name__}: {error}")
             return FinalDecision(unreadable, due)
         planned = _summarise_plan(plan, full=due.full and due.sort is None)
+        planned = replace(planned, damaged=find_read(plan, self._failures(table.store)))
         decision = decide(subject, policy, self._add_plan(history, table, subject, planned), now)
         return FinalDecision(decision, due, plan, planned, store)
 
@@ -230,7 +247,8 @@ class RunRequestBuilder:
             return replace(history, plan=planned)
         tries = _finished_runs(self.instance, table.name, subject.partition or None, planned.hash)
         since = read_resume_ms(self.instance, table.name) if tries else 0
-        return replace(history, plan=planned, tries=tries, resumed_ms=since)
+        failures = self._failures(table.store)
+        return replace(history, plan=planned, tries=tries, resumed_ms=since, failures=failures)
 
 
 def _summarise_plan(plan: MaintenancePlan, *, full: bool) -> PlanSummary:

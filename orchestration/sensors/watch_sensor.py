@@ -25,6 +25,7 @@ from orchestration.sensors.alert_channels import Alert, Channel, channels_from, 
 from orchestration.sensors.table_cache import OpenTable, open_table, wall_ms
 from orchestration.sensors.table_sweep import Cursor
 from platform_core import names
+from platform_core.failure_records import iterate_lasting
 from platform_core.obstacles import find_failed_checks, list_suspensions
 from platform_core.policies import Decision, Policy, PolicySource, Reason
 from platform_core.policies.decisions import due_work
@@ -36,6 +37,7 @@ from platform_core.policies.findings import (
     find_history,
     find_late_data,
     find_pause,
+    find_permanent_failures,
     find_small_files,
     find_stall,
 )
@@ -215,6 +217,7 @@ class Watch:
 
     def _find_in_dagster(self, instance: dg.DagsterInstance, warehouse: WarehouseResource) -> Iterator[Finding]:
         """Yield findings from Dagster's storage: suspended tables, failed blocking checks, sensors without ticks."""
+        yield from find_permanent_failures(iterate_lasting(instance, warehouse, (card.name for card in self.cards)))
         for table, suspended in sorted(list_suspensions(instance).items()):
             yield Finding(table, AlertCondition.SUSPENDED, Severity.ERROR, suspended.text())
         layouts = {card.name: names.layout_key(warehouse.path, card.name) for card in self.cards}

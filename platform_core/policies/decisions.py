@@ -19,6 +19,7 @@ from lsm_core.options import TableOptions
 from platform_core.health import PartitionHealth, TableHealth
 from platform_core.policies.budgets import Budget
 from platform_core.policies.partition_age import expires_ms
+from platform_core.policies.permanent_failures import PermanentFailure, find_forbidding
 from platform_core.policies.policy import DAY_MS, HOUR_MS, Policy, SortRule
 from platform_core.table_card import count_text
 
@@ -60,6 +61,8 @@ class Reason(StrEnum):
     DONE_BEFORE = "planned before"
     FAILED = "its run failed"
     CANCELED = "its run was canceled"
+    CORRUPT = "corrupt"
+    NO_RETRY = "no retry helps"
     BLOCKED = "blocked by a failed check"
     SUSPENDED = "suspended"
     APPROVAL = "waits for approval"
@@ -245,6 +248,7 @@ class PlanSummary:
         cost: bytes that the plan reads.
         waits: whether the plan already waits for approval.
         one_pass: whether the plan merges only the oldest sorted runs, although more sorted runs were due.
+        damaged: damaged data files, by path, that the plan reads.
     """
 
     hash: str
@@ -253,6 +257,7 @@ class PlanSummary:
     cost: int = 0
     waits: bool = False
     one_pass: bool = False
+    damaged: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -269,6 +274,7 @@ class History:
         plan: result of planning, or None before planning.
         tries: finished runs of `plan`, newest first.
         resumed_ms: runs that ended before this time (epoch ms, wall clock) do not count.
+        failures: failures of the table that no retry heals and that still hold.
     """
 
     budget: Budget | None = None
@@ -280,6 +286,7 @@ class History:
     plan: PlanSummary | None = None
     tries: Sequence[FinishedRun] = ()
     resumed_ms: int = 0
+    failures: Sequence[PermanentFailure] = ()
 
 
 NOTHING_KNOWN: Final = History()
@@ -726,7 +733,8 @@ def _check_plan(decision: Decision, policy: Policy, history: History, plan: Plan
         return decision.decline(Reason.NOTHING_PICKED, text)
     approval = policy.needs_approval("compact")
     counted = [past_try for past_try in history.tries if past_try.ended_ms > history.resumed_ms]
-    next_try = decide_retry(counted, plan.hash, wall_ms)
+    failure = find_forbidding(history.failures, plan.hash, decision.partition, plan.damaged)
+    next_try = decide_retry(counted, plan.hash, wall_ms, failure)
     if approval and (plan.waits or next_try.number is not None):
         text = (
             f"{decision.text}; plan {plan.hash} waits for approval: launch the job apply_plan, "
@@ -989,14 +997,20 @@ class RetryDecision:
     at_ms: int | None = None
 
 
-def decide_retry(tries: Sequence[FinishedRun], plan: str, now_ms: int) -> RetryDecision:
+def decide_retry(
+    tries: Sequence[FinishedRun], plan: str, now_ms: int, failure: PermanentFailure | None = None
+) -> RetryDecision:
     """Decide whether a plan is run again. Only failed runs are repeated, not runs that a person canceled.
 
     Args:
         tries: all finished runs of the plan, newest first.
         plan: hash of the plan.
         now_ms: epoch ms of the wall clock.
+        failure: failure that no retry heals and that forbids the plan, also if a run of another plan failed; None if
+            there is none.
     """
+    if failure is not None:
+        return RetryDecision(None, failure.text(), Reason.CORRUPT if failure.is_corrupt else Reason.NO_RETRY)
     if not tries:
         return RetryDecision(1)
     last, failed = tries[0], sum(attempt.ending is RunResult.FAILED for attempt in tries)

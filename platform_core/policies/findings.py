@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -11,6 +11,7 @@ from lsm_core.maintenance.checks.layout_condition import ConditionVerdict
 from lsm_core.maintenance.history_health import HistoryHealth
 from platform_core.health import PartitionHealth
 from platform_core.policies.decisions import Backlog, DueWork, backlog_of
+from platform_core.policies.permanent_failures import PermanentFailure
 from platform_core.policies.policy import DAY_MS, HOUR_MS, Policy
 from platform_core.table_card import count_text
 
@@ -25,6 +26,8 @@ class AlertCondition(StrEnum):
     PAUSED = "paused for long"
     SUSPENDED = "suspended after failures"
     BLOCKED = "a blocking check failed"
+    CORRUPT = "a file is damaged or lost"
+    NO_RETRY = "a run failed and no retry helps"
     UNREADABLE = "cannot be looked at"
     SNAPSHOTS = "snapshots do not expire"
     GAP = "snapshots are missing"
@@ -229,6 +232,24 @@ def find_history(table: str, debt: HistoryHealth, policy: Policy, now_ms: int) -
         )
         problems.append((AlertCondition.MANIFESTS, Severity.WARN, text))
     return [Finding(table, trouble, severity, text) for trouble, severity, text in problems]
+
+
+def find_permanent_failures(failures: Iterable[PermanentFailure]) -> list[Finding]:
+    """Return one alert per table and kind about failures that no retry heals; the newest failure is named.
+
+    Args:
+        failures: failures that still hold, newest first within a table.
+    """
+    grouped: dict[tuple[str, AlertCondition], list[PermanentFailure]] = {}
+    for failure in failures:
+        trouble = AlertCondition.CORRUPT if failure.is_corrupt else AlertCondition.NO_RETRY
+        grouped.setdefault((failure.table, trouble), []).append(failure)
+    findings = []
+    for (table, trouble), group in grouped.items():
+        noun = "more damaged file" if trouble is AlertCondition.CORRUPT else "more failed plan"
+        more = f" (and {count_text(len(group) - 1, noun)})" if len(group) > 1 else ""
+        findings.append(Finding(table, trouble, Severity.ERROR, f"{group[0].text()}{more}"))
+    return findings
 
 
 def find_late_data(table: str, states: Sequence[PartitionHealth], policy: Policy) -> list[Finding]:

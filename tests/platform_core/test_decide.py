@@ -40,6 +40,7 @@ from platform_core.policies.decisions import (
     RunResult,
     decide_in_order,
 )
+from platform_core.policies.permanent_failures import PermanentFailure
 from platform_core.policies.policy import SortRule
 from platform_core.policies.windows import OffPeak
 from tests.support.platform import bucket_health
@@ -119,7 +120,13 @@ class Dice(random.Random):
             ),
             tries=tuple(sorted(tries, key=lambda one: -one.ended_ms)),
             resumed_ms=self.choice([0, wall_ms - HOUR_MS]),
+            failures=self.choice([(), (), (), (), (self.failure(),)]),
         )
+
+    def failure(self) -> PermanentFailure:
+        """A failed run that no retry heals, of this plan or of another."""
+        error, file = self.choice([("CorruptFile", "/wh/index/index-1"), ("UnsupportedFeature", "")])
+        return PermanentFailure("db.t", "", "run", self.choice(["abc", "other"]), 0, error, "why", file)
 
     def table(self, name: str, now_ms: int) -> TableFacts:
         """What lies there: often something that is due."""
@@ -249,6 +256,7 @@ def may_start(one: Decision, subject: Subject, policy: Policy, history: History,
     if history.plan is not None:
         assert history.plan.hash == one.plan != "" and one.cost == history.plan.cost
         assert policy.approval.get("compact") != "required"
+        assert not [failure for failure in history.failures if failure.plan == history.plan.hash]
         counted = [run for run in history.tries if run.ended_ms > history.resumed_ms]
         assert len(counted) < TRIES or any(run.ending is not RunResult.FAILED for run in counted)
         if counted:
@@ -302,6 +310,7 @@ def must_decline(subject: Subject, policy: Policy, history: History, now: Now) -
     planned = history.plan is not None and (
         not history.plan.hash
         or any(run.ended_ms > history.resumed_ms for run in history.tries)
+        or bool(history.failures)
         or "compact" in policy.approval
         or (history.plan.one_pass and bool(table.order))
     )

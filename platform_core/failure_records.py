@@ -1,0 +1,215 @@
+"""Records of permanent failures in Dagster: tags of the failed run, and whether the failure still holds."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final
+
+import dagster as dg
+import pyarrow.compute as pc
+
+from lsm_core.errors import CorruptFile, DredgeError, SnapshotNotFound
+from lsm_core.format.snapshot import Snapshot
+from lsm_core.json_text import parse_json
+from lsm_core.maintenance import MaintenancePlan
+from lsm_core.maintenance.action import RewriteItem
+from lsm_core.maintenance.used_files import metadata_names, names_of
+from lsm_core.metadata import manifests, snapshots
+from lsm_core.metadata.store import TableStore, list_schema_ids
+from platform_core import names
+from platform_core.obstacles import read_resume_ms
+from platform_core.policies.permanent_failures import (
+    MOST_TEXT,
+    PERMANENT_NAMES,
+    PermanentFailure,
+    find_permanent_error,
+    is_data_file,
+)
+from platform_core.resources.warehouse import WarehouseResource
+
+_MOST_RUNS: Final = 500
+"""Most failed runs that are read from Dagster, newest first."""
+_MOST_PATH: Final = 2_000
+_MISSING: Final = "missing"
+
+
+def failure_tags(store: TableStore | None, error: BaseException) -> dict[str, str]:
+    """Return the run tags that record a permanent failure; {} for an error that a retry may heal.
+
+    Args:
+        store: the table, or None if it cannot be opened.
+        error: the exception that ended the run, or was raised from the error.
+    """
+    cause = find_permanent_error(error)
+    if cause is None:
+        return {}
+    path = cause.path[:_MOST_PATH] if isinstance(cause, CorruptFile) else ""
+    detail: dict[str, Any] = {"text": " ".join(str(cause).split())[:MOST_TEXT], "file": path}
+    if store is not None:
+        detail |= {"state": describe_file(store, path), **_version(store)}
+    return {names.TAG_FAILURE: type(cause).__name__, names.TAG_FAILURE_DETAIL: json.dumps(detail)}
+
+
+def _version(store: TableStore) -> dict[str, int | None]:
+    """Return the newest snapshot and schema of a table, None for what cannot be read."""
+    version: dict[str, int | None] = {"snapshot": None, "schema": None}
+    try:
+        version["snapshot"] = snapshots.latest_id(store)
+        version["schema"] = max(list_schema_ids(store.file_io, store.root, store.branch), default=None)
+    except (DredgeError, OSError):
+        return version
+    return version
+
+
+def describe_file(store: TableStore, path: str) -> str:
+    """Return a text that changes when a file is restored, lost or replaced; "" for a path outside the table.
+
+    Args:
+        store: the table.
+        path: path of the file.
+    """
+    if not path.startswith(f"{store.root.rstrip('/')}/") or ".." in path.split("/"):
+        return ""
+    folder, _, name = path.rpartition("/")
+    try:
+        status = next((status for status in store.file_io.list_dir(folder) if status.name == name), None)
+    except (DredgeError, OSError):
+        return ""
+    return _MISSING if status is None else f"{status.size} bytes, modified at {status.mtime_ms} ms"
+
+
+def list_failures(instance: dg.DagsterInstance) -> dict[str, list[PermanentFailure]]:
+    """Return the recorded permanent failures by table, newest first; only the newest of each file or plan.
+
+    Whether a failure still holds is not checked: `find_lasting` does that.
+
+    Args:
+        instance: Dagster instance.
+    """
+    tags: dict[str, str | list[str]] = {names.TAG_FAILURE: list(PERMANENT_NAMES)}
+    failed = [dg.DagsterRunStatus.FAILURE]
+    by_table: dict[str, dict[tuple[str, str, str], PermanentFailure]] = {}
+    for record in instance.get_run_records(dg.RunsFilter(tags=tags, statuses=failed), limit=_MOST_RUNS):
+        ended_ms = int((record.end_time or record.update_timestamp.timestamp()) * 1000)
+        failure = _read_failure(record.dagster_run.run_id, record.dagster_run.tags, ended_ms)
+        if failure is not None:
+            by_table.setdefault(failure.table, {}).setdefault(failure.identity, failure)
+    return {table: list(failures.values()) for table, failures in by_table.items()}
+
+
+def _read_failure(run_id: str, tags: Mapping[str, str], ended_ms: int) -> PermanentFailure | None:
+    """Return the failure that the tags of a run record, or None if they are invalid or of another warehouse."""
+    table = names.table_of(tags)
+    try:
+        detail = parse_json(tags.get(names.TAG_FAILURE_DETAIL, "{}"))
+    except ValueError:
+        return None
+    if table is None or not isinstance(detail, dict):
+        return None
+
+    def text(key: str, most: int) -> str:
+        return " ".join(str(detail.get(key) or "").split())[:most]
+
+    def number(key: str) -> int | None:
+        value = detail.get(key)
+        return value if isinstance(value, int) else None
+
+    return PermanentFailure(
+        table,
+        tags.get(names.PARTITION_TAG, ""),
+        run_id,
+        tags.get(names.TAG_PLAN, ""),
+        ended_ms,
+        tags[names.TAG_FAILURE],
+        text("text", MOST_TEXT) or tags[names.TAG_FAILURE],
+        str(detail.get("file") or "")[:_MOST_PATH],
+        text("state", MOST_TEXT),
+        number("snapshot"),
+        number("schema"),
+    )
+
+
+def find_lasting(
+    instance: dg.DagsterInstance, store: TableStore, failures: Iterable[PermanentFailure]
+) -> list[PermanentFailure]:
+    """Return the failures of a table that still hold.
+
+    A failure about a file ends when the file changes in storage or the newest snapshot no longer uses it. Any other
+    failure ends with the next commit or schema change. The job `resume` ends all earlier failures of the table.
+
+    Args:
+        instance: Dagster instance.
+        store: the table.
+        failures: recorded failures of the table.
+    """
+    candidates = list(failures)
+    if not candidates:
+        return []
+    resumed_ms = read_resume_ms(instance, store.name)
+    return [failure for failure in candidates if failure.ended_ms > resumed_ms and _lasts(store, failure)]
+
+
+def _lasts(store: TableStore, failure: PermanentFailure) -> bool:
+    if not failure.file:
+        version = _version(store)
+        return (failure.snapshot, failure.schema) == (version["snapshot"], version["schema"])
+    if failure.file_state and describe_file(store, failure.file) != failure.file_state:
+        return False
+    return uses_file(store, failure.file)
+
+
+def uses_file(store: TableStore, path: str) -> bool:
+    """Return whether the newest snapshot needs a file; True if the metadata that answer this cannot be read.
+
+    Args:
+        store: the table.
+        path: path of the file.
+    """
+    name = path.rpartition("/")[2]
+    try:
+        newest = snapshots.latest(store)
+        if newest is None:
+            return False
+        if path == store.snapshot_path(newest.id) or _has_data_file(store, newest, name):
+            return True
+        return not is_data_file(path) and name in set(metadata_names(store, newest))
+    except (CorruptFile, SnapshotNotFound):
+        return True
+
+
+def _has_data_file(store: TableStore, snapshot: Snapshot, name: str) -> bool:
+    """Return whether a live entry of a snapshot has a data file, or an index file beside it, of this name."""
+    return any(pc.any(pc.equal(names_of(entries), name)).as_py() for entries in manifests.iter_live(store, snapshot))
+
+
+def find_read(plan: MaintenancePlan, failures: Iterable[PermanentFailure]) -> frozenset[str]:
+    """Return the damaged data files, by path, that a plan would read.
+
+    Args:
+        plan: the plan.
+        failures: failures of the table.
+    """
+    by_name = {failure.file_name: failure.file for failure in failures if failure.file}
+    if not by_name:
+        return frozenset()
+    inputs = {file.name for item in plan.items if isinstance(item, RewriteItem) for file in item.inputs}
+    return frozenset(path for name, path in by_name.items() if name in inputs)
+
+
+def iterate_lasting(
+    instance: dg.DagsterInstance, warehouse: WarehouseResource, tables: Iterable[str]
+) -> Iterator[PermanentFailure]:
+    """Yield the failures that still hold of all tables, sorted by table; tables without a failure are not opened.
+
+    Args:
+        instance: Dagster instance.
+        warehouse: the warehouse.
+        tables: full names of the tables to report; failures of other tables are left out.
+    """
+    recorded = list_failures(instance)
+    for table in sorted(set(tables) & recorded.keys()):
+        try:
+            yield from find_lasting(instance, warehouse.store(table), recorded[table])
+        except (DredgeError, OSError):
+            yield from recorded[table]  # the table itself cannot be opened: nothing shows that the failure ended

@@ -1,0 +1,136 @@
+"""Failures that no retry heals, such as a corrupt file: which errors they are, and which plans they forbid. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from lsm_core.errors import (
+    ArithmeticOverflow,
+    CorruptFile,
+    DredgeError,
+    InvalidData,
+    InvalidSchema,
+    RetractNotSupported,
+    UnsupportedFeature,
+    VerificationFailed,
+)
+
+PERMANENT_ERRORS: Final = (
+    ArithmeticOverflow,
+    CorruptFile,
+    InvalidData,
+    InvalidSchema,
+    RetractNotSupported,
+    UnsupportedFeature,
+    VerificationFailed,
+)
+"""Errors that the content of the table causes: the same plan over the same files fails again.
+
+Errors of the environment (storage, memory, Spark, locks) may end by themselves or by a repair outside the table.
+"""
+PERMANENT_NAMES: Final = tuple(sorted(kind.__name__ for kind in PERMANENT_ERRORS))
+MOST_TEXT: Final = 500
+"""Most characters of an error's text in messages and tags of runs."""
+_MOST_CAUSES: Final = 10
+CORRUPT: Final = CorruptFile.__name__
+
+
+def find_permanent_error(error: BaseException | None) -> DredgeError | None:
+    """Return the permanent error that an exception is, or was raised from; None if there is none.
+
+    Args:
+        error: the exception; its ``__cause__`` is followed.
+    """
+    for _ in range(_MOST_CAUSES):
+        if error is None or isinstance(error, PERMANENT_ERRORS):
+            return error
+        error = error.__cause__
+    return None
+
+
+@dataclass(frozen=True)
+class PermanentFailure:
+    """Failed run that no retry heals.
+
+    Attributes:
+        table: full name of the table.
+        partition: path of the run's partition, or "" for the whole table.
+        run_id: id of the run.
+        plan: hash of the run's plan, or "".
+        ended_ms: end of the run (epoch ms, wall clock).
+        error: name of the error's class.
+        message: text of the error.
+        file: path of the file that the error is about, or "".
+        file_state: state of the file in storage after the failure, or "" if it is unknown.
+        snapshot: newest snapshot at the time of the failure, or None if it is unknown.
+        schema: newest schema at the time of the failure, or None if it is unknown.
+    """
+
+    table: str
+    partition: str
+    run_id: str
+    plan: str
+    ended_ms: int
+    error: str
+    message: str
+    file: str = ""
+    file_state: str = ""
+    snapshot: int | None = None
+    schema: int | None = None
+
+    @property
+    def is_corrupt(self) -> bool:
+        """Whether the run failed because a file is damaged or lost."""
+        return self.error == CORRUPT
+
+    @property
+    def file_name(self) -> str:
+        """Name of the file without its folders, or ""."""
+        return self.file.rstrip("/").rsplit("/", 1)[-1]
+
+    @property
+    def identity(self) -> tuple[str, str, str]:
+        """Table and damaged file; without a file, the table and the plan."""
+        return (self.table, self.file, "" if self.file else self.plan)
+
+    def text(self) -> str:
+        """Return what failed, until when no run is started, and what to do."""
+        problem = f"run {self.run_id[:8]} failed: {self.message}"
+        if self.file:
+            remedy = (
+                "no run that reads this file is started until the file is restored, or a commit removes it from the "
+                "table (undo, rollback, remove-unexisting-files)"
+            )
+        else:
+            remedy = "no retry helps: not started again until a commit or a schema change alters the table"
+        return f"{problem}; {remedy}; launch the job resume for {self.table} to try once more"
+
+
+def find_forbidding(
+    failures: Iterable[PermanentFailure], plan: str, partition: str, reads: frozenset[str]
+) -> PermanentFailure | None:
+    """Return a failure that forbids to start a plan, or None.
+
+    Args:
+        failures: failures of the table that still hold.
+        plan: hash of the plan.
+        partition: path of the plan's partition, or "" for the whole table.
+        reads: damaged data files that the plan reads, by path.
+    """
+    for failure in failures:
+        if failure.plan and failure.plan == plan:
+            return failure
+        if not failure.file:
+            continue
+        # Plans do not list index files and metadata: these may belong to any bucket of the partition.
+        if failure.file in reads or (not is_data_file(failure.file) and failure.partition == partition):
+            return failure
+    return None
+
+
+def is_data_file(path: str) -> bool:
+    """Return whether a path is that of a data file, which plans list as an input, and not of metadata."""
+    folder, _, name = path.rstrip("/").rpartition("/")
+    return folder.rpartition("/")[2].startswith("bucket-") and not name.startswith("index-")

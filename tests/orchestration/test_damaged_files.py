@@ -1,0 +1,154 @@
+"""A run that fails for a damaged file: no retry, an alert at once, and the ends of this state."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from lsm_core import Table
+from lsm_core.metadata import manifests, snapshots
+from platform_core import names
+from platform_core.failure_records import iterate_lasting
+from tests.support.platform import House, commit, keyed_table, open_house
+
+TABLE = "shop.orders"
+
+
+def input_file(table: Table, number: int = 0) -> Path:
+    """Return the path of a live data file of the newest snapshot."""
+    newest = snapshots.latest(table.store)
+    assert newest is not None
+    entry = manifests.live_entries(table.store, newest).to_pylist()[number]
+    return Path(table.store.data_path(entry["partition"], entry["bucket"], entry["file_name"]))
+
+
+def truncate(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+def lose(path: Path) -> None:
+    path.unlink()
+
+
+def run_due(house: House) -> bool:
+    """Run what the sensor `sorted_run` requests; return whether it succeeded."""
+    (request,) = house.tick(names.SORTED_RUN_SENSOR).run_requests or ()
+    return house.run(request).success
+
+
+def line_of(house: House) -> str:
+    tick = house.tick(names.SORTED_RUN_SENSOR)
+    assert not tick.run_requests
+    return next(line for line in house.lines(tick) if line.startswith(TABLE))
+
+
+def alerts(house: House) -> list[str]:
+    return [line for line in house.lines(house.tick(names.WATCH_SENSOR)) if "a file is damaged or lost" in line]
+
+
+@pytest.mark.parametrize("damage", [truncate, lose])
+def test_a_damaged_input_is_alerted_at_the_first_failure_and_never_retried(
+    tmp_path: Path, damage: Callable[[Path], None]
+) -> None:
+    table = keyed_table(tmp_path / "wh", partitioned=False)
+    commit(table, 5)
+    path = input_file(table, 2)
+    shutil.copy2(path, tmp_path / "copy")
+    damage(path)
+    with open_house(tmp_path / "wh") as house:
+        assert not run_due(house)
+        line = line_of(house)
+        assert line.startswith(f"{TABLE}: decline (corrupt): run ")
+        assert path.name in line
+        assert "no run that reads this file is started until the file is restored" in line
+        (alert,) = alerts(house)
+        assert alert.startswith(f"{TABLE}: error (a file is damaged or lost): run ")
+        assert f"`dredge check {TABLE} --deep`" in alert
+        commit(table, 1)
+        assert "decline (corrupt)" in line_of(house), "the plan of a later commit reads the file, too"
+        shutil.copy2(tmp_path / "copy", path)
+        assert not alerts(house)
+        assert run_due(house)
+        assert not alerts(house)
+
+
+def by_rollback(table: Table) -> None:
+    table.rollback_to(2)
+
+
+def by_removal(table: Table) -> None:
+    from lsm_core.maintenance import apply_plan, plan_maintenance
+
+    plan = plan_maintenance(table.store, "remove_unexisting_files", max_share=50)
+    assert plan.items
+    apply_plan(table.store, plan, approved_by="a person")
+
+
+@pytest.mark.parametrize("repair", [by_rollback, by_removal])
+def test_a_commit_that_drops_the_file_ends_the_state(tmp_path: Path, repair: Callable[[Table], None]) -> None:
+    table = keyed_table(tmp_path / "wh", partitioned=False)
+    commit(table, 5)
+    input_file(table, 3).unlink()
+    with open_house(tmp_path / "wh") as house:
+        assert not run_due(house)
+        assert alerts(house)
+        repair(table)
+        assert not alerts(house)
+        commit(table, 5)
+        assert run_due(house)
+
+
+def test_a_plan_without_the_damaged_file_runs(tmp_path: Path) -> None:
+    table = keyed_table(tmp_path / "wh")
+    commit(table, 5, day="a")
+    truncate(input_file(table))
+    commit(table, 5, day="b")
+    with open_house(tmp_path / "wh") as house:
+        requests = {item.partition_key: item for item in house.tick(names.SORTED_RUN_SENSOR).run_requests or ()}
+        assert not house.run(requests["dt=a"]).success
+        assert house.run(requests["dt=b"]).success
+        commit(table, 5, day="b")
+        (request,) = house.tick(names.SORTED_RUN_SENSOR).run_requests or ()
+        assert request.partition_key == "dt=b"
+        assert len(alerts(house)) == 1
+
+
+def test_resume_tries_once_more(tmp_path: Path) -> None:
+    table = keyed_table(tmp_path / "wh", partitioned=False)
+    commit(table, 5)
+    truncate(input_file(table))
+    with open_house(tmp_path / "wh") as house:
+        assert not run_due(house)
+        config = {"tables": [TABLE], "reason": "the storage answers again"}
+        assert house.execute(names.RESUME_JOB, run_config=config).success
+        assert not alerts(house)
+        assert not run_due(house)
+        assert alerts(house)
+
+
+def test_a_job_that_a_person_started_alerts_as_well(tmp_path: Path) -> None:
+    table = keyed_table(tmp_path / "wh", partitioned=False)
+    commit(table, 2)
+    truncate(input_file(table))
+    with open_house(tmp_path / "wh") as house:
+        result = house.execute("compact", run_config={"table": TABLE, "full": True})
+        assert not result.success
+        assert len(alerts(house)) == 1
+        assert [failure.file_name for failure in iterate_lasting(house.instance, house.warehouse, [TABLE, "a.b"])] == [
+            input_file(table).name
+        ]
+
+
+def test_tags_that_others_wrote_are_bounded_and_open_no_other_path(tmp_path: Path) -> None:
+    table = keyed_table(tmp_path / "wh", partitioned=False)
+    commit(table, 5)
+    truncate(input_file(table))
+    with open_house(tmp_path / "wh") as house:
+        assert not run_due(house)
+        run = house.instance.get_runs(limit=1)[0]
+        for detail in ("[]", "{", '{"file": "/etc/passwd", "state": "missing", "text": ' + '"%s"}' % ("x" * 9_000)):
+            house.instance.add_run_tags(run.run_id, {names.TAG_FAILURE_DETAIL: detail})
+            assert all(len(alert) < 2_000 and "passwd" not in alert for alert in alerts(house))
