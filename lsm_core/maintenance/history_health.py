@@ -6,6 +6,7 @@ The figures come from small metadata files; about a dozen snapshots are read, ho
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -27,7 +28,7 @@ class HistoryHealth:
     Attributes:
         snapshots: number of snapshots.
         earliest_ms: time of the oldest snapshot.
-        overdue: number of snapshots that still exist although retention released them longer ago than ``grace_ms``.
+        overdue: number of snapshots that still exist, although an expiry would have removed them ``grace_ms`` ago.
         gaps: ranges of missing snapshot ids as (first, last).
         changelogs: number of kept changelogs.
         tags: number of tags.
@@ -64,13 +65,24 @@ class HistoryHealth:
     orphan_bytes: int = 0
 
 
-def read_history_health(store: TableStore, newest: Snapshot | None = None, grace_ms: int = 0) -> HistoryHealth:
+def _no_arguments(_: int) -> Mapping[str, int]:
+    return {}
+
+
+def read_history_health(
+    store: TableStore,
+    newest: Snapshot | None = None,
+    grace_ms: int = 0,
+    retention_at: Callable[[int], Mapping[str, int]] = _no_arguments,
+) -> HistoryHealth:
     """Return the overdue work of a table's history.
 
     Args:
         store: the table.
         newest: newest snapshot, if the caller has just read it; None to read it.
         grace_ms: time (ms) by which an expiry may be late before a snapshot or tag counts as overdue.
+        retention_at: returns the arguments of an expiry at a time (epoch ms) that override the table's options:
+            ``retain_min``, ``retain_max`` and ``older_than_ms``.
 
     Raises:
         CorruptFile: a snapshot, tag, consumer or manifest list cannot be read.
@@ -83,8 +95,17 @@ def read_history_health(store: TableStore, newest: Snapshot | None = None, grace
     read = sorted(consumers.list_details(store), key=lambda consumer: (consumer.next_snapshot, consumer.consumer_id))
     slowest = read[0] if read else None
     oldest = snapshots.try_read(store, ids[0])
-    free = _overdue(store, ids, None, now - grace_ms)
-    overdue = _overdue(store, ids, slowest.next_snapshot, now - grace_ms) if slowest is not None and free else free
+    arguments = retention_at(now - grace_ms)
+    rule = RetentionPolicy.of(
+        store.options,
+        now - grace_ms,
+        arguments.get("retain_max"),
+        arguments.get("retain_min"),
+        arguments.get("older_than_ms"),
+    )
+    existed = _ids_until(store, ids, now - grace_ms) if grace_ms else ids
+    free = _overdue(store, existed, None, rule)
+    overdue = _overdue(store, existed, slowest.next_snapshot, rule) if slowest is not None and free else free
     tag_details = tags.list_details(store)
     timed = bool(store.options.get("tag.time-expire-enabled"))
     late = now + local_offset_ms(now) - grace_ms  # tags record wall-clock time
@@ -118,14 +139,24 @@ def read_history_health(store: TableStore, newest: Snapshot | None = None, grace
     )
 
 
-def _overdue(store: TableStore, ids: list[int], next_consumed: int | None, now_ms: int) -> int:
-    """Return how many of ``ids`` (ascending) the table's retention had released at ``now_ms``.
+def _ids_until(store: TableStore, ids: list[int], time_ms: int) -> list[int]:
+    """Return those of ``ids`` (ascending) that were committed until a time (epoch ms); times grow with the ids."""
+
+    def is_later(number: int) -> bool:
+        snapshot = snapshots.try_read(store, number)
+        return snapshot is not None and snapshot.time_millis > time_ms
+
+    return ids[: bisect_left(ids, x=True, key=is_later)]
+
+
+def _overdue(store: TableStore, ids: list[int], next_consumed: int | None, policy: RetentionPolicy) -> int:
+    """Return how many of ``ids`` (ascending) an expiry would have removed when the last of them was the newest.
 
     The rule is that of `RetentionPolicy.choose` without a limit of snapshots per call. Times only grow with the ids, so
-    bisection finds the first snapshot to keep. Snapshots beyond `snapshot.num-retained.max` count at once, without any
-    grace.
+    bisection finds the first snapshot to keep.
     """
-    policy = RetentionPolicy.of(store.options, now_ms)
+    if not ids:
+        return 0
     end = ids[-1] - policy.retain_min + 1
     if next_consumed is not None:
         end = min(end, next_consumed)

@@ -401,6 +401,7 @@ class _Buckets:
             most_marked=float(self.most_marked[index]),
             files=int(self.files[index]),
             waiting_ms=max(0, now_ms - oldest0) if oldest0 is not None else 0,
+            ro_lag_ms=lag,
         )
         due = due or scoring.too_few_runs(signs, oldest, store.options)
         parts, share = scoring.score_parts(signs, store.options), scoring.size_share(signs, store.options)

@@ -39,14 +39,19 @@ _TENTH: Final = 10
 """Files are small on average if this many of them fit into one file of the target size."""
 _MANY_FILES: Final = 50
 """Number of files below which the cost for readers is low, however small the files are."""
-_DAY_MS: Final = 24 * 60 * 60 * 1000
+_HOUR_MS: Final = 60 * 60 * 1000
+_DAY_MS: Final = 24 * _HOUR_MS
 _LONG_MS: Final = 20 * _DAY_MS
+_RO_LAG_MS: Final = _DAY_MS
+"""Lag of the read-optimised view that is a problem for its readers, as in the check `ro_is_fresh`."""
 _OVERDUE: Final = 100
 _MANIFESTS: Final = 10
 READS: Final = "read amplification"
 SPACE: Final = "space amplification"
 DELETES: Final = "deletes"
 HIDDEN: Final = "hidden rows"
+POSTPONED: Final = "postponed rows"
+RO_LAG: Final = "read-optimised lag"
 LEVEL0: Final = "level-0 backlog"
 STALENESS: Final = "staleness"
 SMALL_FILES: Final = "small files"
@@ -78,6 +83,7 @@ class ScoreFigures:
         most_marked: largest share of marked rows of one file.
         files: number of files.
         waiting_ms: age of the oldest level-0 file.
+        ro_lag_ms: age of the oldest data that the read-optimised view does not show.
     """
 
     runs: int
@@ -92,6 +98,7 @@ class ScoreFigures:
     most_marked: float = 0.0
     files: int = 0
     waiting_ms: int = 0
+    ro_lag_ms: int = 0
 
 
 class Part(NamedTuple):
@@ -208,6 +215,12 @@ def score_parts(signs: ScoreFigures, options: TableOptions) -> tuple[Part, ...]:
                 40,
                 f"not compacted for {signs.waiting_ms / _DAY_MS:.0f} days",
             ),
+            Part(
+                RO_LAG,
+                signs.ro_lag_ms / _RO_LAG_MS,
+                30,
+                f"the read-optimised view lags {signs.ro_lag_ms // _HOUR_MS} h (limit {_RO_LAG_MS // _HOUR_MS} h)",
+            ),
         ]
     else:
         least = options.min_file_num
@@ -291,6 +304,16 @@ def history_parts(debt: HistoryHealth, options: TableOptions) -> tuple[Part, ...
         ),
     ]
     return tuple(part for part in parts if part.share > 0)
+
+
+def postponed_parts(rows: int) -> tuple[Part, ...]:
+    """Return the part of a table's score for rows that have no bucket yet, or () without such rows.
+
+    Args:
+        rows: number of postponed rows.
+    """
+    text = f"{rows:,} postponed rows without a bucket: no reader sees them"
+    return (Part(POSTPONED, 1.0, 50, text, sized=False),) if rows else ()
 
 
 def full_cost(signs: ScoreFigures, options: TableOptions) -> int:

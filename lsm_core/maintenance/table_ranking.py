@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from lsm_core.maintenance.action import bucket_name
 from lsm_core.maintenance.observe import BucketHealth
-from lsm_core.maintenance.score import Part, reasons_of
+from lsm_core.maintenance.score import Part, postponed_parts, reasons_of
+
+_NAMED_POINTS: Final = 5.0
+"""Points from which the largest part of a score is named, although it is below half of its limit."""
 
 
 @dataclass(frozen=True)
@@ -78,27 +82,28 @@ def small_files_of_partitions(buckets: Iterable[BucketHealth]) -> dict[str, int]
     return small
 
 
-def need_of(table: str, buckets: Sequence[BucketHealth], history: Sequence[Part] = ()) -> TableNeed:
+def need_of(
+    table: str, buckets: Sequence[BucketHealth], history: Sequence[Part] = (), waiting: Mapping[str, int] | None = None
+) -> TableNeed:
     """Return the need of a table.
 
     Args:
         table: name of the table.
-        buckets: health of its buckets; without buckets the table needs nothing.
+        buckets: health of its buckets; a table without buckets and waiting rows needs nothing.
         history: parts of the score from its history (`score.history_parts`).
+        waiting: number of postponed rows without a bucket, by partition.
     """
-    if not buckets:
+    rows = sum((waiting or {}).values())
+    if not buckets and not rows:
         return TableNeed(table, costs_most="no data yet")
-    score, parts = score_of(buckets, history)
-    worst = max(buckets, key=lambda bucket: (bucket.score, bucket.cost_minor, bucket.sorted_runs))
-    bucket_reasons = "; ".join(worst.reasons) or "healthy"
-    history_reasons = list(reasons_of(history))
-    where = bucket_name(worst.partition_text, worst.bucket)
+    further = [*history, *postponed_parts(rows)]
+    score, parts = score_of(buckets, further)
     return TableNeed(
         table,
         score=score,
-        costs_most="; ".join([f"{where}: {bucket_reasons}"] * bool(worst.reasons) + history_reasons) or bucket_reasons,
-        sorted_runs=max(bucket.sorted_runs for bucket in buckets),
-        level0_files=max(bucket.level0_files for bucket in buckets),
+        costs_most=_explain_costs(buckets, further),
+        sorted_runs=max((bucket.sorted_runs for bucket in buckets), default=0),
+        level0_files=max((bucket.level0_files for bucket in buckets), default=0),
         due_bytes=sum(bucket.cost_minor for bucket in buckets),
         full_bytes=sum(bucket.cost_full for bucket in buckets),
         total_bytes=sum(bucket.total_bytes for bucket in buckets),
@@ -108,6 +113,29 @@ def need_of(table: str, buckets: Sequence[BucketHealth], history: Sequence[Part]
         last_compaction_ms=max((b.last_compaction_ms for b in buckets if b.last_compaction_ms), default=None),
         parts=parts,
     )
+
+
+def _explain_costs(buckets: Sequence[BucketHealth], further: Sequence[Part]) -> str:
+    """Return the reasons of the score, the one with most points first, or "healthy".
+
+    A part of the whole table is a reason from half of its limit on. The part with most points is one from 5 points on.
+
+    Args:
+        buckets: health of the buckets; the worst one is named.
+        further: parts of the score of the whole table.
+    """
+    reasons: list[tuple[float, str]] = []
+    if buckets:
+        worst = max(buckets, key=lambda bucket: (bucket.score, bucket.cost_minor, bucket.sorted_runs))
+        where = bucket_name(worst.partition_text, worst.bucket)
+        reasons = [(worst.score, f"{where}: {'; '.join(worst.reasons)}")] if worst.reasons else []
+    bucket_points = max((bucket.score for bucket in buckets), default=0.0)
+    most = max((part.points(1.0) for part in further), default=0.0)
+    for part in further:
+        points = part.points(1.0)
+        if reasons_of([part]) or (points == most >= _NAMED_POINTS and points > bucket_points):
+            reasons.append((points, part.text))
+    return "; ".join(text for _, text in sorted(reasons, key=lambda reason: -reason[0])) or "healthy"
 
 
 def rank_tables(needs: Iterable[TableNeed]) -> list[TableNeed]:

@@ -7,7 +7,7 @@ runs apply at once.
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from threading import Lock
@@ -17,6 +17,7 @@ from lsm_core import Catalog
 from lsm_core.clock import SystemClock
 from lsm_core.format.snapshot import Snapshot
 from lsm_core.maintenance.actions.compact.sort_order import read_sort_times
+from lsm_core.maintenance.history_health import HistoryHealth, read_history_health
 from lsm_core.metadata import snapshots
 from lsm_core.metadata.store import TableStore, list_schema_ids
 from lsm_core.storage import FileStatus, Kept
@@ -202,6 +203,19 @@ def open_table(
         text = "its primary or partition keys changed: reload the code location"
         return Decision(card.name, "", DecisionOutcome.DECLINE, Reason.RELOAD, text)
     return OpenTable(card, policy, look.store, health, refusal)
+
+
+def read_history(table: OpenTable) -> HistoryHealth:
+    """Return the overdue work of a table's history, judged by the policy's retention and grace period.
+
+    Raises:
+        CorruptFile: a snapshot, tag, consumer or manifest list cannot be read.
+    """
+
+    def retention_at(time_ms: int) -> Mapping[str, int]:
+        return table.policy.retention_arguments("expire_snapshots", time_ms)
+
+    return read_history_health(table.store, grace_ms=table.policy.watch.overdue_after_ms, retention_at=retention_at)
 
 
 def decline_unreadable(card: TableCard, error: Exception) -> Decision:

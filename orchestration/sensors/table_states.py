@@ -11,11 +11,11 @@ import dagster as dg
 
 from lsm_core.clock import utc_text
 from lsm_core.errors import DredgeError
-from lsm_core.maintenance.history_health import HistoryHealth, read_history_health
+from lsm_core.maintenance.history_health import HistoryHealth
 from lsm_core.maintenance.score import Part, history_parts
 from lsm_core.maintenance.table_ranking import TableNeed, need_of
 from orchestration.sensors.run_requests import RunRequestBuilder
-from orchestration.sensors.table_cache import OpenTable, decline_unreadable, open_table, wall_ms
+from orchestration.sensors.table_cache import OpenTable, decline_unreadable, open_table, read_history, wall_ms
 from platform_core import names
 from platform_core.obstacles import RunningRuns, find_failed_checks, list_suspensions
 from platform_core.policies import (
@@ -299,7 +299,7 @@ def _evaluate(
     """
     history = _read_history(table)
     parts: tuple[Part, ...] = () if history is None else history_parts(history, table.store.options)
-    need = need_of(table.name, table.health.buckets, parts)
+    need = need_of(table.name, table.health.buckets, parts, table.health.waiting)
     statuses = [
         judge_subject(
             subject,
@@ -327,6 +327,6 @@ def _evaluate(
 
 def _read_history(table: OpenTable) -> HistoryHealth | None:
     try:
-        return read_history_health(table.store, grace_ms=table.policy.watch.overdue_after_ms)
+        return read_history(table)
     except (DredgeError, OSError, ValueError):
         return None  # checks report the damage

@@ -20,9 +20,9 @@ from lsm_core.errors import InvalidOption
 from lsm_core.json_text import parse_json
 from lsm_core.maintenance import CheckLimits
 from lsm_core.maintenance.checks.layout_condition import Condition, judge_file_size, judge_small_files
-from lsm_core.maintenance.history_health import HistoryHealth, read_history_health
+from lsm_core.maintenance.history_health import HistoryHealth
 from orchestration.sensors.alert_channels import Alert, Channel, channels_from, deliver
-from orchestration.sensors.table_cache import OpenTable, open_table, wall_ms
+from orchestration.sensors.table_cache import OpenTable, open_table, read_history, wall_ms
 from orchestration.sensors.table_sweep import Cursor
 from platform_core import names
 from platform_core.failure_records import iterate_lasting
@@ -211,7 +211,7 @@ class Watch:
         known = self._debts.get(table.name)
         if known is not None and known[0] == version and 0 <= now_ms - known[1] < _DEBT_LASTS_MS:
             return known[2]
-        debt = read_history_health(table.store, grace_ms=table.policy.watch.overdue_after_ms)
+        debt = read_history(table)
         self._debts[table.name] = (version, now_ms, debt)
         return debt
 

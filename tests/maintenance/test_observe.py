@@ -194,8 +194,24 @@ def test_a_table_of_many_tiny_buckets_is_weighed_as_a_whole_and_its_history_coun
     assert need.score == 50.0
     assert need.parts == (("held snapshots", 50.0, 50), ("snapshot debt", 25.0, 50), ("read amplification", 15.0, 100))
     assert need.costs_most == (
-        "bucket-0: 5 sorted runs >= 5; consumer job holds 500 snapshots; 50 snapshots should have expired"
+        "consumer job holds 500 snapshots; 50 snapshots should have expired; bucket-0: 5 sorted runs >= 5"
     )
+
+
+def test_what_costs_most_is_named_first_even_below_half_of_its_limit() -> None:
+    calm = bucket_health("", 0)
+    held = history_parts(HistoryHealth(held=30, consumer="job"), TableOptions({}, "db.t"))
+    need = need_of("a.b", [calm], held)
+    assert (need.score, need.costs_most) == (15.0, "consumer job holds 30 snapshots")
+    waiting = need_of("a.b", [], waiting={"dt=1": 4, "dt=2": 3_000})
+    assert (waiting.score, waiting.costs_most) == (50.0, "3,004 postponed rows without a bucket: no reader sees them")
+    both = need_of("a.b", [calm], held, {"": 7})
+    assert both.costs_most == "7 postponed rows without a bucket: no reader sees them"
+    signs = ScoreFigures(2, 1, 1.0, 0.0, 0, 1 << 30, has_primary_key=True, files=2, ro_lag_ms=30 * HOUR)
+    parts = {part.name: part for part in score_parts(signs, TableOptions({}, "db.t"))}
+    assert parts["read-optimised lag"].points(1.0) == 30
+    assert parts["read-optimised lag"].text == "the read-optimised view lags 30 h (limit 24 h)"
+    assert parts["read-optimised lag"].points(1.0) > parts["read amplification"].points(1.0)
 
 
 def test_forecasts_are_calibrated_by_the_median_of_the_tables_own_runs() -> None:
