@@ -50,6 +50,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 _TEMPLATE: Final = "_dredge_template"
 _BOUND: Final = "_dredge_bound"
 _REQUIRED: Final = "_dredge_required"
+_FAILURES_READ: Final = 1_000
+"""Newest failures of a check that are read if Dagster's storage is not an SQL database."""
 
 
 def resolve_annotations(function: F) -> F:
@@ -144,22 +146,37 @@ def allow_early_features() -> Iterator[None]:
         yield
 
 
-def find_failed_partitions(
+def find_failed_places(
     instance: dg.DagsterInstance, checks: Collection[dg.AssetCheckKey]
-) -> list[tuple[dg.AssetCheckKey, str]]:
-    """Return each pair of a check and a partition for which the check ever failed, by one query.
+) -> list[tuple[dg.AssetCheckKey, str | None]]:
+    """Return each pair of a check and a partition for which the check ever failed; None for the whole asset.
 
-    Dagster's API reads one check at a time. The list is empty if Dagster's storage is not an SQL database.
+    One query answers for all checks, while Dagster's API reads one check at a time. A storage that is not an SQL
+    database is asked by that API, for the newest failures of each check.
+
+    Args:
+        instance: Dagster instance.
+        checks: keys of the checks.
     """
     storage, table = instance.event_log_storage, AssetCheckExecutionsTable
-    if not isinstance(storage, SqlEventLogStorage):
-        return []
-    failed = table.c.execution_status == AssetCheckExecutionRecordStatus.FAILED.value
-    conditions = (table.c.check_name.in_({check.name for check in checks}), table.c.partition.is_not(None), failed)
-    query = sa.select(table.c.asset_key, table.c.check_name, table.c.partition).where(*conditions).distinct()
-    checks_by_key = {(check.asset_key.to_string(), check.name): check for check in checks}
-    with storage.index_connection() as connection:
-        rows = connection.execute(query).fetchall()
-    return sorted(
-        (checks_by_key[key, name], partition) for key, name, partition in rows if (key, name) in checks_by_key
-    )
+    failed = AssetCheckExecutionRecordStatus.FAILED
+    places: set[tuple[dg.AssetCheckKey, str | None]]
+    if isinstance(storage, SqlEventLogStorage):
+        conditions = (
+            table.c.check_name.in_({check.name for check in checks}),
+            table.c.execution_status == failed.value,
+        )
+        query = sa.select(table.c.asset_key, table.c.check_name, table.c.partition).where(*conditions).distinct()
+        checks_by_key = {(check.asset_key.to_string(), check.name): check for check in checks}
+        with storage.index_connection() as connection:
+            rows = connection.execute(query).fetchall()
+        places = {
+            (checks_by_key[key, name], partition) for key, name, partition in rows if (key, name) in checks_by_key
+        }
+    else:
+        places = {
+            (check, record.partition)
+            for check in checks
+            for record in storage.get_asset_check_execution_history(check, limit=_FAILURES_READ, status={failed})
+        }
+    return sorted(places, key=lambda place: (place[0], place[1] is not None, place[1] or ""))

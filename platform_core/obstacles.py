@@ -17,7 +17,7 @@ from platform_core.dagster_internals import (
     COMPLETED_ASSET_CHECK_EXECUTION_RECORD_STATUSES,
     AssetCheckExecutionRecord,
     PartitionKeyFilter,
-    find_failed_partitions,
+    find_failed_places,
 )
 
 _LOOK_BACK = 50
@@ -232,8 +232,8 @@ def find_earlier_run(instance: dg.DagsterInstance, run_id: str, table: str, layo
 def find_failed_checks(instance: dg.DagsterInstance, layouts: Mapping[str, dg.AssetKey]) -> dict[str, str]:
     """Return the reason why each blocked table is blocked; of several blocked partitions, only one is named.
 
-    The search takes one query for every 250 layouts, one for each check whose newest run has no result, and at most two
-    for each partition that ever failed. Former names of checks and layouts are not searched.
+    The result agrees with `find_blocking_failure`, also about former names of checks and layouts. One query finds the
+    checks and partitions that ever failed; only their newest evaluations are read.
 
     Args:
         instance: Dagster instance.
@@ -242,23 +242,20 @@ def find_failed_checks(instance: dg.DagsterInstance, layouts: Mapping[str, dg.As
     Returns:
         The reasons by table; tables that are not blocked are missing.
     """
-    table_by_check = {
-        dg.AssetCheckKey(layout, name): table
-        for table, layout in layouts.items()
-        for name in (names.MERGED_VIEW_CHECK, names.TREE_CHECK)
+    tables = {layout: table for table, layout in layouts.items()}
+    current = {
+        check: (layout, name) for layout in tables for name in _NAMES for check in _blocking_checks(layout, name)
     }
-    failures = {
-        table_by_check[check]: f"{check.name} failed: {evaluation.description or 'see its metadata'}"
-        for check, evaluation in read_newest_evaluations(instance, table_by_check).items()
-        if _fails(evaluation)
-    }
-    for check, partition in find_failed_partitions(instance, table_by_check):
-        if table_by_check[check] in failures:
+    ever_failed = dict.fromkeys((current[check], place) for check, place in find_failed_places(instance, current))
+    failures: dict[str, str] = {}
+    for (layout, name), partition in ever_failed:
+        if tables[layout] in failures:
             continue  # one failure per table is enough
-        evaluation = _newest_evaluation(instance, [check], partition)
+        evaluation = _newest_evaluation(instance, _blocking_checks(layout, name), partition)
         if evaluation is not None and _fails(evaluation):
+            place = f" of {evaluation.partition}" if evaluation.partition else ""
             description = evaluation.description or "see its metadata"
-            failures[table_by_check[check]] = f"{check.name} of {partition} failed: {description}"
+            failures[tables[layout]] = f"{name}{place} failed: {description}"
     return failures
 
 

@@ -115,6 +115,8 @@ _STATES: Final[Mapping[Reason, TableState | None]] = {
     Reason.BLOCKED: TableState.BLOCKED,
     Reason.SUSPENDED: TableState.SUSPENDED,
     Reason.FAILED: TableState.FAILING,
+    Reason.CORRUPT: TableState.CORRUPT,
+    Reason.NO_RETRY: TableState.FAILING,
     Reason.APPROVAL: TableState.APPROVAL,
     Reason.CANCELED: TableState.PERSON,
     Reason.DONE_BEFORE: TableState.PERSON,
@@ -492,7 +494,7 @@ def _explain_standing(state: TableState, table: str, reason: Reason | None, plan
     by_hand = "by hand; nothing starts before"
     match state:
         case TableState.CORRUPT:
-            return f"repair the file that the error names; `dredge doctor {table}` examines the table", by_hand
+            return f"repair the file that the error names; `dredge check {table} --deep` lists all damage", by_hand
         case TableState.UNREADABLE:
             return "repair the cause that the error names", by_hand
         case TableState.BLOCKED:

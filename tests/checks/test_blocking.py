@@ -321,6 +321,24 @@ def test_no_number_of_other_partitions_makes_a_failed_one_forgotten(tmp_path: Pa
         assert told == {"shop.orders": "merged_view_unchanged of dt=a failed: see its metadata"}, "watch tells of it"
 
 
+def test_a_failure_under_a_former_name_blocks_until_the_check_passes_under_its_new_one(tmp_path: Path) -> None:
+    commit(keyed_table(tmp_path / "wh", partitioned=False), 1)
+    with open_house(tmp_path / "wh") as house:
+        layout = house.layout("shop.orders")
+
+        def evaluate(key: dg.AssetKey, name: str, *, passed: bool) -> dict[str, str]:
+            house.instance.report_runless_asset_event(dg.AssetCheckEvaluation(key, name, passed))
+            return find_failed_checks(house.instance, {"shop.orders": layout})
+
+        for key, name in [
+            (layout, names.FORMER_TREE_CHECK),
+            (names.former_layout_key(layout), names.FORMER_TREE_CHECK),
+            (names.former_layout_key(layout), names.TREE_CHECK),
+        ]:
+            assert evaluate(key, name, passed=False) == {"shop.orders": "tree_is_valid failed: see its metadata"}
+            assert evaluate(layout, names.TREE_CHECK, passed=True) == {}
+
+
 def test_overlapping_files_of_one_level_break_the_tree_check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with house_with_backlog(tmp_path) as house:
         real = metadata_validity.tree_files

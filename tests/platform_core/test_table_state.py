@@ -136,7 +136,7 @@ def test_in_thousands_of_worlds_state_and_decision_agree(seed: int) -> None:
 
 def test_the_worlds_know_all_states_of_subjects() -> None:
     found = {status.state for seed in range(600) for *_, status in judged(Dice(seed).world()) if status is not None}
-    of_tables = {TableState.CORRUPT, TableState.UNREADABLE, TableState.NOT_LOADED, TableState.INVISIBLE_ROWS}
+    of_tables = {TableState.UNREADABLE, TableState.NOT_LOADED, TableState.INVISIBLE_ROWS}
     assert found == set(TableState) - of_tables
 
 
