@@ -23,6 +23,8 @@ _GENERATED = "<!-- Written by scripts/docs.py: change the code, not this page. -
 _WIDTH = "100"
 
 _DREDGE = {
+    "dredge.compaction.mergeable-branches": "`closed`: an append table with branches is not compacted while Paimon's "
+    "`merge_branch` is possible, because a merge requires a history of appends only; `as-paimon`: it is compacted",
     "dredge.compaction.order-sensitive": (
         "`closed`: compactions of order-sensitive tables include every older run that overlaps them, so that no answer "
         "changes; `as-paimon`: the unit that Java would take, with the changed keys in the report "

@@ -46,7 +46,7 @@ from lsm_core.metadata import manifests, snapshots
 from lsm_core.metadata.manifests import NO_ENTRIES
 from lsm_core.metadata.statistics import PREFIX as STATISTICS_PREFIX
 from lsm_core.metadata.store import TableStore
-from lsm_core.metadata.support import Purpose, require_possible
+from lsm_core.metadata.support import Purpose, require_appends_only, require_possible
 
 _LOG = logging.getLogger(__name__)
 BATCH: Final = BATCH_COMMIT_IDENTIFIER
@@ -522,6 +522,8 @@ class Committer:
         watermark: int | None,
         properties: Mapping[str, str] | None,
     ) -> Request:
+        if kind is CommitKind.OVERWRITE or (kind is CommitKind.COMPACT and entries.num_rows):
+            require_appends_only(self._store, "a commit that replaces files")
         purpose = Purpose.COMPACT if kind is CommitKind.COMPACT and entries.num_rows else Purpose.WRITE
         request = Request(kind, entries, self.commit_user, identifier, watermark, properties, strict=self._strict)
         return replace(request, purpose=purpose)

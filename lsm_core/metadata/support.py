@@ -14,9 +14,9 @@ import pyarrow.compute as pc
 
 from lsm_core.errors import UnsupportedFeature, WriterStale
 from lsm_core.format.schema import TableSchema
-from lsm_core.format.snapshot import Snapshot
+from lsm_core.format.snapshot import CommitKind, Snapshot
 from lsm_core.locks import table_lock
-from lsm_core.metadata import manifests, paimon_version, snapshots
+from lsm_core.metadata import branches, manifests, paimon_version, snapshots
 from lsm_core.metadata.store import POSTPONE_BUCKET, BucketMode, TableStore, list_schema_ids
 from lsm_core.options import REGISTRY, canonical, inline_default
 from lsm_core.types import TypeRoot
@@ -42,6 +42,7 @@ _SWITCHES_READ = {
 _SWITCHES_WRITE = {
     "clustering.incremental": "incremental clustering",
 }
+_MERGES_BRANCHES = "branch-merge.enabled"
 # Options that matter as soon as they are set.
 _SET_READ = {
     "scan.fallback-branch": "fallback branches",
@@ -189,8 +190,10 @@ def require_supported(store: TableStore, purpose: Purpose, snapshot: Snapshot | 
         return
     # Names of index manifests are never reused, and no file has a newer schema than its snapshot.
     cache_key = ("supported", purpose, store.schema.id, snapshot.schema_id, snapshot.index_manifest)
-    if purpose is Purpose.COMPACT and (contradiction := _find_contradiction(store, snapshot)):
-        raise UnsupportedFeature(contradiction, store.name)
+    if purpose is Purpose.COMPACT:
+        for refuse in (_find_contradiction, _find_mergeable_history):
+            if (reason := refuse(store, snapshot)) is not None:
+                raise UnsupportedFeature(reason, store.name)
     if store.kept.get(cache_key):
         return
     for feature in _unsupported_files(store, purpose, snapshot):
@@ -272,7 +275,8 @@ def unsupported(store: TableStore, purpose: Purpose) -> list[str]:
     used = [] if snapshot is None else list(_unsupported_files(store, purpose, snapshot))
     if snapshot is not None and purpose is Purpose.COMPACT:
         outside = _describe_undeclared(store, manifests.live_entries(store, snapshot, columns=["external_path"]))
-        used += [reason for reason in (_find_contradiction(store, snapshot), outside) if reason is not None]
+        reasons = (_find_contradiction(store, snapshot), _find_mergeable_history(store, snapshot), outside)
+        used += [reason for reason in reasons if reason is not None]
     return list(dict.fromkeys([*_unsupported_by_schema(store, purpose), *used]))
 
 
@@ -282,6 +286,46 @@ def _find_contradiction(store: TableStore, snapshot: Snapshot) -> str | None:
         return None
     judged = paimon_version.read_evidence(store.file_io, store.snapshot_dir, store.kept, snapshot)
     return paimon_version.find_contradiction(store.options, store.version_found, judged)
+
+
+def _find_mergeable_history(store: TableStore, snapshot: Snapshot) -> str | None:
+    """Return why a compaction of an append table would prevent a later merge of its branches, or None.
+
+    Paimon merges branches only if both contain every snapshot from the first, and each of these appended rows.
+
+    Source: `FileSystemBranchManager.mergeBranch` (Paimon 2.0 and 2.1).
+    """
+    if store.has_primary_key or store.options.mergeable_branches != "closed" or snapshots.earliest_id(store) != 1:
+        return None
+    names = [name for name in branches.list_branches(store) if name != branches.MAIN]
+    if not names:
+        return None
+    for number in range(snapshot.id, 0, -1):
+        earlier = snapshot if number == snapshot.id else snapshots.try_read(store, number)
+        if earlier is None or earlier.commit_kind is not CommitKind.APPEND:
+            return None
+    return (
+        f"compaction of an append table whose branches ({', '.join(sorted(names)[:3])}) can still be merged: Paimon's "
+        "merge_branch requires a history of appends; delete the branches, or set "
+        "'dredge.compaction.mergeable-branches' = 'as-paimon'"
+    )
+
+
+def require_appends_only(store: TableStore, operation: str) -> None:
+    """Refuse an operation that removes files from a table whose branches can be merged (`branch-merge.enabled`).
+
+    Args:
+        store: the table.
+        operation: the operation, for the message.
+
+    Raises:
+        UnsupportedFeature: the table accepts only appends.
+    """
+    if store.options.get(_MERGES_BRANCHES):
+        raise UnsupportedFeature(
+            f"{operation} with '{_MERGES_BRANCHES}' = 'true': a merge of branches needs the files of every commit",
+            store.name,
+        )
 
 
 def _unsupported_by_schema(
@@ -300,6 +344,8 @@ def _unsupported_by_schema(
         refused = _REFUSED_TYPES - _UNREAD_TYPES if is_left_out else _REFUSED_TYPES
         if any(inner_type.root in refused for inner_type in field.type.with_inner()):
             yield f"column '{field.name}' of type {field.type.with_nullable(nullable=True)}"
+    if purpose is Purpose.COMPACT and store.options.get(_MERGES_BRANCHES):
+        yield f"compaction with '{_MERGES_BRANCHES}' = 'true': a merge of branches needs the files of every commit"
     if purpose >= Purpose.WRITE:
         yield from _unsupported_buckets(store)
         yield from _unsupported_indexes(store)

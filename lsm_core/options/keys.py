@@ -97,6 +97,7 @@ PAIMON_KEYS: Final[tuple[Key, ...]] = (
     Key("blob.split-by-file-size", BOOL, since="1.4", effect=NOT_ACTED_ON),
     Key("blob.target-file-size", MEMORY, since="1.4", effect=NOT_ACTED_ON),
     Key("branch", TEXT, "main"),
+    Key("branch-merge.enabled", BOOL, "false", immutable=True, since="2.1"),
     Key("bucket", INT, "-1"),
     Key("bucket-append-ordered", BOOL, "true", effect=NOT_ACTED_ON),
     Key("bucket-function.type", ENUM, "default", immutable=True),
@@ -473,6 +474,7 @@ ignores.
 # An unknown key of this kind is an error, because no other engine uses it.
 DREDGE_KEYS: Final[tuple[Key, ...]] = (
     Key("dredge.compaction.inline", ENUM, "follow"),
+    Key("dredge.compaction.mergeable-branches", ENUM, "closed"),
     Key("dredge.compaction.order-sensitive", ENUM, "closed"),
     Key("dredge.compaction.piece-size", MEMORY, "32 mb"),
     Key("dredge.delete-mode", ENUM, "two-phase"),
@@ -503,6 +505,7 @@ ENUMS: Final[dict[str, tuple[str, ...]]] = {
     "consumer.mode": ("exactly-once", "at-least-once"),
     "data-file.external-paths.strategy": ("none", "specific-fs", "round-robin", "entropy-inject", "weight-robin"),
     "dredge.compaction.inline": ("follow", "never"),
+    "dredge.compaction.mergeable-branches": ("closed", "as-paimon"),
     "dredge.compaction.order-sensitive": ("closed", "as-paimon"),
     "dredge.delete-mode": ("two-phase", "direct"),
     "dredge.lock": ("none", "file", "jdbc"),

@@ -1171,6 +1171,14 @@ class TableOptions:
         return str(self.get("dredge.compaction.order-sensitive"))
 
     @property
+    def mergeable_branches(self) -> str:
+        """``dredge.compaction.mergeable-branches``: closed or as-paimon.
+
+        With "closed", an append table is not compacted while Paimon could still merge its branches.
+        """
+        return str(self.get("dredge.compaction.mergeable-branches"))
+
+    @property
     def verification(self) -> str:
         """``dredge.verification``: checks of a compaction's output before it is published: full, sampled or counts."""
         return str(self.get("dredge.verification"))

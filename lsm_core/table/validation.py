@@ -260,6 +260,11 @@ def _check_merging(schema: TableSchema, options: TableOptions, table: str) -> No
             )
         if engine == "first-row" and not options.get("pk-clustering-override"):
             raise InvalidOption("deletion-vectors.enabled", "true", "false with merge engine first-row", table)
+    if options.get("branch-merge.enabled"):
+        if schema.primary_keys:
+            raise InvalidOption("branch-merge.enabled", "true", "false in a table with a primary key", table)
+        if options.deletion_vectors_enabled:
+            raise InvalidOption("branch-merge.enabled", "true", "false with 'deletion-vectors.enabled'", table)
     if options.get("row-tracking.enabled") and (schema.primary_keys or options.bucket != -1):
         raise InvalidOption(
             "row-tracking.enabled", "true", "false in a table with a primary key or with 'bucket' other than -1", table

@@ -25,7 +25,7 @@ from lsm_core.format.partitions import NoTime, java_texts, partition_text, stric
 from lsm_core.merge import Refusals, merge_function
 from lsm_core.metadata import snapshots
 from lsm_core.metadata.store import BucketMode, TableStore
-from lsm_core.metadata.support import require_compactable, require_writable
+from lsm_core.metadata.support import require_appends_only, require_compactable, require_writable
 from lsm_core.types import RowKind, is_retract
 from lsm_core.write.append import AppendBucket
 from lsm_core.write.assigner import LARGEST_BUCKET, AssignerRules
@@ -129,6 +129,8 @@ class TableWrite:
         """
         if planned is None:
             require_writable(store)
+        if overwrite:
+            require_appends_only(store, "an overwrite")
         self.store = store
         self.commit_user = commit_user
         self._planned = planned is not None
