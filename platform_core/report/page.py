@@ -1,0 +1,285 @@
+"""The report as one HTML page that works offline: no text of a table becomes markup, and the page loads nothing."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+from collections.abc import Iterable, Sequence
+from functools import cache
+from importlib.resources import files
+from typing import Any, Final, NamedTuple
+from urllib.parse import quote
+
+from jinja2 import Environment, StrictUndefined
+from jinja2.environment import TemplateModule
+from markupsafe import Markup
+
+from lsm_core import __version__
+from lsm_core.cli.render import duration_text, visible
+from lsm_core.clock import utc_text
+from lsm_core.maintenance.action import size_text
+from platform_core.report.model import ActionEntry, FleetReport, TableReport, cut_text
+from platform_core.table_card import count_text
+
+PAGE_BYTES: Final = 2_000_000
+"""Most bytes of a page of up to 1,000 tables; beyond that number, 2,000 bytes for each table."""
+_ACTIONS: Final = (50, 20, 10, 5, 2, 1, 0)
+"""Numbers of actions that a table may show; a table gets the largest number that leaves space for the tables after it."""
+_ACTION_BYTES: Final = 90
+"""Fewest bytes of one action on the page, by which numbers of actions are left out without rendering them."""
+_POINTS: Final = 24
+_WIDTH: Final = 80
+_HEIGHT: Final = 16
+_UNSAFE_ADDRESS: Final = re.compile(r"[^A-Za-z0-9_.~!*'();:@&=+$,/?%\[\]-]")
+
+
+class _Column(NamedTuple):
+    """Column of the page's table.
+
+    Attributes:
+        name: title.
+        key: place of its value in the row's sort keys, "name" for the name of the table, or None if it is not sorted.
+        text: explanation of the column.
+        first: "-" if the first click sorts descending, "" otherwise.
+        numeric: whether values are aligned to the right.
+    """
+
+    name: str
+    key: int | str | None = None
+    text: str = ""
+    first: str = ""
+    numeric: bool = False
+
+
+_COLUMNS: Final = (
+    _Column("State", 0, "State of the table, the most urgent first"),
+    _Column("Table", "name", "Name of the table"),
+    _Column("Reason"),
+    _Column("Next action", 1, "Next action and its time; tables without a fixed time come last"),
+    _Column("Score", 2, "Need of maintenance, 0 (healthy) to 100", "-", numeric=True),
+    _Column("Runs", 3, "Sorted runs of the worst bucket", "-", numeric=True),
+    _Column("Level 0", 4, "Level-0 files of the worst bucket", "-", numeric=True),
+    _Column("Read", 5, "Bytes that maintenance read", "-", numeric=True),
+    _Column("Time", 6, "Seconds that maintenance took", "-", numeric=True),
+    _Column("Held", 7, "Bytes kept for snapshots, tags and others", "-", numeric=True),
+    _Column("Size", 8, "Bytes of the data files", "-", numeric=True),
+)
+_ORDERS: Final = (
+    ("0+", "worst first"),
+    ("name+", "name"),
+    ("1+", "next action, soonest"),
+    ("2-", "score, highest"),
+    ("3-", "sorted runs, most"),
+    ("4-", "level 0, most"),
+    ("5-", "read, most"),
+    ("6-", "time, most"),
+    ("7-", "held, most"),
+    ("8-", "size, largest"),
+)
+"""Orders of the page's list for narrow screens; other orders of the column titles are added without a name."""
+
+
+def render_page(report: FleetReport) -> str:
+    """Return the report as HTML: one page, without any other file, at most `PAGE_BYTES` up to 1,000 tables.
+
+    The same report always gives the same text. A page of many tables shows fewer actions of each, the most of the most
+    urgent tables.
+
+    Args:
+        report: the report.
+    """
+    template = _environment().from_string(_asset("page.html.j2"))
+    databases = _numbers(sorted({table.database for table in report.tables}))
+    owners = _numbers(sorted({owner for table in report.tables for owner in table.owners}))
+    states = _numbers([legend.name for legend in report.states])
+    address = report.dagster_url if re.match(r"https?://[^/]", report.dagster_url) else ""
+    style, script = _asset("style.css"), _asset("script.js")
+    values: dict[str, Any] = {
+        "report": report,
+        "window": duration_text(report.window_ms),
+        "dagster_url": _UNSAFE_ADDRESS.sub(lambda match: quote(match[0]), address).rstrip("/"),
+        "database_numbers": databases,
+        "owner_names": owners,
+        "state_numbers": states,
+        "severities": {legend.name: legend.severity.value for legend in report.states},
+        "total_bytes": sum(table.total_bytes for table in report.tables),
+        "spent_bytes": sum(table.spent_bytes for table in report.tables),
+        "spent_seconds": sum(table.spent_seconds for table in report.tables),
+        "held_bytes": sum(table.held_bytes or 0 for table in report.tables),
+        "columns": _COLUMNS,
+        "orders": [*_ORDERS, *_other_orders()],
+        "version": __version__,
+        "style": Markup(style),  # noqa: S704  (files of this package)
+        "script": Markup(script),  # noqa: S704
+        "style_hash": _hash(style),
+        "script_hash": _hash(script),
+        "rows": "",
+    }
+    frame = len(template.render(values).encode())
+    room = max(PAGE_BYTES, 2_000 * len(report.tables)) - frame
+    rows = Markup("").join(_rows(template.make_module(values), report.tables, room))
+    return template.render({**values, "rows": rows})
+
+
+def _rows(macros: TemplateModule, tables: Sequence[TableReport], room: int) -> Iterable[Markup]:
+    """Yield the rows of each table; tables at the end get fewer actions if `room` bytes are not enough for all.
+
+    Args:
+        macros: the template's module, with the macros of rows.
+        tables: the tables in order.
+        room: bytes for all rows.
+    """
+    module: Any = macros
+    heads = [module.row(table, number) for number, table in enumerate(tables)]
+    least = [module.more(table, number, 0) for number, table in enumerate(tables)]
+    room -= sum(len(text.encode()) for text in (*heads, *least))
+    for number, (table, head) in enumerate(zip(tables, heads, strict=True)):
+        shown, size = least[number], len(least[number].encode())
+        # Half of the remaining space may go to one table, so that every table after it can still show its newest runs.
+        share = max(room * 4 // max(len(tables) - number, 4), 0)
+        for limit in _ACTIONS:
+            if limit and min(limit, len(table.entries)) == min(_next(limit), len(table.entries)):
+                continue  # the same text as the next number
+            if min(limit, len(table.entries)) * _ACTION_BYTES > share:
+                continue
+            text = module.more(table, number, limit)
+            if len(text.encode()) - size <= min(share, room):
+                room -= len(text.encode()) - size
+                shown = text
+                break
+        yield head + shown
+
+
+def _next(limit: int) -> int:
+    """Return the next smaller number of actions."""
+    return _ACTIONS[_ACTIONS.index(limit) + 1]
+
+
+def _other_orders() -> list[tuple[str, str]]:
+    """Return the orders that only the titles of columns choose: each column in the other direction."""
+    named = {value for value, _ in _ORDERS}
+    texts = {"+": "ascending", "-": "descending"}
+    return [
+        (value, f"{column.name.lower()}, {texts[sign]}")
+        for column in _COLUMNS
+        if column.key is not None
+        for sign in "+-"
+        if (value := f"{column.key}{sign}") not in named
+    ]
+
+
+def _numbers(texts: Iterable[str]) -> dict[str, int]:
+    """Return the place of each text; the page refers to names by numbers."""
+    return {text: number for number, text in enumerate(texts)}
+
+
+def _hash(text: str) -> str:
+    """Return the hash of an inline style or script for the content security policy."""
+    return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+
+
+@cache
+def _asset(name: str) -> str:
+    """Return a file of this package, without comments and line breaks at its ends."""
+    return (files("platform_core.report") / name).read_text(encoding="utf-8").strip()
+
+
+@cache
+def _environment() -> Environment:
+    environment = Environment(
+        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, finalize=_finalize
+    )
+    environment.filters |= {
+        "cut": cut_text,
+        "time": _time,
+        "size": size_text,
+        "count": count_text,
+        "number": _number,
+        "seconds": lambda seconds: duration_text(round(seconds * 1000)),
+        "points": points,
+        "trend_text": trend_text,
+        "sort_keys": _sort_keys,
+        "bytes": _bytes,
+    }
+    return environment
+
+
+def _finalize(value: Any) -> Any:
+    """Return a value of the template with control and bidi characters escaped; HTML is escaped afterwards."""
+    return visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+
+
+def _time(epoch_ms: int | None) -> str:
+    """Return a time as UTC text to the minute."""
+    return utc_text(epoch_ms)[:16]
+
+
+def _number(value: float) -> str:
+    return f"{round(value, 1):,g}" if abs(value) < 1_000 else f"{round(value):,}"
+
+
+def _sort_keys(table: TableReport, number: int) -> str:
+    """Return the values by which the page sorts a row, in the order of `_Column.key`; unknown values are empty."""
+    numbers = (
+        table.score,
+        table.sorted_runs,
+        table.level0_files,
+        table.spent_bytes,
+        round(table.spent_seconds, 1),
+        table.held_bytes,
+        table.total_bytes,
+    )
+    keys = [number, table.when_ms, *(numbers if table.readable else [None] * len(numbers))]
+    return "|".join("" if key is None else f"{key:.12g}" for key in keys)
+
+
+def _bytes(entry: ActionEntry) -> str:
+    """Return the bytes of an action: read and written, or deleted."""
+    parts = []
+    if entry.bytes_in or entry.bytes_out:
+        parts.append(f"{size_text(entry.bytes_in or 0)} → {size_text(entry.bytes_out or 0)}")
+    if entry.bytes_freed:
+        parts.append(f"{size_text(entry.bytes_freed)} freed")
+    return ", ".join(parts) or "-"
+
+
+def sample_trend(trend: Sequence[tuple[int, float]], most: int = _POINTS) -> list[tuple[int, float]]:
+    """Return at most `most` points of a trend: the highest of each stretch of time, and always the newest.
+
+    Args:
+        trend: pairs of time and score, oldest first.
+        most: most points to return, at least 2.
+    """
+    if len(trend) <= most:
+        return list(trend)
+    first, span = trend[0][0], max(trend[-1][0] - trend[0][0], 1)
+    highest: dict[int, tuple[int, float]] = {}
+    for point in trend[:-1]:
+        place = (point[0] - first) * (most - 1) // span
+        if place not in highest or point[1] > highest[place][1]:
+            highest[place] = point
+    return [*list(highest.values())[: most - 1], trend[-1]]
+
+
+def points(table: TableReport) -> str:
+    """Return the points of a table's sparkline in SVG's form; the height is the score, from 0 to 100."""
+    trend = sample_trend(table.trend)
+    first, span = trend[0][0], max(trend[-1][0] - trend[0][0], 1)
+    return " ".join(
+        f"{round(1 + (time_ms - first) / span * (_WIDTH - 2))},{round(1 + _HEIGHT * (1 - min(max(score, 0), 100) / 100))}"
+        for time_ms, score in trend
+    )
+
+
+def trend_text(table: TableReport) -> str:
+    """Return a table's trend in words."""
+    if len(table.trend) < 2:
+        return "one point so far"
+    scores = [score for _, score in table.trend]
+    span = duration_text(table.trend[-1][0] - table.trend[0][0])
+    source = f" ({table.trend_of})" if table.trend_of else ""
+    return (
+        f"score {_number(scores[0])} to {_number(scores[-1])} in {span}, highest {_number(max(scores))}, "
+        f"{count_text(len(scores), 'point')}{source}"
+    )
