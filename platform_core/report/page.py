@@ -8,24 +8,26 @@ import re
 from collections.abc import Iterable, Sequence
 from functools import cache
 from importlib.resources import files
+from itertools import pairwise
 from typing import Any, Final, NamedTuple
 from urllib.parse import quote
 
 from jinja2 import Environment, StrictUndefined
-from jinja2.environment import TemplateModule
 from markupsafe import Markup
 
 from lsm_core import __version__
 from lsm_core.cli.render import duration_text, visible
 from lsm_core.clock import utc_text
 from lsm_core.maintenance.action import size_text
-from platform_core.report.model import ActionEntry, FleetReport, TableReport, cut_text
+from platform_core.report.model import LONGEST_TEXT, ActionEntry, FleetReport, TableReport, cut_text
 from platform_core.table_card import count_text
 
 PAGE_BYTES: Final = 2_000_000
 """Most bytes of a page of up to 1,000 tables; beyond that number, 2,000 bytes for each table."""
-_ACTIONS: Final = (50, 20, 10, 5, 2, 1, 0)
-"""Numbers of actions that a table may show; a table gets the largest number that leaves space for the tables after it."""
+_ACTIONS: Final = (50, 20, 10, 5, 2, 1)
+"""Numbers of actions that a table may show. A table gets the largest number that leaves space for those after it."""
+_LEAST: Final = ((LONGEST_TEXT, 2), (LONGEST_TEXT, 1), (160, 1), (80, 1), (40, 0))
+"""Most characters of a reason, and fewest actions of a table; the first pair with which all rows fit is taken."""
 _ACTION_BYTES: Final = 90
 """Fewest bytes of one action on the page, by which numbers of actions are left out without rendering them."""
 _POINTS: Final = 24
@@ -62,7 +64,9 @@ _COLUMNS: Final = (
     _Column("Level 0", 4, "Level-0 files of the worst bucket", "-", numeric=True),
     _Column("Read", 5, "Bytes that maintenance read", "-", numeric=True),
     _Column("Time", 6, "Seconds that maintenance took", "-", numeric=True),
-    _Column("Held", 7, "Bytes kept for snapshots, tags and others", "-", numeric=True),
+    _Column(
+        "Held", 7, "Bytes kept for snapshots, tags and others; - if not computed, see dredge holds", "-", numeric=True
+    ),
     _Column("Size", 8, "Bytes of the data files", "-", numeric=True),
 )
 _ORDERS: Final = (
@@ -118,42 +122,53 @@ def render_page(report: FleetReport) -> str:
     }
     frame = len(template.render(values).encode())
     room = max(PAGE_BYTES, 2_000 * len(report.tables)) - frame
-    rows = Markup("").join(_rows(template.make_module(values), report.tables, room))
+    for longest, fewest in _LEAST:
+        module: Any = template.make_module({**values, "longest": longest})
+        heads = [module.row(table, number) for number, table in enumerate(report.tables)]
+        least = [module.more(table, number, fewest) for number, table in enumerate(report.tables)]
+        if _bytes_of(heads) + _bytes_of(least) <= room:
+            break
+    rows = Markup("").join(_rows(module, report.tables, heads, least, room))
     return template.render({**values, "rows": rows})
 
 
-def _rows(macros: TemplateModule, tables: Sequence[TableReport], room: int) -> Iterable[Markup]:
-    """Yield the rows of each table; tables at the end get fewer actions if `room` bytes are not enough for all.
+def _bytes_of(texts: Iterable[str]) -> int:
+    return sum(len(text.encode()) for text in texts)
+
+
+def _rows(
+    module: Any, tables: Sequence[TableReport], heads: Sequence[Markup], least: Sequence[Markup], room: int
+) -> Iterable[Markup]:
+    """Yield the rows of each table; tables at the end show fewer actions if `room` bytes are not enough for all.
 
     Args:
-        macros: the template's module, with the macros of rows.
+        module: the template's module, with the macros of rows.
         tables: the tables in order.
+        heads: row of each table.
+        least: details of each table with the fewest actions.
         room: bytes for all rows.
     """
-    module: Any = macros
-    heads = [module.row(table, number) for number, table in enumerate(tables)]
-    least = [module.more(table, number, 0) for number, table in enumerate(tables)]
-    room -= sum(len(text.encode()) for text in (*heads, *least))
+    room -= _bytes_of(heads) + _bytes_of(least)
     for number, (table, head) in enumerate(zip(tables, heads, strict=True)):
         shown, size = least[number], len(least[number].encode())
-        # Half of the remaining space may go to one table, so that every table after it can still show its newest runs.
-        share = max(room * 4 // max(len(tables) - number, 4), 0)
+        # The first tables, which are the most urgent ones, may take a fortieth of the space: about all their actions.
+        share = max(min(max(room // 40, room * 4 // (len(tables) - number)), room), 0)
         for limit in _ACTIONS:
-            if limit and min(limit, len(table.entries)) == min(_next(limit), len(table.entries)):
-                continue  # the same text as the next number
-            if min(limit, len(table.entries)) * _ACTION_BYTES > share:
-                continue
+            known = min(limit, len(table.entries))
+            if known * _ACTION_BYTES > share or known == min(_next(limit), len(table.entries)):
+                continue  # too long, or the same text as for the next number
             text = module.more(table, number, limit)
-            if len(text.encode()) - size <= min(share, room):
-                room -= len(text.encode()) - size
+            grown = len(text.encode()) - size
+            if grown <= share:
+                room -= grown
                 shown = text
                 break
         yield head + shown
 
 
 def _next(limit: int) -> int:
-    """Return the next smaller number of actions."""
-    return _ACTIONS[_ACTIONS.index(limit) + 1]
+    """Return the next smaller number of actions, or 0."""
+    return next((number for number in _ACTIONS if number < limit), 0)
 
 
 def _other_orders() -> list[tuple[str, str]]:
@@ -197,7 +212,7 @@ def _environment() -> Environment:
         "count": count_text,
         "number": _number,
         "seconds": lambda seconds: duration_text(round(seconds * 1000)),
-        "points": points,
+        "trend_path": trend_path,
         "trend_text": trend_text,
         "sort_keys": _sort_keys,
         "bytes": _bytes,
@@ -262,14 +277,15 @@ def sample_trend(trend: Sequence[tuple[int, float]], most: int = _POINTS) -> lis
     return [*list(highest.values())[: most - 1], trend[-1]]
 
 
-def points(table: TableReport) -> str:
-    """Return the points of a table's sparkline in SVG's form; the height is the score, from 0 to 100."""
+def trend_path(table: TableReport) -> str:
+    """Return a table's sparkline as an SVG path with relative steps; the height is the score, from 0 to 100."""
     trend = sample_trend(table.trend)
     first, span = trend[0][0], max(trend[-1][0] - trend[0][0], 1)
-    return " ".join(
-        f"{round(1 + (time_ms - first) / span * (_WIDTH - 2))},{round(1 + _HEIGHT * (1 - min(max(score, 0), 100) / 100))}"
-        for time_ms, score in trend
-    )
+    across = [round(1 + (time_ms - first) / span * (_WIDTH - 2)) for time_ms, _ in trend]
+    down = [round(1 + _HEIGHT * (1 - min(max(score, 0), 100) / 100)) for _, score in trend]
+    places = list(zip(across, down, strict=True))
+    steps = [f"{x - before_x} {y - before_y}" for (before_x, before_y), (x, y) in pairwise(places)]
+    return f"M{across[0]} {down[0]}l{' '.join(steps)}".replace(" -", "-")
 
 
 def trend_text(table: TableReport) -> str:

@@ -14,6 +14,12 @@
                database: body.dataset.d, owners: body.dataset.o.split(" "), text: body.textContent.toLowerCase() };
     });
 
+    rows.forEach(function (row, number) {
+      var button = row.body.querySelector(".nm"), details = row.body.querySelector(".m");
+      details.id = "m" + number;
+      button.setAttribute("aria-controls", details.id);
+      button.setAttribute("aria-expanded", "false");
+    });
     // Some browsers drop the roles of table elements whose CSS display is changed, as on narrow screens.
     [["#t", "table"], ["#t>thead,#t>tbody", "rowgroup"], ["#t>*>tr", "row"], ["#t>thead th", "columnheader"],
      ["#t>tbody>tr>th", "rowheader"], ["#t>tbody>tr>td", "cell"]].forEach(function (pair) {

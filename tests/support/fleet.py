@@ -40,9 +40,17 @@ def _urgency(table: TableReport) -> tuple[int, float]:
 
 def _table(index: int, actions: int) -> TableReport:
     database = ("shop", "logistics", "finance", "events")[index % 4]
-    state = (*(["healthy"] * 14), "due", "running", "paused", "due", "blocked", "waiting for approval", "due", "corrupt")[
-        index % 22
-    ]
+    state = (
+        *(["healthy"] * 14),
+        "due",
+        "running",
+        "paused",
+        "due",
+        "blocked",
+        "waiting for approval",
+        "due",
+        "corrupt",
+    )[index % 22]
     score = {"healthy": index % 9, "blocked": 100.0, "corrupt": 100.0}.get(state, 20.0 + index * 7 % 70)
     texts = {
         "blocked": "tree_is_valid of dt=2026-11-26 failed: files of level 3 overlap: data-4711.parquet, data-4712.parquet",
