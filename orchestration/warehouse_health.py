@@ -1,9 +1,9 @@
-"""Asset `warehouse_health`: all tables ranked by need, from metadata alone, with problems and next actions."""
+"""Asset `warehouse_health`: all tables ranked by state and score, from metadata alone, with reasons and next steps."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 from urllib.parse import quote
 
@@ -13,22 +13,24 @@ from checks.layout_checks import changed_conditions
 from lsm_core.clock import utc_text
 from lsm_core.maintenance import holds, iterate_ledger, waiting_plans
 from lsm_core.maintenance.action import size_text
-from lsm_core.maintenance.score import history_parts_of, reasons_of
-from lsm_core.maintenance.table_ranking import TableNeed, need_of, rank_tables
-from lsm_core.maintenance.writers_compact import WATCHING
+from lsm_core.maintenance.table_ranking import TableNeed
 from orchestration.ops.approval import approval_link
-from orchestration.sensors.table_cache import OpenTable, open_table
+from orchestration.sensors.table_cache import open_table
+from orchestration.sensors.table_states import TableEvaluation, count_states, evaluate_states
 from platform_core import names
 from platform_core.dagster_internals import resolve_annotations
 from platform_core.metadata import plain_cell
-from platform_core.obstacles import find_blocking_failure, find_other_warehouse, list_suspensions
-from platform_core.policies import Decision, DecisionOutcome, DecisionScope, Policies, PolicySource, Reason
+from platform_core.obstacles import find_other_warehouse
+from platform_core.policies import Decision, Policies, PolicySource
 from platform_core.policies.decisions import due_work
 from platform_core.policies.findings import find_overdue_work
+from platform_core.policies.table_state import STATE_HELP, TableState, TableStatus, time_text
 from platform_core.resources.warehouse import WarehouseResource
 from platform_core.table_card import TableCard, count_text
 
 _SHOWN: Final = 50
+_WORST: Final = 15
+"""Number of tables that the page shows inline, without opening a dialog."""
 _UNHEALTHY: Final = 10.0
 """Lowest score at which a table is not reported as healthy, although no rule requires an action yet."""
 _HOLDERS_OF: Final = 10
@@ -38,25 +40,19 @@ A holder is a snapshot, tag, branch, consumer or plan that prevents the deletion
 """
 _RUNS: Final = 50
 """Number of newest runs of a table whose seconds count as compute costs."""
-_PERSISTENT: Final = frozenset(
-    {
-        Reason.PAUSED,
-        Reason.UNSUPPORTED,
-        Reason.UNREADABLE,
-        Reason.BLOCKED,
-        Reason.SUSPENDED,
-        Reason.RELOAD,
-        Reason.ORDER,
-    }
-)
-"""Reasons of declines that last until a person acts."""
+_NAME_LENGTH: Final = 48
+_TEXT_LENGTH: Final = 140
+"""Most characters of a name and of a text in an inline table; longer ones are cut in the middle or at the end."""
 _COLUMNS: Final = (
     "table",
+    "state",
+    "why",
+    "next action",
+    "when",
+    "since",
     "score",
     "parts",
     "costs most",
-    "next action",
-    "when",
     "last compacted",
     "not compacted since",
     "level 0, most",
@@ -64,8 +60,8 @@ _COLUMNS: Final = (
     "size",
 )
 _DESCRIPTION: Final = (
-    "Ranks all tables by need: problems, next actions with their times, declined tables with reasons, and holders of "
-    "storage. Materialize it to rank now; `dredge status` shows the same on the command line."
+    "Ranks all tables by state, then by score: which table needs a person, why, and what happens next and when. "
+    "Materialize it to rank now; `dredge status` ranks on the command line."
 )
 
 
@@ -74,26 +70,48 @@ class TableLine:
     """Row of one table in the ranking.
 
     Attributes:
-        need: need of maintenance of the table.
-        action: next action.
-        when: time of the next action.
-        declined: declined decisions.
+        evaluation: state, need and decisions of the table.
         seconds: total seconds of the newest 50 runs in the table's ledger.
         overdue_since_ms: time since which overdue work could have run (epoch ms), or None without overdue work.
     """
 
-    need: TableNeed
-    action: str
-    when: str
-    declined: tuple[Decision, ...] = ()
+    evaluation: TableEvaluation
     seconds: float = 0.0
     overdue_since_ms: int | None = None
+
+    @property
+    def need(self) -> TableNeed:
+        """Need of maintenance of the table."""
+        return self.evaluation.need
+
+    @property
+    def status(self) -> TableStatus:
+        """Status of the table."""
+        return self.evaluation.status
+
+    @property
+    def when(self) -> str:
+        """Time of the next action, and since when the work is overdue."""
+        if self.overdue_since_ms is None:
+            return self.status.when
+        return f"{self.status.when}; overdue: due since {utc_text(self.overdue_since_ms)} UTC"
+
+    @property
+    def obstacles(self) -> list[TableStatus]:
+        """Statuses of the table and its partitions that last until a person acts, or until a pause ends."""
+        statuses = [self.status, *self.evaluation.partitions]
+        lasting = [status for status in statuses if status.state.needs_attention or status.state in _LASTING]
+        return list({(status.partition, status.reason, status.text): status for status in lasting}.values())
+
+
+_LASTING: Final = frozenset({TableState.PAUSED, TableState.NOT_MAINTAINED})
+"""Further states whose reasons are listed as declined work."""
 
 
 def warehouse_health_asset(
     cards: Sequence[TableCard], warehouse_path: str, policies: PolicySource
 ) -> dg.AssetsDefinition:
-    """Return the asset that ranks all tables of the warehouse by need."""
+    """Return the asset that ranks all tables of the warehouse by state and score."""
     key = names.warehouse_health_key(warehouse_path)
 
     @dg.asset(
@@ -112,11 +130,12 @@ def warehouse_health_asset(
             context.log.error(current_policies.trouble)
         lines = rank_warehouse(warehouse, context.instance, cards, current_policies)
         report_conditions(context, warehouse, cards, current_policies)
+        now_ms = warehouse.time().now_ms()
         for line in lines[:_SHOWN]:
-            context.log.info("%s: score %s: %s", line.need.table, line.need.score, line.action)
+            context.log.info("%s: %s; next: %s", line.need.table, line.status.line(now_ms), line.status.next_step())
         pending_plans = dg.MetadataValue.md(waiting_table(warehouse, context.run, [line.need.table for line in lines]))
         trouble = {"policy file": dg.MetadataValue.text(current_policies.trouble)} if current_policies.trouble else {}
-        metadata = ranking_metadata(lines, find_holders(warehouse, lines), warehouse_path)
+        metadata = ranking_metadata(lines, find_holders(warehouse, lines), warehouse_path, now_ms)
         return dg.MaterializeResult(metadata={**trouble, **metadata, "plans that wait for approval": pending_plans})
 
     asset: dg.AssetsDefinition = warehouse_health
@@ -141,102 +160,29 @@ def report_conditions(
 def rank_warehouse(
     warehouse: WarehouseResource, instance: dg.DagsterInstance, cards: Sequence[TableCard], policies: Policies
 ) -> list[TableLine]:
-    """Rank the tables of the warehouse by need.
+    """Rank the tables of the warehouse by state, then by score.
 
     Args:
         warehouse: the warehouse.
-        instance: Dagster instance, for failed checks and suspensions.
+        instance: Dagster instance, for checks, runs and budgets.
         cards: tables of the loaded definitions.
         policies: policies in force.
 
     Returns:
-        A line for every table: unreadable tables first, then the tables by descending need.
+        A line for every table, the table that needs a person most urgently first.
     """
-    lines: dict[str, TableLine] = {}
-    broken: list[TableLine] = []
-    suspended = list_suspensions(instance)
-    for card in cards:
-        table = open_table(warehouse, card, policies.of(card.name))
-        if isinstance(table, Decision):
-            need = TableNeed(card.name, score=100.0, costs_most=table.text)
-            broken.append(TableLine(need, "see its error", "by hand", (table,)))
-            continue
-        obstacle = find_blocking_failure(instance, names.layout_key(warehouse.path, card.name))
-        reason = Reason.BLOCKED
-        if obstacle is None and card.name in suspended:
-            obstacle, reason = suspended[card.name].text(), Reason.SUSPENDED
-        lines[card.name] = make_line(table, obstacle, reason)
-    order = rank_tables(line.need for line in lines.values())
-    return [*broken, *(lines[need.table] for need in order)]
+    return [_make_line(evaluation) for evaluation in evaluate_states(warehouse, instance, cards, policies)]
 
 
-def make_line(table: OpenTable, obstacle: str | None = None, reason: Reason = Reason.BLOCKED) -> TableLine:
-    """Return the line of one table.
-
-    Args:
-        table: the table.
-        obstacle: why maintenance of the table is stopped, or None.
-        reason: code of the obstacle: BLOCKED by a failed check, or SUSPENDED after failed runs.
-    """
-    overdue_work = find_overdue_work(
-        due_work(table.facts, table.policy_of, table.now), table.policy, table.now.table_ms
-    ).values()
-    line = _plan_line(table, obstacle, reason)
-    if not overdue_work:
-        return line
-    since = min(work.since_ms for work in overdue_work)
-    return replace(line, when=f"{line.when}; overdue: due since {utc_text(since)} UTC", overdue_since_ms=since)
-
-
-def _plan_line(table: OpenTable, obstacle: str | None, reason: Reason) -> TableLine:
-    """Return the line of one table, without looking for overdue work.
-
-    Args:
-        table: the table.
-        obstacle: why maintenance of the table is stopped, or None.
-        reason: code of the obstacle.
-    """
-    history = history_parts_of(table.store, grace_ms=table.policy.watch.overdue_after_ms)
-    need = need_of(table.name, table.health.buckets, history)
-    decisions = [*table.decisions(DecisionScope.SORTED_RUNS), *table.decisions(DecisionScope.IDLE)]
-    if obstacle is not None:
-        decisions = [Decision(table.name, "", DecisionOutcome.DECLINE, reason, obstacle)]
-    # A reason for the whole table appears in both scopes: list it once.
-    persistent = tuple(dict.fromkeys(decision for decision in decisions if decision.reason in _PERSISTENT))
-    runs = [decision for decision in decisions if decision.outcome is DecisionOutcome.RUN]
+def _make_line(evaluation: TableEvaluation) -> TableLine:
+    """Return the line of one table, with overdue work and compute costs if the table can be read."""
+    table = evaluation.table
+    if table is None:
+        return TableLine(evaluation)
+    work = due_work(table.facts, table.policy_of, table.now)
+    overdue = find_overdue_work(work, table.policy, table.now.table_ms).values()
     seconds = sum(entry.seconds or 0.0 for entry in iterate_ledger(table.store, _RUNS, heads=True))
-    if runs:
-        first = runs[0]
-        more = f" (and {count_text(len(runs) - 1, 'more partition')})" if len(runs) > 1 else ""
-        action = f"compact {first.partition}" if first.partition else "compact"
-        return TableLine(need, f"{action}: {first.text}{more}", "the next tick", persistent, seconds)
-    later = [decision for decision in decisions if decision.reason is Reason.OFF_PEAK]
-    if later:
-        action = f"compact {later[0].partition}" if later[0].partition else "compact"
-        return TableLine(need, action, later[0].text, persistent, seconds)
-    if persistent:
-        return TableLine(need, "nothing automatic", f"not while: {persistent[0].text}", persistent, seconds)
-    idle_candidates = [
-        state
-        for state in table.health.partitions
-        if (state.small_files >= table.policy_of(state).idle_min_files)
-        if table.card.append_only
-        or (table.card.partitioned and state.sorted_runs >= table.policy_of(state).idle_min_runs)
-    ]
-    if idle_candidates:
-        due = {state.text: state.newest_file_ms + table.policy_of(state).idle_after_ms for state in idle_candidates}
-        nearest = min(idle_candidates, key=lambda state: due[state.text])
-        when = utc_text(due[nearest.text])
-        return TableLine(
-            need, f"merge {nearest.text or 'its small files'} once idle", f"{when} UTC", persistent, seconds
-        )
-    debts = reasons_of(history)
-    if debts:  # no compaction reduces it
-        return TableLine(need, f"retention: {debts[0]}", "the next run of retention, or by hand", persistent, seconds)
-    if table.facts.writers_compact:
-        watched = next((decision.text for decision in decisions if decision.reason is Reason.WATCHING), "-")
-        return TableLine(need, f"none: {WATCHING}", watched, persistent, seconds)
-    return TableLine(need, "none: healthy" if need.score < _UNHEALTHY else "none is due", "-", persistent, seconds)
+    return TableLine(evaluation, seconds, min((item.since_ms for item in overdue), default=None))
 
 
 def find_holders(warehouse: WarehouseResource, lines: Sequence[TableLine]) -> list[tuple[str, str, str, int]]:
@@ -295,28 +241,27 @@ def waiting_table(warehouse: WarehouseResource, run: dg.DagsterRun, tables: Sequ
 
 
 def ranking_metadata(
-    lines: Sequence[TableLine], holders: Sequence[tuple[str, str, str, int]], warehouse_path: str
+    lines: Sequence[TableLine], holders: Sequence[tuple[str, str, str, int]], warehouse_path: str, now_ms: int
 ) -> dict[str, dg.MetadataValue]:
     """Return the ranking for display, and the numbers to plot.
 
     Args:
-        lines: lines of the ranking, the table with the greatest need first.
+        lines: lines of the ranking, the table that needs a person most urgently first.
         holders: result of `find_holders`.
         warehouse_path: location of the warehouse.
+        now_ms: time of the ranking (epoch ms).
     """
     due = [line for line in lines if line.need.due_bytes]
-    declined = [decision for line in lines for decision in line.declined]
-    first = lines[0] if lines else None
-    most_urgent = "nothing: no table needs help"
-    if first is not None and first.need.score:
-        most_urgent = f"{first.need.table} (score {first.need.score:g}): {first.need.costs_most}; next: {first.action}"
     return {
-        "most urgent": dg.MetadataValue.text(most_urgent),
+        "most urgent": dg.MetadataValue.text(_name_most_urgent(lines, now_ms)),
+        "states": state_counts([line.evaluation for line in lines]),
+        "worst tables": worst_tables(lines, now_ms),
         names.WAREHOUSE_PATH: dg.MetadataValue.text(warehouse_path),
         "tables": dg.MetadataValue.md(ranking_table(lines, warehouse_path)),
-        "declined": dg.MetadataValue.md(_declined_rows(declined)),
+        "declined": dg.MetadataValue.md(_declined_rows([status for line in lines for status in line.obstacles])),
         "holders of old data": dg.MetadataValue.md(_holder_rows(holders)),
         "maintained tables": dg.MetadataValue.int(len(lines)),
+        "tables that need a person": dg.MetadataValue.int(sum(line.status.state.needs_attention for line in lines)),
         "tables with work due": dg.MetadataValue.int(len(due)),
         "tables with work overdue": dg.MetadataValue.int(sum(line.overdue_since_ms is not None for line in lines)),
         "worst score": dg.MetadataValue.float(max((line.need.score for line in lines), default=0.0)),
@@ -326,23 +271,84 @@ def ranking_metadata(
     }
 
 
+def _name_most_urgent(lines: Sequence[TableLine], now_ms: int) -> str:
+    """Return the first table with its state, reason and next step in one line."""
+    first = lines[0] if lines else None
+    if first is None or (first.status.state.is_calm and first.need.score < _UNHEALTHY):
+        return "nothing: no table needs help"
+    status = first.status
+    score = f" (score {first.need.score:g}: {first.need.costs_most})" if status.state.is_calm else ""
+    return f"{first.need.table} is {status.line(now_ms)}{score}; next: {status.action}, {first.when}"
+
+
+def state_counts(evaluations: Sequence[TableEvaluation]) -> dg.TableMetadataValue:
+    """Return the number of tables in each state, with the meaning of the state, as a table that pages show inline."""
+    records = [
+        dg.TableRecord({"state": state.value, "tables": count, "meaning": STATE_HELP[state]})
+        for state, count in count_states(evaluations).items()
+    ]
+    columns = [
+        dg.TableColumn("state", "string", description="the most urgent state first"),
+        dg.TableColumn("tables", "int"),
+        dg.TableColumn("meaning", "string"),
+    ]
+    return dg.MetadataValue.table(records, dg.TableSchema(columns))
+
+
+def worst_tables(lines: Sequence[TableLine], now_ms: int) -> dg.TableMetadataValue:
+    """Return the first 15 tables of the ranking as a table that pages show inline; long names and texts are cut.
+
+    Args:
+        lines: lines of the ranking.
+        now_ms: time of the ranking (epoch ms).
+    """
+    records = []
+    for line in lines[:_WORST]:
+        status = line.status
+        waits = f"; waits for {status.waits}" if status.waits else ""
+        records.append(
+            dg.TableRecord(
+                {
+                    "table": cut_middle(line.need.table, _NAME_LENGTH),
+                    "state": status.label,
+                    "why": cut_end(f"{status.why}{waits}", _TEXT_LENGTH),
+                    "next step": cut_end(f"{status.action}: {line.when}", _TEXT_LENGTH),
+                    "since": "-" if status.since_ms is None else time_text(status.since_ms, now_ms),
+                    "score": line.need.score,
+                }
+            )
+        )
+    descriptions = {
+        "table": "full name; the list *tables* below links to its layout",
+        "state": "the list *states* above explains it",
+        "why": "the reason with its numbers",
+        "next step": "what happens next, and when; 'by hand' waits for a person",
+        "since": "since when the table is in this state (UTC)",
+        "score": "need of maintenance, 0 (healthy) to 100",
+    }
+    columns = [
+        dg.TableColumn(name, "float" if name == "score" else "string", description=text)
+        for name, text in descriptions.items()
+    ]
+    return dg.MetadataValue.table(records, dg.TableSchema(columns))
+
+
 def ranking_table(lines: Sequence[TableLine], warehouse_path: str) -> str:
-    """Return one Markdown row with a link to the layout for each of the 50 tables with the greatest need."""
+    """Return one Markdown row with a link to the layout for each of the first 50 tables of the ranking."""
     if not lines:
         return "the warehouse has no tables yet"
-    rows = [f"| {' | '.join(_COLUMNS)} |", "|---|--:|---|---|---|---|---|---|--:|--:|--:|"]
+    rows = [f"| {' | '.join(_COLUMNS)} |", "|---|---|---|---|---|---|--:|---|---|---|---|--:|--:|--:|"]
     for line in lines[:_SHOWN]:
-        need = line.need
+        need, status = line.need, line.status
         asset_path = "/".join(quote(part, safe="") for part in names.layout_key(warehouse_path, need.table).path)
         cells = [
             f"[{plain_cell(need.table)}](/assets/{asset_path})",
+            *map(plain_cell, (status.label, status.why, status.action, line.when)),
+            utc_text(status.since_ms),
             f"{need.score:g}",
             ", ".join(f"{name} {points:g} of {weight:g}" for name, points, weight in need.parts if points) or "-",
-            *map(plain_cell, (need.costs_most, line.action, line.when)),
-            *(
-                "-" if time_ms is None else utc_text(time_ms)
-                for time_ms in (need.last_compaction_ms, need.oldest_level0_ms)
-            ),
+            plain_cell(need.costs_most),
+            *map(utc_text, (need.last_compaction_ms, need.oldest_level0_ms)),
             f"{need.level0_files:,}",
             f"{line.seconds:.1f} s",
             size_text(need.total_bytes),
@@ -352,13 +358,28 @@ def ranking_table(lines: Sequence[TableLine], warehouse_path: str) -> str:
     return "\n".join(rows) + more
 
 
-def _declined_rows(declined: Sequence[Decision]) -> str:
-    if not declined:
+def cut_end(text: str, length: int) -> str:
+    """Return a text of at most `length` characters, cut at the end."""
+    return text if len(text) <= length else f"{text[: length - 1]}…"
+
+
+def cut_middle(name: str, length: int) -> str:
+    """Return a name of at most `length` characters, cut in the middle, because both ends identify it."""
+    if len(name) <= length:
+        return name
+    half = (length - 1) // 2
+    return f"{name[: length - 1 - half]}…{name[-half:]}"
+
+
+def _declined_rows(statuses: Sequence[TableStatus]) -> str:
+    if not statuses:
         return "no table has an obstacle"
     rows = [
-        f"| {plain_cell(item.subject)} | {item.reason.value} | {plain_cell(item.text)} |" for item in declined[:_SHOWN]
+        f"| {plain_cell(f'{status.table}/{status.partition}' if status.partition else status.table)} "
+        f"| {status.state.value if status.reason is None else status.reason.value} | {plain_cell(status.text)} |"
+        for status in statuses[:_SHOWN]
     ]
-    more = f"\n\nand {len(declined) - _SHOWN} more" if len(declined) > _SHOWN else ""
+    more = f"\n\nand {len(statuses) - _SHOWN} more" if len(statuses) > _SHOWN else ""
     return "\n".join(["| subject | reason code | why |", "|---|---|---|", *rows]) + more
 
 

@@ -12,11 +12,12 @@ import dagster as dg
 from lsm_core.clock import utc_text
 from lsm_core.errors import DredgeError
 from lsm_core.maintenance.history_health import HistoryHealth
-from lsm_core.maintenance.score import Part, history_parts
+from lsm_core.maintenance.score import Part, history_parts, reasons_of
 from lsm_core.maintenance.table_ranking import TableNeed, need_of
 from orchestration.sensors.run_requests import RunRequestBuilder
 from orchestration.sensors.table_cache import OpenTable, decline_unreadable, open_table, read_history, wall_ms
 from platform_core import names
+from platform_core.failure_records import iterate_lasting
 from platform_core.obstacles import RunningRuns, find_failed_checks, list_suspensions
 from platform_core.policies import (
     Decision,
@@ -35,6 +36,7 @@ from platform_core.policies.table_state import (
     Queue,
     TableState,
     TableStatus,
+    add_upkeep,
     combine,
     judge_subject,
     judge_undecided,
@@ -104,7 +106,7 @@ def evaluate_states(
     tables = [table for table in opened if isinstance(table, OpenTable)]
     settled = _Decisions(warehouse, instance, plan_seconds).settle(tables, policies)
     troubles = {} if instance is None else find_sensor_trouble(instance, settings or Settings.from_environment())
-    conditions = {} if instance is None else find_conditions(instance, warehouse.path, [card.name for card in cards])
+    conditions = {} if instance is None else find_conditions(instance, warehouse, [card.name for card in cards])
     evaluations = []
     for table in opened:
         if isinstance(table, Decision):
@@ -132,17 +134,22 @@ def count_states(evaluations: Sequence[TableEvaluation]) -> dict[TableState, int
 
 
 def find_conditions(
-    instance: dg.DagsterInstance, warehouse_path: str, tables: Sequence[str]
+    instance: dg.DagsterInstance, warehouse: WarehouseResource, tables: Sequence[str]
 ) -> dict[str, list[Condition]]:
-    """Return the conditions of tables that hold whether or not work is due: failed checks, suspensions, running runs.
+    """Return the conditions of tables that hold whether or not work is due.
+
+    They are damaged files, failed checks, suspensions, other failed runs, and running runs.
 
     Args:
         instance: Dagster instance.
-        warehouse_path: path or address of the warehouse.
+        warehouse: the warehouse.
         tables: full names of the tables.
     """
-    layouts = {table: names.layout_key(warehouse_path, table) for table in tables}
+    layouts = {table: names.layout_key(warehouse.path, table) for table in tables}
     conditions: dict[str, list[Condition]] = {table: [] for table in tables}
+    for failure in iterate_lasting(instance, warehouse, tables):
+        state = TableState.CORRUPT if failure.is_corrupt else TableState.FAILING
+        conditions[failure.table].append(Condition(state, failure.text(), failure.ended_ms, failure.run_id))
     for table, text in find_failed_checks(instance, layouts).items():
         conditions[table].append(Condition(TableState.BLOCKED, text))
     for table, failed in list_suspensions(instance, at_least=1).items():
@@ -172,6 +179,8 @@ def find_sensor_trouble(instance: dg.DagsterInstance, settings: Settings) -> dic
     Returns:
         A text for the time of the next action, by kind of compaction; sensors without trouble are missing.
     """
+    if instance.schedule_storage is None:  # instances in memory have no sensors
+        return {}
     states = {state.name: state for state in instance.all_instigator_state()}
     troubles: dict[DecisionScope, str] = {}
     for scope, sensor in _SENSORS.items():
@@ -316,7 +325,7 @@ def _evaluate(
     )
     return TableEvaluation(
         table.name,
-        combine(table.name, partitions, conditions, need.score),
+        add_upkeep(combine(table.name, partitions, conditions, need.score), reasons_of(parts)),
         need,
         partitions,
         tuple(decision for _, decision, _ in settled),

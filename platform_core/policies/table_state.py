@@ -78,6 +78,11 @@ class TableState(StrEnum):
         """Whether the state lasts until a person acts."""
         return self.rank <= TableState.NOT_LOADED.rank
 
+    @property
+    def is_calm(self) -> bool:
+        """Whether neither a person nor a sensor has to do anything now."""
+        return self in {TableState.HEALTHY, TableState.NOT_MAINTAINED}
+
 
 _RANKS: Final[Mapping[TableState, int]] = {state: rank for rank, state in enumerate(TableState)}
 STATE_HELP: Final[Mapping[TableState, str]] = {
@@ -112,11 +117,11 @@ _STATES: Final[Mapping[Reason, TableState | None]] = {
     Reason.OFF_PEAK: TableState.OUT_OF_HOURS,
     Reason.PAUSED: TableState.PAUSED,
     Reason.REPLAY: TableState.PAUSED,
+    Reason.CORRUPT: TableState.CORRUPT,
+    Reason.NO_RETRY: TableState.FAILING,
     Reason.BLOCKED: TableState.BLOCKED,
     Reason.SUSPENDED: TableState.SUSPENDED,
     Reason.FAILED: TableState.FAILING,
-    Reason.CORRUPT: TableState.CORRUPT,
-    Reason.NO_RETRY: TableState.FAILING,
     Reason.APPROVAL: TableState.APPROVAL,
     Reason.CANCELED: TableState.PERSON,
     Reason.DONE_BEFORE: TableState.PERSON,
@@ -225,14 +230,19 @@ class TableStatus:
             return f"{self.state.value} until {utc_text(self.when_ms)[11:16]} UTC"
         return self.state.value
 
+    @property
+    def why(self) -> str:
+        """Reason with numbers and the partition, without the name of the state."""
+        text = self.text.removeprefix(f"{self.state.value}: ")
+        return f"{self.partition}: {text}" if self.partition else text
+
     def line(self, now_ms: int) -> str:
         """Return one line: ``due: 6 sorted runs >= 5; waits for the budget (4 of 4 tables), place 7; since 06:31 UTC``.
 
         Args:
             now_ms: epoch ms, to shorten times of today.
         """
-        where = f"{self.partition}: " if self.partition else ""
-        parts = [f"{self.label}: {where}{self.text}"]
+        parts = [f"{self.label}: {self.why}"]
         parts += [f"waits for {self.waits}"] if self.waits else []
         parts += [f"since {time_text(self.since_ms, now_ms)}"] if self.since_ms is not None else []
         parts += [f"and {count_text(self.more, 'more partition')} {self.state.value}"] if self.more else []
@@ -406,6 +416,18 @@ def combine(
     )
 
 
+def add_upkeep(status: TableStatus, debts: Sequence[str]) -> TableStatus:
+    """Return the status of a healthy table with the work of retention that is left, as its next action.
+
+    Args:
+        status: status of the table.
+        debts: reasons of the score that no compaction reduces, such as overdue snapshots.
+    """
+    if status.state is not TableState.HEALTHY or status.action != "none" or not debts:
+        return status
+    return replace(status, action=f"retention: {debts[0]}", when="the next run of retention, or by hand")
+
+
 def agrees(status: TableStatus, decision: Decision) -> bool:
     """Return whether a status does not contradict a decision: DUE without a queue means that a run starts now."""
     starts = status.state is TableState.DUE and status.place is None and status.reason is not Reason.OUT_OF_TIME
@@ -494,7 +516,7 @@ def _explain_standing(state: TableState, table: str, reason: Reason | None, plan
     by_hand = "by hand; nothing starts before"
     match state:
         case TableState.CORRUPT:
-            return f"repair the file that the error names; `dredge check {table} --deep` lists all damage", by_hand
+            return f"restore the file, or repair as the error says (`dredge check {table} --deep` lists it)", by_hand
         case TableState.UNREADABLE:
             return "repair the cause that the error names", by_hand
         case TableState.BLOCKED:

@@ -3,17 +3,29 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import dagster as dg
 
 from lsm_core.clock import FileClock, utc_text
 from lsm_core.maintenance.table_ranking import TableNeed, need_of, rank_tables
-from orchestration.warehouse_health import TableLine, ranking_metadata, ranking_table
+from orchestration.sensors.table_states import TableEvaluation
+from orchestration.warehouse_health import TableLine, ranking_metadata, ranking_table, worst_tables
 from platform_core import names
 from platform_core.metadata import plain_cell
 from platform_core.policies.decisions import DAY_MS
+from platform_core.policies.table_state import TableState, TableStatus
 from tests.support.platform import append_table, bucket_health, commit, keyed_table, open_house
+
+
+def plain(metadata: Mapping[str, dg.MetadataValue]) -> dict[str, Any]:
+    """Return the values of metadata; inline tables stay as they are."""
+    return {
+        name: value if isinstance(value, dg.TableMetadataValue) else value.value for name, value in metadata.items()
+    }
 
 
 def test_the_worst_bucket_speaks_for_its_table_and_due_bytes_break_ties() -> None:
@@ -44,13 +56,24 @@ def test_the_worst_bucket_speaks_for_its_table_and_due_bytes_break_ties() -> Non
 
 def test_hostile_names_make_neither_links_nor_markup() -> None:
     name = "shop.[x](javascript:alert(1))|<img src=x>**"
-    line = TableLine(TableNeed(name, costs_most=name), name, name)
+    status = TableStatus(name, TableState.DUE, name, name, name, partition=name)
+    line = TableLine(TableEvaluation(name, status, TableNeed(name, costs_most=name)))
     row = ranking_table([line], "/data/wh").splitlines()[2]
     links = re.findall(r"(?<!\\)\]\(([^)]*)\)", row)
     assert len(links) == 1 and re.fullmatch(r"/assets/wh/shop/\w+_layout", links[0])
     assert "<" not in row.replace("\\<", "")
     assert plain_cell(name) == "shop.\\[x\\](javascript:alert(1))\\|\\<img src=x\\>\\*\\*"
-    told = ranking_metadata([], [], "/data/wh")
+    long = TableLine(
+        replace(line.evaluation, name=name * 9, need=TableNeed(name * 9), status=replace(status, text=name * 9))
+    )
+    (cells,) = worst_tables([long], 0).records
+    assert (
+        len(cells.data["table"]) == 48
+        and cells.data["table"][:20] == name[:20]
+        and cells.data["table"][-9:] == name[-9:]
+    )
+    assert all(len(str(value)) <= 140 for value in cells.data.values())
+    told = ranking_metadata([], [], "/data/wh", 0)
     assert told["most urgent"].value == "nothing: no table needs help"
 
 
@@ -70,24 +93,34 @@ def test_the_warehouse_is_ranked_with_next_actions_reasons_and_holders(tmp_path:
         result = house.execute(names.WAREHOUSE_HEALTH)
         assert result.success
         (event,) = result.get_asset_materialization_events()
-        told = {name: value.value for name, value in event.materialization.metadata.items()}
+        told = plain(event.materialization.metadata)
         rows = told["tables"].splitlines()[2:]
         order = [row.split("](")[0].removeprefix("| [") for row in rows]
-        assert order[0] == "shop.torn" and set(order[1:3]) == {"shop.busy", "shop.resting"}
+        assert order[:3] == ["shop.torn", "shop.resting", "shop.busy"]
         by_table = dict(zip(order, rows, strict=True))
-        assert "| compact: 6 sorted runs \\>= 5 | the next tick; overdue: due since " in by_table["shop.busy"]
+        assert "| due | 6 sorted runs \\>= 5" in by_table["shop.busy"]
+        assert "| compact | the next tick; overdue: due since " in by_table["shop.busy"]
         assert "(/assets/wh/shop/busy_layout)" in by_table["shop.busy"]
-        assert "| nothing automatic | not while: " in by_table["shop.resting"]
-        assert "paused by policy: storage move" in by_table["shop.resting"]
-        assert "| none: healthy | - |" in by_table["shop.calm"]
-        idle = utc_text(written + 20 * DAY_MS)
-        assert f"| merge dt=a once idle | {plain_cell(idle)} UTC |" in by_table["shop.log"]
-        assert "CorruptFile" in by_table["shop.torn"]
+        assert "| paused | 7 sorted runs (trigger 5); paused by policy: storage move |" in by_table["shop.resting"]
+        assert "| healthy | 1 sorted run \\< 5" in by_table["shop.calm"] and "| none | - |" in by_table["shop.calm"]
+        idle = utc_text(written + 20 * DAY_MS)[:16]
+        assert f"| merge dt=a once idle | at {plain_cell(idle)} UTC |" in by_table["shop.log"]
+        assert "| corrupt | CorruptFile" in by_table["shop.torn"]
+        states = [(record.data["state"], record.data["tables"]) for record in told["states"].records]
+        assert states == [("corrupt", 1), ("paused", 1), ("due", 1), ("healthy", 2)]
+        worst = [record.data for record in told["worst tables"].records]
+        assert [(cells["table"], cells["state"]) for cells in worst[:3]] == [
+            ("shop.torn", "corrupt"),
+            ("shop.resting", "paused"),
+            ("shop.busy", "due"),
+        ]
+        assert worst[2]["next step"].startswith("compact: the next tick; overdue: due since ")
         assert "| shop.resting | paused by policy |" in told["declined"]
         assert "| shop.torn | unreadable |" in told["declined"]
         assert (told["maintained tables"], told["tables with work due"]) == (5, 3)
         assert told["tables with work overdue"] == 2, "of the one that nobody compacts, and of the paused one"
-        assert told["most urgent"].startswith("shop.torn (score 100): CorruptFile")
+        assert told["most urgent"].startswith("shop.torn is corrupt: CorruptFile")
+        assert told["tables that need a person"] == 1
 
         stalled = [item for item in result.get_asset_check_evaluations() if item.check_name == "maintenance_alive"]
         assert [item.asset_key for item in stalled] == [house.layout("shop.busy")], "the other that is due is paused"
@@ -107,6 +140,11 @@ def test_the_warehouse_is_ranked_with_next_actions_reasons_and_holders(tmp_path:
         told_again = [item.check_name for item in again.get_asset_check_evaluations()]
         assert "maintenance_alive" not in told_again, "nothing changed: nothing is told twice"
         (event,) = again.get_asset_materialization_events()
-        told = {name: value.value for name, value in event.materialization.metadata.items()}
+        told = plain(event.materialization.metadata)
         assert "| shop.calm | tag kept | tag | " in told["holders of old data"], told["holders of old data"]
-        assert "not while: blocked: tree\\_is\\_valid failed: files overlap" in told["tables"]
+        assert told["most urgent"].startswith("shop.torn is corrupt")
+        blocked = told["worst tables"].records[1].data
+        assert (blocked["table"], blocked["state"]) == ("shop.busy", "blocked")
+        assert blocked["why"] == "tree_is_valid failed: files overlap"
+        assert blocked["next step"].startswith("repair the table as the check says, then execute the check: by hand")
+        assert "| shop.busy | blocked by a failed check | " in told["declined"]
