@@ -447,7 +447,7 @@ PAIMON_KEYS: Final[tuple[Key, ...]] = (
 
 READING: Final = ("scan.", "incremental-")
 """Prefixes of options that select the rows of a read."""
-FLINK_READING: Final = frozenset(
+_FLINK: Final = frozenset(
     {
         "scan.bounded",
         "scan.dedicated-split-generation",
@@ -467,9 +467,44 @@ FLINK_READING: Final = frozenset(
         "scan.watermark.idle-timeout",
     }
 )
-"""Reading options of the Flink connector (``FlinkConnectorOptions``), which Flink may store in tables and Dredge
-ignores.
-"""
+"""Reading options of the Flink connector (``FlinkConnectorOptions``), which Flink may store in tables."""
+_PYPAIMON: Final = frozenset(
+    {
+        "bitmap-index.compression",
+        "bitmap-index.compression-level",
+        "bitmap-index.dictionary-block-size",
+        "bitmap-index.fallback-scan-max-size",
+        "btree-index.block-size",
+        "btree-index.bloom-filter.enabled",
+        "btree-index.fallback-scan-max-size",
+        "btree-index.records-per-range",
+        "commit.native.enabled",
+        "data-evolution.write-cols-optimization.enabled",
+        "global-index.build.parallelism",
+        "global-index.filter.refine-from-data",
+        "local-cache.block-size",
+        "local-cache.dir",
+        "local-cache.enabled",
+        "local-cache.max-size",
+        "local-cache.whitelist",
+        "manifest.sidecar.enabled",
+        "mosaic.num-buckets",
+        "mosaic.stats-columns",
+        "parquet.filter.columnindex.enabled",
+        "parquet.write-page-index.enabled",
+        "read.native.enabled",
+        "read.parallelism",
+        "scan.native-plan.enabled",
+        "sorted-index.records-per-file",
+        "video-frame-field",
+        "write.native.enabled",
+    }
+)
+"""Options of pypaimon 2.1 that Java does not have: tuning of its readers, writers and indexes."""
+_SPARK: Final = frozenset({"external", "is_managed_location", "location", "owner", "provider"})
+"""Table properties that Spark reserves and may store with the options of a table."""
+OTHER_ENGINES: Final = _FLINK | _PYPAIMON | _SPARK
+"""Options that only other engines use; Dredge keeps them, and does not warn about them."""
 
 # An unknown key of this kind is an error, because no other engine uses it.
 DREDGE_KEYS: Final[tuple[Key, ...]] = (

@@ -8,7 +8,7 @@ from difflib import get_close_matches
 from functools import lru_cache
 from typing import Final
 
-from lsm_core.options.keys import DREDGE_KEYS, FLINK_READING, PAIMON_KEYS, family_key
+from lsm_core.options.keys import DREDGE_KEYS, OTHER_ENGINES, PAIMON_KEYS, family_key
 
 _SEPARATORS: Final = re.compile(r"[._-]+")
 _NEAR: Final = 0.88
@@ -54,7 +54,7 @@ def _normalize(name: str) -> str:
 
 _KNOWN: Final[tuple[str, ...]] = tuple(sorted(key.name for key in (*PAIMON_KEYS, *DREDGE_KEYS)))
 _VALID_NAMES: Final = frozenset(
-    (*_KNOWN, *FLINK_READING, *(alias for key in (*PAIMON_KEYS, *DREDGE_KEYS) for alias in key.aliases))
+    (*_KNOWN, *OTHER_ENGINES, *(alias for key in (*PAIMON_KEYS, *DREDGE_KEYS) for alias in key.aliases))
 )
 _BY_NORMALIZED_NAME: Final[Mapping[str, str]] = {_normalize(name): name for name in _KNOWN}
 

@@ -34,6 +34,7 @@ from lsm_core.options.keys import (
     LONG,
     MAP,
     MEMORY,
+    OTHER_ENGINES,
     PAIMON_KEYS,
     POSITIVE_SIZES,
     READING,
@@ -545,7 +546,7 @@ def check(options: Mapping[str, str], table: str, refused: dict[str, InvalidOpti
             elif name.startswith("dredge."):
                 accepted = ", ".join(sorted(k for k in REGISTRY if k.startswith("dredge.")))
                 raise InvalidOption(name, value, f"no such key; Dredge's own keys are {accepted}")
-            else:
+            elif name not in OTHER_ENGINES or advice_on(name):
                 _warn_once(table, name, "unknown option '%s' is kept but has no effect here")
             if key is not None and advice_on(name):
                 _warn_once(table, name, "option '%s'")

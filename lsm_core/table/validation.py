@@ -22,7 +22,7 @@ from lsm_core.json_text import require_whole
 from lsm_core.merge import merge_function
 from lsm_core.merge.engines.expire_rows import RowExpiry
 from lsm_core.options import (
-    FLINK_READING,
+    OTHER_ENGINES,
     READING,
     PaimonVersion,
     TableOptions,
@@ -335,7 +335,7 @@ def _check_reading(
         {name: value for name, value in canonical(each).items() if name.strip().lower().startswith(READING)}
         for each in (options.raw, before)
     )
-    for name, error in mistyped_reading(now, FLINK_READING).items():
+    for name, error in mistyped_reading(now, OTHER_ENGINES).items():
         if name not in then:
             raise InvalidOption(name, error.value, error.accepted, table)
     if now != then:

@@ -9,8 +9,8 @@ import pytest
 
 from lsm_core.errors import InvalidOption
 from lsm_core.options import ALIASES, REGISTRY, Effect, Key, TableOptions, canonical, not_acted_on
-from lsm_core.options.keys import ENUMS, RANGES
-from lsm_core.options.table_options import find_key, parse_value
+from lsm_core.options.keys import ENUMS, OTHER_ENGINES, RANGES
+from lsm_core.options.table_options import check, find_key, mistyped_reading, parse_value
 
 SPEC = Path(__file__).parents[3] / "shared/spec/features.md"
 TABLE = Path(__file__).parents[1] / "data/options/appendix_a.tsv"
@@ -230,3 +230,17 @@ def test_a_number_of_any_length_is_an_option_or_an_error_with_a_short_text(name:
         TableOptions({name: digits}, "db.t")
     assert len(str(caught.value)) < 1000
     assert TableOptions({"num-levels": "0" * 5000 + "7"}).num_levels == 7
+
+
+@pytest.mark.parametrize(
+    "name", ["owner", "provider", "read.parallelism", "scan.native-plan.enabled", "scan.push-down"]
+)
+def test_keys_that_only_other_engines_use_pass_without_a_warning(name: str, caplog: pytest.LogCaptureFixture) -> None:
+    assert name in OTHER_ENGINES
+    assert check({name: "1"}, f"db.other_{name}") == {}
+    assert not caplog.records
+    assert not mistyped_reading({name: "1"}, OTHER_ENGINES)
+
+
+def test_a_key_is_either_acted_on_here_or_only_by_other_engines() -> None:
+    assert not OTHER_ENGINES & {*REGISTRY, *ALIASES}

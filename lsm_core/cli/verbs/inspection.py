@@ -216,10 +216,10 @@ def _read_status(store: TableStore, trash: int) -> dict[str, Any]:
     from lsm_core.metadata.history_check import history_warnings
     from lsm_core.metadata.store import BucketMode
     from lsm_core.metadata.support import Purpose
-    from lsm_core.options import FLINK_READING, misnamed, mistyped_reading, not_acted_on
+    from lsm_core.options import OTHER_ENGINES, misnamed, mistyped_reading, not_acted_on
     from lsm_core.read.table_versions import check_reading
 
-    warnings = [f"there is no reading option {name}" for name in mistyped_reading(store.options.raw, FLINK_READING)]
+    warnings = [f"there is no reading option {name}" for name in mistyped_reading(store.options.raw, OTHER_ENGINES)]
     warnings += [f"option '{name}': {advice}" for name, advice in misnamed(store.options.raw).items()]
     try:
         moded = store.options.is_set("scan.mode")  # only modes are younger than some version
