@@ -76,7 +76,7 @@ ROWS: Final[Sequence[tuple[str, Sequence[Panel]]]] = (
             ),
             _stat(
                 "Age of the numbers",
-                "Seconds since the metrics were read. An old number means that the timer or the server stopped.",
+                "Time since the metrics were read. An old number means that the timer or the server stopped.",
                 "time() - min(dredge_scrape_timestamp_seconds)",
                 "s",
                 3600,
@@ -172,6 +172,39 @@ ROWS: Final[Sequence[tuple[str, Sequence[Panel]]]] = (
                     (f"topk(15, dredge_write_stall_seconds{_OF} > 0)", "{{table}}: seconds"),
                     (f"topk(15, dredge_write_stalls{_OF} > 0)", "{{table}}: waits"),
                 ),
+            ),
+        ),
+    ),
+    (
+        "Promises (slo in the policy file)",
+        (
+            Panel(
+                "Promises kept now",
+                "1 if the table keeps its promise, 0 if it does not.",
+                ((f"dredge_promise_met{_OF}", "{{table}}: {{promise}}"),),
+            ),
+            Panel(
+                "Share of the week within the promise, by Prometheus's own samples",
+                "Covers the whole week, also the part whose snapshots have expired, if the metrics were scraped.",
+                ((f"avg_over_time(dredge_promise_met{_OF}[7d])", "{{table}}: {{promise}}"),),
+                "bargauge",
+                "percentunit",
+            ),
+            Panel(
+                "Share of the known time within the promise",
+                "From the snapshots that still exist. The lowest target of all tables is a line of its own.",
+                (
+                    (f"dredge_promise_within_ratio{_OF}", "{{table}}: {{promise}}"),
+                    (f"min by (promise) (dredge_promise_target_ratio{_OF})", "target: {{promise}}"),
+                ),
+                unit="percentunit",
+            ),
+            Panel(
+                "Known share of the week",
+                "Share of the week for which snapshots still exist. A low share means that only the panel before "
+                "covers the week.",
+                ((f"dredge_promise_known_ratio{_OF}", "{{table}}: {{promise}}"),),
+                unit="percentunit",
             ),
         ),
     ),

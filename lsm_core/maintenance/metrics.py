@@ -63,6 +63,11 @@ METRICS: Final[Mapping[str, str]] = {
     "dredge_maintenance_freed_bytes": "Bytes of files that they deleted.",
     "dredge_maintenance_predicted_seconds": "Seconds that plans predicted, for the runs that are done.",
     "dredge_maintenance_predicted_run_seconds": "Seconds that these runs with a prediction took.",
+    "dredge_policy_file_valid": "1 if the policy file is valid, 0 if it is not: then an earlier state applies.",
+    "dredge_promise_met": "1 if the table keeps its promise (slo) now, 0 if it does not.",
+    "dredge_promise_within_ratio": "Share of the known time of the week in which the promise was kept, 0 to 1.",
+    "dredge_promise_known_ratio": "Share of the week for which snapshots still exist, 0 to 1.",
+    "dredge_promise_target_ratio": "Promised share of the week, 0 to 1.",
 }
 """Metrics with their help; all are gauges: each scrape reads them again, and nothing is counted in between."""
 _MOST_ACTIONS: Final = 40

@@ -125,6 +125,32 @@ def _at_least_two_minutes(value: str | int) -> str | int:
     return value
 
 
+def _share(value: float | str) -> float | str:
+    parse_percent(value)
+    return value
+
+
+def parse_percent(value: float | str) -> float:
+    """Return a percentage as a number above 0 and at most 100.
+
+    Args:
+        value: a number, or a text like "99 %".
+
+    Raises:
+        ValueError: the value is no such percentage.
+    """
+    number = str(value).strip().removesuffix("%").strip()
+    if (
+        isinstance(value, bool)
+        or not re.fullmatch(r"[0-9]{1,3}(\.[0-9]{1,6})?", number)
+        or not 0 < float(number) <= 100
+    ):
+        raise ValueError(f"{value!r} is no percentage above 0 and at most 100, like '99 %'")
+    return float(number)
+
+
+_Percent: TypeAlias = Annotated[str | Annotated[float, Field(strict=True)], AfterValidator(_share)]
+_Price: TypeAlias = Annotated[float, Field(ge=0, allow_inf_nan=False, strict=True)]
 _FreshWithin: TypeAlias = Annotated[Duration, AfterValidator(_at_least_two_minutes)]
 
 
@@ -235,6 +261,42 @@ class WatchRules(_Part):
         if low is not None and high is not None and low > high:
             raise ValueError(f"small_files ({low}) is above small_files_critical ({high})")
         return self
+
+
+class SloRules(_Part):
+    """Promises about a table (service level objectives); each value is inherited separately."""
+
+    sorted_runs_p95: int | None = Field(
+        None, ge=1, description="95 % of the buckets have at most this many sorted runs (tables with a primary key)"
+    )
+    freshness: Duration | None = Field(
+        None, description="the newest commit of a writer that readers see is at most this old, like '15 min'"
+    )
+    within: _Percent | None = Field(
+        None, description="share of the week in which each promise is kept, like '99 %' (default: 99 %)"
+    )
+
+
+class CostRules(_Part):
+    """Prices of maintenance and of reads; each value is inherited separately."""
+
+    core_hour: _Price | None = Field(None, description="price of one core for an hour")
+    cores: int | None = Field(None, ge=1, description="cores that a run of maintenance occupies (default: 1)")
+    tb_scanned: _Price | None = Field(None, description="price of reading a terabyte (1e12 bytes) of data files")
+    gb_month: _Price | None = Field(None, description="price of storing a gigabyte (1e9 bytes) for 30 days")
+    currency: str | None = Field(
+        None, pattern=r"^[A-Za-z€$£¥]{1,8}$", description="label of the prices, like EUR (default: USD)"
+    )
+    reads_a_day: Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False, strict=True)] | None = Field(
+        None,
+        description=(
+            "expected reads of each partition's whole data per day; with prices, compactions that cost more than they "
+            "save are declined"
+        ),
+    )
+    pays_back_within: Annotated[Duration, _at_least(HOUR_MS, "shorter times decline every compaction")] | None = Field(
+        None, description="time in which the saved reads must pay for a compaction, like '30 d' (default: 30 d)"
+    )
 
 
 class Expectation(_Part):
@@ -353,6 +415,13 @@ class PolicyEntry(CompactionRules):
         description="bytes of data files, as stored, that the check pages_readable reads each night, page by page",
     )
     watch: WatchRules | None = Field(None, description="alert limits of the sensor `watch`")
+    slo: SloRules | Literal[False] | None = Field(
+        None,
+        description="promises about the table, of which report, status and metrics show the kept share; false: none",
+    )
+    cost: CostRules | Literal[False] | None = Field(
+        None, description="prices of maintenance, storage and reads; false: no prices"
+    )
     verification: Verification | None = Field(
         None,
         description=(
@@ -531,6 +600,49 @@ class WatchLimits:
 
 
 @dataclass(frozen=True)
+class SloTargets:
+    """Promises about a table: the values of `SloRules`, with their defaults.
+
+    Attributes:
+        sorted_runs_p95: most sorted runs of 95 % of the buckets, or None without this promise.
+        freshness_ms: highest age of the newest commit that readers see (ms), or None without this promise.
+        within: share of the week in which each promise is kept, in percent.
+    """
+
+    sorted_runs_p95: int | None = None
+    freshness_ms: int | None = None
+    within: float = 99.0
+
+
+@dataclass(frozen=True)
+class Prices:
+    """Prices of maintenance, storage and reads: the values of `CostRules`, with their defaults.
+
+    Attributes:
+        core_hour: price of one core for an hour, or None.
+        cores: cores that a run of maintenance occupies.
+        tb_scanned: price of reading 1e12 bytes of data files, or None.
+        gb_month: price of storing 1e9 bytes for 30 days, or None.
+        currency: label of the prices.
+        reads_a_day: expected reads of each partition's whole data per day, or None if unknown.
+        pays_back_within_ms: time in which saved reads must pay for a compaction (ms).
+    """
+
+    core_hour: float | None = None
+    cores: int = 1
+    tb_scanned: float | None = None
+    gb_month: float | None = None
+    currency: str = "USD"
+    reads_a_day: float | None = None
+    pays_back_within_ms: int = 30 * DAY_MS
+
+    @property
+    def has_prices(self) -> bool:
+        """Whether any price is set."""
+        return any(price is not None for price in (self.core_hour, self.tb_scanned, self.gb_month))
+
+
+@dataclass(frozen=True)
 class Policy:
     """Rules of one table.
 
@@ -544,6 +656,8 @@ class Policy:
         level0_pass: most level-0 files of a bucket that one run merges.
         page_sample_bytes: bytes that the check `pages_readable` reads each night.
         watch: alert limits.
+        slo: promises about the table.
+        cost: prices of maintenance, storage and reads.
         paused: reason of the pause, or None.
         paused_since_ms: start of the pause (epoch ms), or None if the file gives no start.
         rests: whether the pause covers not only compactions, but also retention.
@@ -575,6 +689,8 @@ class Policy:
     level0_pass: int = 10_000
     page_sample_bytes: int = 64 << 20
     watch: WatchLimits = field(default_factory=WatchLimits)
+    slo: SloTargets = field(default_factory=SloTargets)
+    cost: Prices = field(default_factory=Prices)
     paused: str | None = None
     paused_since_ms: int | None = None
     rests: bool = False
@@ -743,6 +859,8 @@ class Policies:
         def set_value(path: tuple[str, ...], value: Any, origin: Origin) -> None:
             _set_value(values, path, value)
             previous = origins.pop(".".join(path), None)  # so that the nearest come last
+            for inner in [name for name in origins if name.startswith(f"{'.'.join(path)}.")]:
+                del origins[inner]  # `false` ended the whole section
             overridden: tuple[str, ...] = ()
             if previous is not None:
                 globs = previous.entry != origin.entry and {previous.entry, origin.entry} <= set(self._globs)
@@ -827,7 +945,7 @@ def iterate_values(entry: CompactionRules) -> Iterator[tuple[tuple[str, ...], An
                 part = getattr(value, kind)
                 if part is not None:
                     yield from (((name, kind, key), leaf) for key, leaf in part if leaf is not None)
-        elif isinstance(value, WatchRules):
+        elif isinstance(value, WatchRules | SloRules | CostRules):
             yield from (((name, key), leaf) for key, leaf in value if leaf is not None)
         else:
             yield (name,), value
@@ -860,10 +978,31 @@ def _set_value(values: dict[str, Any], path: tuple[str, ...], value: Any) -> Non
         key = path[1] if path[1] in _COUNTS else f"{path[1]}_ms"
         limit = {key: value if path[1] in _COUNTS else duration(value)}
         values[name] = replace(values.get(name, WatchLimits()), **limit)
+    elif path[0] in ("slo", "cost"):
+        values[name] = _priced_or_promised(values.get(name), path, value)
     elif path[0] in _BY_KEY:
         values[name] = {**values.get(name, {}), path[1]: value}
     else:
         values[name] = duration(value) if path[0] in _RESOLVED else value
+
+
+def _priced_or_promised(before: Any, path: tuple[str, ...], value: Any) -> SloTargets | Prices:
+    """Return promises or prices with one value of the file; `false` in place of the section ends all inherited values.
+
+    Args:
+        before: promises or prices of more general entries, or None.
+        path: keys that lead to the value in the file; only the section for `false`.
+        value: the value as written in the file.
+    """
+    kind = SloTargets if path[0] == "slo" else Prices
+    if len(path) == 1:
+        return kind()
+    if path[1] in ("freshness", "pays_back_within"):
+        changed: dict[str, Any] = {f"{path[1]}_ms": duration(value)}
+    else:
+        changed = {path[1]: parse_percent(value) if path[1] == "within" else value}
+    current: SloTargets | Prices = kind() if before is None else before
+    return replace(current, **changed)
 
 
 def _sort_rule(value: SortRules | Literal[False]) -> SortRule | Literal[False]:

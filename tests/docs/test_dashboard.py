@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import re
+import tomllib
 from collections.abc import Iterator
+from importlib.metadata import EntryPoint
 from typing import Any
 
 import promql_parser as promql
@@ -40,7 +42,17 @@ def series(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[str]]:
         pa.table({"id": [1], "amount": [1]})
     )
     target = place / "shop.prom"
-    assert run(["metrics", "-w", str(place / "wh"), "--holds", "--output", str(target)]) == 0
+    policies = place / "policies.yaml"
+    policies.write_text("defaults: {slo: {sorted_runs_p95: 8, freshness: 1 h}}")
+    declared = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["entry-points"]
+    groups = {
+        group: [EntryPoint(name, value, group) for name, value in entries.items()]
+        for group, entries in declared.items()
+    }
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("DREDGE_POLICIES", str(policies))
+        patch.setattr("importlib.metadata.entry_points", lambda group: groups.get(group, []))
+        assert run(["metrics", "-w", str(place / "wh"), "--holds", "--output", str(target)]) == 0
     labels: dict[str, set[str]] = {}
     for line in target.read_text("utf-8").splitlines():
         if not line.startswith("#"):
@@ -50,7 +62,7 @@ def series(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[str]]:
 
 def _nodes(expression: Any) -> Iterator[Any]:
     yield expression
-    for name in ("expr", "lhs", "rhs"):
+    for name in ("expr", "lhs", "rhs", "vector_selector"):
         if (inner := getattr(expression, name, None)) is not None:
             yield from _nodes(inner)
     for inner in getattr(expression, "args", None) or ():

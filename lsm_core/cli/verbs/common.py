@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from contextvars import ContextVar
 from enum import StrEnum
 from functools import wraps
@@ -288,3 +289,22 @@ def parse_partitions(table: Table, texts: Sequence[str] | None) -> list[dict[str
                 raise InvalidOption("--partition", text, f"a {kind}{example} for column {key}", table.name) from error
         partitions.append(values)
     return partitions
+
+
+def load_policy_functions(group: str) -> list[Callable[..., Any]]:
+    """Return the functions of installed packages that evaluate the policy file; none if no policy file is set.
+
+    Packages whose dependencies are missing are left out; `dredge status` warns about them.
+
+    Args:
+        group: group of entry points, such as "dredge.metrics".
+    """
+    if not os.environ.get("DREDGE_POLICIES", "").strip():
+        return []
+    from importlib.metadata import entry_points
+
+    functions = []
+    for entry in entry_points(group=group):
+        with suppress(ImportError):
+            functions.append(entry.load())
+    return functions

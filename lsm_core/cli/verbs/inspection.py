@@ -16,6 +16,7 @@ from lsm_core.cli.verbs.common import (
     Partitions,
     TableArgument,
     Warehouse,
+    load_policy_functions,
     open_catalog,
     open_table,
     parse_partitions,
@@ -33,7 +34,7 @@ _STATUS = (
     "table", "keys", "partitioned_by", "snapshot", "committed", "buckets", "files", "rows", "bytes", "runs", "score",
     "rank", "costs_most", "level0", "oldest_level0", "last_compaction", "due_bytes", "full_bytes", "upkeep",
     "changelogs", "trash", "delete_mode", "guarantee",
-    "paimon_version", "cannot", "without_effect", "warnings", "error",
+    "paimon_version", "cannot", "without_effect", "warnings", "promises", "error",
 )  # fmt: skip
 
 
@@ -101,13 +102,15 @@ def status(
     catalog = open_catalog(warehouse, clock)
     names, broken = ([table], {}) if table is not None else table_names(catalog)
     total = len(names) + len(broken)
+    policy_functions = load_policy_functions("dredge.promises")
     rows = [_unreadable_row(f"{name}.*", error) for name, error in broken.items()]
     damaged = []
     for name in names:
         try:
             store = catalog.store(name)
             deleted = read_trash(store)
-            rows.append(_read_status(store, len(deleted.records)))
+            row = _read_status(store, len(deleted.records))
+            rows.append(row | {"promises": [line for read_lines in policy_functions for line in read_lines(store)]})
             damaged += [f"{name}: {error}" for error in deleted.unreadable]
         except Exception as error:  # one table that cannot be looked at, for whatever reason, hides no other
             if table is not None:
@@ -199,6 +202,8 @@ def _show_status(root: str, rows: list[dict[str, Any]]) -> None:
             say(f"warning: {row['table']} sets options that have no effect here: {', '.join(row['without_effect'])}")
         for warning in row["warnings"]:
             say(f"warning: {row['table']}: {warning}")
+        for promise in row["promises"] or ():
+            say(f"{row['table']}: {promise}")
 
 
 def _unreadable_row(name: str, error: str) -> dict[str, Any]:
@@ -275,6 +280,7 @@ def _read_status(store: TableStore, trash: int) -> dict[str, Any]:
         "cannot": unsupported(store, Purpose.COMPACT),
         "without_effect": list(not_acted_on(store.options.raw)),
         "warnings": warnings,
+        "promises": [],
         "error": None,
     }
 

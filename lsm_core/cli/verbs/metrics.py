@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from lsm_core.cli.render import print_json, say, visible_lines
-from lsm_core.cli.verbs.common import AsJson, ClockOption, Warehouse, open_catalog
+from lsm_core.cli.verbs.common import AsJson, ClockOption, Warehouse, load_policy_functions, open_catalog
 from lsm_core.cli.verbs.inspection import table_names
 from lsm_core.errors import DredgeError, InvalidOption
 
@@ -99,14 +99,19 @@ def _read_samples(catalog: Catalog, window_ms: int, *, with_holders: bool) -> li
     now = catalog.clock.now_ms()
     since = max(0, now - window_ms)
     names, broken = table_names(catalog)
+    policy_functions = load_policy_functions("dredge.metrics")
     samples = [
         Sample("dredge_scrape_timestamp_seconds", now / 1000),
         Sample("dredge_tables", len(names)),
+        *(sample for function in policy_functions for sample in function(None, since)),
         *(Sample("dredge_table_readable", 0, {"table": f"{database}.*"}) for database in broken),
     ]
     for name in names:
         try:
-            samples += table_samples(catalog.store(name), since, with_holders=with_holders)
+            store = catalog.store(name)
+            of_table = table_samples(store, since, with_holders=with_holders)
+            of_policy = [sample for function in policy_functions for sample in function(store, since)]
+            samples += [*of_table, *of_policy]
         except Exception:  # noqa: BLE001  (whatever is wrong with one table, the numbers of the others are wanted)
             samples.append(Sample("dredge_table_readable", 0, {"table": name}))
     return samples
