@@ -14,6 +14,7 @@ from typing import Any, Final, TypeVar
 
 import dagster as dg
 import sqlalchemy as sa
+from dagster._core.definitions.asset_checks.asset_check_evaluation import AssetCheckEvaluationPlanned
 from dagster._core.definitions.assets.job.asset_job import IMPLICIT_ASSET_JOB_NAME
 from dagster._core.definitions.data_version import DATA_VERSION_TAG, extract_data_version_from_entry
 from dagster._core.definitions.repository_definition import SINGLETON_REPOSITORY_NAME
@@ -32,6 +33,7 @@ from dagster._utils.schedules import is_valid_cron_schedule
 __all__ = [  # private names of Dagster that other modules import from here
     "COMPLETED_ASSET_CHECK_EXECUTION_RECORD_STATUSES",
     "DATA_VERSION_TAG",
+    "AssetCheckEvaluationPlanned",
     "AssetCheckExecutionRecord",
     "AssetCheckExecutionRecordStatus",
     "PartitionKeyFilter",
@@ -144,6 +146,25 @@ def allow_early_features() -> Iterator[None]:
         warnings.simplefilter("ignore", dg.BetaWarning)
         warnings.simplefilter("ignore", dg.PreviewWarning)
         yield
+
+
+def report_evaluation_of_run(
+    instance: dg.DagsterInstance, run: dg.DagsterRun, evaluation: dg.AssetCheckEvaluation
+) -> None:
+    """Store the evaluation of a check as an event of a run, also of a run that has ended.
+
+    Args:
+        instance: Dagster instance.
+        run: the run that planned the check; its planned evaluation is replaced.
+        evaluation: the evaluation.
+    """
+    event = dg.DagsterEvent(
+        event_type_value=dg.DagsterEventType.ASSET_CHECK_EVALUATION.value,
+        job_name=run.job_name,
+        event_specific_data=evaluation,
+        message=f"{evaluation.check_name}: not evaluated by this run",
+    )
+    instance.report_dagster_event(event, run_id=run.run_id)
 
 
 def find_failed_places(

@@ -160,10 +160,36 @@ def _failed_partitions(instance: dg.DagsterInstance, checks: Sequence[dg.AssetCh
     )
 
 
+def read_applying_record(
+    instance: dg.DagsterInstance, check: dg.AssetCheckKey, partition: str | None
+) -> AssetCheckExecutionRecord | None:
+    """Return the record of the evaluation that applies to a partition, or to the whole asset if `partition` is None.
+
+    Blocking checks are also searched under their former keys.
+
+    Args:
+        instance: Dagster instance.
+        check: key of the check.
+        partition: path of the partition, or None.
+
+    Returns:
+        The record, or None if the check was never evaluated.
+    """
+    keys = _blocking_checks(check.asset_key, check.name) if check.name in _NAMES else [check]
+    return _newest_record(instance, keys, partition)
+
+
 def _newest_evaluation(
     instance: dg.DagsterInstance, checks: Sequence[dg.AssetCheckKey], partition: str | None
 ) -> dg.AssetCheckEvaluation | None:
-    """Return the evaluation that applies to a partition, or to the whole table if `partition` is None.
+    record = _newest_record(instance, checks, partition)
+    return None if record is None else record.evaluation
+
+
+def _newest_record(
+    instance: dg.DagsterInstance, checks: Sequence[dg.AssetCheckKey], partition: str | None
+) -> AssetCheckExecutionRecord | None:
+    """Return the record of the evaluation that applies to a partition, or to the whole table if `partition` is None.
 
     A run over several partitions stores one evaluation without a partition. A failed evaluation
     without a partition applies to each partition until the partition has a newer evaluation. A passed evaluation
@@ -185,9 +211,9 @@ def _newest_evaluation(
         ]
         newest = max(records, key=lambda record: record.id, default=None)
         if newest is not None and _fails(newest.evaluation) and key == partition:
-            return newest.evaluation
+            return newest
         candidates += [newest] if newest is not None else []
-    return max(candidates, key=lambda record: record.id).evaluation if candidates else None
+    return max(candidates, key=lambda record: record.id) if candidates else None
 
 
 def _fails(evaluation: dg.AssetCheckEvaluation | None) -> bool:

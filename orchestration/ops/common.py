@@ -8,6 +8,7 @@ from typing import Any, Final, TypeVar
 
 import dagster as dg
 
+from checks.unevaluated import report_unevaluated
 from lsm_core.errors import DredgeError
 from platform_core import names
 from platform_core.dagster_internals import resolve_annotations
@@ -82,12 +83,11 @@ def process_tables(context: dg.OpExecutionContext, tables: Mapping[str, T], proc
 
 
 @contextmanager
-def record_permanent_failure(
-    context: dg.OpExecutionContext, warehouse: WarehouseResource, table: str
-) -> Iterator[None]:
-    """Tag the run if an error ends the context that no retry heals, and pass the error on.
+def report_failure(context: dg.OpExecutionContext, warehouse: WarehouseResource, table: str) -> Iterator[None]:
+    """Report an error that ends the run without a retry, and pass the error on.
 
-    Sensors then start no further run of the plan, and the sensor `watch` sends an alert.
+    An error that no retry heals becomes a tag of the run: sensors start no further run of the plan, and the sensor
+    `watch` sends an alert. Checks of the layout that the run planned keep their earlier results.
 
     Args:
         context: context of the op.
@@ -95,21 +95,25 @@ def record_permanent_failure(
         table: full name of the table.
 
     Raises:
-        dg.Failure: a permanent error, without a retry.
+        dg.Failure: the error, without a retry.
     """
     try:
         yield
     except Exception as error:
         cause = find_permanent_error(error)
-        if cause is None:
-            raise
-        try:
-            store = warehouse.store(table)
-        except (DredgeError, OSError):
-            store = None
-        table_tag = {names.TAG_TABLE: names.table_value(table)}
-        context.instance.add_run_tags(context.run_id, {**table_tag, **failure_tags(store, error)})
-        if isinstance(error, dg.Failure):
+        if cause is not None:
+            try:
+                store = warehouse.store(table)
+            except (DredgeError, OSError):
+                store = None
+            table_tag = {names.TAG_TABLE: names.table_value(table)}
+            context.instance.add_run_tags(context.run_id, {**table_tag, **failure_tags(store, error)})
+        if cause is None and not (isinstance(error, dg.Failure) and not error.allow_retries):
+            raise  # a retry may follow; after the last one, the sensor `failures` reports the checks
+        run = context.instance.get_run_by_id(context.run_id)
+        if run is not None:
+            report_unevaluated(context.instance, run, names.layout_key(warehouse.path, table))
+        if cause is None or isinstance(error, dg.Failure):
             raise
         text = f"{table}: {type(cause).__name__}: {' '.join(str(cause).split())}"
         raise dg.Failure(text, allow_retries=False) from error

@@ -48,7 +48,7 @@ from lsm_core.maintenance.action import PlanEstimate, size_text
 from lsm_core.metadata import manifests, snapshots
 from lsm_core.metadata.store import TableStore
 from orchestration.ops.approval import approval_reason, wait_for_approval, waiting_metadata, waiting_text
-from orchestration.ops.common import job_op, record_permanent_failure
+from orchestration.ops.common import job_op, report_failure
 from platform_core import names
 from platform_core.dagster_internals import PipesFailed, allow_early_features, copy_graph, copy_op
 from platform_core.health import TableHealth, refusal_of, table_health
@@ -197,7 +197,7 @@ def observe_op(context: dg.OpExecutionContext, warehouse: WarehouseResource) -> 
     card = card_of(context, warehouse)
     if card.refusal is not None:
         return  # the plan gives the reason
-    with record_permanent_failure(context, warehouse, card.name):
+    with report_failure(context, warehouse, card.name):
         health = table_health(warehouse.store(card.name)).of_partitions(partitions_of(context))
     context.add_output_metadata(health_metadata(health))
     for state in health.partitions:
@@ -224,7 +224,7 @@ def plan_op(context: dg.OpExecutionContext, warehouse: WarehouseResource) -> str
     if card.unreadable:
         chosen_plan = make_declined_plan(card.name, card.refusal or "it cannot be opened")
     else:
-        with record_permanent_failure(context, warehouse, card.name):
+        with report_failure(context, warehouse, card.name):
             chosen_plan, replaced = _plan_of_run(context, open_with_policy(warehouse, card.name))
     context.log.info(plan_log_line(chosen_plan, partitions))
     if names.TAG_PLAN not in context.run.tags:  # tag a run by hand like a sensor's run, so that it can be found
@@ -436,7 +436,7 @@ def _apply_op(
             requested.action, requested.hash, None, lines, {}, declined, chosen.replaced, waits=chosen.waits
         )
         return dg.Output(APPLIED.dump_json(applied).decode())
-    with record_permanent_failure(context, warehouse, card.name):
+    with report_failure(context, warehouse, card.name):
         store = open_with_policy(warehouse, card.name)
         try:
             applied = _apply_or_replan(context, store, requested, chosen.replaced, spark)
@@ -663,9 +663,9 @@ def verify_op(context: dg.OpExecutionContext, report: str, warehouse: WarehouseR
     The argument `report` is the `AppliedPlan` of the apply op as JSON. The result is a `VerifyVerdict` as JSON.
     """
     card = card_of(context, warehouse)
-    verdict = compare_published(
-        context, warehouse, spark, card.name, APPLIED.validate_json(report).published, partitions_of(context) or [None]
-    )
+    published = APPLIED.validate_json(report).published
+    with report_failure(context, warehouse, card.name):
+        verdict = compare_published(context, warehouse, spark, card.name, published, partitions_of(context) or [None])
     context.add_output_metadata({"level": verdict.level, "verdict": verdict.text})
     return VERDICT.dump_json(verdict).decode()
 

@@ -25,7 +25,7 @@ from lsm_core.metadata import snapshots
 from lsm_core.metadata.store import TableStore
 from lsm_core.options import duration
 from orchestration.ops.approval import approval_reason, wait_for_approval
-from orchestration.ops.common import fail_in_one_line, job_op, record_permanent_failure
+from orchestration.ops.common import fail_in_one_line, job_op, report_failure
 from orchestration.ops.layout_ops import (
     apply_exactly,
     compare_published,
@@ -131,7 +131,7 @@ def table_op(context: dg.OpExecutionContext, warehouse: WarehouseResource, spark
     config = context.op_config
     config_values = {name: value for name, value in config["given"].items() if value is not None and value != []}
     table, dry_run = str(config_values.pop("table")), bool(config_values.pop("dry_run", False))
-    with record_permanent_failure(context, warehouse, table), fail_in_one_line(table):
+    with report_failure(context, warehouse, table), fail_in_one_line(table):
         store = open_for_run(context, warehouse, table)
         action = find_action(str(config["action"]), table)
         passes = int(config_values.pop(_PASSES, 1))
@@ -170,7 +170,7 @@ def apply_plan_op(
 ) -> dg.Output[None]:
     """Apply a stored plan unchanged, or fail with one line if the plan cannot be applied."""
     config = ApplyPlanConfig(**context.op_config)
-    with record_permanent_failure(context, warehouse, config.table), fail_in_one_line(config.table):
+    with report_failure(context, warehouse, config.table), fail_in_one_line(config.table):
         approver = " ".join(config.approved_by.split())
         if not approver:
             raise InvalidOption("approved_by", config.approved_by, "the name of the approver", config.table)

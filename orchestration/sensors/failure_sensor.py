@@ -1,15 +1,22 @@
-"""Sensor `failures`: it records a failed run in the table's ledger, which outlives Dagster's storage."""
+"""Sensor `failures`: it records a failed run in the table's ledger, which outlives Dagster's storage.
+
+Checks that the run planned and never evaluated keep their earlier results.
+"""
 
 from __future__ import annotations
 
 import dagster as dg
 
+from checks.unevaluated import names_of, report_unevaluated
 from lsm_core.errors import DredgeError
 from platform_core import names
 from platform_core.resources.settings import Settings
 from platform_core.resources.warehouse import LedgerResource
 
-DESCRIPTION = "Records every failed maintenance run in the ledger of its table, with the plan and the error."
+DESCRIPTION = (
+    "Records every failed maintenance run in the ledger of its table, with the plan and the error. "
+    "Checks that the run did not reach keep their earlier results."
+)
 
 
 def failure_sensor(settings: Settings) -> dg.SensorDefinition:
@@ -23,6 +30,11 @@ def failure_sensor(settings: Settings) -> dg.SensorDefinition:
     )
     def failures(context: dg.RunFailureSensorContext, ledger: LedgerResource) -> dg.SkipReason:
         run = context.dagster_run
+        # The ops of the run may have added tags after the run was created.
+        kept = report_unevaluated(context.instance, context.instance.get_run_by_id(run.run_id) or run)
+        if kept:
+            text = f"run {run.run_id[:8]} did not evaluate {names_of(kept)}: earlier results still apply"
+            context.log.info(text)
         table = names.table_of(run.tags)
         if table is None:
             return dg.SkipReason(f"run {run.run_id[:8]} of {run.job_name} failed; it belongs to no single table")
