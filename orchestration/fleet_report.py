@@ -1,0 +1,376 @@
+"""Report on all tables of a warehouse: gathered from metadata, ledgers and Dagster, written as one HTML page."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+from urllib.parse import quote
+
+import dagster as dg
+
+from lsm_core.errors import DredgeError
+from lsm_core.maintenance import health, holds, iterate_ledger
+from lsm_core.maintenance.ledger import LedgerEntry
+from lsm_core.maintenance.table_ranking import score_of
+from lsm_core.metadata import snapshots
+from lsm_core.metadata.store import TableStore
+from orchestration.sensors.table_states import TableEvaluation
+from platform_core import names
+from platform_core.policies import Policies
+from platform_core.policies.table_state import STATE_HELP, TableState, TableStatus, rank_key
+from platform_core.report.model import (
+    FleetReport,
+    HolderEntry,
+    PartitionEntry,
+    Severity,
+    StateLegend,
+    TableReport,
+    action_entry,
+    cut_text,
+)
+from platform_core.report.page import render_page
+from platform_core.report.scores import ScoreHistory
+from platform_core.table_card import count_text
+
+_LOG = logging.getLogger(__name__)
+REPORT_VARIABLE: Final = "DREDGE_REPORT_DIR"
+URL_VARIABLE: Final = "DREDGE_REPORT_URL"
+_ENTRIES: Final = 50
+"""Most runs of a table's ledger that are read."""
+_WINDOW_MS: Final = 7 * 86_400_000
+_HOLDERS_OF: Final = 50
+"""Number of largest tables whose holders are computed, because that reads all their manifests."""
+_HOLDERS: Final = 5
+_PARTITIONS: Final = 8
+_COMMITS: Final = 12
+"""Most newest commits of a table whose scores are computed, if the history of scores has too few points."""
+_ALL_COMMITS: Final = 2_000
+"""Most commits of all tables whose scores are computed."""
+_FEWEST_POINTS: Final = 4
+_MOST_FILES: Final = 10_000
+"""Most data files of a table whose earlier scores are computed, because each score reads all manifests."""
+_HISTORY_BYTES: Final = 64 << 20
+_RUN: Final = re.compile(r"dagster run ([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})\b")
+_SEVERITIES: Final[Mapping[TableState, Severity]] = {
+    TableState.CORRUPT: Severity.CRITICAL,
+    TableState.UNREADABLE: Severity.CRITICAL,
+    TableState.BLOCKED: Severity.CRITICAL,
+    TableState.SUSPENDED: Severity.CRITICAL,
+    TableState.FAILING: Severity.CRITICAL,
+    TableState.RUNNING: Severity.WORKING,
+    TableState.NOT_MAINTAINED: Severity.WORKING,
+    TableState.HEALTHY: Severity.HEALTHY,
+}
+"""Severity of states; other states are ATTENTION."""
+
+
+@dataclass(frozen=True)
+class ReportFiles:
+    """Files of the hourly report of one warehouse.
+
+    Attributes:
+        page: the HTML page.
+        scores: scores of earlier reports, for trends.
+        address: web address of the page, or "" if no web server is known to serve it.
+    """
+
+    page: Path
+    scores: Path
+    address: str = ""
+
+
+def report_files(
+    warehouse_path: str, environment: Mapping[str, str], instance: dg.DagsterInstance | None
+) -> ReportFiles | None:
+    """Return the files of the hourly report.
+
+    The folder is ``DREDGE_REPORT_DIR``, or else the folder ``dredge/report`` of the Dagster instance.
+
+    Args:
+        warehouse_path: path or address of the warehouse; its name becomes the name of the page.
+        environment: environment variables.
+        instance: Dagster instance, or None outside Dagster; then ``DAGSTER_HOME`` is used.
+
+    Returns:
+        The files, or None if no folder is known.
+    """
+    folder = environment.get(REPORT_VARIABLE, "").strip()
+    if not folder:
+        home = environment.get("DAGSTER_HOME", "").strip()
+        if instance is not None and not instance.is_ephemeral:
+            home = instance.root_directory
+        if not home:
+            return None
+        folder = str(Path(home) / "dredge" / "report")
+    name = names.warehouse_name(warehouse_path)
+    address = environment.get(URL_VARIABLE, "").strip().rstrip("/")
+    page = Path(folder).expanduser().absolute() / f"{name}.html"
+    is_web = re.fullmatch(r"https?://[^\s\"<>]+", address) is not None
+    return ReportFiles(page, page.with_suffix(".scores.json"), f"{address}/{page.name}" if is_web else "")
+
+
+def gather_report(
+    warehouse_path: str,
+    evaluations: Sequence[TableEvaluation],
+    policies: Policies,
+    now_ms: int,
+    scores: ScoreHistory | None = None,
+    *,
+    dagster_url: str = "",
+    notes: Sequence[str] = (),
+) -> FleetReport:
+    """Return the report on evaluated tables, from metadata and the newest runs of each ledger.
+
+    Args:
+        warehouse_path: path or address of the warehouse.
+        evaluations: result of `evaluate_states`, the most urgent table first.
+        policies: policies in force, for the owners of tables.
+        now_ms: time of the report (epoch ms), by the warehouse's clock.
+        scores: scores of earlier reports, or None.
+        dagster_url: address of Dagster's web server, or "".
+        notes: lines about what the report does not know.
+    """
+    readable = [item for item in evaluations if item.table is not None and item.need.total_bytes]
+    largest = sorted(readable, key=lambda item: (-item.need.total_bytes, item.name))[:_HOLDERS_OF]
+    with_holders = {item.name for item in largest}
+    commits = min(_COMMITS, _ALL_COMMITS // max(len(evaluations), 1))
+    history = (scores or ScoreHistory()).add_point(
+        now_ms, {item.name: item.need.score for item in evaluations if item.table is not None}
+    )
+    tables = [
+        _report_table(
+            item,
+            warehouse_path,
+            tuple(policies.of(item.name).owners),
+            now_ms,
+            history,
+            commits,
+            with_holders=item.name in with_holders,
+        )
+        for item in evaluations
+    ]
+    troubles = [*([policies.trouble] if policies.trouble else []), *notes]
+    return FleetReport(
+        warehouse_path, now_ms, tables, list_states(), _WINDOW_MS, dagster_url, [cut_text(line) for line in troubles]
+    )
+
+
+def list_states() -> list[StateLegend]:
+    """Return all states with severity and explanation, the most urgent first."""
+    return [
+        StateLegend(state.value, _SEVERITIES.get(state, Severity.ATTENTION), STATE_HELP[state]) for state in TableState
+    ]
+
+
+def _report_table(
+    item: TableEvaluation,
+    warehouse_path: str,
+    owners: tuple[str, ...],
+    now_ms: int,
+    scores: ScoreHistory,
+    commits: int,
+    *,
+    with_holders: bool,
+) -> TableReport:
+    """Return the report on one table.
+
+    Args:
+        item: evaluation of the table.
+        warehouse_path: path or address of the warehouse.
+        owners: owners of the table.
+        now_ms: time of the report (epoch ms).
+        scores: scores of earlier reports and of this one.
+        commits: most newest commits whose scores are computed.
+        with_holders: whether to compute the holders of old data.
+    """
+    status, need = item.status, item.need
+    store = None if item.table is None else item.table.store
+    entries = [] if store is None else _read_entries(store)
+    shown = entries[-_ENTRIES:]
+    recent = [entry for entry in shown if entry.time_ms >= now_ms - _WINDOW_MS]
+    actions = tuple(action_entry(entry, _dagster_run(entry)) for entry in reversed(shown))
+    holders, held = (_find_holders(store) if store is not None and with_holders else None) or ((), None)
+    trend, source = scores.trend(item.name), "one point for each report"
+    if store is not None and len(trend) < _FEWEST_POINTS <= commits and need.files <= _MOST_FILES:
+        trend, source = _score_commits(store, commits), "of its files after the newest commits"
+    troubled = _troubled_partitions(item)
+    return TableReport(
+        cut_text(item.name, 200),
+        status.state.value,
+        cut_text(status.label, 100),
+        _reason_text(status),
+        cut_text(status.action),
+        cut_text(status.when),
+        status.when_ms,
+        status.since_ms,
+        score=need.score or status.score,
+        costs_most=cut_text(need.costs_most) if store is not None and need.score else "",
+        owners=owners,
+        readable=store is not None,
+        sorted_runs=need.sorted_runs,
+        level0_files=need.level0_files,
+        files=need.files,
+        total_bytes=need.total_bytes,
+        rows=need.rows,
+        due_bytes=need.due_bytes,
+        snapshots=None if item.history is None else item.history.snapshots,
+        oldest_level0_ms=need.oldest_level0_ms,
+        last_compaction_ms=need.last_compaction_ms,
+        trend=trend,
+        trend_of=source,
+        spent_bytes=sum(action.bytes_in or 0 for action in actions[: len(recent)]),
+        spent_seconds=sum(entry.seconds or 0.0 for entry in recent),
+        spent_more=len(entries) > _ENTRIES and len(recent) == len(shown),
+        held_bytes=held,
+        holders=holders[:_HOLDERS],
+        holders_more=max(len(holders) - _HOLDERS, 0),
+        partitions=tuple(_partition_entry(part) for part in troubled[:_PARTITIONS]),
+        partitions_more=max(len(troubled) - _PARTITIONS, 0),
+        entries=actions,
+        entries_more=len(entries) > _ENTRIES,
+        asset="/".join(quote(part, safe="") for part in names.layout_key(warehouse_path, item.name).path),
+        run_filter=f"q%5B0%5D={quote(f'tag:{names.TAG_TABLE}={names.table_value(item.name)}', safe='')}",
+    )
+
+
+def _reason_text(status: TableStatus) -> str:
+    """Return the reason of a state with its partition, its queue, and the number of further partitions."""
+    parts = [f"{status.partition}: {status.text}" if status.partition else status.text]
+    parts += [f"waits for {status.waits}"] if status.waits else []
+    parts += [f"and {count_text(status.more, 'more partition')} {status.state.value}"] if status.more else []
+    return cut_text("; ".join(parts))
+
+
+def _troubled_partitions(item: TableEvaluation) -> list[TableStatus]:
+    """Return the most urgent status of each partition that is not healthy, the most urgent partition first."""
+    worst: dict[str, TableStatus] = {}
+    for status in sorted(item.partitions, key=rank_key):
+        if status.partition and status.state is not TableState.HEALTHY:
+            worst.setdefault(status.partition, status)
+    return list(worst.values())
+
+
+def _partition_entry(status: TableStatus) -> PartitionEntry:
+    return PartitionEntry(
+        cut_text(status.partition, 100),
+        cut_text(status.label, 100),
+        cut_text(status.text, 200),
+        cut_text(status.action, 200),
+        cut_text(status.when, 200),
+    )
+
+
+def _read_entries(store: TableStore) -> list[LedgerEntry]:
+    """Return the newest runs of the ledger and one more, oldest first; [] if the ledger cannot be listed."""
+    try:
+        return list(iterate_ledger(store, _ENTRIES + 1, heads=True))
+    except (DredgeError, OSError) as error:
+        _LOG.warning("%s: its ledger cannot be read for the report: %s", store.name, error)
+        return []
+
+
+def _dagster_run(entry: LedgerEntry) -> str:
+    """Return the id of the Dagster run that made an entry, or ""."""
+    found = _RUN.search(entry.approved_by or "")
+    return "" if found is None else found[1]
+
+
+def _find_holders(store: TableStore) -> tuple[tuple[HolderEntry, ...], int] | None:
+    """Return the holders of old data, most bytes first, with the bytes that they hold; None if they cannot be read.
+
+    The bytes are at least those that a single holder keeps, and those that the largest holder shares with others.
+    Consumers hold files only through snapshots, so they do not count a second time.
+    """
+    try:
+        rows = holds(store).to_pylist()  # one row per snapshot, tag or consumer
+    except Exception as error:  # noqa: BLE001  (one table stops no other)
+        _LOG.warning("%s: its holders cannot be read for the report: %s", store.name, error)
+        return None
+    old = [row for row in rows if row["kind"] != "live" and (row["bytes"] or row["shared_bytes"])]
+    owned = [row for row in old if row["kind"] != "consumer"]
+    total = sum(row["bytes"] for row in owned) + max((row["shared_bytes"] for row in owned), default=0)
+    holders = tuple(
+        HolderEntry(
+            cut_text(row["holder"], 100),
+            row["kind"],
+            row["bytes"],
+            row["shared_bytes"],
+            None if row["since"] is None else int(row["since"].timestamp() * 1000),
+        )
+        for row in old
+    )
+    return holders, total
+
+
+def _score_commits(store: TableStore, number: int) -> tuple[tuple[int, float], ...]:
+    """Return time and score of the files after each of the newest commits, oldest first.
+
+    Args:
+        store: the table.
+        number: most commits to read.
+    """
+    trend = []
+    try:
+        for snapshot_id in sorted(snapshots.list_ids(store))[-number:]:
+            snapshot = snapshots.try_read(store, snapshot_id)
+            if snapshot is not None:
+                buckets = health(store, now_ms=snapshot.time_millis, snapshot_id=snapshot_id)
+                trend.append((snapshot.time_millis, score_of(buckets)[0]))
+    except (DredgeError, OSError) as error:
+        _LOG.warning("%s: its earlier scores cannot be computed for the report: %s", store.name, error)
+    return tuple(sorted(trend))
+
+
+def read_scores(file: Path) -> ScoreHistory:
+    """Return the scores of earlier reports; an absent or invalid file counts as empty and is written again."""
+    try:
+        with file.open("rb") as stream:
+            text = stream.read(_HISTORY_BYTES + 1)
+        if len(text) > _HISTORY_BYTES:
+            raise ValueError(f"it is larger than {_HISTORY_BYTES} bytes")
+        return ScoreHistory.from_json(text)
+    except FileNotFoundError:
+        return ScoreHistory()
+    except (OSError, ValueError, DredgeError) as error:
+        _LOG.warning("the history of scores in %s cannot be read and begins again: %s", file, error)
+        return ScoreHistory()
+
+
+def write_report(report: FleetReport, files: ReportFiles, scores: ScoreHistory) -> None:
+    """Write the page of a report and the scores for the next one.
+
+    Args:
+        report: the report.
+        files: files to write.
+        scores: scores of earlier reports.
+
+    Raises:
+        OSError: a file cannot be written.
+    """
+    files.page.parent.mkdir(parents=True, exist_ok=True)
+    now = {table.table: table.score for table in report.tables if table.readable}
+    replace_file(files.scores, scores.add_point(report.time_ms, now).to_json())
+    replace_file(files.page, render_page(report))
+
+
+def replace_file(file: Path, text: str) -> None:
+    """Write a file in one step, so that readers see the old or the new text.
+
+    Args:
+        file: path of the file; its folder exists.
+        text: the new text.
+
+    Raises:
+        OSError: the file cannot be written; the old file is unchanged.
+    """
+    draft = file.with_name(f".{file.name}.{os.getpid()}")
+    try:
+        draft.write_text(text, encoding="utf-8")
+        draft.replace(file)
+    finally:
+        draft.unlink(missing_ok=True)
