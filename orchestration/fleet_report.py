@@ -19,7 +19,9 @@ from lsm_core.maintenance.ledger import LedgerEntry
 from lsm_core.maintenance.table_ranking import score_of
 from lsm_core.metadata import snapshots
 from lsm_core.metadata.store import TableStore
+from orchestration.sensors.table_cache import OpenTable
 from orchestration.sensors.table_states import TableEvaluation
+from orchestration.verbs.policy_figures import read_promises
 from platform_core import names
 from platform_core.policies import Policies
 from platform_core.policies.table_state import STATE_HELP, TableState, TableStatus, rank_key
@@ -229,6 +231,7 @@ def _report_table(
         held_bytes=held,
         holders=holders[:_HOLDERS],
         holders_more=max(len(holders) - _HOLDERS, 0),
+        promises=() if item.table is None else _promise_lines(item.table),
         partitions=tuple(_partition_entry(part) for part in troubled[:_PARTITIONS]),
         partitions_more=max(len(troubled) - _PARTITIONS, 0),
         entries=actions,
@@ -263,6 +266,14 @@ def _partition_entry(status: TableStatus) -> PartitionEntry:
         cut_text(status.action, 200),
         cut_text(status.when, 200),
     )
+
+
+def _promise_lines(table: OpenTable) -> tuple[str, ...]:
+    """Return one line for each promise of a table's policy."""
+    try:
+        return tuple(cut_text(promise.text(), 200) for promise in read_promises(table.store, table.policy))
+    except (DredgeError, OSError) as error:
+        return (cut_text(f"unknown: {error}", 200),)
 
 
 def _read_entries(store: TableStore) -> list[LedgerEntry]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -14,6 +15,7 @@ from lsm_core.clock import utc_text
 from lsm_core.maintenance import holds, iterate_ledger, waiting_plans
 from lsm_core.maintenance.action import size_text
 from lsm_core.maintenance.table_ranking import TableNeed
+from orchestration.fleet_report import gather_report, read_scores, report_files, write_report
 from orchestration.ops.approval import approval_link
 from orchestration.sensors.table_cache import open_table
 from orchestration.sensors.table_states import TableEvaluation, count_states, evaluate_states
@@ -25,6 +27,7 @@ from platform_core.policies import Decision, Policies, PolicySource
 from platform_core.policies.decisions import due_work
 from platform_core.policies.findings import find_overdue_work
 from platform_core.policies.table_state import STATE_HELP, TableState, TableStatus, time_text
+from platform_core.resources.settings import Settings
 from platform_core.resources.warehouse import WarehouseResource
 from platform_core.table_card import TableCard, count_text
 
@@ -129,6 +132,7 @@ def warehouse_health_asset(
         if current_policies.trouble:
             context.log.error(current_policies.trouble)
         lines = rank_warehouse(warehouse, context.instance, cards, current_policies)
+        report = report_tables(context, warehouse, lines, current_policies)
         report_conditions(context, warehouse, cards, current_policies)
         now_ms = warehouse.time().now_ms()
         for line in lines[:_SHOWN]:
@@ -136,7 +140,8 @@ def warehouse_health_asset(
         pending_plans = dg.MetadataValue.md(waiting_table(warehouse, context.run, [line.need.table for line in lines]))
         trouble = {"policy file": dg.MetadataValue.text(current_policies.trouble)} if current_policies.trouble else {}
         metadata = ranking_metadata(lines, find_holders(warehouse, lines), warehouse_path, now_ms)
-        return dg.MaterializeResult(metadata={**trouble, **metadata, "plans that wait for approval": pending_plans})
+        metadata |= {**report, "plans that wait for approval": pending_plans}
+        return dg.MaterializeResult(metadata={**trouble, **metadata})
 
     asset: dg.AssetsDefinition = warehouse_health
     return asset
@@ -155,6 +160,36 @@ def report_conditions(
     for evaluation in changed_conditions(context.instance, warehouse.path, tables):
         context.log.info("%s: %s", evaluation.asset_key.path[-1], evaluation.description)
         context.log_event(evaluation)
+
+
+def report_tables(
+    context: dg.AssetExecutionContext, warehouse: WarehouseResource, lines: Sequence[TableLine], policies: Policies
+) -> dict[str, dg.MetadataValue]:
+    """Write the report on all tables as an HTML page, and return a link to it as metadata.
+
+    A failure is logged and named in the metadata; the ranking is more important than its page.
+
+    Args:
+        context: context of the asset.
+        warehouse: the warehouse.
+        lines: lines of the ranking.
+        policies: policies in force.
+    """
+    try:
+        files = report_files(warehouse.path, os.environ, context.instance)
+        if files is None:
+            return {}
+        scores = read_scores(files.scores)
+        evaluations, now_ms = [line.evaluation for line in lines], warehouse.time().now_ms()
+        url = Settings.from_environment().dagster_url
+        report = gather_report(warehouse.path, evaluations, policies, now_ms, scores, dagster_url=url)
+        write_report(report, files, scores)
+    except Exception as error:
+        context.log.exception("the report on all tables was not written")
+        return {"report": dg.MetadataValue.text(f"not written: {type(error).__name__}: {error}")}
+    context.log.info("report on all tables: %s", files.page)
+    link = {"report address": dg.MetadataValue.url(files.address)} if files.address else {}
+    return {**link, "report": dg.MetadataValue.path(str(files.page))}
 
 
 def rank_warehouse(
