@@ -195,7 +195,7 @@ def test_an_address_that_is_none_is_not_linked(tmp_path: Path) -> None:
     )
     assert files is not None and files.address == ""
     assert report_files("/data/wh", {}, None) is None
-    home = report_files("/data/wh", {"DAGSTER_HOME": "/home/d"}, None)
-    assert home is not None and home.page == Path("/home/d/dredge/report/wh.html")
+    home = report_files("/data/wh", {"DAGSTER_HOME": str(tmp_path)}, None)
+    assert home is not None and home.page == tmp_path / "dredge" / "report" / "wh.html"
     (tmp_path / "scores.json").write_text("[")
     assert read_scores(tmp_path / "scores.json").times == ()
