@@ -31,6 +31,7 @@ from bench import (
     recovery,
     repeating_text,
     scale,
+    sensor_ticks,
     sorting,
     spark_compaction,
     spark_reading,
@@ -170,6 +171,10 @@ BENCHES: dict[str, tuple[Callable[[int | None, int], list[Result]], str]] = {
             "tables"
         ),
     ),
+    "sensor-ticks": (
+        sensor_ticks.run,
+        "`dagster dev` over 500 tables with 50 due: longest tick of each sensor, and its delay; --rows is the tables",
+    ),
     "java-read": (java_read.run, "the real Java reader on our files against its own files of the same rows"),
     "s3": (
         object_stores.run,
@@ -184,7 +189,7 @@ BENCHES: dict[str, tuple[Callable[[int | None, int], list[Result]], str]] = {
         "peak RSS of compacting the largest bucket of 20 M rows and of 2 M rows",
     ),
 }
-BY_NAME_ONLY = {"compact-large", "compact-memory-table", "spark-scale"}
+BY_NAME_ONLY = {"compact-large", "compact-memory-table", "sensor-ticks", "spark-scale"}
 """Benchmarks of several minutes, which run only if they are named."""
 
 

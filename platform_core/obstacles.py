@@ -396,6 +396,11 @@ class RunningRuns:
                 runs_by_layout.setdefault(key, []).append(run)
         return runs_by_layout
 
+    def queued(self) -> int:
+        """Return the number of queued runs that sensors started, of the newest 500 queued or running runs."""
+        waiting = (dg.DagsterRunStatus.NOT_STARTED, dg.DagsterRunStatus.QUEUED)
+        return sum(run.status in waiting and names.bytes_tag() in run.tags for run in self._newest)
+
     def tables(self) -> set[str]:
         """Return the tables that queued or running runs work on; only the newest 500 of these runs are read."""
         return set(self._of_table)

@@ -106,8 +106,12 @@ class RunRequestBuilder:
         """
         return compute_budget(self.instance, policies, self._at_work, wall_ms())
 
+    def queued_runs(self) -> int:
+        """Return the number of runs of sensors of this warehouse that wait in Dagster's queue."""
+        return self._at_work.queued()
+
     def request_run(
-        self, table: OpenTable, subject: Subject, budget: Budget | None = None, *, out_of_time: bool = False
+        self, table: OpenTable, subject: Subject, budget: Budget | None = None, *, out_of_turns: str = ""
     ) -> tuple[Decision, dg.RunRequest | None]:
         """Return the final decision with its text, and the run to start.
 
@@ -118,12 +122,12 @@ class RunRequestBuilder:
             table: the table.
             subject: due partition.
             budget: remaining budget, or None for no limit.
-            out_of_time: whether the tick has no time left to plan.
+            out_of_turns: why the tick cannot plan any more work now, or "".
 
         Returns:
             The decision, and the run request or None.
         """
-        final = self.settle(table, subject, budget, out_of_time=out_of_time)
+        final = self.settle(table, subject, budget, out_of_turns=out_of_turns)
         decision, due, plan, store = final.decision, final.due, final.plan, final.store
         if plan is None or store is None:
             return decision, None
@@ -162,7 +166,7 @@ class RunRequestBuilder:
         return decision, request
 
     def settle(
-        self, table: OpenTable, subject: Subject, budget: Budget | None = None, *, out_of_time: bool = False
+        self, table: OpenTable, subject: Subject, budget: Budget | None = None, *, out_of_turns: str = ""
     ) -> FinalDecision:
         """Return the final decision about a due partition; nothing is saved and nothing starts.
 
@@ -174,12 +178,12 @@ class RunRequestBuilder:
             table: the table.
             subject: due partition.
             budget: remaining budget, or None for no limit.
-            out_of_time: whether the caller has no time left to plan.
+            out_of_turns: why the caller cannot plan any more work now, or "".
         """
         name, partition, now = table.name, subject.partition or None, table.now
         layout, policy = names.layout_key(self.warehouse.path, name), table.policy_of(subject.state)
         refused = partition is not None and bool(usable_keys([partition])[1])
-        history = History(budget, out_of_time, unusable_name=refused)
+        history = History(budget, out_of_turns, unusable_name=refused)
         decision = decide(subject, policy, history, now)
         if decision.outcome is not DecisionOutcome.RUN:
             return FinalDecision(decision, decision)

@@ -270,7 +270,8 @@ class _Decisions:
         def settle(decision: Decision, budget: Budget) -> Decision:
             table, subject = due[decision.subject]
             try:
-                final = builder.settle(table, subject, budget, out_of_time=self.clock() >= until).decision
+                out_of_turns = "no time is left to plan it" if self.clock() >= until else ""
+                final = builder.settle(table, subject, budget, out_of_turns=out_of_turns).decision
             except Exception as error:  # noqa: BLE001  (one table stops no other)
                 return decline_unreadable(table.card, error)
             if final.reason is Reason.BUDGET:

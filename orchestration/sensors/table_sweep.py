@@ -6,7 +6,8 @@ import json
 import time
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, Final
 
 import dagster as dg
@@ -17,7 +18,7 @@ from lsm_core.errors import DredgeError, InvalidOption
 from lsm_core.json_text import parse_json
 from orchestration.sensors.health_reports import AssetEvent, HealthReporter
 from orchestration.sensors.run_requests import RunRequestBuilder
-from orchestration.sensors.table_cache import OpenTable, decline_unreadable, open_table
+from orchestration.sensors.table_cache import OpenTable, decline_unreadable, open_table, wall_ms
 from platform_core import names
 from platform_core.obstacles import NameCheck
 from platform_core.partitions import usable_keys
@@ -27,6 +28,7 @@ from platform_core.policies import (
     DecisionScope,
     Policies,
     PolicySource,
+    Reason,
     Subject,
     decide,
     subjects,
@@ -39,7 +41,18 @@ from platform_core.table_card import TableCard
 
 _LINES_A_TABLE: Final = 60
 _EVENTS_A_TICK: Final = 1_000
-"""Events after which a tick ends, because Dagster's daemon stores the events one by one before the next sensor."""
+"""Events after which a tick ends, because Dagster's daemon stores the events one by one before the sensor's next tick.
+"""
+_RUNS_A_TICK: Final = 12
+"""Most runs that a tick requests, because Dagster's daemon needs about a second to create one."""
+_QUEUED_RUNS: Final = 24
+"""Most queued runs of sensors. With more, a table whose backlog becomes critical would wait behind them for hours."""
+_FEWEST_EVENTS: Final = 100
+_LEAST_SHARE: Final = 0.1
+_DAEMON_SECONDS: Final = 10.0
+"""Time after a sensor's interval within which the daemon begins the next tick if nothing delays it."""
+_VISITS: Final = 0.6
+"""Share of the time budget of a tick for visiting tables, if work is due; the rest is for planning the work."""
 _TOGETHER: Final = 50
 _TOGETHER_SECONDS: Final = 2.0
 """Limits of a batch of tables whose earlier reports Dagster returns in one query: number of tables, and seconds."""
@@ -87,8 +100,8 @@ class TickResult:
         requests: runs to start.
         events: events to store.
         partitions: dynamic partitions to add.
-        due: due compactions (table, partition, decision), which start after all tables were visited if a budget
-            limits them.
+        due: due compactions (table, partition, decision), which start after all tables were visited, the most useful
+            first.
     """
 
     lines: list[str] = field(default_factory=list)
@@ -143,6 +156,48 @@ class TickLog:
         )
 
 
+@dataclass
+class Pace:
+    """Share of the limits of a tick, by how long Dagster took to store the results of the previous tick.
+
+    Attributes:
+        interval: interval of the sensor, in seconds.
+        budget: seconds in which Dagster should store the results of a tick.
+        clock: monotonic clock, in seconds.
+        share: share of the limits that the next tick may use, at most 1.
+    """
+
+    interval: float
+    budget: float
+    clock: Callable[[], float] = time.monotonic
+    share: float = 1.0
+    _began: float | None = None
+    _ended: float = 0.0
+
+    def begin(self) -> None:
+        """Adapt the share at the beginning of a tick: less after a late beginning, else more."""
+        now = self.clock()
+        if self._began is not None:
+            stored = now - self._ended if now - self._began > self.interval + _DAEMON_SECONDS else 0.0
+            grown = self.share * (1.5 if stored <= self.budget else self.budget / stored)
+            self.share = min(max(grown, _LEAST_SHARE), 1.0)
+        self._began = self._ended = now
+
+    def end(self) -> None:
+        """Store that the evaluation of the tick ended and Dagster now stores its results."""
+        self._ended = self.clock()
+
+    @property
+    def runs(self) -> int:
+        """Most runs that the tick may request."""
+        return max(1, round(_RUNS_A_TICK * self.share))
+
+    @property
+    def events(self) -> int:
+        """Number of events after which the tick ends."""
+        return min(max(_FEWEST_EVENTS, int(_EVENTS_A_TICK * self.share)), _EVENTS_A_TICK)
+
+
 class _NameConflict(Exception):
     """Error: another warehouse reports to the same Dagster instance under the same name."""
 
@@ -160,6 +215,8 @@ class TableSweep:
         further_lines: returns lines about a table to log after the table's decisions.
         tick_log: selection of the log lines of the ticks.
         known_partitions: by table, the commit whose partitions Dagster already has, to avoid a query per tick.
+        no_turn: due tables and partitions that the previous tick had no time to plan; they come first in the next.
+        due_since: by table and partition, when this process found the work due (epoch ms).
         name_check: detection of another warehouse with the same name in the Dagster instance.
     """
 
@@ -171,8 +228,14 @@ class TableSweep:
     further_lines: Callable[[OpenTable], Iterable[str]] = lambda _: ()
     tick_log: TickLog = field(default_factory=TickLog)
     known_partitions: dict[str, Hashable] = field(default_factory=dict)
-
+    no_turn: set[str] = field(default_factory=set)
+    due_since: dict[str, dict[str, int]] = field(default_factory=dict)
     name_check: NameCheck = field(default_factory=NameCheck)
+
+    @cached_property
+    def pace(self) -> Pace:
+        """Pace at which Dagster stores the results of this sensor."""
+        return Pace(self.settings.sensor_seconds, self.settings.sensor_budget_seconds)
 
     def tick(self, context: dg.SensorEvaluationContext, warehouse: WarehouseResource) -> dg.SensorResult:
         """Visit as many tables as the time budget allows, at least one.
@@ -201,6 +264,7 @@ class TableSweep:
             )
         policies = self.policies.current()
         result = TickResult()
+        self.pace.begin()
         # Start where the last tick stopped, so that slow tables do not starve others.
         start = next((index for index, card in enumerate(self.cards) if card.name == cursor.next_table), 0)
         pending = deque([*self.cards[start:], *self.cards[:start]])
@@ -247,13 +311,13 @@ class TableSweep:
             catalog = warehouse.catalog()
         except (DredgeError, OSError, ValueError):
             catalog = None  # opening each table then reports the error
-        began, budget = time.monotonic(), self.settings.sensor_budget_seconds
+        began, budget, most_events = time.monotonic(), self.settings.sensor_budget_seconds, self.pace.events
         news: list[OpenTable] = []
         news_since = began
         visited = 0
-        while pending and len(result.events) < _EVENTS_A_TICK:
+        while pending and len(result.events) < most_events:
             now = time.monotonic()
-            if visited and now - began >= budget:
+            if visited and now - began >= budget * (_VISITS if result.due else 1.0):
                 break
             card = pending.popleft()
             table = self._visit(builder, catalog, card, policies, result)
@@ -267,11 +331,12 @@ class TableSweep:
                 news = []
         if news and self.reporter is not None:
             result.events += self._events(self.reporter, news, instance)
-        self._request_within(builder, policies, result, began + 2 * budget)
+        self._request_within(builder, policies, result, began + budget)
+        self.pace.end()
         if pending:
             limit_text = (
                 f"in this tick's {budget:g} s"
-                if len(result.events) < _EVENTS_A_TICK
+                if len(result.events) < most_events
                 else f"after {len(result.events):,} events"
             )
             result.lines.append(f"{len(pending)} tables had no turn {limit_text}: next is {pending[0].name}")
@@ -293,7 +358,8 @@ class TableSweep:
     def _request_within(self, builder: RunRequestBuilder, policies: Policies, result: TickResult, until: float) -> None:
         """Request runs for the due work of a tick within the policies' budgets, most useful work first.
 
-        Work beyond the budgets is declined, and so is work that is left when the tick's time ends.
+        Work beyond the budgets is declined, and so is work that is left when the tick's time or its runs are used up.
+        At least one due compaction is planned.
 
         Args:
             builder: makes the run requests.
@@ -304,17 +370,31 @@ class TableSweep:
         if not result.due:
             return
         cases = {decision.subject: (table, subject) for table, subject, decision in result.due}
+        queued, most_runs, settled = builder.queued_runs(), self.pace.runs, 0
+        due = [decision for _, _, decision in result.due]
 
         def settle(decision: Decision, budget: Budget) -> Decision:
+            nonlocal settled
             table, subject = cases[decision.subject]
+            out_of_turns = ""
+            if len(result.requests) >= most_runs:
+                out_of_turns = f"this tick has requested {most_runs} runs"
+            elif queued + len(result.requests) >= _QUEUED_RUNS:
+                out_of_turns = f"{queued + len(result.requests)} runs of sensors are queued (limit {_QUEUED_RUNS})"
+            elif settled and time.monotonic() >= until:
+                out_of_turns = "this tick has no time left to plan it"
             try:
-                final, request = builder.request_run(table, subject, budget, out_of_time=time.monotonic() >= until)
+                final, request = builder.request_run(table, subject, budget, out_of_turns=out_of_turns)
             except Exception as error:  # noqa: BLE001  (one table stops no other)
                 return decline_unreadable(table.card, error)
+            settled += final.reason is not Reason.OUT_OF_TIME
             result.requests += [request] if request is not None else []
             return final
 
-        final = decide_in_order((decision for _, _, decision in result.due), builder.budget(policies), settle)
+        final = decide_in_order(due, builder.budget(policies), settle, self.no_turn)
+        out_of_time = {decision.subject for decision in final if decision.reason is Reason.OUT_OF_TIME}
+        self.no_turn.clear()
+        self.no_turn.update(out_of_time)
         for name in dict.fromkeys(table.name for table, _, _ in result.due):
             result.lines += decision_lines([decision for decision in final if decision.table == name])
 
@@ -343,16 +423,18 @@ class TableSweep:
             result.lines += decision_lines([table])
             return None
         final: list[Decision] = []
+        now_ms, earlier = wall_ms(), self.due_since.pop(card.name, {})
         try:
             for subject in subjects(table.facts, self.scope):
                 decision = decide(subject, table.policy_of(subject.state), NOTHING_KNOWN, table.now)
-                if decision.outcome is DecisionOutcome.RUN and policies.limited:
-                    result.due.append((table, subject, decision))
-                    continue
                 if decision.outcome is DecisionOutcome.RUN:
-                    decision, request = builder.request_run(table, subject)
-                    result.requests += [request] if request is not None else []
-                final.append(decision)
+                    # Metadata has no time for some work, such as rows that wait for a bucket.
+                    since = earlier.get(decision.partition, now_ms)
+                    self.due_since.setdefault(card.name, {})[decision.partition] = since
+                    decision = replace(decision, waited_ms=max(decision.waited_ms, now_ms - since))
+                    result.due.append((table, subject, decision))
+                else:
+                    final.append(decision)
         except Exception as error:  # noqa: BLE001  (one table stops no other)
             final.append(decline_unreadable(card, error))
         result.lines += decision_lines(final)

@@ -23,7 +23,7 @@ from lsm_core.maintenance.checks.layout_condition import Condition, judge_file_s
 from lsm_core.maintenance.history_health import HistoryHealth
 from orchestration.sensors.alert_channels import Alert, Channel, channels_from, deliver
 from orchestration.sensors.table_cache import OpenTable, open_table, read_history, wall_ms
-from orchestration.sensors.table_sweep import Cursor
+from orchestration.sensors.table_sweep import Cursor, TickLog
 from platform_core import names
 from platform_core.failure_records import iterate_lasting
 from platform_core.obstacles import find_failed_checks, list_suspensions
@@ -120,6 +120,7 @@ class Watch:
         settings: intervals and budgets.
         channels: alert channels.
         findings_by_table: findings by table.
+        tick_log: selection of the log lines of the ticks.
     """
 
     cards: Sequence[TableCard]
@@ -127,6 +128,7 @@ class Watch:
     settings: Settings
     channels: Sequence[Channel] = ()
     findings_by_table: dict[str, list[Finding]] = field(default_factory=dict)
+    tick_log: TickLog = field(default_factory=TickLog)
     _debts: dict[str, tuple[object, int, HistoryHealth]] = field(default_factory=dict)
     _shown: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
@@ -173,6 +175,7 @@ class Watch:
             )
         if len(self.findings_by_table) == len(self.cards):
             state = self._send_alerts(warehouse, findings, state, lines)
+        lines = self.tick_log.lines(lines)
         for line in lines:
             context.log.info(line)
         text = "\n".join(lines)

@@ -7,7 +7,7 @@ they have, and look up further facts only if the first facts allow a run.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final, NamedTuple
@@ -26,6 +26,9 @@ from platform_core.table_card import count_text
 MINUTE_MS: Final = 60_000
 _UNSEEN_WAIT_MS: Final = 10 * MINUTE_MS
 """Time (ms) that rows invisible before a compaction wait for their writers; then the platform compacts the rows."""
+_LEAST_WAIT_MINUTES: Final = 10
+"""Minutes that are added to each waiting time, so that alerts and scores count for new work, too."""
+_LEAST_SCORE: Final = 1.0
 _LAST_PART: Final = 10
 """Divisor: a partition is about to expire in the last tenth of its retention time, at most in its last day."""
 
@@ -85,6 +88,13 @@ class Backlog(StrEnum):
     EMERGENCY = "EMERGENCY"
 
 
+_ALERT_WEIGHTS: Final = {Backlog.OK: 1, Backlog.WARN: 10, Backlog.CRITICAL: 100, Backlog.EMERGENCY: 300}
+"""How many times the waiting time counts, by level-0 alert.
+
+With continuous emergencies, work without an alert gets a turn when it has waited 300 times as long as the emergency.
+"""
+
+
 @dataclass(frozen=True)
 class Decision:
     """Decision about one partition or table, shown as one line of a tick.
@@ -103,6 +113,7 @@ class Decision:
         waited_ms: time since the work became due, in ms.
         overdue: whether `waited_ms` exceeds the limit of the policy.
         urgent: whether the backlog is critical or an emergency.
+        backlog: level-0 alert of the partition.
         plan: hash of the plan to start, or "".
         attempt: number of the plan's run, from 1.
         sort: sort rule of a due sort compaction, or None.
@@ -122,10 +133,16 @@ class Decision:
     waited_ms: int = 0
     overdue: bool = False
     urgent: bool = False
+    backlog: Backlog = Backlog.OK
     plan: str = ""
     attempt: int = 0
     sort: SortRule | None = None
     retry_ms: int | None = None
+
+    @property
+    def pressing(self) -> bool:
+        """Whether the work comes before work without alerts: a level-0 alert, invisible rows, or overdue work."""
+        return self.urgent or self.overdue or self.backlog is not Backlog.OK or self.reason is Reason.ROWS_WAIT
 
     @property
     def subject(self) -> str:
@@ -266,7 +283,7 @@ class History:
 
     Attributes:
         budget: remaining budget.
-        out_of_time: whether the tick has no time left to plan.
+        out_of_turns: why the tick cannot plan any more work now, or "".
         unusable_name: whether Dagster cannot store the partition's name.
         blocked: text about the blocking check that failed, or None.
         at_work: id of a run that works on the table or partition, or None.
@@ -278,7 +295,7 @@ class History:
     """
 
     budget: Budget | None = None
-    out_of_time: bool = False
+    out_of_turns: str = ""
     unusable_name: bool = False
     blocked: str | None = None
     at_work: str | None = None
@@ -353,47 +370,76 @@ def decide_all(
     return [decide(subject, policy_of(subject.state), NOTHING_KNOWN, now) for subject in subjects(table, scope)]
 
 
-def sort_by_usefulness(due: Iterable[Decision]) -> list[Decision]:
-    """Sort due decisions by usefulness.
+def sort_by_usefulness(
+    due: Iterable[Decision], budget: Budget | None = None, first: Container[str] = ()
+) -> list[Decision]:
+    """Sort due decisions by usefulness, so that every decision gets its turn.
 
-    Critical backlogs come first, then overdue work by waiting time, then work by benefit per byte read. Among equals,
-    the cheaper work comes first.
+    Pressing work comes first: raised level-0 alerts, invisible rows and overdue work, by waiting time. The waiting time
+    of an alert counts several times, so alerts do not starve overdue work for ever. If the budget limits bytes, the
+    other work follows by score per byte, otherwise by score times waiting time. Among equals, the cheaper work comes
+    first.
+
+    Args:
+        due: decisions to run.
+        budget: budget of the runs, or None for no limit.
+        first: tables and partitions (`Decision.subject`) that had no turn lately; they precede other work of their
+            kind.
 
     Returns:
         The sorted decisions. Names break ties, so the result does not depend on the order of `due`.
     """
+    bytes_are_scarce = budget is not None and budget.bytes_an_hour is not None
+
+    def usefulness(decision: Decision) -> float:
+        minutes = max(decision.waited_ms, 0) // MINUTE_MS + _LEAST_WAIT_MINUTES
+        if decision.pressing:
+            return float(minutes * _alert_weight(decision))
+        score = max(decision.benefit, _LEAST_SCORE)
+        return score / max(decision.cost, 1) if bytes_are_scarce else minutes * score
+
     return sorted(
         due,
         key=lambda decision: (
-            not decision.urgent,
-            not decision.overdue,
-            -decision.waited_ms if decision.overdue else 0,
-            -decision.benefit / max(decision.cost, 1),
+            not decision.pressing,
+            decision.subject not in first,
+            -usefulness(decision),
             decision.cost,
             decision.subject,
         ),
     )
 
 
+def _alert_weight(decision: Decision) -> int:
+    """Return how many times the waiting time of pressing work counts."""
+    weight = _ALERT_WEIGHTS[decision.backlog]
+    critical = decision.urgent or decision.reason is Reason.ROWS_WAIT
+    return max(weight, _ALERT_WEIGHTS[Backlog.CRITICAL]) if critical else weight
+
+
 def decide_in_order(
-    due: Iterable[Decision], budget: Budget, settle: Callable[[Decision, Budget], Decision]
+    due: Iterable[Decision],
+    budget: Budget,
+    settle: Callable[[Decision, Budget], Decision],
+    first: Container[str] = (),
 ) -> list[Decision]:
     """Return the final decisions about due work, the most useful first.
 
-    Overdue work that exceeds the budget reserves the remaining bytes of the hour. Otherwise smaller work would always
-    start before the overdue work.
+    Pressing work that exceeds the budget reserves the remaining bytes of the hour. Otherwise smaller work would always
+    start before the pressing work.
 
     Args:
         due: decisions to run.
         budget: remaining budget.
         settle: returns the final decision about due work, given the budget that then remains.
+        first: tables and partitions that had no turn lately (`sort_by_usefulness`).
     """
     settled = []
-    for decision in sort_by_usefulness(due):
+    for decision in sort_by_usefulness(due, budget, first):
         final = settle(decision, budget)
         if final.outcome is DecisionOutcome.RUN:
             budget = budget.after(final.table, final.cost)
-        elif final.reason is Reason.BUDGET and final.overdue and not budget.exceeds_tables(final.table):
+        elif final.reason is Reason.BUDGET and final.pressing and not budget.exceeds_tables(final.table):
             budget = budget.reserve_for(final.subject)
         settled.append(final)
     return settled
@@ -607,14 +653,21 @@ def _add_numbers(decision: Decision, subject: Subject, policy: Policy, history: 
             sum(bucket.cost_full if decision.full else bucket.cost_minor for bucket in state.buckets)
             or state.total_bytes
         )
-        benefit, waited = state.score, waited_ms(state, now_ms)
+        benefit = state.score
+        waited = max(now_ms - due_since_ms(decision.reason, state, policy, now_ms), 0)
     if history.plan is not None and history.plan.hash:
         cost = history.plan.cost
-    overdue = decision.reason is Reason.TRIGGER_REACHED and waited >= policy.watch.stalled_after_ms
+    overdue = decision.reason in _AGEING and waited >= policy.watch.stalled_after_ms
     append_only = subject.table.append_only
     level = Backlog.OK if state is None else backlog_of([state], policy, append_only=append_only)[0]
     urgent = level in {Backlog.CRITICAL, Backlog.EMERGENCY}
-    return replace(decision, cost=cost, benefit=benefit, waited_ms=waited, overdue=overdue, urgent=urgent)
+    return replace(
+        decision, cost=cost, benefit=benefit, waited_ms=waited, overdue=overdue, urgent=urgent, backlog=level
+    )
+
+
+_AGEING: Final = frozenset({Reason.TRIGGER_REACHED, Reason.IDLE, Reason.UNSORTED})
+"""Reasons of work that becomes overdue; the other reasons come first anyway."""
 
 
 def waited_ms(state: PartitionHealth, now_ms: int) -> int:
@@ -700,8 +753,8 @@ def _check_budget(decision: Decision, history: History) -> Decision:
     why = "" if history.budget is None else history.budget.why_not(decision.table, decision.cost)
     if why:
         return decision.decline(Reason.BUDGET, f"{decision.text}; {why} {score}")
-    if history.out_of_time:
-        return decision.decline(Reason.OUT_OF_TIME, f"{decision.text}; this tick has no time left to plan it {score}")
+    if history.out_of_turns:
+        return decision.decline(Reason.OUT_OF_TIME, f"{decision.text}; {history.out_of_turns} {score}")
     return decision
 
 

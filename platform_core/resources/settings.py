@@ -50,7 +50,7 @@ class Settings:
 
     sensor_seconds: int = 30
     sensor_budget_seconds: float = 20.0
-    watch_seconds: int = 300
+    watch_seconds: int = 60
     sensors_on: bool = True
     schedules_on: bool = True
     retention_cron: str = "17 * * * *"

@@ -11,7 +11,7 @@ from platform_core import names
 from platform_core.health import TableHealth
 from platform_core.policies import Decision, DecisionOutcome, DecisionScope, Now, Policy, Reason, TableFacts, decide_all
 from platform_core.policies.budgets import Budget
-from platform_core.policies.decisions import decide_in_order, sort_by_usefulness
+from platform_core.policies.decisions import Backlog, decide_in_order, sort_by_usefulness
 from tests.support.platform import bucket_health, commit, keyed_table, open_house
 
 HOUR_MS = 3_600_000
@@ -33,9 +33,25 @@ def test_the_most_useful_comes_first_after_critical_backlogs_and_what_has_waited
         due("f", 10**6, waited_ms=13 * HOUR_MS, overdue=True),
         due("g", 10**9, waited_ms=14 * HOUR_MS, overdue=True),
     ]
-    expected = ["d", "g", "f", "c", "b", "e", "a"]
-    assert [one.table for one in sort_by_usefulness(candidates)] == expected
-    assert [one.table for one in sort_by_usefulness(candidates[::-1])] == expected
+    scarce = Budget(bytes_an_hour=1000)
+    for budget, expected in ((scarce, "dgfcbea"), (Budget(concurrent_tables=1), "dgfcbae"), (None, "dgfcbae")):
+        assert [one.table for one in sort_by_usefulness(candidates, budget)] == list(expected)
+        assert [one.table for one in sort_by_usefulness(candidates[::-1], budget)] == list(expected)
+    assert [one.table for one in sort_by_usefulness(candidates, scarce, {"a", "g"})] == list("gdfacbe")
+
+
+def test_an_alert_comes_before_cheaper_work_and_waiting_counts_by_the_score() -> None:
+    alert = due("alert", 10**12, 1.0, backlog=Backlog.WARN)
+    cheap = [due(f"small{number}", number, 90.0) for number in range(5)]
+    assert sort_by_usefulness([*cheap, alert], Budget(bytes_an_hour=10))[0] is alert
+    assert sort_by_usefulness([*cheap, alert])[0] is alert
+    patient = due("patient", 10**12, 10.0, waited_ms=2 * HOUR_MS)
+    assert sort_by_usefulness([*cheap, patient])[0] is patient, "130 min x 10 points > 10 min x 90 points"
+    assert sort_by_usefulness([*cheap, patient], Budget(bytes_an_hour=10))[-1] is patient, "bytes are scarce"
+    emergency = due("emergency", 5, urgent=True, backlog=Backlog.EMERGENCY)
+    old = due("old", 10**9, 1.0, overdue=True, waited_ms=60 * HOUR_MS)
+    assert sort_by_usefulness([emergency, old])[0] is old, "emergencies starve nothing for ever"
+    assert sort_by_usefulness([emergency, replace(old, waited_ms=40 * HOUR_MS)])[0] is emergency
 
 
 def test_cost_benefit_and_waiting_are_told_by_health() -> None:

@@ -107,7 +107,7 @@ class Dice(random.Random):
             for number in range(self.choice([0, 0, 0, 1, 2, 4]))
         ]
         return History(
-            out_of_time=self.random() < 0.03,
+            out_of_turns=self.choice([""] * 32 + ["this tick has no time left to plan it"]),
             unusable_name=self.random() < 0.03,
             blocked="blocked: tree_is_valid failed" if self.rarely() else None,
             at_work="0123456789" if self.rarely() else None,
@@ -224,7 +224,9 @@ def may_start(one: Decision, subject: Subject, policy: Policy, history: History,
     """Fails where something stands in the way of what starts."""
     table, state = subject.table, subject.state
     assert table.refusal is None
-    assert not (history.out_of_time or history.unusable_name or history.blocked or history.at_work or history.suspended)
+    assert not (
+        history.out_of_turns or history.unusable_name or history.blocked or history.at_work or history.suspended
+    )
     level0 = 0 if state is None else state.level0_files
     if policy.paused is not None or not (policy.off_peak is None or policy.off_peak.is_open(now.table_ms)):
         assert one.reason is Reason.RECOVERY and level0 >= policy.level0_critical
