@@ -104,9 +104,12 @@ def evaluate_states(
     """
     opened = [open_table(warehouse, card, policies.of(card.name)) for card in cards]
     tables = [table for table in opened if isinstance(table, OpenTable)]
-    settled = _Decisions(warehouse, instance, plan_seconds).settle(tables, policies)
     troubles = {} if instance is None else find_sensor_trouble(instance, settings or Settings.from_environment())
     conditions = {} if instance is None else find_conditions(instance, warehouse, [card.name for card in cards])
+    stopped = frozenset(
+        table for table, found in conditions.items() if any(item.state is not TableState.FAILING for item in found)
+    )
+    settled = _Decisions(warehouse, instance, plan_seconds, stopped).settle(tables, policies)
     evaluations = []
     for table in opened:
         if isinstance(table, Decision):
@@ -204,12 +207,14 @@ class _Decisions:
         warehouse: the warehouse.
         instance: Dagster instance, or None outside Dagster.
         plan_seconds: time (seconds) for planning.
+        stopped: tables that no run starts for now; they have no place in the queue for the budget.
         clock: monotonic clock, in seconds.
     """
 
     warehouse: WarehouseResource
     instance: dg.DagsterInstance | None
     plan_seconds: float
+    stopped: frozenset[str] = frozenset()
     clock: Callable[[], float] = field(default=time.monotonic)
 
     def settle(
@@ -274,7 +279,7 @@ class _Decisions:
                 final = builder.settle(table, subject, budget, out_of_turns=out_of_turns).decision
             except Exception as error:  # noqa: BLE001  (one table stops no other)
                 return decline_unreadable(table.card, error)
-            if final.reason is Reason.BUDGET:
+            if final.reason is Reason.BUDGET and final.table not in self.stopped:
                 for_table = budget.exceeds_tables(final.table)
                 limit = f"{len(budget.at_work)} of {budget.concurrent_tables} tables"
                 waiting[final.subject] = Queue(

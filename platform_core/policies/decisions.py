@@ -845,7 +845,7 @@ def decide_sorted_runs(table: str, state: PartitionHealth, trigger: int) -> Deci
     text = (
         f"{runs} sorted runs >= {trigger}"
         if runs >= trigger
-        else f"{runs} sorted runs, and the table's own rules pick {size_text(state.cost_minor)} to merge"
+        else f"{count_text(runs, 'sorted run')}, and the table's own rules pick {size_text(state.cost_minor)} to merge"
     )
     return Decision(table, state.text, DecisionOutcome.RUN, Reason.TRIGGER_REACHED, text, runs, trigger)
 

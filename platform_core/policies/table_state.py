@@ -225,9 +225,9 @@ class TableStatus:
 
     @property
     def label(self) -> str:
-        """State as words for a column: ``in back-off until 07:10`` names the time."""
+        """State as words for a column: ``in back-off until 2026-05-30 07:10 UTC`` names the time."""
         if self.state in {TableState.BACK_OFF, TableState.OUT_OF_HOURS} and self.when_ms is not None:
-            return f"{self.state.value} until {utc_text(self.when_ms)[11:16]} UTC"
+            return f"{self.state.value} until {_clock(self.when_ms)}"
         return self.state.value
 
     @property
@@ -242,7 +242,10 @@ class TableStatus:
         Args:
             now_ms: epoch ms, to shorten times of today.
         """
-        parts = [f"{self.label}: {self.why}"]
+        label = self.state.value
+        if label != self.label and self.when_ms is not None:
+            label = f"{label} until {time_text(self.when_ms, now_ms)}"
+        parts = [f"{label}: {self.why}"]
         parts += [f"waits for {self.waits}"] if self.waits else []
         parts += [f"since {time_text(self.since_ms, now_ms)}"] if self.since_ms is not None else []
         parts += [f"and {count_text(self.more, 'more partition')} {self.state.value}"] if self.more else []
@@ -400,7 +403,9 @@ def combine(
     if not candidates:
         return TableStatus(table, TableState.HEALTHY, "no snapshot yet: nothing to maintain", score=score)
     first = min(candidates, key=_next_key)
-    same = counts.get(first.state, 0) - (first.reason is not None)
+    same = sum(
+        status.state is first.state and status.partition not in {"", first.partition} for status in worst.values()
+    )
     urgent = any(status.urgent for status in candidates if status.state is first.state)
     failing = next((condition for condition in found if condition.state is TableState.FAILING), None)
     if failing is not None and first.state in {TableState.DUE, TableState.OUT_OF_BUDGET}:
@@ -412,7 +417,7 @@ def combine(
             run_id=failing.run_id,
         )
     return replace(
-        first, score=score or first.score, urgent=urgent, more=max(same, 0), counts=counts if len(worst) > 1 else None
+        first, score=score or first.score, urgent=urgent, more=same, counts=counts if len(worst) > 1 else None
     )
 
 
