@@ -27,7 +27,7 @@ MINUTE_MS: Final = 60_000
 _UNSEEN_WAIT_MS: Final = 10 * MINUTE_MS
 """Time (ms) that rows invisible before a compaction wait for their writers; then the platform compacts the rows."""
 _LEAST_WAIT_MINUTES: Final = 10
-"""Minutes that are added to each waiting time, so that alerts and scores count for new work, too."""
+"""Minutes that are added to the waiting time of other work, so that scores count for new work, too."""
 _LEAST_SCORE: Final = 1.0
 _LAST_PART: Final = 10
 """Divisor: a partition is about to expire in the last tenth of its retention time, at most in its last day."""
@@ -88,10 +88,10 @@ class Backlog(StrEnum):
     EMERGENCY = "EMERGENCY"
 
 
-_ALERT_WEIGHTS: Final = {Backlog.OK: 1, Backlog.WARN: 10, Backlog.CRITICAL: 100, Backlog.EMERGENCY: 300}
-"""How many times the waiting time counts, by level-0 alert.
+_ALERT_HOURS: Final = {Backlog.OK: 0, Backlog.WARN: 12, Backlog.CRITICAL: 36, Backlog.EMERGENCY: 72}
+"""Hours that are added to the waiting time of pressing work, by level-0 alert.
 
-With continuous emergencies, work without an alert gets a turn when it has waited 300 times as long as the emergency.
+So work without an alert gets its turn, at the latest, when it has waited 72 h longer than continuous emergencies.
 """
 
 
@@ -375,8 +375,8 @@ def sort_by_usefulness(
 ) -> list[Decision]:
     """Sort due decisions by usefulness, so that every decision gets its turn.
 
-    Pressing work comes first: raised level-0 alerts, invisible rows and overdue work, by waiting time. The waiting time
-    of an alert counts several times, so alerts do not starve overdue work for ever. If the budget limits bytes, the
+    Pressing work comes first: raised level-0 alerts, invisible rows and overdue work, by waiting time. Alerts count as
+    if they had waited some hours longer, so they do not starve overdue work for ever. If the budget limits bytes, the
     other work follows by score per byte, otherwise by score times waiting time. Among equals, the cheaper work comes
     first.
 
@@ -392,11 +392,11 @@ def sort_by_usefulness(
     bytes_are_scarce = budget is not None and budget.bytes_an_hour is not None
 
     def usefulness(decision: Decision) -> float:
-        minutes = max(decision.waited_ms, 0) // MINUTE_MS + _LEAST_WAIT_MINUTES
+        minutes = max(decision.waited_ms, 0) // MINUTE_MS
         if decision.pressing:
-            return float(minutes * _alert_weight(decision))
+            return float(minutes + _alert_minutes(decision))
         score = max(decision.benefit, _LEAST_SCORE)
-        return score / max(decision.cost, 1) if bytes_are_scarce else minutes * score
+        return score / max(decision.cost, 1) if bytes_are_scarce else (minutes + _LEAST_WAIT_MINUTES) * score
 
     return sorted(
         due,
@@ -410,11 +410,11 @@ def sort_by_usefulness(
     )
 
 
-def _alert_weight(decision: Decision) -> int:
-    """Return how many times the waiting time of pressing work counts."""
-    weight = _ALERT_WEIGHTS[decision.backlog]
+def _alert_minutes(decision: Decision) -> int:
+    """Return the minutes that are added to the waiting time of pressing work."""
     critical = decision.urgent or decision.reason is Reason.ROWS_WAIT
-    return max(weight, _ALERT_WEIGHTS[Backlog.CRITICAL]) if critical else weight
+    hours = max(_ALERT_HOURS[decision.backlog], _ALERT_HOURS[Backlog.CRITICAL] if critical else 0)
+    return hours * 60
 
 
 def decide_in_order(

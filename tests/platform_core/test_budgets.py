@@ -49,9 +49,9 @@ def test_an_alert_comes_before_cheaper_work_and_waiting_counts_by_the_score() ->
     assert sort_by_usefulness([*cheap, patient])[0] is patient, "130 min x 10 points > 10 min x 90 points"
     assert sort_by_usefulness([*cheap, patient], Budget(bytes_an_hour=10))[-1] is patient, "bytes are scarce"
     emergency = due("emergency", 5, urgent=True, backlog=Backlog.EMERGENCY)
-    old = due("old", 10**9, 1.0, overdue=True, waited_ms=60 * HOUR_MS)
+    old = due("old", 10**9, 1.0, overdue=True, waited_ms=80 * HOUR_MS)
     assert sort_by_usefulness([emergency, old])[0] is old, "emergencies starve nothing for ever"
-    assert sort_by_usefulness([emergency, replace(old, waited_ms=40 * HOUR_MS)])[0] is emergency
+    assert sort_by_usefulness([emergency, replace(old, waited_ms=60 * HOUR_MS)])[0] is emergency
 
 
 def test_cost_benefit_and_waiting_are_told_by_health() -> None:
