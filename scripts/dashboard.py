@@ -209,12 +209,47 @@ ROWS: Final[Sequence[tuple[str, Sequence[Panel]]]] = (
         ),
     ),
     (
+        "Cost (prices in the policy file)",
+        (
+            Panel(
+                "Price of the runs of the window, by owner",
+                "In the currency of the policy; the window is that of `dredge metrics`, a day.",
+                ((f"sum by (owner, currency) (dredge_cost_runs{_OF})", "{{owner}} ({{currency}})"),),
+                stacked=True,
+            ),
+            Panel(
+                "Most expensive tables",
+                "Price of the runs of the window against the price of the reads that compactions saved.",
+                (
+                    (f"topk(10, dredge_cost_runs{_OF})", "{{table}}: runs ({{currency}})"),
+                    (f"topk(10, dredge_cost_saved_reads{_OF})", "{{table}}: saved reads ({{currency}})"),
+                ),
+                "bargauge",
+            ),
+            Panel(
+                "Price of storage for 30 days, by owner",
+                "Bytes of all holders (`dredge metrics --holds`) times cost.gb_month.",
+                (
+                    (
+                        (
+                            f"sum by (owner, currency) (dredge_price_gb_month{_OF} * on (table) group_left () "
+                            'sum by (table) (dredge_table_held_bytes{table=~"$table",kind!="consumer"}) / 1e9)'
+                        ),
+                        "{{owner}} ({{currency}})",
+                    ),
+                ),
+                stacked=True,
+            ),
+        ),
+    ),
+    (
         "Storage and history",
         (
             Panel(
                 "Storage by holder",
-                "Bytes that only holders of one kind keep; written by `dredge metrics --holds`. See `dredge holds TABLE`.",
-                ((f"sum by (kind) (dredge_table_held_bytes{_OF})", "{{kind}}"),),
+                "Bytes that only holders of one kind keep; written by `dredge metrics --holds`. See `dredge holds TABLE`. "
+                "Consumers hold files through snapshots, which count them already.",
+                (('sum by (kind) (dredge_table_held_bytes{table=~"$table",kind!="consumer"})', "{{kind}}"),),
                 unit="bytes",
                 stacked=True,
             ),

@@ -58,7 +58,7 @@ class OpenTable:
     @cached_property
     def facts(self) -> TableFacts:
         """Facts about the table that decisions are based on."""
-        facts = facts_of(self.store, self.health, self.refusal)
+        facts = facts_of(self.store, self.health, self.refusal, prices=self.policy.cost)
         if sort_rule(facts, self.policy) is None and not any("sort" in rule.values for rule in self.policy.ages):
             return facts
         return replace(facts, sorted_ms=_sorted_times(self.store, self.health))

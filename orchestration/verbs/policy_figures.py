@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from lsm_core.maintenance.ledger import iterate_ledger
 from lsm_core.maintenance.metrics import Sample
 from lsm_core.maintenance.promise_history import measure_promises
 from lsm_core.metadata.store import TableStore
+from platform_core.policies.costs import Month, cost_lines
 from platform_core.policies.policy import Policy
 from platform_core.policies.policy_files import load_policies
 from platform_core.policies.promises import WINDOW_MS, Promise, judge_promises
@@ -39,12 +41,13 @@ def metric_samples(store: TableStore | None, since_ms: int) -> Iterator[Sample]:
     Raises:
         CorruptFile: a snapshot or manifest cannot be read.
     """
-    del since_ms
     policies = load_policies()
     if store is None:
         yield Sample("dredge_policy_file_valid", int(not policies.trouble))
         return
-    for promise in read_promises(store, policies.of(store.name)):
+    policy = policies.of(store.name)
+    yield from _cost_samples(store, policy, since_ms)
+    for promise in read_promises(store, policy):
         labels = {"table": store.name, "promise": promise.name}
         measured = promise.measured
         if measured.share is not None:
@@ -53,6 +56,29 @@ def metric_samples(store: TableStore | None, since_ms: int) -> Iterator[Sample]:
             yield Sample("dredge_promise_met", int(measured.is_within), labels)
         yield Sample("dredge_promise_known_ratio", round(measured.known_share, 6), labels)
         yield Sample("dredge_promise_target_ratio", round(promise.target / 100, 6), labels)
+
+
+def _cost_samples(store: TableStore, policy: Policy, since_ms: int) -> Iterator[Sample]:
+    """Yield the prices of the runs since a time and of storage; nothing for tables without prices."""
+    prices, now = policy.cost, store.clock.now_ms()
+    if not prices.has_prices:
+        return
+    labels = {"table": store.name, "owner": ", ".join(policy.owners) or "-", "currency": prices.currency}
+    (line,) = cost_lines(
+        store.name,
+        labels["owner"],
+        prices,
+        iterate_ledger(store, heads=True, since_ms=since_ms),
+        [Month("window", since_ms, now + 1)],
+        now,
+        stored=None,
+        open_file_cost=store.options.open_file_cost,
+    )
+    yield Sample("dredge_cost_runs", round(line.work, 9), labels)
+    if line.saved is not None:
+        yield Sample("dredge_cost_saved_reads", round(line.saved, 9), labels)
+    if prices.gb_month is not None:
+        yield Sample("dredge_price_gb_month", prices.gb_month, labels)
 
 
 def promise_lines(store: TableStore) -> list[str]:

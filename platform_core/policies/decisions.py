@@ -8,16 +8,18 @@ they have, and look up further facts only if the first facts allow a run.
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Final, NamedTuple
 
 from lsm_core.clock import utc_text
 from lsm_core.maintenance.action import size_text
+from lsm_core.maintenance.actions.compact.planning import Calibration, compaction_seconds
 from lsm_core.maintenance.writers_compact import WATCHING, WRITERS_SILENT_MINUTES, describe_watching, runs_behind
 from lsm_core.options import TableOptions
 from platform_core.health import PartitionHealth, TableHealth
 from platform_core.policies.budgets import Budget
+from platform_core.policies.costs import weigh
 from platform_core.policies.partition_age import expires_ms
 from platform_core.policies.permanent_failures import PermanentFailure, find_forbidding
 from platform_core.policies.policy import DAY_MS, HOUR_MS, Policy, SortRule
@@ -74,6 +76,7 @@ class Reason(StrEnum):
     ELSEWHERE = "another sensor's"
     WATCHING = "its writers compact"
     EXPIRING = "about to expire"
+    COST = "costs more than it saves"
     ORDER = "would change answers"
     RELOAD = "changed since it was loaded"
     NAME = "name that Dagster cannot hold"
@@ -194,6 +197,7 @@ class TableFacts:
         sorted_ms: epoch ms at which each partition was last sorted, by partition text. None if nothing sorts the
             table.
         writers_compact: whether the table's writers compacted lately, so that their next commits will compact again.
+        calibration: correction of forecasts by the table's former compactions, for policies with prices.
     """
 
     name: str
@@ -205,6 +209,7 @@ class TableFacts:
     order: str = ""
     sorted_ms: Mapping[str, int] | None = None
     writers_compact: bool = False
+    calibration: Calibration = field(default_factory=Calibration)
 
     @property
     def sortable(self) -> bool:
@@ -330,8 +335,9 @@ def decide(subject: Subject, policy: Policy, history: History, now: Now) -> Deci
     """Decide whether a subject is compacted now. Equal arguments give equal decisions.
 
     The first rule that prevents a run is the reason. The order of the rules is: due work; pause and hours, which a
-    critical backlog overrides; expiring partitions; order-sensitive tables; budgets; failed checks, running runs and
-    suspension; approval and earlier runs of the plan. After a decline, callers need not look up facts for later rules.
+    critical backlog overrides; expiring partitions; order-sensitive tables; cost; budgets; failed checks, running runs
+    and suspension; approval and earlier runs of the plan. After a decline, callers need not look up facts for later
+    rules.
 
     Args:
         subject: partition or table to decide about.
@@ -346,7 +352,10 @@ def decide(subject: Subject, policy: Policy, history: History, now: Now) -> Deci
     if decision.outcome is DecisionOutcome.RUN:
         decision = _check_use(decision, subject, policy, now.table_ms)
     if decision.outcome is DecisionOutcome.RUN:
-        decision = _check_budget(_add_numbers(decision, subject, policy, history, now.table_ms), history)
+        decision = _add_numbers(decision, subject, policy, history, now.table_ms)
+        decision = _check_worth(decision, subject, policy, now.table_ms)
+    if decision.outcome is DecisionOutcome.RUN:
+        decision = _check_budget(decision, history)
     if decision.outcome is DecisionOutcome.RUN:
         decision = _check_obstacles(decision, history)
     if decision.outcome is DecisionOutcome.RUN and history.plan is not None:
@@ -668,6 +677,44 @@ def _add_numbers(decision: Decision, subject: Subject, policy: Policy, history: 
 
 _AGEING: Final = frozenset({Reason.TRIGGER_REACHED, Reason.IDLE, Reason.UNSORTED})
 """Reasons of work that becomes overdue; the other reasons come first anyway."""
+
+
+def _check_worth(decision: Decision, subject: Subject, policy: Policy, now_ms: int) -> Decision:
+    """Decline a compaction whose forecast saving of reads is below its cost, if the policy has prices and reads.
+
+    A critical backlog, invisible rows and sort compactions are never declined: their benefit is not the saved merge.
+
+    Args:
+        decision: the due decision, with its numbers.
+        subject: the partition.
+        policy: policy of the partition.
+        now_ms: epoch ms by the table's clock.
+    """
+    state, prices = subject.state, policy.cost
+    if state is None or not prices.weighs_rewrites or decision.urgent or decision.sort is not None:
+        return decision
+    if decision.reason is Reason.RECOVERY or any(bucket.hidden_rows for bucket in state.buckets):
+        return decision
+    append_only, table = subject.table.append_only, subject.table
+    expiry, span = expiry_of(subject, policy), prices.pays_back_within_ms
+    if expiry is not None and expiry[1] > now_ms:  # a partition that outlived its expiry will not be dropped
+        span = min(span, expiry[1] - now_ms)
+    dropped = (state.deletes + state.deleted_rows) / state.rows if state.rows else 0.0
+    files = state.small_files if append_only else sum(bucket.level0_files for bucket in state.buckets)
+    worth = weigh(
+        prices,
+        decision.cost,
+        files_saved=files,
+        merges=not append_only,
+        bytes_out=min(table.calibration.bytes_out, max(1.0 - dropped, 0.0)),
+        seconds=table.calibration.predicted_seconds(compaction_seconds(decision.cost, len(state.buckets))),
+        open_file_cost=table.options.open_file_cost,
+        span_ms=span,
+    )
+    if worth is None or worth.pays:
+        return decision
+    text = f"{decision.text}; {worth.text()}: not worth a run ({policy.origin('cost.reads_a_day')})"
+    return decision.decline(Reason.COST, text)
 
 
 def waited_ms(state: PartitionHealth, now_ms: int) -> int:

@@ -641,6 +641,11 @@ class Prices:
         """Whether any price is set."""
         return any(price is not None for price in (self.core_hour, self.tb_scanned, self.gb_month))
 
+    @property
+    def weighs_rewrites(self) -> bool:
+        """Whether compactions are declined that cost more than they save."""
+        return self.reads_a_day is not None and (self.core_hour is not None or self.tb_scanned is not None)
+
 
 @dataclass(frozen=True)
 class Policy:

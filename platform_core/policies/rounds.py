@@ -13,6 +13,7 @@ from typing import Any, Final
 from lsm_core.clock import SystemClock
 from lsm_core.format.partitions import partition_values
 from lsm_core.maintenance import AssignItem, Declined, MaintenancePlan, plan_maintenance
+from lsm_core.maintenance.actions.compact.planning import Calibration, calibration_of
 from lsm_core.maintenance.combined import Opening, Request
 from lsm_core.merge.order_free import order_free
 from lsm_core.metadata.store import TableStore
@@ -35,7 +36,7 @@ from platform_core.policies.decisions import (
     subjects,
 )
 from platform_core.policies.partition_age import partition_age_ms
-from platform_core.policies.policy import Policies, Policy
+from platform_core.policies.policy import Policies, Policy, Prices
 
 COMPACT: Final = "compact"
 RECOVER: Final = "recover"
@@ -55,7 +56,11 @@ _MOST_LINES: Final = 60
 
 
 def facts_of(
-    store: TableStore, health: TableHealth, refusal: str | None, sorted_ms: Mapping[str, int] | None = None
+    store: TableStore,
+    health: TableHealth,
+    refusal: str | None,
+    sorted_ms: Mapping[str, int] | None = None,
+    prices: Prices | None = None,
 ) -> TableFacts:
     """Return the facts of a table for decisions.
 
@@ -64,7 +69,9 @@ def facts_of(
         health: health of the table.
         refusal: why maintenance does not touch the table's files, or None.
         sorted_ms: epoch ms of the last sort compaction by partition, or None if nothing sorts the table.
+        prices: prices of the table's policy. If compactions are weighed by them, the ledger calibrates the forecasts.
     """
+    is_weighed = prices is not None and prices.weighs_rewrites
     return TableFacts(
         store.name,
         health,
@@ -75,6 +82,7 @@ def facts_of(
         order=_explain_order(store, has_deletes=any(bucket.deletes for bucket in health.buckets)),
         sorted_ms=sorted_ms,
         writers_compact=health.writers_compact,
+        calibration=calibration_of(store) if is_weighed else Calibration(),
     )
 
 
@@ -174,8 +182,8 @@ class Round:
 
     Attributes:
         policies: policies in force.
-        unattended: whether no person started the round. Only then do off-peak hours and suspensions apply, and tables
-            are left to writers that compact. Pauses, failed checks, running runs, order sensitivity, expiring
+        unattended: whether no person started the round. Only then do off-peak hours, prices and suspensions apply, and
+            tables are left to writers that compact. Pauses, failed checks, running runs, order sensitivity, expiring
             partitions and `budget` apply to every round.
         approved: whether a person approves the plans, or the plans are stored for approval. Otherwise actions that
             need approval are declined.
@@ -271,7 +279,7 @@ class Round:
     def _decide_partitions(self, store: TableStore) -> list[tuple[Decision, _DuePartition]]:
         """Return pairs of decision and partition (or whole table), from metadata alone."""
         table, now = (
-            facts_of(store, table_health(store), refusal_of(store)),
+            facts_of(store, table_health(store), refusal_of(store), prices=self.policies.of(store.name).cost),
             Now(store.clock.now_ms(), SystemClock().now_ms()),
         )
         if not self.unattended:  # a person wants it compacted now
@@ -290,7 +298,7 @@ class Round:
         return decide(case.subject, case.policy, known if self.unattended else replace(known, suspended=None), case.now)
 
     def _with_hours(self, policy: Policy) -> Policy:
-        return policy if self.unattended else replace(policy, off_peak=None)
+        return policy if self.unattended else replace(policy, off_peak=None, cost=Prices())
 
     def _decline_unapproved(self, table: str, policy: Policy, action: str) -> Decision | None:
         if self.approved or not policy.needs_approval(action):

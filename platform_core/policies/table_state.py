@@ -139,6 +139,7 @@ _STATES: Final[Mapping[Reason, TableState | None]] = {
     Reason.NOTHING_PICKED: TableState.HEALTHY,
     Reason.WATCHING: TableState.HEALTHY,
     Reason.EXPIRING: TableState.HEALTHY,
+    Reason.COST: TableState.HEALTHY,
     Reason.ELSEWHERE: None,
     Reason.NOT_PARTITIONED: None,
 }

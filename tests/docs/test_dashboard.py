@@ -43,7 +43,9 @@ def series(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[str]]:
     )
     target = place / "shop.prom"
     policies = place / "policies.yaml"
-    policies.write_text("defaults: {slo: {sorted_runs_p95: 8, freshness: 1 h}}")
+    policies.write_text(
+        "defaults: {slo: {sorted_runs_p95: 8, freshness: 1 h}, cost: {core_hour: 1, gb_month: 1, reads_a_day: 1}}"
+    )
     declared = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["entry-points"]
     groups = {
         group: [EntryPoint(name, value, group) for name, value in entries.items()]
@@ -80,13 +82,10 @@ def test_every_query_asks_for_metrics_and_labels_that_exist(query: str, series: 
     for selector in selectors:
         assert selector.name in series, f"{selector.name} is in no output"
         assert {matcher.name for matcher in selector.matchers.matchers} <= series[selector.name]
-    grouped = [
-        node.modifier.labels
-        for node in _nodes(promql.parse(query))
-        if isinstance(node, promql.AggregateExpr) and node.modifier
-    ]
-    known = set.intersection(*(series[selector.name] for selector in selectors))
-    assert {label for labels in grouped for label in labels} <= known
+    for node in _nodes(promql.parse(query)):
+        if isinstance(node, promql.AggregateExpr) and node.modifier:
+            inner = [selector for selector in _nodes(node.expr) if isinstance(selector, promql.VectorSelector)]
+            assert set(node.modifier.labels) <= {label for selector in inner for label in series[selector.name]}
 
 
 def test_panels_are_distinct_and_fit_the_grid() -> None:

@@ -8,8 +8,10 @@ from collections.abc import Callable
 from importlib.metadata import EntryPoint
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
+from lsm_core import Catalog, Schema
 from lsm_core.cli.app import run
 from tests.maintenance.tables import HOUR, NOW, keyed, rows
 
@@ -78,13 +80,62 @@ def test_an_append_table_has_no_sorted_runs_to_promise(
     tmp_path: Path, dredge: Callable[..., tuple[int, str, str]]
 ) -> None:
     (tmp_path / "policies.yaml").write_text("defaults: {slo: {sorted_runs_p95: 1}}")
-    import pyarrow as pa
-
-    from lsm_core import Catalog, Schema
-
     log = Catalog(tmp_path / "wh").create_table(
         "db.log", Schema(pa.schema([("v", pa.int64())]), options={"bucket": "-1"})
     )
     log.write(pa.table({"v": [1]}))
     printed = dredge("metrics")[1]
     assert 'dredge_promise_met{table="db.t"' in printed and 'dredge_promise_met{table="db.log"' not in printed
+
+
+_PRICES = "cost: {core_hour: 3.6, gb_month: 30000, currency: EUR, reads_a_day: 10}"
+
+
+def test_cost_shows_runs_storage_and_saved_reads_by_table_and_owner(
+    tmp_path: Path, dredge: Callable[..., tuple[int, str, str]]
+) -> None:
+    (tmp_path / "policies.yaml").write_text(f'tables: {{db.t: {{owners: ["team:a"], {_PRICES}}}}}')
+    assert dredge("compact", "db.t", "--full")[0] == 0
+    Catalog(tmp_path / "wh").create_table("db.free", Schema(pa.schema([("v", pa.int64())]), options={"bucket": "-1"}))
+    code, printed, _ = dredge("cost")
+    assert code == 0 and "2023-11  db.t   team:a     1 " in printed and " EUR" in printed
+    assert "1 table has no prices: set cost.core_hour" in printed and "db.free" not in printed
+    (row,) = json.loads(dredge("cost", "db", "--json")[1])
+    assert row["work"] == pytest.approx(row["seconds"] * 3.6 / 3600)
+    assert row["held_bytes"] > 0 < row["live_bytes"] and row["saved"] >= 0 and row["runs"] == 1
+    # The table was created two hours ago.
+    assert row["storage"] == pytest.approx(30_000 * (row["live_bytes"] + row["held_bytes"]) / 1e9 / 30 / 12)
+    rows = json.loads(dredge("cost", "--months", "2", "--by-owner", "--json")[1])
+    assert [(row["month"], row["table"], row["owner"], row["storage"] is None) for row in rows] == [
+        ("2023-10", "1 table", "team:a", True),
+        ("2023-11", "1 table", "team:a", False),
+    ]
+    lines = dredge("metrics")[1].splitlines()
+    labels = 'table="db.t",owner="team:a",currency="EUR"'
+    assert f"dredge_price_gb_month{{{labels}}} 30000.0" in lines
+    assert any(line.startswith(f"dredge_cost_runs{{{labels}}} ") for line in lines)
+
+
+def test_cost_without_prices_or_policies_says_what_to_set(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dredge: Callable[..., tuple[int, str, str]]
+) -> None:
+    (tmp_path / "policies.yaml").write_text("{}")
+    assert "1 table has no prices" in dredge("cost")[1]
+    assert "no table matches other.*" in dredge("cost", "other.*")[1]
+    assert dredge("cost", "--months", "0")[0] != 0
+    monkeypatch.delenv("DREDGE_POLICIES")
+    code, _, errors = dredge("cost")
+    assert code == 1 and "no policy file" in errors
+
+
+def test_unattended_maintenance_declines_what_does_not_pay_and_a_person_is_obeyed(
+    tmp_path: Path, dredge: Callable[..., tuple[int, str, str]]
+) -> None:
+    (tmp_path / "policies.yaml").write_text("defaults: {cost: {core_hour: 1, reads_a_day: 0}}")
+    Catalog(tmp_path / "wh").table("db.t").write(rows(range(3), v=9))
+    code, printed, _ = dredge("maintain", "db.t", "--unattended")
+    assert (
+        code == 0 and "and 0 reads a day save 0.00 USD in 30 d: not worth a run (policies.yaml:1, defaults)" in printed
+    )
+    code, printed, _ = dredge("maintain", "db.t")
+    assert code == 0 and "not worth a run" not in printed and "compact: done" in printed

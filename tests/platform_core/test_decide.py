@@ -41,7 +41,7 @@ from platform_core.policies.decisions import (
     decide_in_order,
 )
 from platform_core.policies.permanent_failures import PermanentFailure
-from platform_core.policies.policy import SortRule
+from platform_core.policies.policy import Prices, SortRule
 from platform_core.policies.windows import OffPeak
 from tests.support.platform import bucket_health
 from tests.support.samples import examples
@@ -94,6 +94,7 @@ class Dice(random.Random):
             off_peak=self.one(None, self.choice([None, DAYTIME]), rare=NIGHT),
             approval=self.one({}, rare=self.choice([{"compact": "required"}, {"expire_partitions": "required"}])),
             retention=retention,
+            cost=self.one(Prices(), rare=Prices(core_hour=1.0, reads_a_day=0.0)),
         )
 
     def history(self, wall_ms: int) -> History:
@@ -232,6 +233,7 @@ def may_start(one: Decision, subject: Subject, policy: Policy, history: History,
         assert one.reason is Reason.RECOVERY and level0 >= policy.level0_critical
     if state is not None:
         assert not dropped_soon(subject, policy, now.table_ms)
+        assert not is_never_read(subject, policy, now.table_ms)
         merges_all = one.full and not (history.plan is not None and history.plan.one_pass)
         assert (
             merges_all
@@ -277,6 +279,17 @@ def is_left_to_writers(subject: Subject, policy: Policy, now_ms: int) -> bool:
     return not behind and now_ms - state.newest_file_ms < HOUR_MS
 
 
+def is_never_read(subject: Subject, policy: Policy, now_ms: int) -> bool:
+    """Whether prices and the absence of reads speak against a compaction that is neither critical nor a sort."""
+    state = subject.state
+    if state is None or policy.cost.reads_a_day != 0:
+        return False
+    critical = (
+        state.small_files >= 10_000 if subject.table.append_only else state.level0_files >= policy.level0_critical
+    )
+    return not critical and not (subject.scope is DecisionScope.IDLE and is_unsorted(subject, policy, now_ms))
+
+
 def is_unsorted(subject: Subject, policy: Policy, now_ms: int) -> bool:
     """Whether a partition of an append table holds what was written since its last sort, and is idle or was sorted long enough ago."""
     table, state, rule = subject.table, subject.state, policy.sort
@@ -320,7 +333,7 @@ def must_decline(subject: Subject, policy: Policy, history: History, now: Now) -
         return True
     if state is None:
         return not subject.waiting_rows
-    if dropped_soon(subject, policy, now.table_ms) or table.order:
+    if dropped_soon(subject, policy, now.table_ms) or table.order or is_never_read(subject, policy, now.table_ms):
         return True
     if is_left_to_writers(subject, policy, now.table_ms):
         return True
