@@ -211,9 +211,9 @@ class ObjectReader:
         self._value = value
         self._path = path
 
-    def bad(self, key: str, wanted: str) -> CorruptFile:
-        """Return the error for member ``key``, which is missing or not ``wanted``, such as "a whole number"."""
-        return CorruptFile(self._path, f'member "{key}" must be {wanted}, found {self._value.get(key)!r}')
+    def bad(self, key: str, expected: str) -> CorruptFile:
+        """Return the error for member ``key``, which is missing or not ``expected``, such as "a whole number"."""
+        return CorruptFile(self._path, f'member "{key}" must be {expected}, found {self._value.get(key)!r}')
 
     def integer(self, key: str) -> int:
         """Return a required integer."""

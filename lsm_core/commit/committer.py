@@ -440,9 +440,9 @@ class Committer:
         if not isinstance(committables, Mapping) or not all(type(number) is int for number in committables):
             accepted = "commits are a mapping of identifiers (whole numbers) to lists of CommitMessage"
             raise InvalidData(self._store.name, "", f"{committables!r:.200} cannot be committed: {accepted}")
-        wanted = sorted(number for number in committables if done is None or number >= done.identifier)
+        pending = sorted(number for number in committables if done is None or number >= done.identifier)
         # All messages are checked before the first are committed.
-        numbered = {number: messages_of(self._store, committables[number]) for number in wanted}
+        numbered = {number: messages_of(self._store, committables[number]) for number in pending}
         ids: list[int] = []
         for identifier, messages in numbered.items():
             parts = self._parts(messages)

@@ -174,18 +174,20 @@ def _check_identity(store: TableStore, base: pa.Table, delta: pa.Table, latest: 
     near = base.filter(pc.is_in(base.column("file_name"), pc.unique(delta.column("file_name"))))
     present = set(identities(near))
     kinds = delta.column("kind").to_pylist()
-    wanted = identities(delta)
-    twice = [which for which, count in Counter(wanted).items() if count > 1]
+    delta_identities = identities(delta)
+    twice = [which for which, count in Counter(delta_identities).items() if count > 1]
     if twice:
         reason = f"table {store.name}: the commit adds a file twice"
         raise CommitConflict(ConflictKind.FILE_TWICE, _names(twice), reason=reason)
-    missing = [which for which, kind in zip(wanted, kinds, strict=True) if kind == DELETE and which not in present]
+    missing = [
+        which for which, kind in zip(delta_identities, kinds, strict=True) if kind == DELETE and which not in present
+    ]
     if missing:
         names = _names(missing)
         user, snapshot_id = blame(store, latest, set(names), DELETE)
         reason = f"table {store.name}: files to replace were deleted or moved to another level; plan again"
         raise CommitConflict(ConflictKind.INPUTS_GONE, names, user, snapshot_id, reason)
-    known = [which for which, kind in zip(wanted, kinds, strict=True) if kind == ADD and which in present]
+    known = [which for which, kind in zip(delta_identities, kinds, strict=True) if kind == ADD and which in present]
     if known:
         names = _names(known)
         user, snapshot_id = blame(store, latest, set(names), ADD)
@@ -227,14 +229,14 @@ def blame(store: TableStore, latest: Snapshot | None, names: set[str], kind: int
 
     Both are None if no such commit is among the newest 50 snapshots, or if snapshots cannot be read.
     """
-    wanted = pa.array(sorted(names), pa.string())
+    name_array = pa.array(sorted(names), pa.string())
     for snapshot_id in range(latest.id, max(latest.id - _BLAME_DEPTH, 0), -1) if latest is not None and names else ():
         try:
             snapshot = snapshots.read(store, snapshot_id)
             delta = manifests.delta_entries(store, snapshot)
         except (SnapshotNotFound, CorruptFile, OSError):
             break  # expired below here: the message stays less precise
-        hit = pc.and_(pc.equal(delta.column("kind"), kind), pc.is_in(delta.column("file_name"), wanted))
+        hit = pc.and_(pc.equal(delta.column("kind"), kind), pc.is_in(delta.column("file_name"), name_array))
         if pc.any(hit).as_py():
             return snapshot.commit_user, snapshot.id
     return None, None

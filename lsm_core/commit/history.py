@@ -81,9 +81,9 @@ def find_applied(store: TableStore, lookup: Lookup, signatures: Signatures) -> i
     the same too. For a COMPACT, or a commit without added files, all added and removed files must be the same. A commit
     of index files alone is recognised by its new index files.
     """
-    wanted = _signature(lookup.entries, lookup.kind)
+    signature = _signature(lookup.entries, lookup.kind)
     rows = rows_of(lookup.entries, ADD) - rows_of(lookup.entries, DELETE)
-    if not wanted and not lookup.index:
+    if not signature and not lookup.index:
         return None
     for snapshot in snapshots_since(store, lookup.entries.column("creation_time_ms").to_pylist()):
         if snapshot.commit_user != lookup.user:
@@ -97,10 +97,10 @@ def find_applied(store: TableStore, lookup: Lookup, signatures: Signatures) -> i
         # The fields of the snapshot are compared before its manifests are read. The row counts of an overwrite
         # may differ, because it deletes the files that it finds.
         same_count = lookup.kind is CommitKind.OVERWRITE or snapshot.delta_record_count == rows
-        if snapshot.commit_kind != lookup.kind or not same_count or signatures.of(store, snapshot) != wanted:
+        if snapshot.commit_kind != lookup.kind or not same_count or signatures.of(store, snapshot) != signature:
             continue
         # A commit without data files (only vectors changed) is recognised by the index files that it added.
-        if wanted or lookup.index <= _index_names(store, snapshot) - _index_names_before(store, snapshot):
+        if signature or lookup.index <= _index_names(store, snapshot) - _index_names_before(store, snapshot):
             return snapshot.id
     return None
 
@@ -307,9 +307,9 @@ class AddedFiles:
         return self._named(live) | (self.names & _index_names(store, snapshot))
 
     def _named(self, entries: pa.Table) -> set[str]:
-        wanted = pa.array(sorted(self.names), pa.string())
+        name_array = pa.array(sorted(self.names), pa.string())
         names = entries.column("file_name")
-        return set(names.filter(pc.is_in(names, wanted)).to_pylist())
+        return set(names.filter(pc.is_in(names, name_array)).to_pylist())
 
     def _refuse(self, names: set[str], snapshot: Snapshot | None) -> None:
         if names:

@@ -553,9 +553,10 @@ def _require_vectors_fit(
     if twice or len(set(vectors)) != len(vectors):
         cause = "another commit deleted rows of the same file (deletion vectors)"
         raise _conflict(store, latest, cause, twice or sorted({name for _, _, name in vectors}))
-    wanted = pa.array(sorted({name for _, _, name in vectors}), pa.string())
+    file_names = pa.array(sorted({name for _, _, name in vectors}), pa.string())
     existing = (
-        _places_of(base.filter(pc.is_in(base.column("file_name"), wanted))).keys() - removed_places.keys() | new.keys()
+        _places_of(base.filter(pc.is_in(base.column("file_name"), file_names))).keys() - removed_places.keys()
+        | new.keys()
     )
     if missing := sorted({name for _, _, name in set(vectors) - existing}):
         reason = f"table {store.name}: files whose rows are to be deleted (deletion vectors) were removed; do it again"

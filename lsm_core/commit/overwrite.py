@@ -135,10 +135,10 @@ def _typed_spec(store: TableStore, spec: Values) -> Values:
         if value is None:
             typed_spec[name] = None
             continue
-        wanted = to_arrow(store.schema.field(name).type)
+        kind = to_arrow(store.schema.field(name).type)
         try:
             scalar = pa.scalar(value)
-            typed_spec[name] = scalar.as_py() if scalar.type.equals(wanted) else scalar.cast(wanted).as_py()
+            typed_spec[name] = scalar.as_py() if scalar.type.equals(kind) else scalar.cast(kind).as_py()
         except (pa.ArrowException, TypeError, ValueError) as error:
             raise InvalidData(
                 store.name, name, f"{value!r} cannot be a value of this partition column: {error}"
@@ -238,7 +238,7 @@ def replaced_text(store: TableStore, scope: Scope, live: pa.Table) -> str:
 def _matcher(store: TableStore, specs: Sequence[Values]) -> Callable[[bytes], bool]:
     def matches(partition: bytes) -> bool:
         values = partition_values(store.schema, partition)
-        return any(all(_same(values[name], wanted) for name, wanted in spec.items()) for spec in specs)
+        return any(all(_same(values[name], value) for name, value in spec.items()) for spec in specs)
 
     return matches
 

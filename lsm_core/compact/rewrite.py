@@ -126,20 +126,20 @@ class ChangelogProducer:
         if self._keeps_vectors:
             for hit in hits:
                 self._superseded.setdefault(hit.file.file_name, []).append(DeletionVector.of(hit.positions))
-        wanted_rows = np.concatenate([hit.wanted_rows for hit in hits])
-        order = np.argsort(wanted_rows)
+        lookup_rows = np.concatenate([hit.lookup_rows for hit in hits])
+        order = np.argsort(lookup_rows)
         if not hits[0].rows.num_columns:
             if self._witness is not None:
-                self._witness.add_looked_up(self._keys_alone(columns.take(pa.array(wanted_rows[order]))))
-            return wanted_rows[order], hits[0].rows
+                self._witness.add_looked_up(self._keys_alone(columns.take(pa.array(lookup_rows[order]))))
+            return lookup_rows[order], hits[0].rows
         rows = pa.concat_batches([hit.rows for hit in hits]).take(pa.array(order))
-        wanted_rows = wanted_rows[order]
+        lookup_rows = lookup_rows[order]
         if self._living is not None:  # expired rows do not count
-            kept = self._living(rows.append_column(_WANTED_ROW, pa.array(wanted_rows)))
-            wanted_rows, rows = kept.column(_WANTED_ROW).to_numpy(), kept.select(rows.schema.names)
+            kept = self._living(rows.append_column(_WANTED_ROW, pa.array(lookup_rows)))
+            lookup_rows, rows = kept.column(_WANTED_ROW).to_numpy(), kept.select(rows.schema.names)
         if self._witness is not None:
             self._witness.add_looked_up(rows)
-        return wanted_rows, rows
+        return lookup_rows, rows
 
     @property
     def superseded(self) -> dict[str, DeletionVector]:

@@ -132,8 +132,8 @@ def superseded_rows(
         for section in sections_of(store, new, shapes):
             with closing(merge.section(section)) as windows:
                 for window in windows:
-                    wanted = SortedKeys(spec.keys(window), window.select(list(keys)))
-                    for hits in rows.find(wanted):
+                    window_keys = SortedKeys(spec.keys(window), window.select(list(keys)))
+                    for hits in rows.find(window_keys):
                         vectors.setdefault(hits.file.file_name, []).append(DeletionVector.of(hits.positions))
     return {name: DeletionVector.union(parts) for name, parts in vectors.items()}
 

@@ -103,15 +103,15 @@ def plan_of(store: TableStore, task: BucketTask, shape_cache: Shapes) -> TaskPla
     """
     options = store.options
     shapes = shape_cache.of(task.files)
-    wanted = set(task.unit_names)
-    missing = wanted - {shape.name for shape in shapes}
+    unit_names = set(task.unit_names)
+    missing = unit_names - {shape.name for shape in shapes}
     if missing:
         raise PlanStale(
             f"table {store.name}, bucket {task.bucket}: {min(missing)} is no longer a live file: "
             "plan the compaction again"
         )
     levels = Levels(shapes, options.num_levels)
-    unit = CompactUnit(task.output_level, tuple(s for s in shapes if s.name in wanted), by_file=task.by_file)
+    unit = CompactUnit(task.output_level, tuple(s for s in shapes if s.name in unit_names), by_file=task.by_file)
     # An upgrade rewrites a file's manifest entry, which would lose fields that are not known here.
     has_unknown_fields = {file.file_name for file in task.files if file.unknown is not None}
     expired = frozenset() if task.now_ms is None else expired_among(store, task.files, task.now_ms).known

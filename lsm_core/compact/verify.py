@@ -246,15 +246,15 @@ class _SecondReading:
         """
         hashes = Streams(self._store.schema.field_names)
         keys = {name: self._column(self._source, name, group) for name in self._keys}
-        wanted = self._check_keys(pa.RecordBatch.from_pydict(keys), group) if keys else None
+        key_batch = self._check_keys(pa.RecordBatch.from_pydict(keys), group) if keys else None
         kept: dict[str, pa.Array] = {}
 
         def read(source: FileSource, names: Sequence[str]) -> None:
             for name in names:
                 column = keys[name] if name in keys else self._column(source, name, group)
                 hashes.add_column(name, column, 0)
-                if wanted is not None:
-                    kept[name] = chosen_rows(column, wanted)
+                if key_batch is not None:
+                    kept[name] = chosen_rows(column, key_batch)
 
         read(self._source, self._keys)
         if self._helper is None:
@@ -267,7 +267,7 @@ class _SecondReading:
                 wait([helper_read])
             helper_read.result()
         hashes.rows = self.group_rows[group]
-        if wanted is not None and self._witness is not None:
+        if key_batch is not None and self._witness is not None:
             self._witness.add_output(self._file, pa.RecordBatch.from_pydict(kept))
         return hashes
 
@@ -279,9 +279,9 @@ class _SecondReading:
             table_rows = pa.RecordBatch.from_arrays(columns, [*self._keys, *self._other_columns])
             content = content.plus(content_of(table_rows, self._store.schema))
             if self._keys:
-                wanted = self._check_keys(table_rows.select(self._keys), groups[0] if groups else None)
-                if wanted is not None and self._witness is not None:
-                    self._witness.add_output(self._file, chosen_rows(table_rows, wanted))
+                key_batch = self._check_keys(table_rows.select(self._keys), groups[0] if groups else None)
+                if key_batch is not None and self._witness is not None:
+                    self._witness.add_output(self._file, chosen_rows(table_rows, key_batch))
         if groups is None:
             self.finish()
         return content
@@ -306,10 +306,10 @@ class _SecondReading:
     def _convert(self, name: str, column: pa.Array) -> pa.Array:
         """Return a column cast to the table's type, because the writer digested it in this type."""
         schema, plain = self._store.schema.arrow_schema, name.removeprefix(KEY_PREFIX)
-        wanted = pa.int8() if name == VALUE_KIND else column.type
+        target_type = pa.int8() if name == VALUE_KIND else column.type
         if self._store.schema.has_field(plain):
-            wanted = schema.field(plain).type
-        return column if column.type == wanted else refit(column, wanted)
+            target_type = schema.field(plain).type
+        return column if column.type == target_type else refit(column, target_type)
 
 
 def _bits(column: pa.Array) -> pa.Array:

@@ -275,10 +275,10 @@ class IndexWriter:
 
     def add(self, rows: pa.Table) -> None:
         """Add rows of the current file, deletes included, with the table's columns by name."""
-        for number, (wanted, indexer) in enumerate(zip(self._columns, self._indexers, strict=True)):
-            for chunk in rows.column(wanted.column).chunks:
-                values = plain(chunk) if wanted.key is None else pc.map_lookup(chunk, pa.scalar(wanted.key), "first")
-                values = one_array(values, to_arrow(wanted.type))
+        for number, (column, indexer) in enumerate(zip(self._columns, self._indexers, strict=True)):
+            for chunk in rows.column(column.column).chunks:
+                values = plain(chunk) if column.key is None else pc.map_lookup(chunk, pa.scalar(column.key), "first")
+                values = one_array(values, to_arrow(column.type))
                 self._values[number] |= values.null_count < len(values)
                 indexer.add(values)
 

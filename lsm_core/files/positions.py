@@ -38,8 +38,8 @@ class Unwanted:
         counts = np.asarray(source.group_rows, np.int64)
         starts = np.cumsum(counts) - counts
         filled = np.flatnonzero(counts > 0)
-        wanted = np.add.reduceat(~self._excluded, starts[filled], dtype=np.int64)
-        return [int(group) for group in filled[wanted > 0]]
+        rows_left = np.add.reduceat(~self._excluded, starts[filled], dtype=np.int64)
+        return [int(group) for group in filled[rows_left > 0]]
 
 
 class RowPositions:

@@ -51,7 +51,7 @@ class _Column:
         field: the target column.
         stored: name of the column in the file; None if the file has no such column, so all values are null.
         written: type in the file's schema, if the values must be cast.
-        wanted: type in the table's schema, if the values must be cast.
+        target_type: type in the table's schema, if the values must be cast.
         may_be_null: whether nulls are allowed although the column is NOT NULL.
         padded: type in the file's schema if it contains CHAR values, which ORC pads; else None.
         is_newer: whether the file has a newer schema than the opened table, so that values are cast to the older type.
@@ -60,7 +60,7 @@ class _Column:
     field: pa.Field
     stored: str | None
     written: DataType | None = None
-    wanted: DataType | None = None
+    target_type: DataType | None = None
     may_be_null: bool = False
     padded: DataType | None = None
     is_newer: bool = False
@@ -167,14 +167,16 @@ class Evolution:
         if column.written is not None:
             from lsm_core.types.casts import CastError, cast_back, cast_values  # only a change of types needs them
 
-            assert column.wanted is not None
+            assert column.target_type is not None
             stored = _convert_type(array, to_arrow(column.written), field.name, path)
             try:
-                values = reshape(stored, column.written, column.wanted, cast_back if column.is_newer else cast_values)
+                values = reshape(
+                    stored, column.written, column.target_type, cast_back if column.is_newer else cast_values
+                )
             except CastError as error:
                 if column.is_newer:
                     raise InvalidSchema(
-                        f"table {self.table}: column '{field.name}' was changed from {column.wanted} to "
+                        f"table {self.table}: column '{field.name}' was changed from {column.target_type} to "
                         f"{column.written} since it was opened: {error} (stored in {path}): open the table again, "
                         "or start the stream again (without scan options that begin it in the past)"
                     ) from error

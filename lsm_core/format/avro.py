@@ -556,11 +556,11 @@ class RecordDecoder:
         self._fields = [fields[name] for name in columns]
         positions = {name: f"f{i}" for i, name in enumerate(fields)}
         stored = [(positions[name], field) for name, field in fields.items()]
-        wanted = [(positions[name], fields[name]) for name in columns]
+        columns_at = [(positions[name], fields[name]) for name in columns]
         self._in_union = in_union
         self._prefix = header(self._root(stored), "null", _SYNC)
-        self._reader_schema = None if len(wanted) == len(stored) else self._root(wanted)
-        self._raw = pa.struct([pa.field(name, field.raw) for name, field in wanted])
+        self._reader_schema = None if len(columns_at) == len(stored) else self._root(columns_at)
+        self._raw = pa.struct([pa.field(name, field.raw) for name, field in columns_at])
 
     def _root(self, members: Sequence[tuple[str, AvroField]]) -> dict[str, Any]:
         record = {"type": "record", "name": "r", "fields": [{"name": n, "type": f.avro} for n, f in members]}

@@ -485,10 +485,10 @@ class _Search:
     def result(self) -> FileHolders:
         """Return the result, after searching the live files of tags and branches for names without a certain holder."""
         for store, snapshot, code in self._states:
-            wanted = self.marks.names_to_find()
-            if not len(wanted):
+            names_left = self.marks.names_to_find()
+            if not len(names_left):
                 break
-            names = names_of(_live_of(store, snapshot, wanted))
+            names = names_of(_live_of(store, snapshot, names_left))
             self.marks.add(names, sure=code)
         self.marks.flush()
         marks = self.marks
@@ -553,16 +553,16 @@ def _count_by_bucket(entries: pa.Table) -> pa.Table:
     return grouped.select(["partition", "bucket", "files_sum"]).rename_columns(_BUCKET.names).cast(_BUCKET)
 
 
-def _live_of(store: TableStore, snapshot: Snapshot, wanted: pa.Array) -> pa.Table:
-    """Return the live files of ``snapshot`` that are in ``wanted`` or have an extra file in ``wanted``."""
+def _live_of(store: TableStore, snapshot: Snapshot, names: pa.Array) -> pa.Table:
+    """Return the live files of ``snapshot`` that are in ``names`` or have an extra file in ``names``."""
 
     def keep(entries: pa.Table) -> pa.Table:
         beside = one_array(entries.column("extra_files"))
-        has = pc.is_in(pc.list_flatten(beside), value_set=wanted)
+        has = pc.is_in(pc.list_flatten(beside), value_set=names)
         parents = pc.list_parent_indices(beside)
         rows = np.zeros(len(entries), np.bool_)
         rows[numpy_array(parents)[numpy_array(has)]] = True
-        rows |= numpy_array(pc.is_in(entries.column("file_name"), value_set=wanted))
+        rows |= numpy_array(pc.is_in(entries.column("file_name"), value_set=names))
         return entries.filter(arrow_array(rows))
 
     return manifests.live_entries(store, snapshot, columns=["file_name", "extra_files"], keep=keep)

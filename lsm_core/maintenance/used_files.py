@@ -233,9 +233,9 @@ def find_used(
     used = UsedFiles()
     positions = [(line, place) for line, lineage in enumerate(lineages) for place in range(len(lineage.snapshots))]
     if not isinstance(runner, TaskRunner) or len(positions) <= LOOKED_AT_HERE:
-        wanted = pa.array(sorted(candidates), pa.string())
+        candidate_array = pa.array(sorted(candidates), pa.string())
         for line, place in positions:
-            _add_needs(used, store, lineages[line], place, candidates, wanted)
+            _add_needs(used, store, lineages[line], place, candidates, candidate_array)
         return used
     size = max(SNAPSHOTS_A_PART, -(-len(positions) // (4 * runner.slots())))
     parts = [json.dumps(positions[at : at + size]).encode() for at in range(0, len(positions), size)]
@@ -253,9 +253,9 @@ def _used_part(store: TableStore, lineages: Sequence[Lineage], candidates: Abstr
     list of [holder, file names, pending].
     """
     used = UsedFiles()
-    wanted = pa.array(sorted(candidates), pa.string())
+    candidate_array = pa.array(sorted(candidates), pa.string())
     for line, place in parse_json(payload):
-        _add_needs(used, store, lineages[line], place, candidates, wanted)
+        _add_needs(used, store, lineages[line], place, candidates, candidate_array)
     names_by_holder: dict[tuple[str, bool], list[str]] = {}
     for name, holder in used.holders.items():
         names_by_holder.setdefault((holder, name in used.waiting), []).append(name)
@@ -263,7 +263,12 @@ def _used_part(store: TableStore, lineages: Sequence[Lineage], candidates: Abstr
 
 
 def _add_needs(
-    used: UsedFiles, store: TableStore, lineage: Lineage, place: int, candidates: AbstractSet[str], wanted: pa.Array
+    used: UsedFiles,
+    store: TableStore,
+    lineage: Lineage,
+    place: int,
+    candidates: AbstractSet[str],
+    candidate_array: pa.Array,
 ) -> None:
     """Record in ``used`` the files that a snapshot of a lineage needs in addition to earlier snapshots.
 
@@ -273,7 +278,7 @@ def _add_needs(
         lineage: consecutive snapshots of one holder.
         place: index of the snapshot in the lineage.
         candidates: names of the files to look for.
-        wanted: the same names as an Arrow array.
+        candidate_array: the same names as an Arrow array.
     """
     view, snapshot = lineage.store or store, lineage.snapshots[place]
     numbered = lineage.holder.endswith(("snapshot", "changelog"))
@@ -298,7 +303,7 @@ def _add_needs(
             store.kept.put(key, needs, needs[1].nbytes + _BYTES_A_NAME * len(needs[0]))
         used.add(needs[0], holder, candidates, pending=lineage.pending)
         names = needs[1]
-    used.add(names.filter(pc.is_in(names, wanted)).to_pylist(), holder, candidates, pending=lineage.pending)
+    used.add(names.filter(pc.is_in(names, candidate_array)).to_pylist(), holder, candidates, pending=lineage.pending)
 
 
 def _data_names(store: TableStore, snapshot: Snapshot, entries: pa.Table, lineage: Lineage) -> pa.Array:

@@ -315,10 +315,10 @@ class ReferenceWitness:
             {
                 key
                 for file in self._inputs
-                if (file.level == 0) is wanted
+                if (file.level == 0) is exists
                 for key in _key_list(store, self._catch.table(file.file_name))
             }
-            for wanted in (True, False)
+            for exists in (True, False)
         )
         updated_keys = newer - older  # for a key that was compacted before, the unit has the older row itself
         if not above or not updated_keys or self._now_ms is not None:
@@ -378,11 +378,11 @@ class ReferenceWitness:
         for row in _rows(self.place, [(changelog, 0, 0)]):
             emitted.setdefault(key_order(row.key), []).append(row)
         wrong = [
-            f"key {_key_text(key)} changed as {[kind_text(row) for row in wanted]}, "
-            f"the changelog has {[kind_text(row) for row in mine]}"
+            f"key {_key_text(key)} changed as {[kind_text(row) for row in expected]}, "
+            f"the changelog has {[kind_text(row) for row in actual]}"
             for key in changes.keys() | emitted.keys()
-            if len(wanted := list(changes.get(key, ()))) != len(mine := emitted.get(key, []))
-            or not all(map(same, wanted, mine))
+            if len(expected := list(changes.get(key, ()))) != len(actual := emitted.get(key, []))
+            or not all(map(same, expected, actual))
         ]
         _refuse(store, wrong)
 
@@ -598,7 +598,7 @@ def _compare(
     """
     if outcomes is None:
         outcomes = merge_by_key(inputs, store.schema, store.options.raw, drop_delete)
-    wanted = {key: row for key, row in outcomes.items() if row is not None}
+    expected = {key: row for key, row in outcomes.items() if row is not None}
     stored: dict[Any, Row] = {}
     wrong: dict[Any, str] = {}
     same = same or _row_equality(store, inputs)
@@ -607,12 +607,12 @@ def _compare(
         if key in stored:
             wrong[key] = f"key {row.key} is stored twice"
         stored[key] = row
-    for key in wanted.keys() | stored.keys():
+    for key in expected.keys() | stored.keys():
         if key not in stored:
-            wrong[key] = f"key {_key_text(wanted[key].key)} is missing"
-        elif key not in wanted:
+            wrong[key] = f"key {_key_text(expected[key].key)} is missing"
+        elif key not in expected:
             wrong[key] = f"key {_key_text(stored[key].key)} should not be there"
-        elif not same(wanted[key], stored[key]):
+        elif not same(expected[key], stored[key]):
             wrong[key] = f"key {_key_text(stored[key].key)} has another version or value"
     _refuse(store, list(wrong.values()))
     return len(outcomes)

@@ -130,17 +130,17 @@ class ChangelogMerger:
                 versions = versions.with_lowest_high_only()
             concerned = versions.any(versions.levels <= 0)
             before = versions.row_of(versions.levels > 0)
-            wanted, hits, rows = self._look_up_groups(versions, concerned & (before == NO_ROW))
+            groups, hits, rows = self._look_up_groups(versions, concerned & (before == NO_ROW))
             if isinstance(self.function, FirstRow):
                 known = np.zeros(len(before), np.bool_)
-                known[wanted[hits]] = True
+                known[groups[hits]] = True
                 return self._first_rows(versions, concerned & (before == NO_ROW), known, count)
             if len(hits):
-                keys = versions.rows.keys.take(versions.groups.newest[wanted[hits]])
+                keys = versions.rows.keys.take(versions.groups.newest[groups[hits]])
                 above = Piece(rows, keys, self.max_level + 1, -1)
                 versions = _Versions.of([above, *versions.rows.pieces], self.function)
                 before = np.where(before == NO_ROW, NO_ROW, before + len(hits))
-                before[wanted[hits]] = np.arange(len(hits))
+                before[groups[hits]] = np.arange(len(hits))
             merged = self._merge_versions(versions, bypass=False)
         if self.rules.produces:
             self._write_compared(versions, np.where(concerned, before, NO_ROW), merged, concerned)
@@ -155,14 +155,14 @@ class ChangelogMerger:
         self.counters.rows_out += int(kept.sum())
         return merged.batches(merged.place[kept])
 
-    def _look_up_groups(self, versions: _Versions, wanted: Mask) -> tuple[Ints, Ints, pa.RecordBatch]:
+    def _look_up_groups(self, versions: _Versions, groups_mask: Mask) -> tuple[Ints, Ints, pa.RecordBatch]:
         """Look up the wanted groups in the levels above.
 
         Returns:
             The groups that were looked up, the positions of those that exist above the output, and their rows from
             above.
         """
-        groups = np.flatnonzero(wanted)
+        groups = np.flatnonzero(groups_mask)
         if self.look_up is None or not len(groups):
             return groups, np.zeros(0, np.int64), versions.rows.pieces[0].batch.slice(0, 0)
         newest = versions.groups.newest[groups]
@@ -315,16 +315,16 @@ class _Versions:
         groups[self.groups.order] = np.repeat(np.arange(len(self.groups)), self.sizes)
         return groups
 
-    def any(self, wanted: Mask) -> Mask:
-        """Return a mask of the groups with at least one row in the mask ``wanted``."""
-        has_wanted = np.zeros(len(self.groups), np.bool_)
-        has_wanted[self.group_of[wanted]] = True
-        return has_wanted
+    def any(self, rows: Mask) -> Mask:
+        """Return a mask of the groups with at least one row in the mask ``rows``."""
+        result = np.zeros(len(self.groups), np.bool_)
+        result[self.group_of[rows]] = True
+        return result
 
-    def row_of(self, wanted: Mask) -> Ints:
-        """Return the number of each group's row in the mask ``wanted``, or NO_ROW."""
+    def row_of(self, mask: Mask) -> Ints:
+        """Return the number of each group's row in the mask ``mask``, or NO_ROW."""
         rows = np.full(len(self.groups), NO_ROW, np.int64)
-        chosen = np.flatnonzero(wanted)
+        chosen = np.flatnonzero(mask)
         rows[self.group_of[chosen]] = chosen
         return rows
 

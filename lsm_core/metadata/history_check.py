@@ -36,20 +36,20 @@ def wrong_hints(store: TableStore) -> list[WrongHint]:
     for folder in _FOLDERS:
         path = f"{store.metadata_root}/{folder}"
         ids = snapshots.list_ids(store) if folder == "snapshot" else changelogs.list_changelogs(store)
-        for name, wanted in ((hints.EARLIEST, min(ids, default=None)), (hints.LATEST, max(ids, default=None))):
+        for name, expected in ((hints.EARLIEST, min(ids, default=None)), (hints.LATEST, max(ids, default=None))):
             try:
                 text = store.file_io.read_bytes(f"{path}/{name}").decode("utf-8", "replace").strip()[:40]
             except FileNotFoundError:
                 text = ""
-            if text == ("" if wanted is None else str(wanted)):
+            if text == ("" if expected is None else str(expected)):
                 continue
-            if wanted is None:
+            if expected is None:
                 reason = f"the table has no {folder}"
             elif not text:
                 reason = "it is missing: readers list the folder"
             else:
-                reason = f"{'the oldest' if name == hints.EARLIEST else 'the newest'} {folder} is {wanted}"
-            wrong.append(WrongHint(folder, name, text, wanted, reason))
+                reason = f"{'the oldest' if name == hints.EARLIEST else 'the newest'} {folder} is {expected}"
+            wrong.append(WrongHint(folder, name, text, expected, reason))
     return wrong
 
 

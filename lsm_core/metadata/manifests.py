@@ -554,13 +554,13 @@ def prune(
     Returns:
         The remaining manifests, in order; a manifest without a recorded range remains.
     """
-    wanted = None if partitions is None else [decode_row(p, types) for p in partitions]
+    partition_rows = None if partitions is None else [decode_row(p, types) for p in partitions]
     return [
         meta
         for meta in metas
         if _overlaps(meta.min_bucket, meta.max_bucket, buckets)
         and _overlaps(meta.min_level, meta.max_level, levels)
-        and (wanted is None or _may_contain(meta, types, wanted))
+        and (partition_rows is None or _may_contain(meta, types, partition_rows))
     ]
 
 
@@ -582,28 +582,28 @@ def keep_rows(
     """
     for name, values in (("partition", partitions), ("bucket", buckets), ("level", levels)):
         if values is not None:
-            wanted = arrow_array(list(values), entries.schema.field(name).type)
-            entries = entries.filter(pc.is_in(entries.column(name), value_set=wanted))
+            value_array = arrow_array(list(values), entries.schema.field(name).type)
+            entries = entries.filter(pc.is_in(entries.column(name), value_set=value_array))
     return entries
 
 
-def _overlaps(low: int | None, high: int | None, wanted: Collection[int] | None) -> bool:
-    if wanted is None or low is None or high is None:
+def _overlaps(low: int | None, high: int | None, numbers: Collection[int] | None) -> bool:
+    if numbers is None or low is None or high is None:
         return True
-    return any(low <= value <= high for value in wanted)
+    return any(low <= value <= high for value in numbers)
 
 
-def _may_contain(meta: ManifestFileMeta, types: Sequence[DataType], wanted: Sequence[Row]) -> bool:
+def _may_contain(meta: ManifestFileMeta, types: Sequence[DataType], partitions: Sequence[Row]) -> bool:
     stats = meta.partition_stats
     if not types:
-        return bool(wanted)
+        return bool(partitions)
     try:
         low, high = decode_row(stats.min_values, types), decode_row(stats.max_values, types)
     except (DredgeError, ValueError, IndexError) as error:  # statistics of other columns do not help
         _LOG.info("manifest %s is not pruned by its partition statistics: %s", meta.file_name, error)
         return True
     nulls = stats.null_counts or ()
-    return any(_range_may_contain(row, low, high, nulls) for row in wanted)
+    return any(_range_may_contain(row, low, high, nulls) for row in partitions)
 
 
 def _range_may_contain(row: Row, low: Row, high: Row, nulls: Sequence[int | None]) -> bool:

@@ -130,9 +130,9 @@ class KeyBounds:
         bounds = source.group_bounds(name) if name in present else None
         if bounds is None:
             return None
-        wanted = self._store.schema.arrow_schema.field(key.name).type
+        column_type = self._store.schema.arrow_schema.field(key.name).type
         try:
-            lows, highs = (numpy_array(key_bytes([refit(side, wanted)])) for side in bounds)
+            lows, highs = (numpy_array(key_bytes([refit(side, column_type)])) for side in bounds)
         except (pa.ArrowException, UnsupportedFeature):
             return None  # bounds that cannot be decoded as keys exclude nothing
         return list(lows), list(highs)

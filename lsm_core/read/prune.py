@@ -237,7 +237,7 @@ def conjoin(columns: Sequence[Iterable[pc.Expression]]) -> list[pc.Expression]:
 
 def prunable(schema: TableSchema, predicate: Predicate, names: Iterable[str]) -> list[str]:
     """Return those columns of ``names`` for which the filter has a test that bounds can decide."""
-    wanted = set(names)
+    name_set = set(names)
 
     def is_comparable(name: str) -> bool:
         """Return whether Arrow orders the column's type as Paimon does."""
@@ -248,7 +248,7 @@ def prunable(schema: TableSchema, predicate: Predicate, names: Iterable[str]) ->
             return predicate.groups is not None and all(test.op in _NAN_SAFE for test in tests)
         return not pa.types.is_nested(kind)
 
-    return [name for name in predicate.columns if name in wanted and is_comparable(name)]
+    return [name for name in predicate.columns if name in name_set and is_comparable(name)]
 
 
 _MAX_COMBINATIONS: Final = 1000
@@ -357,8 +357,8 @@ def prune_buckets(schema: TableSchema, entries: pa.Table, predicate: Predicate |
 def _in_chosen_buckets(
     schema: TableSchema, entries: pa.Table, predicate: Predicate, function: str
 ) -> npt.NDArray[np.bool_]:
-    wanted = combinations(schema, predicate, schema.bucket_keys)
-    if wanted is None:
+    bucket_keys = combinations(schema, predicate, schema.bucket_keys)
+    if bucket_keys is None:
         return np.ones(entries.num_rows, dtype=bool)
     mask = np.zeros(entries.num_rows, dtype=bool)
     totals = numpy_array(entries.column("total_buckets"))
@@ -367,7 +367,7 @@ def _in_chosen_buckets(
         if total <= 0:
             mask |= totals == total
             continue
-        hit = np.unique(bucket_of(wanted, schema.bucket_key_types, int(total), function))
+        hit = np.unique(bucket_of(bucket_keys, schema.bucket_key_types, int(total), function))
         mask |= (totals == total) & np.isin(buckets, hit)
     return mask
 

@@ -366,17 +366,17 @@ def plan_version(
     positions = predicate is not None and predicate.by_position
     used_columns = (*chosen, *(() if predicate is None else predicate.columns))
     require_readable(version.store, snapshot, None if positions else used_columns)
-    wanted, chooser = _partitions(store, partitions)
+    partitions_chosen, chooser = _partitions(store, partitions)
     if snapshot is None:
         return Scan(None, (), store, chosen, predicate, dictionaries)
-    if wanted is None:
-        wanted = _exact_partitions(schema, predicate)
+    if partitions_chosen is None:
+        partitions_chosen = _exact_partitions(schema, predicate)
     keyed = bool(schema.primary_keys)
     hidden = keyed and (compacted_only(store) if level_0 is None else not level_0)
     entries = live_entries(
         store,
         snapshot,
-        partitions=wanted,
+        partitions=partitions_chosen,
         levels=levels,
         choose=manifest_chooser(schema, chooser, predicate),
         keep=partial(visible, store, hidden),
@@ -389,7 +389,7 @@ def plan_version(
     entries = prune_buckets(schema, entries, predicate, store.options.bucket_function)
     disjoint = keyed and hidden and compacted_only(store) and not has_unmarked_levels(store, entries)
     entries = prune_files(store, entries, predicate, disjoint=disjoint)
-    deletions = deletion_vectors(store, snapshot, wanted)
+    deletions = deletion_vectors(store, snapshot, partitions_chosen)
     require_in_place(store, snapshot, entries)
     splits = cut(store, entries, deletions, disjoint=disjoint)
     if limit is not None and predicate is None:

@@ -215,16 +215,16 @@ def launch_environment() -> Iterator[dict[str, str]]:
     The variable with the workers' Python stays set, because PySpark reads this variable again for every session.
     """
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    with _put_into_environment(launch_variables()) as wanted:
-        yield wanted
+    with _put_into_environment(launch_variables()) as variables:
+        yield variables
 
 
 @contextmanager
-def _put_into_environment(wanted: dict[str, str]) -> Iterator[dict[str, str]]:
-    before = {key: os.environ.get(key) for key in wanted}
-    os.environ.update(wanted)
+def _put_into_environment(variables: dict[str, str]) -> Iterator[dict[str, str]]:
+    before = {key: os.environ.get(key) for key in variables}
+    os.environ.update(variables)
     try:
-        yield wanted
+        yield variables
     finally:
         for key, value in before.items():
             if value is None:

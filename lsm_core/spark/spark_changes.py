@@ -217,12 +217,12 @@ def delete_keys(
     for name in names:
         if name not in frame.columns:
             raise ColumnNotFound("of keys", name, frame.columns)
-    wanted = frame.distinct()
+    distinct_keys = frame.distinct()
     newest = snapshots.latest_id(store)
     snapshot_id = None
     deleted = 0
     if newest is not None:
-        matching = read_table(spark, store, snapshot_id=newest).join(wanted, on=list(names), how="left_semi")
+        matching = read_table(spark, store, snapshot_id=newest).join(distinct_keys, on=list(names), how="left_semi")
         free = (name for number in count() if not store.schema.has_field(name := ROW_KIND + "_" * number))
         column = store.options.rowkind_field or next(free)
         changes = matching.withColumn(column, functions.lit("-D"))
@@ -235,7 +235,7 @@ def delete_keys(
     has_null = functions.greatest(
         *(functions.col(quoted(name)).isNull().cast("int") for name in names), functions.lit(0)
     )
-    counts = wanted.agg(functions.count("*").alias("keys"), functions.sum(has_null).alias("nulls")).first()
+    counts = distinct_keys.agg(functions.count("*").alias("keys"), functions.sum(has_null).alias("nulls")).first()
     skipped = SkippedKeys(int(counts["keys"]), deleted, int(counts["nulls"] or 0))
     if skipped.deleted < skipped.keys:
         _LOG.warning(

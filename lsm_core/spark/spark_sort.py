@@ -73,11 +73,11 @@ def sort_on_spark(spark: SparkSession, store: TableStore, task: SortTask) -> Buc
     """
     started = time.perf_counter()
     title = f"sorting table {store.name}"
-    wanted = shares_of(store, task)
-    planned = run_tasks(spark, title, [b"%d\n%b" % (wanted, task.to_bytes())], partial(_layout, store.to_json()))
+    target_shares = shares_of(store, task)
+    planned = run_tasks(spark, title, [b"%d\n%b" % (target_shares, task.to_bytes())], partial(_layout, store.to_json()))
     raise_first(planned)
     layout = Layout.from_json(planned[0].answer.decode())
-    shares = min(wanted, layout.cuts.ranges)
+    shares = min(target_shares, layout.cuts.ranges)
     readers = _groups(task.files_to_sort, 2 * shares)
     payloads = [replace(task, files=tuple(files), bins=()).to_bytes() for files in readers]
     rows = pa.table([pa.array(range(len(payloads)), pa.int32()), pa.array(payloads, pa.binary())], schema=PAYLOADS)

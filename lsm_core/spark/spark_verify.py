@@ -437,8 +437,8 @@ class SparkRows:
         names = list(self._store.schema.primary_keys)
         with translate_errors(_TITLE.format(self._store.name)):
             session: Any = self._frame.sparkSession
-            wanted = session.createDataFrame(keys).hint("broadcast")
-            rows = self._frame.join(wanted, names, "left_semi").select(*map(quoted, columns)).toArrow()
+            key_frame = session.createDataFrame(keys).hint("broadcast")
+            rows = self._frame.join(key_frame, names, "left_semi").select(*map(quoted, columns)).toArrow()
             return self._as_table_types(rows)
 
     def repeated_keys(self, limit: int) -> tuple[int, int, pa.Table]:

@@ -90,8 +90,8 @@ class InsertPlan:
         if self.columns is None:
             return [same_name(name, incoming_name, self.table.schema.field_names) for incoming_name in incoming_names]
         if len(incoming_names) != len(self.columns):
-            wanted = f"{len(self.columns)} columns ({', '.join(self.columns)})"
-            raise InvalidOption("INSERT", f"{len(incoming_names)} columns", wanted, name)
+            expected = f"{len(self.columns)} columns ({', '.join(self.columns)})"
+            raise InvalidOption("INSERT", f"{len(incoming_names)} columns", expected, name)
         return list(self.columns)
 
 
@@ -310,8 +310,8 @@ def literal_rows(statement: Insert, plan: InsertPlan) -> pa.Table | None:
         return None
     for row in rows:
         if len(row) != len(names):
-            wanted = f"{len(names)} values in each row ({', '.join(names)})"
-            raise InvalidOption("VALUES", f"{len(row)} values", wanted, plan.table.name)
+            expected = f"{len(names)} values in each row ({', '.join(names)})"
+            raise InvalidOption("VALUES", f"{len(row)} values", expected, plan.table.name)
     columns = {name: _column([row[place] for row in rows], plan.table, name) for place, name in enumerate(names)}
     return pa.table(columns)
 
@@ -363,8 +363,8 @@ def _name_fields(value: Any, kind: pa.DataType, table: str, column: str) -> Any:
         unnamed = names == [f"col{place + 1}" for place in range(len(names))] and not known.keys() >= set(names)
         fields = list(kind) if unnamed else [known[name] for name in names if name in known]
         if not len(names) == len(fields) == kind.num_fields:
-            wanted = ", ".join(field.name for field in kind)
-            raise InvalidData(table, column, f"a struct with the fields {', '.join(value)} in place of {wanted}")
+            expected = ", ".join(field.name for field in kind)
+            raise InvalidData(table, column, f"a struct with the fields {', '.join(value)} in place of {expected}")
         return {
             field.name: _name_fields(inner, field.type, table, column)
             for field, inner in zip(fields, value.values(), strict=True)

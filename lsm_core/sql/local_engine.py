@@ -89,11 +89,11 @@ def answer_query(query: Query) -> pa.RecordBatchReader:
     if not isinstance(tree, exp.Query):
         raise UnsupportedFeature("statements other than one query (SELECT)")
     columns = Columns.of([table.own_schema for table in tables.values()])
-    wanted = output_names(tree)
+    output = output_names(tree)
     context = new_context()
     for name, table in tables.items():
         register(context, name, table)
-    return run_query(context, local_text(tree, columns), columns, wanted, list(tables.values()), query.text)
+    return run_query(context, local_text(tree, columns), columns, output, list(tables.values()), query.text)
 
 
 def first_rows(rows: pa.RecordBatchReader, most: int) -> pa.Table:
@@ -163,7 +163,7 @@ def run_query(
     context: datafusion.SessionContext,
     text: str,
     columns: Columns,
-    wanted: list[str | None] | None = None,
+    output: list[str | None] | None = None,
     tables: Sequence[TableDataset] = (),
     shown: str = "",
 ) -> pa.RecordBatchReader:
@@ -173,7 +173,7 @@ def run_query(
         context: context of the tables.
         text: the query, as `local_text` returns it.
         columns: columns of the tables, for the output names.
-        wanted: output column names, with None for each `*`; None for the tables' own names.
+        output: output column names, with None for each `*`; None for the tables' own names.
         tables: tables of the context; a read error of a table is raised unchanged.
         shown: text of the statement, for errors.
 
@@ -192,7 +192,7 @@ def run_query(
         rows = frame.execute_stream()
     except Exception as error:
         raise _own_error(error, shown or text, tables, columns) from error
-    names = _names(planned.names, columns, wanted)
+    names = _names(planned.names, columns, output)
     kinds = [_plain_type(field.type) for field in planned]
     schema = pa.schema([pa.field(name, kind) for name, kind in zip(names, kinds, strict=True)])
 
@@ -208,18 +208,18 @@ def run_query(
     return pa.RecordBatchReader.from_batches(schema, batches())
 
 
-def _names(plan_names: list[str], columns: Columns, wanted: list[str | None] | None) -> list[str]:
+def _names(plan_names: list[str], columns: Columns, output: list[str | None] | None) -> list[str]:
     plain = [columns.spelling.get(name, name) for name in plan_names]
-    if wanted is None:
+    if output is None:
         return plain
-    stars = wanted.count(None)
-    if not stars and len(wanted) == len(plan_names):
-        return [str(name) for name in wanted]
+    stars = output.count(None)
+    if not stars and len(output) == len(plan_names):
+        return [str(name) for name in output]
     if stars != 1:
         return plain
-    place = wanted.index(None)
-    after = len(wanted) - place - 1
-    return [*map(str, wanted[:place]), *plain[place : len(plain) - after], *map(str, wanted[place + 1 :])]
+    place = output.index(None)
+    after = len(output) - place - 1
+    return [*map(str, output[:place]), *plain[place : len(plain) - after], *map(str, output[place + 1 :])]
 
 
 def _plain_type(kind: pa.DataType) -> pa.DataType:

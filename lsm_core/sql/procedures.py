@@ -670,8 +670,8 @@ def _reset_consumer(table: Table, values: Arguments) -> Iterator[Step]:
 def _clear_consumers(table: Table, values: Arguments) -> Iterator[Step]:
     every, none = re.compile(".*"), re.compile("(?!)")
     for name in consumers.list_consumers(table.store):
-        wanted = values.get("includingConsumers", every).fullmatch(name)
-        if wanted and not values.get("excludingConsumers", none).fullmatch(name):
+        matches = values.get("includingConsumers", every).fullmatch(name)
+        if matches and not values.get("excludingConsumers", none).fullmatch(name):
             yield DirectStep(table, f"forget consumer {name} of {table.name}", partial(table.forget_consumer, name))
 
 

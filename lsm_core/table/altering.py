@@ -239,25 +239,25 @@ class _Altering:
         explicit = not self._before.get("disable-explicit-type-casting")
 
         def retype(source: DataType) -> DataType:
-            wanted = target.with_nullable(source.nullable) if change.keep_nullability else target
-            self._require_nullability(source, wanted.nullable, path)
-            if wanted.is_nested:
+            new_type = target.with_nullable(source.nullable) if change.keep_nullability else target
+            self._require_nullability(source, new_type.nullable, path)
+            if new_type.is_nested:
                 # The same type but for field ids and nullability of the whole may stand.
-                old, new = (FieldIds().number(kind.with_nullable(nullable=True)) for kind in (source, wanted))
+                old, new = (FieldIds().number(kind.with_nullable(nullable=True)) for kind in (source, new_type))
                 if old == new:
-                    return source.with_nullable(wanted.nullable)
+                    return source.with_nullable(new_type.nullable)
                 raise InvalidSchema(
-                    f"table {self._table}: column '{dotted(path)}' cannot become {to_sql(wanted)} as a whole; change "
+                    f"table {self._table}: column '{dotted(path)}' cannot become {to_sql(new_type)} as a whole; change "
                     "the "
                     "fields inside it by their paths"
                 )
-            loses_nulls = source.nullable and not wanted.nullable
-            if not castable(source, wanted, explicit=explicit) or (loses_nulls and not explicit):
+            loses_nulls = source.nullable and not new_type.nullable
+            if not castable(source, new_type, explicit=explicit) or (loses_nulls and not explicit):
                 raise InvalidSchema(
                     f"table {self._table}: column '{dotted(path)}' of type {to_sql(source)} cannot become "
-                    f"{to_sql(wanted)}" + ("" if explicit else " ('disable-explicit-type-casting' is set)")
+                    f"{to_sql(new_type)}" + ("" if explicit else " ('disable-explicit-type-casting' is set)")
                 )
-            return wanted
+            return new_type
 
         self._row = edit_type(self._row, path, retype, self._table)
 

@@ -344,12 +344,12 @@ class Catalog:
             followed = None
             if snapshots.latest_id(store) is not None:
                 followed = paimon_version.followed(store.file_io, store.snapshot_dir, store.options)
-            wanted = changed(store.schema, changes, store.name, followed)
-            if wanted == store.schema:
+            new_schema = changed(store.schema, changes, store.name, followed)
+            if new_schema == store.schema:
                 return
-            validate(wanted, store.name, store.schema, followed)
+            validate(new_schema, store.name, store.schema, followed)
             following = replace(
-                wanted, id=store.schema.id + 1, version=CURRENT_VERSION, time_millis=self.clock.now_ms()
+                new_schema, id=store.schema.id + 1, version=CURRENT_VERSION, time_millis=self.clock.now_ms()
             )
             _require_kept_up(store, following)
             warnings = [*require_values_fit(store, following), *consequences(store, following.options)]

@@ -156,13 +156,13 @@ class SchemaChange:
 def _place(after: str | None, before: str | None, first: bool, last: bool) -> Move | None:
     places = [
         Move(kind, reference)
-        for kind, reference, wanted in (
+        for kind, reference, needs_reference in (
             ("after", after, after is not None),
             ("before", before, before is not None),
             ("first", None, first),
             ("last", None, last),
         )
-        if wanted
+        if needs_reference
     ]
     if len(places) > 1:
         raise InvalidSchema("a new place of a column must be one of after, before, first and last")

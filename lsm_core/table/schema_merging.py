@@ -58,8 +58,8 @@ def _changes(
         return
     if base.root is incoming.root and base.root in _INSIDE:
         for step in _INSIDE[base.root]:
-            inner, wanted = getattr(base, step), getattr(incoming, step)
-            yield from _changes((*path, step), inner, wanted, table, explicit)
+            inner, incoming_part = getattr(base, step), getattr(incoming, step)
+            yield from _changes((*path, step), inner, incoming_part, table, explicit)
         return
     if _takes(incoming, base):
         return

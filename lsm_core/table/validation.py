@@ -419,11 +419,11 @@ def check_default(field: DataField | RowField, table: str, path: str = "") -> No
     name = f"{path}{field.name}"
     if field.default is not None:
         kind, place = field.type, f"table {table}: column '{name}'"
-        wanted = kind.with_nullable(nullable=True)
-        if not castable(_TEXT, wanted, explicit=True):
+        nullable_kind = kind.with_nullable(nullable=True)
+        if not castable(_TEXT, nullable_kind, explicit=True):
             raise InvalidSchema(f"{place} of type {to_sql(kind)} cannot have a default value")
         try:
-            cast_values(pa.array([field.default], pa.string()), _TEXT, wanted)
+            cast_values(pa.array([field.default], pa.string()), _TEXT, nullable_kind)
         except (DredgeError, CastError) as error:
             raise InvalidSchema(f"{place}: default {field.default!r} is not a {to_sql(kind)} ({error})") from error
     for inner in field.type.fields:

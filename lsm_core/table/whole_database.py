@@ -104,8 +104,8 @@ def plan_tables(
         rules: as for `plan_combined`.
     """
     names = tables_matching(catalog, pattern)
-    wanted, now = actions or ROUTINE, catalog.clock.now_ms()
-    made = plan_combined(names, catalog.store, pattern, wanted, limits, created_ms=now, save=save, rules=rules)
+    chosen_actions, now = actions or ROUTINE, catalog.clock.now_ms()
+    made = plan_combined(names, catalog.store, pattern, chosen_actions, limits, created_ms=now, save=save, rules=rules)
     if save and made.items:
         catalog.file_io.write_exclusive(_path(catalog, made.hash), made.to_json().encode())
     return made

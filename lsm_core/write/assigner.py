@@ -237,11 +237,11 @@ class PartitionIndex:
     def _look_up(self, distinct: Hashes) -> I64:
         """Return the bucket of each hash of the ascending array ``distinct``, or -1 for an unknown hash."""
         buckets = np.full(len(distinct), -1, np.int64)
-        wanted = _pack(distinct, 0)
+        packed = _pack(distinct, 0)
         for side in (self._known, self._recent):
             if not len(side):
                 continue
-            at = np.minimum(np.searchsorted(side, wanted), len(side) - 1)
+            at = np.minimum(np.searchsorted(side, packed), len(side) - 1)
             entry = side[at]
             hit = (entry >> _BITS) == distinct
             buckets[hit] = entry[hit] & _BUCKET_BITS
@@ -323,10 +323,10 @@ def number_of_assigners(options: TableOptions, parallelism: int) -> int:
     The option `dynamic-bucket.assigner-parallelism` replaces ``parallelism``. The options
     `dynamic-bucket.initial-buckets` and `dynamic-bucket.max-buckets` limit the number.
     """
-    wanted = options.get("dynamic-bucket.assigner-parallelism")
+    option = options.get("dynamic-bucket.assigner-parallelism")
     initial = options.get("dynamic-bucket.initial-buckets")
     most = int(options.get("dynamic-bucket.max-buckets"))
-    limits = [parallelism if wanted is None else int(wanted), *([] if initial is None else [int(initial)])]
+    limits = [parallelism if option is None else int(option), *([] if initial is None else [int(initial)])]
     return max(1, min([*limits, *([] if most == -1 else [most])]))
 
 

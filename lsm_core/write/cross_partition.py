@@ -85,8 +85,10 @@ class Known:
         if self.snapshot is not None:
             tables.append(live_entries(store, self.snapshot, partitions=partitions, columns=columns))
         if self.pending is not None:
-            wanted = pa.array(partitions, pa.binary())
-            tables.append(self.pending.filter(pc.is_in(self.pending.column("partition"), wanted)).select(columns))
+            partition_array = pa.array(partitions, pa.binary())
+            tables.append(
+                self.pending.filter(pc.is_in(self.pending.column("partition"), partition_array)).select(columns)
+            )
         counts: dict[bytes, dict[int, int]] = {partition: {} for partition in partitions}
         if tables:
             sums = pa.concat_tables(tables).group_by(columns[:2]).aggregate([(name, "sum") for name in columns[2:]])

@@ -77,8 +77,8 @@ class BucketHistory:
             self._snapshot, self._opened = snapshots.latest(self.store), True
         if self._snapshot is None:
             return
-        wanted = self._snapshot.id if self.follow else None
-        new = [p for p in set(partitions) if p not in self._known or (self.follow and self._seen.get(p) != wanted)]
+        snapshot_id = self._snapshot.id if self.follow else None
+        new = [p for p in set(partitions) if p not in self._known or (self.follow and self._seen.get(p) != snapshot_id)]
         if not new:
             return
         self._known.update({partition: {} for partition in new})
@@ -159,14 +159,14 @@ def live_vectors(
     Raises:
         CorruptFile: an index file cannot be read, or a vector's bucket is not that of its data file.
     """
-    wanted = set(files)
-    if snapshot is None or not wanted or not store.options.deletion_vectors_enabled:
+    file_set = set(files)
+    if snapshot is None or not file_set or not store.options.deletion_vectors_enabled:
         return {}
     placed = [(*place, file.file_name) for place, listed in files.items() for file in listed]
     columns = zip(("partition", "bucket", "file_name"), zip(*placed, strict=True), strict=True) if placed else ()
     if entries := {name: list(values) for name, values in columns}:
         require_in_place(store, snapshot, pa.table(entries))
-    return vector_files(store, snapshot, {partition for partition, _ in wanted}, {bucket for _, bucket in wanted})
+    return vector_files(store, snapshot, {partition for partition, _ in file_set}, {bucket for _, bucket in file_set})
 
 
 def live_files(

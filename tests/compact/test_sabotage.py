@@ -164,7 +164,7 @@ def test_a_file_that_changed_between_writing_and_publishing_is_seen(
 
 
 def _one_hit_lost(hits: Hits) -> Hits:
-    return replace(hits, wanted_rows=hits.wanted_rows[1:], positions=hits.positions[1:], rows=hits.rows.slice(1))
+    return replace(hits, lookup_rows=hits.lookup_rows[1:], positions=hits.positions[1:], rows=hits.rows.slice(1))
 
 
 def _the_next_row(hits: Hits) -> Hits:

@@ -93,7 +93,7 @@ def test_each_key_is_found_in_the_lowest_level_that_has_it(
         for start, stop in pairwise(bounds):
             window = wanted[start:stop]
             for hits in above.find(asked(kind, window)):
-                keys = [window[i] for i in hits.wanted_rows.tolist()]
+                keys = [window[i] for i in hits.lookup_rows.tolist()]
                 found |= {
                     k: (hits.file.level, hits.file.file_name, p)
                     for k, p in zip(keys, hits.positions.tolist(), strict=True)
@@ -160,7 +160,7 @@ def test_rows_that_a_vector_marks_are_no_hits(tmp_path: Path, monkeypatch: pytes
     vectors: Any = {files[0].file_name: object()}
     with RowsAbove(store, EMPTY_ROW, 0, files, pa.schema([]), deletions=vectors, batch_rows=4) as above:
         hits = above.find(asked("INT", [0, 1, 8, 9]))
-    assert [(hit.file.level, hit.wanted_rows.tolist(), hit.positions.tolist()) for hit in hits] == [
+    assert [(hit.file.level, hit.lookup_rows.tolist(), hit.positions.tolist()) for hit in hits] == [
         (2, [0, 3], [0, 9]),
         (4, [1], [0]),
     ]

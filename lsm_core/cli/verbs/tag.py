@@ -54,8 +54,8 @@ def tag(
         raise InvalidOption("WHAT", act, ", ".join(_TAKES), opened.name)
     names = [part for part in (name, new_name) if part is not None]
     if len(names) != _TAKES[act]:
-        wanted = ("no name", "the name of the tag", "the tag's name and the new one")[_TAKES[act]]
-        raise DredgeError(f"dredge tag {act} {opened.name} takes {wanted}, and was given {len(names)} names")
+        expected = ("no name", "the name of the tag", "the tag's name and the new one")[_TAKES[act]]
+        raise DredgeError(f"dredge tag {act} {opened.name} takes {expected}, and was given {len(names)} names")
     flags = {"--snapshot": snapshot, "--time-retained": time_retained, "--replace": replace or None}
     flags["--older-than"] = older_than
     of = {"create": ("--snapshot", "--time-retained", "--replace"), "expire": ("--older-than",)}.get(act, ())

@@ -131,9 +131,9 @@ def plan_layout(store: TableStore, task: SortTask, files: Sequence[DataFileMeta]
     if not any(file.row_count for file in files) or (ranges < 2 and curve.strategy == ORDER):
         return Layout(curve)
     by_size = str(store.options.get("sort-compaction.range-strategy")).lower() == "size"
-    wanted = max(_FEWEST_SAMPLES, ranges * int(store.options.get("sort-compaction.local-sample.magnification")))
+    sample_size = max(_FEWEST_SAMPLES, ranges * int(store.options.get("sort-compaction.local-sample.magnification")))
     probes = min(_MOST_PROBES, max(_FEWEST_PROBES, 4 * ranges))
-    parts = list(_samples(store, task, files, probes, min(_MOST_SAMPLES, wanted)))
+    parts = list(_samples(store, task, files, probes, min(_MOST_SAMPLES, sample_size)))
     sample = pa.concat_tables([part.rows for part in parts])
     curve = curve.scaled(sample)
     weight = np.concatenate([np.full(part.rows.num_rows, part.weight(by_size)) for part in parts])
@@ -175,12 +175,15 @@ def _quantiles(keys: ByteKeys, weight: npt.NDArray[np.float64], ranges: int) -> 
 
 
 def _samples(
-    store: TableStore, task: SortTask, files: Sequence[DataFileMeta], probes: int, wanted: int
+    store: TableStore, task: SortTask, files: Sequence[DataFileMeta], probes: int, sample_size: int
 ) -> Iterator[_Part]:
-    """Yield about ``wanted`` rows, evenly spaced within ``probes`` row groups that are evenly spaced over all rows."""
+    """Yield about ``sample_size`` rows, evenly spaced within ``probes`` row groups.
+
+    The row groups are evenly spaced over all rows.
+    """
     total = sum(file.row_count for file in files)
     places = (np.arange(probes) + 0.5) * total / probes
-    share, start = -(-wanted // probes), 0
+    share, start = -(-sample_size // probes), 0
     for file in files:
         probed_rows = places[(places >= start) & (places < start + file.row_count)] - start
         start += file.row_count

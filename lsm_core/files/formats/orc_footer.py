@@ -149,9 +149,9 @@ class _Type:
             self.precision <= _MOST_DIGITS and self.scale <= (self.precision or _MOST_DIGITS)
         ):
             raise CorruptFile(path, f"has a column of DECIMAL({self.precision}, {self.scale})")
-        wanted = {_LIST: 1, _MAP: 2, _STRUCT: len(self.names)}.get(self.kind, 0)
-        if len(self.children) != wanted:
-            raise CorruptFile(path, f"an ORC type has {len(self.children)} inner types, not {wanted}")
+        child_count = {_LIST: 1, _MAP: 2, _STRUCT: len(self.names)}.get(self.kind, 0)
+        if len(self.children) != child_count:
+            raise CorruptFile(path, f"an ORC type has {len(self.children)} inner types, not {child_count}")
 
 
 def _footer(source: pa.NativeFile, path: str, table: str) -> bytes:

@@ -406,7 +406,7 @@ def _chunk_fields(column: Struct, leaf: Leaf, path: str) -> ChunkFields:
     except (KeyError, TypeError) as error:
         raise ValueError(f"column '{leaf.name}' is not described") from error
     if not encodings_valid or any(
-        kind != wanted for (kind, _), (_, wanted) in zip(values_of_fields, _REQUIRED_FIELDS, strict=True)
+        kind != required_kind for (kind, _), (_, required_kind) in zip(values_of_fields, _REQUIRED_FIELDS, strict=True)
     ):
         raise ValueError(f"column '{leaf.name}' has invalid fields")
     kind, dictionary = fields.get(_DICTIONARY_AT, _MISSING_FIELD)

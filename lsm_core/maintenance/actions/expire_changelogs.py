@@ -299,9 +299,9 @@ def _read_planned(
         raise PlanStale(
             f"changelog {present[0]} is older than changelog {expiring[0]}, the first of the plan", store.name
         )
-    wanted = consumers.min_next_snapshot(store)
-    if wanted is not None and wanted <= expiring[-1]:
-        raise PlanStale(f"a consumer reads from snapshot {wanted} now", store.name)
+    next_snapshot = consumers.min_next_snapshot(store)
+    if next_snapshot is not None and next_snapshot <= expiring[-1]:
+        raise PlanStale(f"a consumer reads from snapshot {next_snapshot} now", store.name)
     planned, texts = _planned(plan), {}
     for number in expiring:
         path = changelogs.changelog_path(store, number)

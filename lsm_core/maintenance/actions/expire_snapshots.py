@@ -292,12 +292,12 @@ class _History:
 
     def read(self, ids: Sequence[int]) -> dict[int, Snapshot]:
         """Read the snapshots ``ids``, and return all undamaged snapshots read so far by id."""
-        wanted = [number for number in ids if number not in self._known and number not in self.damaged]
+        unread = [number for number in ids if number not in self._known and number not in self.damaged]
         try:
-            self._known |= {snapshot.id: snapshot for snapshot in snapshots.iterate(self._store, wanted)}
+            self._known |= {snapshot.id: snapshot for snapshot in snapshots.iterate(self._store, unread)}
         except CorruptFile:
-            self.damaged |= snapshots.find_damaged(self._store, wanted)
-            healthy = [number for number in wanted if number not in self.damaged]
+            self.damaged |= snapshots.find_damaged(self._store, unread)
+            healthy = [number for number in unread if number not in self.damaged]
             self._known |= {snapshot.id: snapshot for snapshot in snapshots.iterate(self._store, healthy)}
         return self._known
 
@@ -697,10 +697,10 @@ def _delete_snapshots(
 
 def _require_fresh(store: TableStore, plan: MaintenancePlan, present: set[int], going: Sequence[int]) -> None:
     _require_oldest(store, present, going)
-    wanted = set(going)
+    planned_ids = set(going)
     times = {snapshot.id: snapshot.time_millis for snapshot in snapshots.iterate(store, list(going))}
     for item in plan.items_of(ExpireItem):
-        if item.snapshot_id in wanted and times.get(item.snapshot_id) != item.time_ms:
+        if item.snapshot_id in planned_ids and times.get(item.snapshot_id) != item.time_ms:
             change = (
                 "written again after a rollback"
                 if item.snapshot_id in times
@@ -714,9 +714,9 @@ def _require_oldest(store: TableStore, present: set[int], going: Sequence[int]) 
         raise PlanStale(f"snapshot {min(present)} is older than snapshot {going[0]}, the first of the plan", store.name)
     if max(present) <= going[-1]:
         raise PlanStale(f"snapshot {going[-1]} is the newest now; the table was rolled back", store.name)
-    wanted = _next_consumed(store)
-    if wanted is not None and wanted <= going[-1]:
-        raise PlanStale(f"a consumer reads from snapshot {wanted} now", store.name)
+    next_snapshot = _next_consumed(store)
+    if next_snapshot is not None and next_snapshot <= going[-1]:
+        raise PlanStale(f"a consumer reads from snapshot {next_snapshot} now", store.name)
 
 
 WORK: Final = ActionWork(

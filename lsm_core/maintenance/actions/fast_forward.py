@@ -192,11 +192,11 @@ def _change(store: TableStore, branch: TableStore) -> _Change:
         PlanRefused: the resulting history would be invalid, or an interrupted rollback must be finished first.
     """
     _require_no_cover(store)
-    wanted, mine = snapshots.list_ids(branch), snapshots.list_ids(store)
-    if not wanted:
+    branch_ids, own_ids = snapshots.list_ids(branch), snapshots.list_ids(store)
+    if not branch_ids:
         raise _refusal(store, RefusalRule.HISTORY_CHANGED, f"branch {branch.branch} has no snapshot")
-    first, last = wanted[0], wanted[-1]
-    below = max((number for number in mine if number < first), default=first - 1)
+    first, last = branch_ids[0], branch_ids[-1]
+    below = max((number for number in own_ids if number < first), default=first - 1)
     if below != first - 1:
         # Without the option an overwrite keeps the partitions that the branch does not have.
         whole = 'table.copy({"dynamic-partition-overwrite": "false"})' if store.schema.partition_keys else "table"
@@ -216,10 +216,10 @@ def _change(store: TableStore, branch: TableStore) -> _Change:
     my_tags, its_tags = tags.list_tags(store), tags.list_tags(branch)
     my_tags = {name: tag for name, tag in my_tags.items() if tag.id >= first or name in its_tags}
     before = {store.schema_path(number): read(store.schema_path(number)) for number in _schemas(store, since)}
-    before |= {store.snapshot_path(number): read(store.snapshot_path(number)) for number in mine if number >= first}
+    before |= {store.snapshot_path(number): read(store.snapshot_path(number)) for number in own_ids if number >= first}
     before |= {tags.tag_path(store, name): read(tags.tag_path(store, name)) for name in my_tags}
     after = {store.schema_path(number): read(branch.schema_path(number)) for number in _schemas(branch, since)}
-    after |= {store.snapshot_path(number): read(branch.snapshot_path(number)) for number in wanted}
+    after |= {store.snapshot_path(number): read(branch.snapshot_path(number)) for number in branch_ids}
     after |= {tags.tag_path(store, name): read(tags.tag_path(branch, name)) for name in its_tags}
     removed = {path: data for path, data in before.items() if after.get(path) != data}
     return _Change(
@@ -227,7 +227,7 @@ def _change(store: TableStore, branch: TableStore) -> _Change:
         last,
         removed,
         {path: data for path, data in after.items() if before.get(path) != data},
-        {n: snapshots.read(store, n) for n in mine if store.snapshot_path(n) in removed},
+        {n: snapshots.read(store, n) for n in own_ids if store.snapshot_path(n) in removed},
         {name: tag for name, tag in my_tags.items() if tags.tag_path(store, name) in removed},
     )
 

@@ -264,16 +264,16 @@ def _still_missing(store: TableStore, plan: MaintenancePlan) -> pa.Table:
     if snapshot is None or not items:
         return manifests.entries_of(store, [])
     live = manifests.live_entries(store, snapshot, partitions=sorted({item.partition for item in items}))
-    wanted = live.filter(
+    entries = live.filter(
         pc.is_in(live.column("file_name"), arrow_array(sorted({item.name for item in items}), pa.string()))
     )
     planned = {(item.partition, item.bucket, item.name, item.level) for item in items}
     keep = [
         (row["partition"], row["bucket"], row["file_name"], row["level"]) in planned
         and not store.file_io.exists(_path(store, row))
-        for row in wanted.select(_COLUMNS).to_pylist()  # one object per missing file
+        for row in entries.select(_COLUMNS).to_pylist()  # one object per missing file
     ]
-    return wanted.filter(arrow_array(keep, pa.bool_()))
+    return entries.filter(arrow_array(keep, pa.bool_()))
 
 
 WORK: Final = ActionWork(

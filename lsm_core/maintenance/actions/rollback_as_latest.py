@@ -177,8 +177,8 @@ def _changes(
     if chosen is not None and store.schema.partition_keys:
         difference = difference.filter(pc.is_in(difference.column("partition"), pa.array(chosen, pa.binary())))
     groups = {(partition, bucket): (total, table) for partition, bucket, total, table in bucket_groups(difference)}
-    wanted = chosen if store.schema.partition_keys else None
-    vectors_now, vectors_then = (vector_files(store, snapshot, wanted) for snapshot in (latest, target))
+    partitions = chosen if store.schema.partition_keys else None
+    vectors_now, vectors_then = (vector_files(store, snapshot, partitions) for snapshot in (latest, target))
     marked = {place for place in {*vectors_now, *vectors_then} if vectors_now.get(place) != vectors_then.get(place)}
     places = sorted({*groups, *marked})
     touched = sorted({partition for partition, _ in places})
@@ -321,7 +321,7 @@ def _rescan_untouched(
     ``chosen`` partitions (None for all). Else it returns the live entries and ``entries`` (those of the rollback).
     """
     partitions = sorted({partition for partition, _ in places})
-    wanted = chosen if store.schema.partition_keys else None
+    partition_filter = chosen if store.schema.partition_keys else None
 
     def source(latest: Snapshot | None) -> tuple[pa.Table, pa.Table]:
         if latest is None or latest.id < base.id:
@@ -329,9 +329,11 @@ def _rescan_untouched(
         for number in range(base.id + 1, latest.id + 1):
             later = snapshots.read(store, number)
             delta = manifests.delta_entries(store, later)
-            if wanted is not None:
-                delta = delta.filter(pc.is_in(delta.column("partition"), pa.array(wanted, pa.binary())))
-            if delta.num_rows or vector_files(store, later, wanted) != vector_files(store, base, wanted):
+            if partition_filter is not None:
+                delta = delta.filter(pc.is_in(delta.column("partition"), pa.array(partition_filter, pa.binary())))
+            if delta.num_rows or vector_files(store, later, partition_filter) != vector_files(
+                store, base, partition_filter
+            ):
                 reason = f"table {store.name}: snapshot {number} was committed since, and would be lost"
                 raise CommitConflict(ConflictKind.BUCKET_CHANGED, (), later.commit_user, number, reason)
         return manifests.live_entries(store, latest, partitions=partitions), entries

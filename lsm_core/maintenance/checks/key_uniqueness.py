@@ -47,13 +47,13 @@ def unique_keys(check_input: CheckInput) -> CheckReport:
     sample = draw_buckets(check_input, partitions=not fixed)
     keys = list(store.schema.primary_keys)
     types = [store.schema.field(name).type for name in keys]
-    wanted = {place[0] for place in sample.looked_at}
+    partitions = {place[0] for place in sample.looked_at}
     chosen = set(sample.looked_at)
     scan = plan_scan(
         store,
         snapshot_id=check_input.snapshot.id,
         columns=keys,
-        partitions=[partition_values(store.schema, binary) for binary in sorted(wanted)]
+        partitions=[partition_values(store.schema, binary) for binary in sorted(partitions)]
         if store.schema.partition_keys
         else None,
     )
@@ -116,12 +116,13 @@ def _misplaced(check_input: CheckInput, batch: pa.RecordBatch, partition: bytes,
     columns = [batch.column(name) for name in store.schema.bucket_keys]
     if not columns or not batch.num_rows:
         return []
-    wanted = bucket_of(columns, store.schema.bucket_key_types, total, store.options.bucket_function)
-    wrong = np.flatnonzero(wanted != bucket)
+    expected_buckets = bucket_of(columns, store.schema.bucket_key_types, total, store.options.bucket_function)
+    wrong = np.flatnonzero(expected_buckets != bucket)
     where = bucket_name(partition_text(store.schema, partition, store.options), bucket)
     keys = list(store.schema.primary_keys)
     return [
-        f"key {_key_text(row, keys)} is in {where} and belongs into bucket {wanted[at]} of {total}: lookups miss it"
+        f"key {_key_text(row, keys)} is in {where} and belongs into bucket {expected_buckets[at]} of {total}: "
+        "lookups miss it"
         for at, row in zip(wrong[:20], batch.take(arrow_array(wrong[:20])).to_pylist(), strict=True)
     ]
 

@@ -171,11 +171,11 @@ class _Judge:
     def differences(self, expected: Mapping[Any, ExpectedRow]) -> list[RowDifference]:
         """Return the differing rows of the keys in ``expected``, by ascending key."""
         keys = self._schema.primary_keys
-        wanted = pa.table(
+        expected_rows = pa.table(
             [_arrow(self._schema, name, [row.key[i] for row in expected.values()]) for i, name in enumerate(keys)],
             names=list(keys),
         )
-        read = self._rows.with_keys(wanted, list(dict.fromkeys([*keys, *self._columns])))
+        read = self._rows.with_keys(expected_rows, list(dict.fromkeys([*keys, *self._columns])))
         rows_by_key: dict[Any, list[Values]] = {}
         for key, values in zip(_plain_rows(read, keys), _plain_rows(read, self._columns), strict=True):
             rows_by_key.setdefault(key_order(key), []).append(values)
@@ -289,17 +289,17 @@ class ArrowRows:
         return np.asarray(hash_rows(columns, [schema.field(name).type for name in names]))
 
 
-def require_columns(store: TableStore, present: Collection[str], wanted: Sequence[str]) -> None:
+def require_columns(store: TableStore, present: Collection[str], columns: Sequence[str]) -> None:
     """Raise an error if a column is missing.
 
     Args:
         store: the table.
         present: names of the columns that the rows have.
-        wanted: names of the columns that are needed.
+        columns: names of the columns that are needed.
 
     Raises:
         InvalidData: a column is missing; the message names the column.
     """
-    for name in wanted:
+    for name in columns:
         if name not in present:
             raise InvalidData(store.name, name, "the rows to compare lack this column: read all columns of the table")

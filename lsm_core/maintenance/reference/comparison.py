@@ -38,31 +38,31 @@ class ResultComparison:
             if name in {"sum", "product"} and field.type.root in _EPSILON:
                 self._roundings[i] = _EPSILON[field.type.root]
 
-    def same(self, wanted: Row, actual: Row, inputs: Sequence[Row] = ()) -> bool:
+    def same(self, expected: Row, actual: Row, inputs: Sequence[Row] = ()) -> bool:
         """Return whether two merged rows are equal.
 
         Args:
-            wanted: row of the reference.
+            expected: row of the reference.
             actual: row to compare with it.
             inputs: the merged versions; with them sums of floats may differ in their last bits.
         """
-        if (wanted.sequence, wanted.kind) != (actual.sequence, actual.kind):
+        if (expected.sequence, expected.kind) != (actual.sequence, actual.kind):
             return False
-        pairs = zip(wanted.values, actual.values, strict=True)
+        pairs = zip(expected.values, actual.values, strict=True)
         return all(self._same_value(i, mine, theirs, inputs) for i, (mine, theirs) in enumerate(pairs))
 
     def differing(
-        self, places: Sequence[int], wanted: Sequence[Any], actual: Sequence[Any], inputs: Sequence[Row] = ()
+        self, places: Sequence[int], expected: Sequence[Any], actual: Sequence[Any], inputs: Sequence[Row] = ()
     ) -> list[int]:
         """Return the indexes of the columns in which two rows differ.
 
         Args:
             places: index, among the table's columns, of each compared column.
-            wanted: values of the compared columns in the reference's row.
+            expected: values of the compared columns in the reference's row.
             actual: values of the compared columns in the kernel's row.
             inputs: the merged versions; with them sums of floats may differ in their last bits.
         """
-        pairs = zip(places, wanted, actual, strict=True)
+        pairs = zip(places, expected, actual, strict=True)
         return [i for i, mine, theirs in pairs if not self._same_value(i, mine, theirs, inputs)]
 
     def _same_value(self, i: int, mine: Any, theirs: Any, inputs: Sequence[Row]) -> bool:

@@ -96,9 +96,9 @@ def parse_key(store: TableStore, key: Mapping[str, Any]) -> dict[str, pa.Scalar]
         if name not in schema.field_names:
             raise ColumnNotFound(store.name, name, schema.primary_keys)
     if set(key) != set(schema.primary_keys):
-        wanted = ", ".join(schema.primary_keys)
+        key_columns = ", ".join(schema.primary_keys)
         raise InvalidFilter(
-            f"table {store.name}: a key has exactly the columns {wanted}, not {', '.join(key) or 'none'}"
+            f"table {store.name}: a key has exactly the columns {key_columns}, not {', '.join(key) or 'none'}"
         )
     return {name: _scalar(store, name, key[name]) for name in schema.primary_keys}
 

@@ -126,14 +126,14 @@ def newest_of_inserts(group: SequenceGroup, window: FoldInput, inputs: GroupRows
     return last_place(inputs, holds)
 
 
-def last_place(inputs: GroupRows, wanted: Mask) -> Ints:
-    """Return the last position in each group at which ``wanted`` is true.
+def last_place(inputs: GroupRows, rows: Mask) -> Ints:
+    """Return the last position in each group at which ``rows`` is true.
 
     Most groups are decided by their last rows, so checking those first costs less than a pass over all rows.
 
     Args:
         inputs: the groups.
-        wanted: one boolean for each row.
+        rows: one boolean for each row.
 
     Returns:
         Position of a row for each group; -1 for none.
@@ -144,11 +144,11 @@ def last_place(inputs: GroupRows, wanted: Mask) -> Ints:
         inside = last[undecided] >= begin[undecided]
         last[undecided[~inside]] = -1
         undecided = undecided[inside]
-        undecided = undecided[~wanted[last[undecided]]]
+        undecided = undecided[~rows[last[undecided]]]
         if not len(undecided):
             return last
         last[undecided] -= 1
-    number = np.concatenate((np.full(1, -1), np.where(wanted, inputs.places, -1)))
+    number = np.concatenate((np.full(1, -1), np.where(rows, inputs.places, -1)))
     latest = np.maximum.accumulate(number)[inputs.offsets[1:][undecided]]
     last[undecided] = np.where(latest >= begin[undecided], latest, -1)
     return last

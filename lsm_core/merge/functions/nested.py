@@ -27,9 +27,9 @@ _FIRST_WINDOW: Final = 4
 """Number of inputs of a group that are processed together in the first round."""
 
 
-def _last_places(chains: Chains, wanted: Mask) -> Ints:
-    """Return the last element of each chain for which ``wanted`` is true; -1 for none."""
-    place = np.concatenate((np.full(1, -1), np.where(wanted[chains.order], np.arange(len(chains.order)), -1)))
+def _last_places(chains: Chains, rows: Mask) -> Ints:
+    """Return the last element of each chain for which ``rows`` is true; -1 for none."""
+    place = np.concatenate((np.full(1, -1), np.where(rows[chains.order], np.arange(len(chains.order)), -1)))
     latest = np.maximum.accumulate(place)[chains.ends]
     has_any = latest >= chains.starts
     return np.where(has_any, chains.order[np.maximum(latest, 0)] if len(chains.order) else latest, -1)

@@ -176,14 +176,14 @@ class Follower:
         """
         store = choice.store
         producer = store.options.changelog_producer if store.has_primary_key else "none"
-        wanted = bool(store.options.get(_OVERWRITE))
-        if wanted and not store.has_primary_key:
+        overwrites = bool(store.options.get(_OVERWRITE))
+        if overwrites and not store.has_primary_key:
             raise InvalidOption(_OVERWRITE, "true", f"{_APPEND_OVERWRITE} for tables without primary key", store.name)
-        if wanted and producer in ("lookup", "full-compaction"):
+        if overwrites and producer in ("lookup", "full-compaction"):
             accepted = f"false with changelog-producer={producer}, whose compactions already report overwrites"
             raise InvalidOption(_OVERWRITE, "true", accepted, store.name)
         appended = bool(store.options.get(_APPEND_OVERWRITE)) and not store.has_primary_key
-        return Follower(choice, producer, wanted or appended)
+        return Follower(choice, producer, overwrites or appended)
 
     def changes(self, snapshot: Snapshot) -> Rows | None:
         """Return the changed rows of a snapshot as they were written, or None when it adds nothing to the stream.

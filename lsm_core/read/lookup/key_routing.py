@@ -29,40 +29,40 @@ from lsm_core.types.arrow import one_nan
 _WORD = 8
 
 
-def lower_bound(keys: NormalisedKeys, wanted: NormalisedKeys) -> Ints:
-    """Return, for each key of ``wanted``, the number of ``keys`` that are smaller.
+def lower_bound(keys: NormalisedKeys, lookup_keys: NormalisedKeys) -> Ints:
+    """Return, for each key of ``lookup_keys``, the number of ``keys`` that are smaller.
 
     Args:
         keys: keys in ascending order.
-        wanted: keys of the same column types.
+        lookup_keys: keys of the same column types.
     """
-    return _search_bound(keys, wanted, through=False)
+    return _search_bound(keys, lookup_keys, through=False)
 
 
-def upper_bound(keys: NormalisedKeys, wanted: NormalisedKeys) -> Ints:
-    """Return, for each key of ``wanted``, the number of ``keys`` that are smaller or equal.
+def upper_bound(keys: NormalisedKeys, lookup_keys: NormalisedKeys) -> Ints:
+    """Return, for each key of ``lookup_keys``, the number of ``keys`` that are smaller or equal.
 
     Args:
         keys: keys in ascending order.
-        wanted: keys of the same column types.
+        lookup_keys: keys of the same column types.
     """
-    return _search_bound(keys, wanted, through=True)
+    return _search_bound(keys, lookup_keys, through=True)
 
 
-def places_of(keys: NormalisedKeys, wanted: NormalisedKeys) -> tuple[Ints, Ints]:
-    """Return the rows of ``keys`` that are among ``wanted``, and the matching rows of ``wanted``; both ascend.
+def places_of(keys: NormalisedKeys, lookup_keys: NormalisedKeys) -> tuple[Ints, Ints]:
+    """Return the rows of ``keys`` whose key is among ``lookup_keys``, and the row of each in ``lookup_keys``.
 
     Args:
         keys: keys in ascending order; they may repeat.
-        wanted: distinct keys in ascending order.
+        lookup_keys: distinct keys in ascending order.
 
     Returns:
-        Two arrays with one item per match: the row in ``keys``, and the row in ``wanted``.
+        Two ascending arrays with one item per match: the row in ``keys``, and the row in ``lookup_keys``.
     """
-    if not len(keys) or not len(wanted):
+    if not len(keys) or not len(lookup_keys):
         return np.zeros(0, np.int64), np.zeros(0, np.int64)
-    starts = lower_bound(keys, wanted)
-    counts = upper_bound(keys, wanted) - starts
+    starts = lower_bound(keys, lookup_keys)
+    counts = upper_bound(keys, lookup_keys) - starts
     matched = np.flatnonzero(counts)
     if not len(matched):
         return np.zeros(0, np.int64), matched
@@ -72,18 +72,18 @@ def places_of(keys: NormalisedKeys, wanted: NormalisedKeys) -> tuple[Ints, Ints]
     return slice_places(starts, counts), np.repeat(matched, counts)
 
 
-def _search_bound(keys: NormalisedKeys, wanted: NormalisedKeys, *, through: bool) -> Ints:
-    if isinstance(keys, IntKeys) and isinstance(wanted, IntKeys):
-        return np.asarray(np.searchsorted(keys.values, wanted.values, "right" if through else "left"), np.int64)
+def _search_bound(keys: NormalisedKeys, lookup_keys: NormalisedKeys, *, through: bool) -> Ints:
+    if isinstance(keys, IntKeys) and isinstance(lookup_keys, IntKeys):
+        return np.asarray(np.searchsorted(keys.values, lookup_keys.values, "right" if through else "left"), np.int64)
     assert isinstance(keys, ByteKeys)
-    assert isinstance(wanted, ByteKeys)
-    # One binary search for all wanted keys at once: log2(keys) vectorised comparisons.
-    low = np.zeros(len(wanted), np.int64)
-    high = np.full(len(wanted), len(keys), np.int64)
+    assert isinstance(lookup_keys, ByteKeys)
+    # One binary search for all lookup keys at once: log2(keys) vectorised comparisons.
+    low = np.zeros(len(lookup_keys), np.int64)
+    high = np.full(len(lookup_keys), len(keys), np.int64)
     active = np.flatnonzero(low < high)
     while len(active):
         middle = (low[active] + high[active]) >> 1
-        order = _compare_keys(keys, middle, wanted, active)
+        order = _compare_keys(keys, middle, lookup_keys, active)
         up = order <= 0 if through else order < 0
         low[active] = np.where(up, middle + 1, low[active])
         high[active] = np.where(up, high[active], middle)
@@ -150,18 +150,18 @@ class LookupKeys:
             raise UnsupportedFeature("looking up rows of a table without a primary key", table)
         if not isinstance(keys, (pa.Table, pa.RecordBatch)):
             raise InvalidFilter(f"table {table}: the keys to look up must be an Arrow table, not {type(keys).__name__}")
-        names, wanted = keys.schema.names, ", ".join(schema.primary_keys)
+        names, key_columns = keys.schema.names, ", ".join(schema.primary_keys)
         for name in names:
             if not schema.has_field(name):
                 raise ColumnNotFound(table, name, schema.primary_keys)
             if name not in schema.primary_keys:
-                raise InvalidFilter(f"table {table}: column '{name}' is not part of the primary key ({wanted})")
+                raise InvalidFilter(f"table {table}: column '{name}' is not part of the primary key ({key_columns})")
         if len(set(names)) != len(names):
             raise InvalidFilter(f"table {table}: the keys to look up have a column twice: {', '.join(names)}")
         missing = [name for name in schema.primary_keys if name not in names]
         if missing:
             raise InvalidFilter(
-                f"table {table}: the keys to look up lack column '{missing[0]}'; the primary key is {wanted}"
+                f"table {table}: the keys to look up lack column '{missing[0]}'; the primary key is {key_columns}"
             )
         kinds = schema.arrow_schema
         columns = {
@@ -413,6 +413,6 @@ class _Routing:
             values = decode_rows(pa.array([partition], pa.binary()), list(schema.partition_types))
             for name, kind, value in zip(schema.partition_keys, schema.partition_types, values, strict=True):
                 if name in schema.primary_keys:
-                    wanted = encode_rows([value], [kind])[0]
-                    inside &= numpy_array(pc.equal(encode_rows([self._keys.columns[name]], [kind]), wanted))
+                    partition_bytes = encode_rows([value], [kind])[0]
+                    inside &= numpy_array(pc.equal(encode_rows([self._keys.columns[name]], [kind]), partition_bytes))
         return np.flatnonzero(inside)

@@ -3,7 +3,7 @@
 Compactions of level 0 need these rows: for the values of a lookup changelog, and for the positions in deletion vectors.
 Windows come in key order, so each file is read forward at most once. Files and row groups are skipped by their key
 range, keys by a bloom filter. Key columns are decoded first. Other columns are decoded only in row groups with hits
-(rows of a wanted key).
+(rows of a lookup key).
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ from lsm_core.read.lookup.rows_by_key import group_key_bounds, not_ruled_out
 
 @dataclass(frozen=True, eq=False)
 class Hits:
-    """Rows of one file that have a wanted key (hits), in key order.
+    """Rows of one file that have a lookup key (hits), in key order.
 
     Attributes:
         file: the file.
-        wanted_rows: for each hit, the position of its key in the wanted keys.
+        lookup_rows: for each hit, the position of its key among the lookup keys.
         positions: for each hit, its row number in the file.
         rows: the hits with the columns of the requested schema; no columns if this schema is empty.
     """
 
     file: DataFileMeta
-    wanted_rows: Ints
+    lookup_rows: Ints
     positions: Ints
     rows: pa.RecordBatch
 
@@ -85,26 +85,26 @@ class RowsAbove:
         search = _Search(store, partition, bucket, target, dict(deletions or {}), batch_rows)
         self._runs = [_Run(search, list(run)) for _, run in groupby(by_level, key=attrgetter("level"))]
 
-    def find(self, wanted: SortedKeys) -> list[Hits]:
-        """Return the rows of the ``wanted`` keys; each key's row comes from the lowest level that contains the key.
+    def find(self, lookup_keys: SortedKeys) -> list[Hits]:
+        """Return the rows of the lookup keys; each key's row comes from the lowest level that contains the key.
 
         A key without a row is in no result. A retract is returned like any row.
 
         Args:
-            wanted: keys in ascending order; no key may be smaller than a key of an earlier call.
+            lookup_keys: keys in ascending order; no key may be smaller than a key of an earlier call.
 
         Raises:
             CorruptFile: a file is damaged or not in key order.
         """
         all_hits: list[Hits] = []
-        remaining, rows = wanted, np.arange(len(wanted))
+        remaining, rows = lookup_keys, np.arange(len(lookup_keys))
         for run in self._runs:
             if not len(remaining):
                 break
             missed = np.ones(len(remaining), np.bool_)
             for hits in run.find(remaining):
-                missed[hits.wanted_rows] = False
-                all_hits.append(replace(hits, wanted_rows=rows[hits.wanted_rows]))
+                missed[hits.lookup_rows] = False
+                all_hits.append(replace(hits, lookup_rows=rows[hits.lookup_rows]))
             remaining, rows = remaining.filter(missed), rows[missed]
         return all_hits
 
@@ -154,22 +154,22 @@ class _Run:
         self._bounds = [(lows.scalar(int(i)), highs.scalar(int(i))) for i in order]
         self._open: tuple[int, _Cursor] | None = None
 
-    def find(self, wanted: SortedKeys) -> Iterator[Hits]:
-        """Yield the rows with a key of ``wanted``, in key order and file by file.
+    def find(self, lookup_keys: SortedKeys) -> Iterator[Hits]:
+        """Yield the rows with a key of ``lookup_keys``, in key order and file by file.
 
-        :attr:`Hits.wanted_rows` are positions in ``wanted``.
+        :attr:`Hits.lookup_rows` are positions in ``lookup_keys``.
         """
         for number, (low, high) in enumerate(self._bounds):
-            start, stop = wanted.keys.bisect(low, right=False), wanted.keys.bisect(high, right=True)
+            start, stop = lookup_keys.keys.bisect(low, right=False), lookup_keys.keys.bisect(high, right=True)
             if start < stop:
-                yield from self._in_file(number, wanted.slice(start, stop), start)
+                yield from self._in_file(number, lookup_keys.slice(start, stop), start)
 
-    def _in_file(self, number: int, wanted: SortedKeys, start: int) -> Iterator[Hits]:
+    def _in_file(self, number: int, lookup_keys: SortedKeys, start: int) -> Iterator[Hits]:
         file, search = self._files[number], self._search
-        rows = np.arange(start, start + len(wanted))
-        remaining = not_ruled_out(search.store, search.partition, search.bucket, file, wanted)
-        if len(remaining) < len(wanted):
-            _, kept = places_of(remaining.keys, wanted.keys)
+        rows = np.arange(start, start + len(lookup_keys))
+        remaining = not_ruled_out(search.store, search.partition, search.bucket, file, lookup_keys)
+        if len(remaining) < len(lookup_keys):
+            _, kept = places_of(remaining.keys, lookup_keys.keys)
             rows = rows[kept]
         if not len(remaining):
             return
@@ -227,19 +227,19 @@ class _Cursor:
         self._values: pa.RecordBatch | None = None
         self._values_first = 0
 
-    def find(self, wanted: NormalisedKeys) -> Iterator[tuple[Ints, Ints, pa.RecordBatch]]:
-        """Yield batches of hits (rows of the file that have a key of ``wanted``), in key order.
+    def find(self, lookup_keys: NormalisedKeys) -> Iterator[tuple[Ints, Ints, pa.RecordBatch]]:
+        """Yield batches of hits (rows of the file that have a key of ``lookup_keys``), in key order.
 
         Yields:
-            For each hit, the position of its key in ``wanted`` and its row number in the file; and the target's columns
-            of the hits.
+            For each hit, the position of its key in ``lookup_keys`` and its row number in the file; and the target's
+            columns of the hits.
         """
-        last = wanted.scalar(len(wanted) - 1)
-        while self._held_keys is not None or self._advance(wanted):
+        last = lookup_keys.scalar(len(lookup_keys) - 1)
+        while self._held_keys is not None or self._advance(lookup_keys):
             keys = self._held_keys
             assert keys is not None
             assert self._held is not None
-            places, which = places_of(keys, wanted)
+            places, which = places_of(keys, lookup_keys)
             offset = int(self._offsets[self._group]) + self._first
             if len(places) and self._deleted is not None:
                 kept = ~self._deleted.deleted_mask(offset, len(keys))[places]
@@ -252,7 +252,7 @@ class _Cursor:
             self._first += len(keys)
             self._held_keys = None
 
-    def _advance(self, wanted: NormalisedKeys) -> bool:
+    def _advance(self, lookup_keys: NormalisedKeys) -> bool:
         """Read the next batch of keys; return False when no further row group can hold keys of this window."""
         while True:
             batch = next(self._key_stream, None)
@@ -268,7 +268,7 @@ class _Cursor:
                 return True
             following = self._group + 1
             if self._bounds is not None:
-                starts, stops = lower_bound(wanted, self._bounds[0]), upper_bound(wanted, self._bounds[1])
+                starts, stops = lower_bound(lookup_keys, self._bounds[0]), upper_bound(lookup_keys, self._bounds[1])
                 holding = np.flatnonzero(stops[following:] > starts[following:])
                 following = following + int(holding[0]) if len(holding) else len(starts)
                 if following == len(starts):

@@ -1,4 +1,4 @@
-"""Rows by key: only rows of the wanted keys are decoded from each file, and their versions are merged."""
+"""Rows by key: only rows of the lookup keys are decoded from each file, and their versions are merged."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ class _Search:
         target: columns of the returned rows.
         keys: columns that are decoded for every row, to compare keys.
         other_columns: columns that are decoded for returned rows only.
-        wanted: the keys to look up.
+        lookup_keys: the keys to look up.
         batch_rows: number of rows that are decoded at once.
         deleted: deleted rows of the file; None if no row is deleted.
         bounds: smallest and largest key of each row group; None if the file does not store these statistics.
@@ -117,7 +117,7 @@ class _Search:
     target: pa.Schema
     keys: Evolution
     other_columns: Evolution
-    wanted: SortedKeys
+    lookup_keys: SortedKeys
     batch_rows: int
     deleted: Deleted | None
     bounds: tuple[NormalisedKeys, NormalisedKeys] | None
@@ -128,7 +128,7 @@ class _Search:
         meta: DataFileMeta,
         source: FileSource,
         target: pa.Schema,
-        wanted: SortedKeys,
+        lookup_keys: SortedKeys,
         batch_rows: int,
         deleted: Deleted | None,
     ) -> _Search:
@@ -145,18 +145,18 @@ class _Search:
         )
         spec = KeySpec.of(store.schema, table=store.name)
         bounds = group_key_bounds(store, source, whole, names)
-        return _Search(source, spec, target, keys, other_columns, wanted, batch_rows, deleted, bounds)
+        return _Search(source, spec, target, keys, other_columns, lookup_keys, batch_rows, deleted, bounds)
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Yield the found rows in key order; small batches of several row groups are joined."""
-        wanted, groups = self.wanted.keys, len(self.source.group_rows)
-        starts, stops = np.zeros(groups, np.int64), np.full(groups, len(wanted), np.int64)
+        lookup_keys, groups = self.lookup_keys.keys, len(self.source.group_rows)
+        starts, stops = np.zeros(groups, np.int64), np.full(groups, len(lookup_keys), np.int64)
         if self.bounds is not None:
-            starts, stops = lower_bound(wanted, self.bounds[0]), upper_bound(wanted, self.bounds[1])
+            starts, stops = lower_bound(lookup_keys, self.bounds[0]), upper_bound(lookup_keys, self.bounds[1])
         most = min(self.batch_rows, _GATHERED_ROWS)
         held: list[pa.RecordBatch] = []
         for group in np.flatnonzero(stops > starts):
-            for batch in self._in_group(int(group), wanted.slice(int(starts[group]), int(stops[group]))):
+            for batch in self._in_group(int(group), lookup_keys.slice(int(starts[group]), int(stops[group]))):
                 if held and sum(hits.num_rows for hits in held) + batch.num_rows > most:
                     yield pa.concat_batches(held)
                     held = []
@@ -164,9 +164,9 @@ class _Search:
         if held:
             yield pa.concat_batches(held)
 
-    def _in_group(self, group: int, wanted: NormalisedKeys) -> Iterator[pa.RecordBatch]:
+    def _in_group(self, group: int, lookup_keys: NormalisedKeys) -> Iterator[pa.RecordBatch]:
         """Yield the found rows of one row group; columns other than keys are decoded only up to the last found row."""
-        hits = list(self._key_hits(group, wanted))
+        hits = list(self._key_hits(group, lookup_keys))
         if not hits:
             return
         places = np.concatenate([places for places, _ in hits])
@@ -179,10 +179,10 @@ class _Search:
             yield self._join_columns(rows.slice(done, count), values)
             done += count
 
-    def _key_hits(self, group: int, wanted: NormalisedKeys) -> Iterator[tuple[Ints, pa.RecordBatch]]:
-        """Yield the positions in the row group of rows with a wanted key, and the key columns of these rows."""
+    def _key_hits(self, group: int, lookup_keys: NormalisedKeys) -> Iterator[tuple[Ints, pa.RecordBatch]]:
+        """Yield the positions in the row group of rows with a lookup key, and the key columns of these rows."""
         offset = int(sum(self.source.group_rows[:group]))
-        last_wanted, before = wanted.scalar(len(wanted) - 1), None
+        last_lookup, before = lookup_keys.scalar(len(lookup_keys) - 1), None
         first = 0
         key_batches = self.source.batches(self.keys.stored, self.batch_rows, [group])
         with closing(key_batches) as stream:  # type: ignore[type-var]
@@ -194,14 +194,14 @@ class _Search:
                 if not keys.ascending() or (before is not None and keys.scalar(0) < before):  # type: ignore[operator]
                     raise CorruptFile(self.source.path, "its rows are not in key order")
                 before = keys.scalar(len(keys) - 1)
-                places, _ = places_of(keys, wanted)
+                places, _ = places_of(keys, lookup_keys)
                 if len(places) and self.deleted is not None:
                     deleted_mask = self.deleted.deleted_mask(offset + first, len(keys))
                     places = places[~deleted_mask[places]]
                 if len(places):
                     yield first + places, rows.take(arrow_array(places))
                 first += len(keys)
-                if before > last_wanted:  # type: ignore[operator]
+                if before > last_lookup:  # type: ignore[operator]
                     return
 
     def _values(self, group: int, places: Ints) -> Iterator[tuple[pa.RecordBatch, int]]:
@@ -277,20 +277,20 @@ def lookup(store: TableStore, keys: Any, columns: Sequence[str] | None = None) -
     """
     version = resolve(store)
     store, snapshot = version.store, version.snapshot
-    wanted = LookupKeys.of(store, keys)
+    lookup_keys = LookupKeys.of(store, keys)
     names = chosen_columns(store, columns)
     require_readable(store, snapshot, names)
     names = (*(name for name in store.schema.primary_keys if name not in names), *names)
     target = pa.schema([store.schema.arrow_schema.field(name) for name in names])
-    if snapshot is None or not len(wanted):
+    if snapshot is None or not len(lookup_keys):
         return empty_table(target)
     batches: list[pa.RecordBatch] = []
     places: list[Ints] = []
-    for bucket in buckets_of(store, snapshot, wanted):
+    for bucket in buckets_of(store, snapshot, lookup_keys):
         require_same_columns(store, {file.schema_id for file in bucket.files}, names)
         for batch, rows_of_keys in _merge_bucket(store, bucket, names):
             batches.append(pa.RecordBatch.from_arrays([batch.column(name) for name in names], schema=target))
-            places.append(wanted.first_rows[rows_of_keys])
+            places.append(lookup_keys.first_rows[rows_of_keys])
     if not batches:
         return empty_table(target)
     rows, first_rows = pa.Table.from_batches(batches, target), np.concatenate(places)
@@ -319,12 +319,14 @@ def places_of_keys(
             None to skip no bucket.
         pending: entries (`ENTRY_SCHEMA`) of files that are treated as committed; None for none.
     """
-    wanted, names = LookupKeys.of(store, keys), store.schema.trimmed_primary_keys
-    if not len(wanted):
+    lookup_keys, names = LookupKeys.of(store, keys), store.schema.trimmed_primary_keys
+    if not len(lookup_keys):
         return
-    for bucket in buckets_of(store, snapshot, wanted, everything=True, newer_than_ms=newer_than_ms, pending=pending):
+    for bucket in buckets_of(
+        store, snapshot, lookup_keys, everything=True, newer_than_ms=newer_than_ms, pending=pending
+    ):
         for _, which in _merge_bucket(store, bucket, names):
-            yield bucket.partition, bucket.bucket, wanted.first_rows[which]
+            yield bucket.partition, bucket.bucket, lookup_keys.first_rows[which]
 
 
 def _merge_bucket(
@@ -335,7 +337,7 @@ def _merge_bucket(
     def open_file(
         store: TableStore, partition: bytes, number: int, meta: DataFileMeta, **options: Any
     ) -> Iterator[pa.RecordBatch]:
-        """Open file ``meta`` of bucket ``number`` as `open_kv` does, for rows of the wanted keys only."""
+        """Open file ``meta`` of bucket ``number`` as `open_kv` does, for rows of the lookup keys only."""
         start, stop = bucket.spans[meta.file_name]
         return open_hits(store, partition, number, meta, bucket.keys.slice(start, stop), **options)
 

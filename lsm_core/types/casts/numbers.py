@@ -48,18 +48,18 @@ def with_nulls_of(values: npt.NDArray[Any], array: pa.Array, kind: pa.DataType) 
 
 def between_primitives(array: pa.Array, _source: DataType, target: DataType) -> pa.Array:
     """Cast between integers and floating-point numbers, as in Java's narrowing and widening primitive conversions."""
-    values, wanted = filled_values(array), _DTYPES[target.root]
+    values, dtype = filled_values(array), _DTYPES[target.root]
     with np.errstate(over="ignore", under="ignore"):
-        if np.issubdtype(values.dtype, np.floating) and np.issubdtype(wanted, np.integer):
+        if np.issubdtype(values.dtype, np.floating) and np.issubdtype(dtype, np.integer):
             # First to int or long (saturating), then to the smaller type (wrapping).
-            bounds = _LONGS if wanted is np.int64 else _INTS
+            bounds = _LONGS if dtype is np.int64 else _INTS
             low, high = float(bounds.min), float(bounds.max)
             values = values.astype(np.float64)
             whole = np.where((values > low) & (values < high), values, 0.0).astype(np.int64)
             whole[values >= high] = bounds.max
             whole[values <= low] = bounds.min
             values = whole
-        return with_nulls_of(values.astype(wanted), array, to_arrow(target))
+        return with_nulls_of(values.astype(dtype), array, to_arrow(target))
 
 
 def to_boolean(array: pa.Array, _source: DataType, _target: DataType) -> pa.Array:

@@ -164,8 +164,8 @@ class _Effect:
             return
         columns = [(field.id, field.name) for field in schema.fields]
         merged_values = living.select(schema.field_names).combine_chunks()
-        wanted = after.select(schema.field_names)
-        if digest(_batch(merged_values), columns) != digest(_batch(wanted), columns):
+        expected = after.select(schema.field_names)
+        if digest(_batch(merged_values), columns) != digest(_batch(expected), columns):
             self._fail(
                 "merged with what is there, the new values would not be read back (an older sequence, a null, an "
                 "aggregate?)"

@@ -244,9 +244,9 @@ def require_delete(store: TableStore) -> None:
         raise UnsupportedFeature("DELETE with merge engine first-row, which accepts no deletes", store.name)
     if store.options.ignore_delete:
         raise UnsupportedFeature("DELETE while option 'ignore-delete' is true, which ignores it", store.name)
-    wanted = _REMOVING.get(engine, ())
-    if wanted and not any(store.options.get(key) for key in wanted):
-        feature = f"merge engine {engine} with DELETE, unless option '{wanted[0]}' is true"
+    options = _REMOVING.get(engine, ())
+    if options and not any(store.options.get(key) for key in options):
+        feature = f"merge engine {engine} with DELETE, unless option '{options[0]}' is true"
         raise UnsupportedFeature(feature, store.name)
 
 

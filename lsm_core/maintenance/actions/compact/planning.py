@@ -173,7 +173,7 @@ def plan_compaction(
     now = store.clock.now_ms() if now_ms is None else now_ms
     if where is not None:
         partitions = chosen_partitions(store, {"where": where, "partitions": partitions})
-    wanted = None if buckets is None else sorted(whole_number(b, "buckets", store.name) for b in buckets)
+    bucket_numbers = None if buckets is None else sorted(whole_number(b, "buckets", store.name) for b in buckets)
     chosen = None if partitions is None else [partition_bytes(store.schema, p, store.name) for p in partitions]
     if idle is not None and snapshot is not None:
         named_partitions, chosen = chosen, idle_partitions(store, snapshot, idle, now)
@@ -186,7 +186,7 @@ def plan_compaction(
     arguments = {
         "full": full,
         "partitions": None if chosen is None else " ".join(sorted(p.hex() for p in chosen)),
-        "buckets": None if wanted is None else " ".join(map(str, wanted)),
+        "buckets": None if bucket_numbers is None else " ".join(map(str, bucket_numbers)),
         **(order.arguments() if order is not None else {}),
         **(
             {"commit_every": whole_number(commit_every, "commit_every", store.name, 1)}
@@ -198,12 +198,12 @@ def plan_compaction(
     }
     plan = MaintenancePlan.begin("compact", store, None, arguments, now)
     if snapshot is None:
-        _missing_places(store, (), None, wanted, ENTRY_SCHEMA.empty_table)
+        _missing_places(store, (), None, bucket_numbers, ENTRY_SCHEMA.empty_table)
         return replace(plan, declined=(Declined("table", "empty", "the table has no snapshot"),))
     if idle is not None and not chosen:
         text = f"no partition that was chosen has been without new data for {written_span(idle)}"
         return replace(plan, base_snapshot=snapshot.id, declined=(Declined("table", "not idle", text),))
-    entries = manifests.live_entries(store, snapshot, partitions=chosen, buckets=wanted)
+    entries = manifests.live_entries(store, snapshot, partitions=chosen, buckets=bucket_numbers)
     beside = _find_places_of_left_keys(store, snapshot) if moves_hidden_keys(store) else frozenset()
     if beside and commit_every is not None:
         accepted = "None: keys that moved between partitions are hidden and shown by one commit"
@@ -222,11 +222,13 @@ def plan_compaction(
     outcomes: list[CompactItem | Declined] = [*leaving]
     outcomes += [outcome for outcome in sorts if isinstance(outcome, Declined)]
     if not sorts:
-        outcomes += _units(store, snapshot, living, full, now, (None, None) if extra else (chosen, wanted), order)
+        outcomes += _units(
+            store, snapshot, living, full, now, (None, None) if extra else (chosen, bucket_numbers), order
+        )
     filled = {(partition, bucket) for partition, bucket, _, _ in groups}
     filled |= {(item.partition, POSTPONE_BUCKET) for item in waiting}
     listing = partial(manifests.live_entries, store, snapshot, partitions=chosen, columns=_PLACE_COLUMNS)
-    outcomes += _missing_places(store, filled, chosen, wanted, listing)
+    outcomes += _missing_places(store, filled, chosen, bucket_numbers, listing)
     items = sorted((o for o in outcomes if isinstance(o, CompactItem)), key=lambda i: (i.partition_text, i.bucket))
     declined = sorted((o for o in outcomes if isinstance(o, Declined)), key=lambda d: (d.partition_text, d.bucket or 0))
     work: list[AssignItem | CompactItem | ReclusterItem] = [
@@ -281,12 +283,12 @@ def _is_full(store: TableStore, compact_strategy: str | None, *, full: bool) -> 
     """
     if compact_strategy is None:
         return full
-    wanted = compact_strategy.strip().lower() if isinstance(compact_strategy, str) else compact_strategy
-    if wanted not in ("full", "minor"):
+    strategy = compact_strategy.strip().lower() if isinstance(compact_strategy, str) else compact_strategy
+    if strategy not in ("full", "minor"):
         raise InvalidOption("compact_strategy", compact_strategy, "full, minor", store.name)
-    if full and wanted == "minor":
+    if full and strategy == "minor":
         raise InvalidOption("compact_strategy", compact_strategy, "full, or nothing, beside the flag full", store.name)
-    return bool(wanted == "full")
+    return bool(strategy == "full")
 
 
 def _find_places_of_left_keys(store: TableStore, snapshot: Snapshot) -> frozenset[tuple[bytes, int]]:

@@ -70,12 +70,12 @@ def require_order(
         InvalidOption: the strategy is unknown, a Hilbert curve has fewer than two columns, there are no columns to sort
             by, a column is repeated or a partition column, or ``buckets`` is not None.
     """
-    wanted = strategy.strip().lower() if isinstance(strategy, str) else (ORDER if strategy is None else strategy)
-    if wanted not in (*STRATEGIES, AUTO):
+    strategy_name = strategy.strip().lower() if isinstance(strategy, str) else (ORDER if strategy is None else strategy)
+    if strategy_name not in (*STRATEGIES, AUTO):
         raise InvalidOption("strategy", strategy, ", ".join((*STRATEGIES, AUTO)), store.name)
     columns = clustering_columns(store) if order_by is None else order_by
-    if order_by is None and wanted == AUTO:
-        wanted = clustering_strategy(store)
+    if order_by is None and strategy_name == AUTO:
+        strategy_name = clustering_strategy(store)
     if order_by is None and not columns:
         accepted = "the columns to sort by: the table's option 'clustering.columns' names none"
         raise InvalidOption("order_by", order_by, accepted, store.name)
@@ -94,13 +94,13 @@ def require_order(
     columns = (columns,) if isinstance(columns, str) else tuple(columns)
     if not columns or len(set(columns)) < len(columns):
         raise InvalidOption("order_by", list(columns), "one column or several different ones", store.name)
-    if wanted == AUTO:
-        wanted = auto_strategy(len(columns))
-    if wanted == HILBERT and len(columns) < 2:
+    if strategy_name == AUTO:
+        strategy_name = auto_strategy(len(columns))
+    if strategy_name == HILBERT and len(columns) < 2:
         raise InvalidOption("order_by", list(columns), "at least two columns for a Hilbert curve", store.name)
     for name in columns:
         _require_sortable(store, name)
-    return SortOrder(columns, wanted)
+    return SortOrder(columns, strategy_name)
 
 
 def clustering_columns(store: TableStore) -> tuple[str, ...]:

@@ -255,8 +255,8 @@ def is_kind(files: pa.Table, kinds: frozenset[FileKind]) -> npt.NDArray[np.bool_
         files: listed files (schema `FILES`).
         kinds: kinds of files to select.
     """
-    wanted = [number for number, kind in enumerate(KINDS) if kind in kinds]
-    return np.isin(numpy_array(files.column("kind")), wanted)
+    kind_numbers = [number for number, kind in enumerate(KINDS) if kind in kinds]
+    return np.isin(numpy_array(files.column("kind")), kind_numbers)
 
 
 def survey_of(store: TableStore, listing: Listing, limit: int, now: int) -> tuple[Survey, FileHolders]:
