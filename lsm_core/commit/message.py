@@ -149,13 +149,13 @@ class CommitMessage:
         """Return the files that were created for this message, each once; upgraded files are left out."""
         new = {file.file_name for file in self.new_files}
         kept = {file.file_name for file in (*self.compact_before, *self.deleted_files)} - new
-        made = (*self.new_files, *self.compact_after, *self.changelog_files, *self.compact_changelog)
-        return list({file.file_name: file for file in reversed(made) if file.file_name not in kept}.values())[::-1]
+        own = (*self.new_files, *self.compact_after, *self.changelog_files, *self.compact_changelog)
+        return list({file.file_name: file for file in reversed(own) if file.file_name not in kept}.values())[::-1]
 
     def own_index_files(self) -> list[IndexFileMeta]:
         """Return the index files that were created for this message, each once."""
-        made = (*self.new_index_files, *self.compact_new_index_files)
-        return list({file.file_name: file for file in made}.values())
+        own = (*self.new_index_files, *self.compact_new_index_files)
+        return list({file.file_name: file for file in own}.values())
 
     def written(self, *, by_writer: bool = False) -> list[WrittenFile]:
         """Return all data and index files that were created for this message.

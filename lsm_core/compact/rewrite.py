@@ -49,7 +49,7 @@ class ProducedChangelog:
     Attributes:
         files: the files.
         digests: digests of the rows that the changelog writer received.
-        superseded: see :attr:`ChangelogProducer.superseded`.
+        superseded: rows above the output that lookups replaced, as deletion vectors by file name.
     """
 
     files: tuple[DataFileMeta, ...]
@@ -228,8 +228,8 @@ class RewriteResult:
         content: counts of the rows that the writer received; if ``digests`` or its ``groups`` is None, also one digest
             of all rows.
         dropped: number of rows that were left out, by reason.
-        keys_folded: see `MergeCounters`.
-        keys_one_by_one: see `MergeCounters`.
+        keys_folded: keys of which several versions became one new row.
+        keys_one_by_one: number of the ``keys_folded`` that an aggregate function folded one key at a time.
         digests: digests of the written rows by row group; None for one digest of all.
         rows_read: number of rows read (within the key range) by input file; None if not counted.
         changelog: changelog files of the rewrite, or None.

@@ -264,7 +264,7 @@ class IndexWriter:
         """Return a writer of the indexes that the table's options name, or None if they name no index.
 
         Raises:
-            InvalidOption: see :func:`indexed_columns`.
+            InvalidOption: a column of `file-index.<kind>.columns` does not exist or cannot have the index.
         """
         columns = indexed_columns(store.schema, store.options)
         return IndexWriter(store, columns) if columns else None

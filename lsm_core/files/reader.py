@@ -299,7 +299,7 @@ def open_append(
         meta: manifest entry of the file.
         columns: columns to return, in this order; None for all.
         batch_rows: largest number of rows of a batch.
-        row_groups: row groups to read; see :data:`RowGroups`.
+        row_groups: numbers of the row groups to read, or a function from the open file to them; None for all.
         deleted: deleted rows, by position in the whole file; None if no row is deleted.
         dictionaries: text columns to return as Arrow dictionaries of int32.
 
@@ -369,13 +369,13 @@ def read_rows(
         meta: manifest entry of the file.
         target: schema of the batches.
         batch_rows: largest number of rows of a batch.
-        row_groups: row groups to read; see :data:`RowGroups`.
+        row_groups: numbers of the row groups to read, or a function from the open file to them; None for all.
         deleted: deleted rows, by position in the whole file; None if no row is deleted.
 
     Raises:
-        CorruptFile: see :func:`open_append`.
-        InvalidData: see :func:`open_append`.
-        InvalidSchema: see :func:`open_append`.
+        CorruptFile: the file is missing, truncated, or differs from its manifest entry.
+        InvalidData: a value does not fit its column's new type.
+        InvalidSchema: the file has a newer schema than ``store``, and a value does not fit the older type.
     """
     source = open_source(store, partition, bucket, meta)
     try:
@@ -478,7 +478,7 @@ def open_kv(
         need_sequence: return `_SEQUENCE_NUMBER`.
         need_kind: return `_VALUE_KIND`.
         batch_rows: largest number of rows of a batch.
-        row_groups: row groups to read; see :data:`RowGroups`.
+        row_groups: numbers of the row groups to read, or a function from the open file to them; None for all.
         deleted: deleted rows, by position in the whole file; None if no row is deleted.
         dictionaries: text columns to return as Arrow dictionaries of int32, even if the file stores plain text.
 

@@ -549,7 +549,7 @@ class RecordDecoder:
             fields: all fields of the file, in order.
             columns: columns to decode.
             path: path of the file, for messages.
-            in_union: whether the root is a union; see :func:`record_of`.
+            in_union: whether the root is a union of null and the record, as in files of paimon-rust.
         """
         self._path = path
         self._names = list(columns)

@@ -136,7 +136,7 @@ def partition_dirs(
         newer: whether to use the names of JDK 19 or newer.
 
     Returns:
-        One relative directory per partition; see :func:`partition_dir` for the errors.
+        One relative directory per partition.
     """
     columns = [[escape(text) for text in texts] for texts in _directory_texts(schema, partitions, options, newer=newer)]
     return _paths([escape(name) for name in schema.partition_keys], columns, len(partitions))

@@ -102,7 +102,7 @@ def _tag_periods(store: TableStore) -> list[str]:
     periods = tags.periods(store)
     if periods is None:
         return []
-    options, made = store.options, []
+    options, new_tags = store.options, []
     times = {name: time for name in tags.list_names(store) if (time := periods.time_of(name)) is not None}
     following, after = None, 0
     if times:
@@ -116,9 +116,9 @@ def _tag_periods(store: TableStore) -> list[str]:
             period = following
         name = periods.name_of(period)
         if tags.create(store, name, tags.made_now(store, snapshot, options.tag_time_retained)):
-            made.append(name)
+            new_tags.append(name)
         following = period + periods.length
-    return made
+    return new_tags
 
 
 def _candidates(

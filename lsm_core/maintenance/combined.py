@@ -406,15 +406,15 @@ def apply_combined(
     lines: list[CombinedLine] = []
     with stage("applying the plans", len(plan.items), "plans"):
         for item in plan.items:
-            begun = time.monotonic()
+            start_seconds = time.monotonic()
             limit = plan.limits.max_seconds
-            if limit is not None and begun - started >= limit:
+            if limit is not None and start_seconds - started >= limit:
                 line = CombinedLine(
                     item.table, item.action, "later", f"{limit:g} s are over; apply the plan again to go on"
                 )
             else:
                 line = _apply_item(item, open_table, approved_by, runner, rules)
-                line = replace(line, seconds=round(time.monotonic() - begun, 3))
+                line = replace(line, seconds=round(time.monotonic() - start_seconds, 3))
             lines.append(line)
             if tell is not None:
                 tell(line)

@@ -179,15 +179,15 @@ class _Examiner:
             )
         damages = [
             Damage(
-                found.damage.path,
-                found.damage.reason,
-                found.damage.kind,
-                tuple(found.snapshots),
-                tuple(found.holders),
-                found.damage.is_missing,
-                found.damage.is_unknown,
+                need.damage.path,
+                need.damage.reason,
+                need.damage.kind,
+                tuple(need.snapshots),
+                tuple(need.holders),
+                need.damage.is_missing,
+                need.damage.is_unknown,
             )
-            for found in self._found.values()
+            for need in self._found.values()
         ]
         return Examination(tuple(ids), tuple(damages), whole_tags)
 
@@ -200,7 +200,7 @@ class _Examiner:
             return  # expired during the examination
         if snapshot is None:
             return
-        before = {key: len(found.snapshots) for key, found in self._found.items()}
+        before = {key: len(need.snapshots) for key, need in self._found.items()}
         content = self._examine_parts(number, snapshot)
         if not self._has_damage(number):
             if content is not None:
@@ -369,16 +369,16 @@ class _Examiner:
         else:
             where = path or (f"snapshot {holder}" if isinstance(holder, int) else holder)
             damage = Damage(where, f"{error.feature}, or it is damaged", kind, is_unknown=True)
-        found = self._found.setdefault((damage.path, damage.reason), _Found(damage))
+        need = self._found.setdefault((damage.path, damage.reason), _Found(damage))
         if isinstance(holder, str):
-            found.holders.append(holder)
-        elif not found.snapshots or found.snapshots[-1] != holder:
-            found.snapshots.append(holder)
+            need.holders.append(holder)
+        elif not need.snapshots or need.snapshots[-1] != holder:
+            need.snapshots.append(holder)
 
     def _has_damage(self, number: int) -> bool:
         return any(
-            found.snapshots and found.snapshots[-1] >= number and number in found.snapshots
-            for found in self._found.values()
+            need.snapshots and need.snapshots[-1] >= number and number in need.snapshots
+            for need in self._found.values()
         )
 
 
@@ -400,8 +400,8 @@ def _read_content(store: TableStore, meta: ManifestFileMeta) -> _Content:
     ):
         bounds = pc.min_max(entries.column(name)).as_py()
         if entries.num_rows and low is not None and high is not None and (bounds["min"], bounds["max"]) != (low, high):
-            found = f"{bounds['min']}..{bounds['max']}"
-            raise CorruptFile(path, f"has entries of {name} {found}, but its list records {low}..{high}")
+            actual = f"{bounds['min']}..{bounds['max']}"
+            raise CorruptFile(path, f"has entries of {name} {actual}, but its list records {low}..{high}")
     rows = int(signs @ numpy_array(pc.cast(entries.column("row_count"), pa.int64())))
     hashes = xxhash64(identity_rows(entries)).view(np.uint64)
     files = int(hashes[signs == 1].sum(dtype=np.uint64)) - int(hashes[signs == -1].sum(dtype=np.uint64))

@@ -192,7 +192,7 @@ def split_used(
         dropped: ids of the snapshots that are removed and leave no changelog.
         unreadable: ids of damaged snapshots that are not read, because the retained snapshots before and after them
             reference the same files.
-        runner: see `find_used`.
+        runner: `TaskRunner` that reads very many snapshots in parallel; None for this process.
 
     Returns:
         The unused candidates, and the data and changelog files in use as declined subjects.

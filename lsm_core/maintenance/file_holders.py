@@ -469,8 +469,8 @@ class _Search:
         signs = None
         if current:
             sign = np.where(numpy_array(entries.column("kind")) == 0, 1, -1).astype(np.int32)
-            beside = np.diff(value_offsets(one_array(entries.column("extra_files"))))
-            signs = np.concatenate([sign, np.repeat(sign, beside)])
+            extra_counts = np.diff(value_offsets(one_array(entries.column("extra_files"))))
+            signs = np.concatenate([sign, np.repeat(sign, extra_counts)])
             inside = pc.is_null(entries.column("external_path"))
             columns = [entries.column("partition"), entries.column("bucket"), arrow_array(sign.astype(np.int64))]
             self._live.append(pa.table(columns, schema=_BUCKET).filter(inside))
@@ -557,9 +557,9 @@ def _live_of(store: TableStore, snapshot: Snapshot, names: pa.Array) -> pa.Table
     """Return the live files of ``snapshot`` that are in ``names`` or have an extra file in ``names``."""
 
     def keep(entries: pa.Table) -> pa.Table:
-        beside = one_array(entries.column("extra_files"))
-        has = pc.is_in(pc.list_flatten(beside), value_set=names)
-        parents = pc.list_parent_indices(beside)
+        extra_files = one_array(entries.column("extra_files"))
+        has = pc.is_in(pc.list_flatten(extra_files), value_set=names)
+        parents = pc.list_parent_indices(extra_files)
         rows = np.zeros(len(entries), np.bool_)
         rows[numpy_array(parents)[numpy_array(has)]] = True
         rows |= numpy_array(pc.is_in(entries.column("file_name"), value_set=names))

@@ -93,11 +93,13 @@ def holds(store: TableStore) -> pa.Table:
 def _add_branch(held: _OtherHolders, store: TableStore) -> None:
     history = list(snapshots.iterate(store))
     tagged = tags.list_tags(store).values()
-    made = min((snapshot.time_millis for snapshot in (*history, *tagged)), default=0)
+    created_ms = min((snapshot.time_millis for snapshot in (*history, *tagged)), default=0)
     parts = [_changelog_of(store, snapshot) for snapshot in history]
     parts += [_dropped(store, after) for after in history[1:]]
     parts += [_all_of(store, snapshot) for snapshot in (*history[-1:], *tagged)]
-    held.add(Holder(HolderKind.BRANCH, f"branch {store.branch}"), made, pa.concat_tables([empty_table(_FILES), *parts]))
+    held.add(
+        Holder(HolderKind.BRANCH, f"branch {store.branch}"), created_ms, pa.concat_tables([empty_table(_FILES), *parts])
+    )
 
 
 def _consumers(store: TableStore) -> list[tuple[str, int, int]]:

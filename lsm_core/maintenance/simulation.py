@@ -400,7 +400,7 @@ class _Bucket:
                 del self.upper[file.level]
 
     def _count_until(self, moment: int) -> None:
-        """Count the current state of the bucket up to ``moment``."""
+        """Add the state of the bucket until ``moment`` to the tally, and advance the clock to ``moment``."""
         if self.files:
             self.tally.add_state(self.runs, self.now, moment)
         self.now = max(self.now, moment)

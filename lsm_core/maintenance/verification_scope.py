@@ -92,14 +92,14 @@ def proof_of(store: TableStore, published: int) -> Proof:
         entry = runs[number]
         if entry.action not in {"recover", "compact"}:
             continue
-        theirs = _places(store, entry)
-        if not ends_recovery and not theirs & places:
+        entry_places = _places(store, entry)
+        if not ends_recovery and not entry_places & places:
             continue
         if not _has_later_passes(entry):
-            if theirs & places:
+            if entry_places & places:
                 break
             continue
-        places |= theirs if ends_recovery else frozenset()
+        places |= entry_places if ends_recovery else frozenset()
         passes.append(entry)
     if not passes:
         return alone

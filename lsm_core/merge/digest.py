@@ -204,9 +204,9 @@ def _float_bits(column: pa.Array) -> Words:
     values = values if wide else values.astype(np.float64)
     if values.view(np.uint64).max(initial=0) <= _INFINITE:
         return np.asarray(values.view(np.uint64))  # no sign, no NaN
-    odd = np.isnan(values)
-    if odd.any():
-        values = np.where(odd, np.nan, values)
+    is_nan = np.isnan(values)
+    if is_nan.any():
+        values = np.where(is_nan, np.nan, values)
     bits = values.view(np.int64)
     turned = bits >> np.int64(63)
     turned &= np.int64(0x7FFFFFFFFFFFFFFF)

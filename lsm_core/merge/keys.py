@@ -670,7 +670,11 @@ class ByteKeys:
 
 
 def _joint_lead(parts: Sequence[ByteKeys]) -> Lead | None:
-    """Return a common lead of all parts; None unless each part has a lead and the bytes before the leads are equal."""
+    """Return :attr:`ByteKeys.lead` of the keys of all parts together, made of the parts' cached leads.
+
+    Returns:
+        The lead, or None if a part has no cached lead, or if the bytes before the leads differ between parts.
+    """
     leads = [lead for part in parts if (lead := part._lead_so_far) is not None]  # noqa: SLF001
     if not parts or len(leads) < len(parts):
         return None

@@ -121,7 +121,7 @@ class RunInput:
         Args:
             parts: inputs, each with its own level and age.
             name: name in errors.
-            at_hand: see :class:`RunInput`.
+            at_hand: number of rows to buffer from small batches before a window is merged.
         """
         return RunInput(iter(()), name=name, parts=tuple(parts), at_hand=at_hand)
 

@@ -117,7 +117,7 @@ def all_stores(store: TableStore) -> list[TableStore]:
     Code that deletes files must check that no branch uses the files.
 
     Raises:
-        TableNotFound: a branch has lost its schema; see :func:`other_stores`.
+        TableNotFound: a branch has lost its schema, so the files that the branch needs are unknown.
     """
     others = other_stores(store)
     position = 0 if store.branch == MAIN else 1 + sum(other.branch < store.branch for other in others[1:])

@@ -156,7 +156,7 @@ def iter_entries(
     Args:
         store: the table.
         metas: the manifests.
-        narrow: filter for the entries, or None to keep all; see :func:`read_manifest`.
+        narrow: filter for the entries, applied while a manifest is decoded; None to keep all.
 
     Yields:
         The entries of one manifest.

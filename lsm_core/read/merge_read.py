@@ -814,11 +814,11 @@ def read_bucket_merged(
             with true sequence numbers.
         sections: key-disjoint sections of the files; None to compute them.
         deletions: deletion vectors by file name; the rows that they mark are left out before the merge.
-        budget: see :class:`BucketMerge`.
+        budget: decoded bytes of all windows together; None for option `dredge.merge-budget`.
         living: function that removes expired rows, for compactions; None (for all reads) to keep these rows.
-        dictionaries: see :class:`BucketMerge`.
+        dictionaries: whether text columns are returned as Arrow dictionaries of int32.
         within: range of keys to read; None for all keys.
-        seen: see :class:`BucketSource`.
+        seen: callback for each batch that is read from a file, or None.
 
     Raises:
         CorruptFile: a file is damaged or not in key order; the error names it.

@@ -115,7 +115,7 @@ class ComputedPredicate(Predicate):
         """Return the filter that a function evaluates.
 
         Args:
-            compute: see :attr:`compute`.
+            compute: function that returns one boolean for each row of a batch; null is not true.
             columns: columns that the function needs.
             necessary: filter that is true for each row for which the function is true; it prunes files and partitions.
         """

@@ -302,7 +302,7 @@ def plan_scan(
         watermark: read the oldest snapshot that has reached this watermark (ms).
         limit: number of rows that the caller will read. Without a filter, only the first splits that together contain
             this many rows are planned, if they need no merging.
-        dictionaries: see :class:`Scan`.
+        dictionaries: whether text columns are returned as Arrow dictionaries of int32.
 
     Raises:
         TableNotFound: the table was dropped, renamed or replaced since it was opened.
@@ -343,13 +343,13 @@ def plan_version(
 
     Args:
         version: the version.
-        columns: see :func:`plan_scan`.
-        filter: see :func:`plan_scan`.
-        partitions: see :func:`plan_scan`.
-        levels: see :func:`plan_scan`.
+        columns: columns to return, in this order; None for all.
+        filter: condition on the rows, as :func:`parse_filter` takes it.
+        partitions: partitions to read, or-ed: values of all or some of the partition columns; None for all.
+        levels: levels of the files to read; None for all.
         level_0: whether files that wait for a compaction are read; None for the table's default.
-        limit: see :func:`plan_scan`.
-        dictionaries: see :func:`plan_scan`.
+        limit: number of rows that the caller will read; None for all.
+        dictionaries: whether text columns are returned as Arrow dictionaries of int32.
     """
     store, snapshot = version.store, version.snapshot
     if tracks_rows(store):
@@ -534,7 +534,7 @@ def read_split(
         columns: columns to return, in this order.
         predicate: filter on merged rows; None for all rows.
         budget: decoded bytes of the merge's windows; None for option `dredge.merge-budget`.
-        dictionaries: see :class:`Scan`.
+        dictionaries: whether text columns are returned as Arrow dictionaries of int32.
     """
     needed = list(columns)
     filter_columns = () if predicate is None else predicate.columns

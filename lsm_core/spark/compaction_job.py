@@ -246,18 +246,18 @@ def compact_in_tasks(
             text = f"needs {demand}, an executor has {size_text(memory.executor or 0)}"
             done[at] = BucketResult.without(task, declined=f"its task {text} for Python's workers")
             meter.add(1, *size_of(task))
-    beside = [at for at, share in enumerate(shares) if share]
-    alone = [at for at, share in enumerate(shares) if share == 0]
-    made: list[CommitMessage] = []
-    with discard_on_failure(store, made):
-        for chosen, one_by_one in ((beside, False), (alone, True)):
+    shared_tasks = [at for at, share in enumerate(shares) if share]
+    single_tasks = [at for at, share in enumerate(shares) if share == 0]
+    messages: list[CommitMessage] = []
+    with discard_on_failure(store, messages):
+        for chosen, one_by_one in ((shared_tasks, False), (single_tasks, True)):
             picked = [tasks[at] for at in chosen]
             if not picked:
                 continue
             windows = [shares[at] or _LEAST_WINDOWS for at in chosen]
             for at, result in zip(chosen, _job(spark, store, picked, windows, one_by_one, meter), strict=True):
                 done[at] = result
-                made.append(result.message)
+                messages.append(result.message)
     kept = [done[at].message for at in reversed(range(len(tasks)))]
     with discard_on_failure(store, kept):  # files of results that the caller did not take
         for at in range(len(tasks)):
@@ -380,14 +380,14 @@ def _compact_units(
         Answer or error of each unit, as a batch of one row (`ANSWER_SCHEMA`).
     """
     store = TableStore.from_json(store_text).in_family(family)
-    notes, attempt, begun = WriteFolder(store, folder), store.own_uuid, False
+    notes, attempt, has_files = WriteFolder(store, folder), store.own_uuid, False
     done: list[BucketResult] = []
     try:
         for batch in batches:
             for place in range(batch.num_rows):  # one per unit
-                if not begun:
+                if not has_files:
                     notes.begin(attempt)
-                    begun = True
+                    has_files = True
                 unit, share, payload = (batch.column(name)[place].as_py() for name in ("unit", "share", "payload"))
                 try:
                     task = task_from_bytes(payload)

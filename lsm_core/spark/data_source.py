@@ -306,9 +306,13 @@ class TableSource(DataSource):
         if unknown is not None:
             raise InvalidOption(unknown, own[unknown], f"options of streams: {', '.join(OPTIONS)}", name)
         reading = {key: text for key, text in self.options.items() if key not in own}
-        odd = next((key for key in ("snapshot-id", "limit", "versionasof", TIMESTAMP_AS_OF) if reading.get(key)), None)
-        if odd is not None:
-            raise InvalidOption(odd, reading[odd], "no value in a stream; scan.snapshot-id sets its start", name)
+        refused_option = next(
+            (key for key in ("snapshot-id", "limit", "versionasof", TIMESTAMP_AS_OF) if reading.get(key)), None
+        )
+        if refused_option is not None:
+            raise InvalidOption(
+                refused_option, reading[refused_option], "no value in a stream; scan.snapshot-id sets its start", name
+            )
         table = table_to_read(reading)
         if not isinstance(table, Table):
             raise UnsupportedFeature("readStream of a system table", table.name)
@@ -391,11 +395,11 @@ class TableSource(DataSource):
             DYNAMIC_OVERWRITE,
             REPLACE_WHERE.lower(),
         )
-        odd = next((key for key in of_batches if key in self.options), None)
-        if odd is not None:
+        refused_option = next((key for key in of_batches if key in self.options), None)
+        if refused_option is not None:
             streams = ", ".join((*OPTIONS, *MERGE_SCHEMA))
             accepted = f"no value in a stream, which takes {streams} and a column _row_kind"
-            raise InvalidOption(odd, self.options[odd], accepted, store.name)
+            raise InvalidOption(refused_option, self.options[refused_option], accepted, store.name)
         store, _ = self._merged(store, schema, _STREAM_ADVICE)
         return StreamWriter(store, schema.names, overwrite, self.options)
 

@@ -157,14 +157,14 @@ def function_of(name: str, field: DataField, raw: Mapping[str, str], table: str)
         UnsupportedFeature: Spark SQL cannot express the function; the error names function, column and type.
     """
     maker = _FUNCTIONS.get(name)
-    made = None if maker is None else maker(field, raw)
-    if made is None:
+    function = None if maker is None else maker(field, raw)
+    if function is None:
         raise UnsupportedFeature(
             f"comparing column '{field.name}' of type {field.type} with aggregate function '{name}' on Spark", table
         )
     ignores = _option(raw, field, "ignore-retract").strip().lower() == "true"
     refusal = f"table {table}: aggregate function '{name}' of column '{field.name}' does not support retracts (-U, -D)"
-    return Function(made.plain, made.take_back, made.reversed, made.counts_inputs, refusal, ignores)
+    return Function(function.plain, function.take_back, function.reversed, function.counts_inputs, refusal, ignores)
 
 
 def _option(raw: Mapping[str, str], field: DataField, name: str, default: str = "") -> str:

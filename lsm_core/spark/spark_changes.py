@@ -373,7 +373,7 @@ def _changed_files(change: AppendChange, family: str, folder: WriteFolder, paylo
     folder.begin(store.own_uuid)
     try:
         splits = [Split.from_bytes(base64.b64decode(text)) for text in parse_json(payload)]
-        part = replace(change, store=store).carried_out(splits)
+        part = replace(change, store=store).apply_to(splits)
         messages = part.messages
         if any(message.written() for message in messages):
             folder.finish(store.own_uuid)

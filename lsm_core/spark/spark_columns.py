@@ -108,11 +108,11 @@ def require_schema(named: StructType, fields: Sequence[DataField], table: str) -
     from pyspark.sql.pandas.types import from_arrow_schema
 
     own = from_arrow_schema(spark_arrow_schema(fields, table), prefer_timestamp_ntz=True)
-    named_text, meant = (
+    named_text, hint = (
         ", ".join(f"{field.name} {field.dataType.simpleString()}" for field in each.fields) for each in (named, own)
     )
-    if named_text != meant:
-        raise InvalidOption("schema", named_text, f"its own columns, or none: {meant}", table)
+    if named_text != hint:
+        raise InvalidOption("schema", named_text, f"its own columns, or none: {hint}", table)
 
 
 def arrow_of(schema: StructType, table: str) -> pa.Schema:

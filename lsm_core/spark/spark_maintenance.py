@@ -119,8 +119,9 @@ def spark_runner(
 
     Args:
         spark: The session that runs the tasks.
-        progress: See `compact_table`.
-        executor_memory: See `compact_table`.
+        progress: Function that is called about once a second with a `JobProgress`; None for no progress.
+        executor_memory: Bytes that all Python workers of an executor may use together; None for
+            `spark.executor.pyspark.memory`.
         plan: The plan whose total (over all commits) is 100 % of the progress; None to report each commit separately.
     """
     memory = Memory.of(spark, executor_memory)

@@ -50,12 +50,12 @@ def open_answer(spark: SparkSession, query: Query) -> Iterator[DataFrame]:
 
     Raises SparkFailed, and as `read_table`.
     """
-    made: list[str] = []
+    view_names: list[str] = []
     with translate_errors(f"answering the query {query.shown}"), _spark_logs_silent():
         try:
-            yield _answer(spark, query, made)
+            yield _answer(spark, query, view_names)
         finally:
-            for name in made:
+            for name in view_names:
                 spark.catalog.dropTempView(name)
 
 
@@ -74,25 +74,25 @@ def frame_query(spark: SparkSession, query: Query) -> DataFrame:
         SparkFailed: Spark refuses the query.
         DredgeError: As `read_table`.
     """
-    made: list[str] = []
+    view_names: list[str] = []
     classic = False
     with translate_errors(f"planning the query {query.shown}"):
         try:
-            frame = _answer(spark, query, made)
+            frame = _answer(spark, query, view_names)
             classic = hasattr(frame, "_jdf")
             return frame
         finally:
-            for name in made if classic else ():
+            for name in view_names if classic else ():
                 spark.catalog.dropTempView(name)
 
 
-def _answer(spark: SparkSession, query: Query, made: list[str]) -> DataFrame:
-    """Return the rows of ``query`` by temporary views, whose names are added to ``made``."""
+def _answer(spark: SparkSession, query: Query, view_names: list[str]) -> DataFrame:
+    """Return the rows of ``query`` by temporary views, whose names are added to ``view_names``."""
     prefix = f"dredge_{uuid.uuid4().hex[:12]}"
     names = [f"{prefix}_{number}" for number in range(len(query.reads))]
     for name, frame in zip(names, _frames(spark, query), strict=True):
         frame.createOrReplaceTempView(name)
-        made.append(name)
+        view_names.append(name)
     return spark.sql(query.with_views(names))
 
 

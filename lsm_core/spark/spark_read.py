@@ -319,8 +319,8 @@ def _system_rows(
     target = spark_arrow_schema(fields, table.name)
 
     with translate_errors(f"reading table {table.name}"):
-        made = Shipped(_made_of_metadata, table, columns, filter, snapshot_id, target)
-        return spark.range(0, 1, 1, 1).mapInArrow(made, spark_ddl(fields, table.name))
+        rows = Shipped(_made_of_metadata, table, columns, filter, snapshot_id, target)
+        return spark.range(0, 1, 1, 1).mapInArrow(rows, spark_ddl(fields, table.name))
 
 
 def _made_of_metadata(

@@ -299,15 +299,15 @@ def _written(job: _Job, family: str, batches: Iterator[pa.RecordBatch]) -> Itera
     def write() -> list[bytes]:
         source_results: list[bytes] = []
         writer = job.writer(family)
-        attempt, begun = writer.store.own_uuid, False
+        attempt, has_files = writer.store.own_uuid, False
         messages: list[CommitMessage] = []
         try:
             for _, routed in receive_groups(job.target.schema, _row_messages(batches, source_results)):
-                if not begun:
+                if not has_files:
                     job.folder.begin(attempt)
-                    begun = True
+                    has_files = True
                 writer.add_routed(routed)
-            if begun:
+            if has_files:
                 messages = writer.prepare_commit()
             if job.rescales:
                 results = [read_again(job.target, message) for message in messages]
@@ -315,7 +315,7 @@ def _written(job: _Job, family: str, batches: Iterator[pa.RecordBatch]) -> Itera
                 results = [BucketResult(message, BucketReport()) for message in messages]
             if messages:
                 job.folder.finish(attempt)
-            elif begun:
+            elif has_files:
                 job.folder.forget(attempt)
         except BaseException:
             writer.abort()

@@ -332,8 +332,8 @@ def _join_shares(store: TableStore, task: SortTask, outcomes: Sequence[TaskOutco
         digest=Content(live=content).text(),
         written_by={name: who for result in results for name, who in result.report.written_by.items()},
     )
-    made = [result.message for result in results]
-    with discard_on_failure(store, made):
+    messages = [result.message for result in results]
+    with discard_on_failure(store, messages):
         vectors = marks.change(before)
     message = CommitMessage(
         task.partition,

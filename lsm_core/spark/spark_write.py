@@ -358,7 +358,8 @@ class WriteJob:
         Args:
             groups: The rows by bucket.
             task: Number of the Spark task.
-            sequence_offset: See `TableWrite`; None if no other task writes to the same buckets.
+            sequence_offset: Number to add to every bucket's first sequence number; None if no other task writes to the
+                same buckets.
 
         Raises:
             WriterStale: The schema or the buckets of the table changed after the plan was made.
@@ -371,14 +372,14 @@ class WriteJob:
         writer = self._writer(sequence_offset, task)
         attempt = writer.store.own_uuid
         messages: list[CommitMessage] = []
-        begun = False
+        has_files = False
         try:
             for routed in groups:
-                if not begun:
+                if not has_files:
                     self.folder.begin(attempt)
-                    begun = True
+                    has_files = True
                 writer.add_routed(routed)
-            if begun:
+            if has_files:
                 messages = writer.prepare_commit()
                 self.folder.finish(attempt)
         except BaseException:
@@ -386,7 +387,7 @@ class WriteJob:
             abort(self.store, messages)
             self.folder.forget(attempt)
             raise
-        if begun and not messages:
+        if has_files and not messages:
             self.folder.forget(attempt)
         return [message.to_bytes() for message in messages]
 
@@ -964,7 +965,7 @@ def _batch_of(messages: Sequence[tuple[Any, ...]]) -> pa.RecordBatch:
 
 
 def receive_groups(schema: TableSchema, batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, RoutedRows]]:
-    """Yield the groups of rows in messages (`MESSAGES_DDL`) as (place, rows of one bucket); see :func:`send_groups`."""
+    """Yield the groups of rows in messages (`MESSAGES_DDL`) as (place, rows of one bucket)."""
     arrow_schema = schema.arrow_schema
     for batch in batches:
         for message in zip(*(batch.column(name) for name in MESSAGES.names[1:]), strict=True):

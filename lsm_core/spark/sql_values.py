@@ -271,9 +271,9 @@ class _Translation:
         """Return both operands; a text literal beside a column of another type is cast to that type, as by Spark."""
         sides = [self.of(left, depth + 1), self.of(right, depth + 1)]
         for side, other in ((0, 1), (1, 0)):
-            node, beside = (left, right)[side], (left, right)[other]
-            if isinstance(node, exp.Literal) and node.is_string and isinstance(beside, exp.Column):
-                (name,) = names_in_table([beside.name], self._store.schema)
+            node, counterpart = (left, right)[side], (left, right)[other]
+            if isinstance(node, exp.Literal) and node.is_string and isinstance(counterpart, exp.Column):
+                (name,) = names_in_table([counterpart.name], self._store.schema)
                 if pa.types.is_string(self._store.schema.arrow_schema.field(name).type):
                     continue
                 kind = self._store.schema.arrow_schema.field(name).type

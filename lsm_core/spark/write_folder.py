@@ -124,12 +124,12 @@ class WriteFolder:
             self.store.delete(f"{self.folder}/{_OPEN}")
         until = time.monotonic() + (_KILL_SECONDS if failed else 0)
         while True:
-            begun, done = self._noted()
-            if len(begun - done - set(known)) <= 1 or time.monotonic() >= until:
+            started, done = self._noted()
+            if len(started - done - set(known)) <= 1 or time.monotonic() >= until:
                 break
             time.sleep(0.1)
         self.remove()
-        return begun - set(known)
+        return started - set(known)
 
     def end(
         self,

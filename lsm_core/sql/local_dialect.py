@@ -217,8 +217,8 @@ def _is_empty_array(node: exp.Expr | None) -> bool:
 
 def _prints_otherwise(cast: exp.Cast, columns: Columns) -> bool:
     kinds = columns.types_in(cast.this)
-    odd = any(test(kind) for kind in kinds for test in _UNCAST if not pa.types.is_date(kind))
-    return odd or any(
+    differs = any(test(kind) for kind in kinds for test in _UNCAST if not pa.types.is_date(kind))
+    return differs or any(
         not inner.is_type("date")
         for inner in cast.this.find_all(exp.Cast)
         if inner.is_type(*exp.DataType.TEMPORAL_TYPES)

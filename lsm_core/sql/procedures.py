@@ -91,7 +91,7 @@ class PlannedStep:
         """Plan the action on the current snapshot.
 
         Args:
-            runner: see `plan_maintenance`.
+            runner: runs the tasks of planning on many machines; None for this process.
 
         Raises:
             DredgeError: an error of the action's planning.
@@ -258,7 +258,7 @@ class PreparedCall:
         """Return the plans of the call; nothing is changed.
 
         Args:
-            runner: see `plan_maintenance`.
+            runner: runs the tasks of planning on many machines; None for this process.
 
         Raises:
             DredgeError: an error of opening the tables or of planning.

@@ -230,7 +230,7 @@ def _make_filter(session: Session, target: Target, where: exp.Expr | None, text:
 
 
 def _select_runs(engine: QueryEngine, row_filter: Any, *others: RowEvaluator) -> tuple[Any, ...]:
-    """Return the runs that change the rows; () for this process (see :func:`runs_of`)."""
+    """Return the distributed runs that change the rows; () if this process changes them."""
     evaluators = list(others)
     if isinstance(row_filter, ComputedPredicate) and isinstance(row_filter.compute, Truth):
         evaluators.append(row_filter.compute.evaluator)

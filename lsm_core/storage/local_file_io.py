@@ -68,7 +68,7 @@ def _refusals(path: str, verb: str) -> Iterator[None]:
 
 
 class LocalOutputFile:
-    """A new local file; see ``OutputFile``."""
+    """Output stream to a new local file, which must not exist yet."""
 
     def __init__(self, path: str, sync: bool = False) -> None:
         self.path, self._sync, self._length = path, sync, 0

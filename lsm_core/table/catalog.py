@@ -447,8 +447,8 @@ class Catalog:
             if not isinstance(plan, str):
                 raise InvalidOption("mode", mode, "combined, because a plan of all tables is applied")
             return maintain_divided(self, plan, None, Limits(), approved_by, tell, rules)[0]
-        made = self.plan_maintenance(plan, rules=rules) if isinstance(plan, str) else plan
-        return maintain_tables(self, made, approved_by, tell, rules)
+        planned = self.plan_maintenance(plan, rules=rules) if isinstance(plan, str) else plan
+        return maintain_tables(self, planned, approved_by, tell, rules)
 
     def drop_table(self, name: str, ignore_if_not_exists: bool = False) -> bool:
         """Delete a table and everything below its directory.

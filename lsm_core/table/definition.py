@@ -67,9 +67,9 @@ def as_definition(
         InvalidSchema: ``schema`` is neither a definition nor columns, keys are no lists of names, or a whole definition
             is combined with further arguments.
     """
-    beside = {"primary_keys": primary_keys, "partition_keys": partition_keys, "options": options, "comment": comment}
+    arguments = {"primary_keys": primary_keys, "partition_keys": partition_keys, "options": options, "comment": comment}
     if isinstance(schema, Schema):
-        named = [key for key, value in beside.items() if value]
+        named = [key for key, value in arguments.items() if value]
         if named:
             raise InvalidSchema(
                 f"table {name}: {', '.join(named)} must be arguments of Schema(...), not of create_table beside it"

@@ -105,10 +105,12 @@ def plan_tables(
     """
     names = tables_matching(catalog, pattern)
     chosen_actions, now = actions or ROUTINE, catalog.clock.now_ms()
-    made = plan_combined(names, catalog.store, pattern, chosen_actions, limits, created_ms=now, save=save, rules=rules)
-    if save and made.items:
-        catalog.file_io.write_exclusive(_path(catalog, made.hash), made.to_json().encode())
-    return made
+    combined = plan_combined(
+        names, catalog.store, pattern, chosen_actions, limits, created_ms=now, save=save, rules=rules
+    )
+    if save and combined.items:
+        catalog.file_io.write_exclusive(_path(catalog, combined.hash), combined.to_json().encode())
+    return combined
 
 
 def load_combined(catalog: Tables, plan_hash: str) -> CombinedPlan:

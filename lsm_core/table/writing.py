@@ -268,7 +268,20 @@ class StreamCommit:
         watermark: int | None = None,
         properties: Mapping[str, str] | None = None,
     ) -> list[int]:
-        """Commit one numbered commit; see :meth:`filter_and_commit`."""
+        """Make one numbered commit, unless this user has made it already.
+
+        Args:
+            messages: messages of the commit.
+            commit_identifier: number of the commit.
+            watermark: as for :meth:`BatchCommit.commit`.
+            properties: as for :meth:`BatchCommit.commit`.
+
+        Returns:
+            The ids of the new snapshots.
+
+        Raises:
+            DredgeError: an error of :meth:`filter_and_commit`.
+        """
         return self.filter_and_commit({commit_identifier: messages}, watermark=watermark, properties=properties)
 
 

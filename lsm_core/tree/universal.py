@@ -86,7 +86,7 @@ class UniversalCompaction:
         num_run_trigger: number of sorted runs that starts a compaction.
         early_full: rule for early full compactions, or None.
         off_peak: off-peak hours, or None.
-        through_level1: whether units always reach level 1, as in Java since 2.1; see :meth:`extend`.
+        through_level1: whether a unit of several runs includes all runs up to level 1, as in Java since 2.1.
     """
 
     max_size_amp: int = 200

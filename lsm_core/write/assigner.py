@@ -201,10 +201,10 @@ class PartitionIndex:
         assigned = self._look_up(distinct)
         new = np.flatnonzero(assigned < 0)
         if len(new):
-            came = rows[starts[new]]
+            first_rows = rows[starts[new]]
             arrival = np.zeros(len(hashes), np.bool_)
-            arrival[came] = True
-            rank = np.cumsum(arrival)[came] - 1
+            arrival[first_rows] = True
+            rank = np.cumsum(arrival)[first_rows] - 1
             assigned[new] = place(distinct[new], rank)
             self._add(distinct[new], assigned[new])
         buckets = np.empty(len(hashes), np.int32)

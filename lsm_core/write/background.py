@@ -303,7 +303,7 @@ class BucketCompaction:
         Files written and replaced again between two commits are deleted. An upgraded file, which is in both lists of
         the message, is kept.
         """
-        made = {file.file_name for file in message.compact_after}
+        output_names = {file.file_name for file in message.compact_after}
         for file in message.compact_before:
             name = file.file_name
             self._tree.pop(name, None)
@@ -311,7 +311,7 @@ class BucketCompaction:
                 self._before[name] = file
                 continue
             del self._after[name]
-            if name not in self._before and name not in made:
+            if name not in self._before and name not in output_names:
                 self._delete([file])
         self._changelog += message.compact_changelog
         self._after.update((file.file_name, file) for file in message.compact_after)

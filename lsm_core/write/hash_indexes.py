@@ -278,20 +278,20 @@ def join_index_files(store: TableStore, messages: Sequence[CommitMessage]) -> li
     parts: dict[tuple[bytes, int], list[IndexFileMeta]] = {}
     for message in messages:
         parts.setdefault((message.partition, message.bucket), []).extend(message.new_index_files)
-    made: dict[tuple[bytes, int], IndexFileMeta] = {}
+    index_files: dict[tuple[bytes, int], IndexFileMeta] = {}
     for (partition, bucket), files in parts.items():
         if len(files) < 2:
             continue
         entries = [IndexManifestEntry.of(ADD, partition, bucket, file) for file in files]
         together = np.unique(np.concatenate([hash_index(store, entry) for entry in entries]))
-        made[partition, bucket] = write_hash_index(store, partition, bucket, together)
+        index_files[partition, bucket] = write_hash_index(store, partition, bucket, together)
         for file in files:
             discard_index_file(store, partition, bucket, file)
     result = []
     for message in messages:
         place = message.partition, message.bucket
         if message.new_index_files and len(parts[place]) > 1:
-            new = (made.pop(place),) if place in made else ()
+            new = (index_files.pop(place),) if place in index_files else ()
             message = replace(
                 message, new_index_files=new, deleted_index_files=message.deleted_index_files if new else ()
             )

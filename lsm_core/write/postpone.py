@@ -56,10 +56,10 @@ def postponing(store: TableStore, commit_user: str | None, number: int | None = 
         and not ("file.format" in chosen and key.endswith(".stats-mode") and key.startswith("fields."))
     }
     schema = replace(store.schema, options=kept)
-    made = TableStore(
+    store_of_writer = TableStore(
         store.file_io, store.root, store.name, schema, None, store.clock, store.branch, identity=store.identity
     )
-    return made.naming_files_as(store)
+    return store_of_writer.naming_files_as(store)
 
 
 def _beyond_avro(kind: DataType) -> bool:

@@ -49,16 +49,16 @@ class BucketHistory:
 
         Processes that receive this object read no manifests. Raises :class:`CorruptFile`.
         """
-        made = cls(store, ignore=ignore, _snapshot=snapshots.latest(store), _opened=True)
+        history = cls(store, ignore=ignore, _snapshot=snapshots.latest(store), _opened=True)
         if store.bucket_mode is BucketMode.DYNAMIC:
-            latest = None if ignore else made._snapshot
-            made.hash_entries = {} if latest is None else hash_entries(manifests.index_entries(store, latest))
+            latest = None if ignore else history._snapshot
+            history.hash_entries = {} if latest is None else hash_entries(manifests.index_entries(store, latest))
         numbered = store.bucket_mode not in (BucketMode.UNAWARE, BucketMode.POSTPONE)
-        if made._snapshot is not None and not ignore and numbered:
-            entries = live_entries(store, made._snapshot, columns=list(_COLUMNS))
+        if history._snapshot is not None and not ignore and numbered:
+            entries = live_entries(store, history._snapshot, columns=list(_COLUMNS))
             newest = entries.group_by(list(_COLUMNS[:3])).aggregate([("max_sequence_number", "max")])
-            made._everything = newest.rename_columns(list(_COLUMNS))
-        return made
+            history._everything = newest.rename_columns(list(_COLUMNS))
+        return history
 
     @property
     def snapshot(self) -> Snapshot | None:

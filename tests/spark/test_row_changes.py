@@ -72,7 +72,7 @@ def test_changes_by_filter_are_those_of_one_process(
     local.delete(fewer)
     with monkeypatch.context() as patched:
         for change in (Rewriting, Marking):  # workers have it, the driver is to touch no row
-            patched.setattr(change, "carried_out", None)
+            patched.setattr(change, "apply_to", None)
         assert delete_where(spark, mine, fewer) is not None
     if keys and "vectors" in layout:
         mine.compact(full=True)

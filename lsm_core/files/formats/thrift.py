@@ -223,7 +223,7 @@ def list_head(count: int, kind: int) -> bytes:
 
 
 def varint(value: int) -> bytes:
-    """Return the bytes of an unsigned number."""
+    """Return the bytes of an unsigned number in Thrift's variable-length encoding (7 bits per byte, lowest first)."""
     encoded_bytes = bytearray()
     while value >= 0x80:
         encoded_bytes.append(value & 0x7F | 0x80)

@@ -150,7 +150,7 @@ class FileIndex:
         Args:
             column: name of the column.
             data_type: its type in the file.
-            op: the comparison; see :meth:`may_match`.
+            op: the operator, as for :meth:`may_match`.
             values: a scalar, the array of a list, or None.
             rows: number of rows of the file.
 

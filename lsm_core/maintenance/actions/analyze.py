@@ -120,8 +120,8 @@ class ColumnValues:
         bounds = pc.min_max(self._to_ordered_numbers(column)).as_py()
         low, high = bounds["min"], bounds["max"]
         if self._root in _FLOATS:
-            odd = pc.any(pc.is_nan(column)).as_py()
-            low, high = (math.nan if low is None else low), (math.nan if odd else high)
+            has_nan = pc.any(pc.is_nan(column)).as_py()
+            low, high = (math.nan if low is None else low), (math.nan if has_nan else high)
             known = [value for value in (self._least, low) if value is not None and not math.isnan(value)]
             self._least = min(known, default=math.nan)
             self._greatest = high if self._greatest is None else _greater(self._greatest, high)

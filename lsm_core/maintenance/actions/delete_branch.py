@@ -117,11 +117,11 @@ def plan_branch_deletion(store: TableStore, branch: str) -> MaintenancePlan:
         raise InvalidOption("branch", branch, "another branch than the one that is open", store.name)
     branches.require_branch(store, branch)
     plan = MaintenancePlan.begin("delete_branch", store, snapshots.latest_id(store), {"branch": branch})
-    begun = _find_interrupted(store, branch)
-    if begun is not None:
-        item = BranchItem(branch, 0, 0, 0, len(begun.metadata), begun.trash_id)
-        cost = PlanEstimate(bytes_freed=begun.size, files_in=len(begun.files), tasks=1)
-        return replace(plan, items=(item, *(replace(file, trash_id="") for file in begun.files)), estimate=cost)
+    interrupted = _find_interrupted(store, branch)
+    if interrupted is not None:
+        item = BranchItem(branch, 0, 0, 0, len(interrupted.metadata), interrupted.trash_id)
+        cost = PlanEstimate(bytes_freed=interrupted.size, files_in=len(interrupted.files), tasks=1)
+        return replace(plan, items=(item, *(replace(file, trash_id="") for file in interrupted.files)), estimate=cost)
     view = branches.open_branch(store, branch)
     ids, paths = snapshots.list_ids(view), branches.metadata_paths(store, branch)
     tagged = sum("/tag/tag-" in path and path.count("/") == 3 for path in paths)
@@ -324,19 +324,19 @@ def write_branch_metadata(store: TableStore, record: TrashRecord) -> None:
         store.file_io.write_exclusive(where, record.metadata[path])
 
 
-def require_no_other(store: TableStore, record: TrashRecord, *, begun: bool) -> None:
+def require_no_other(store: TableStore, record: TrashRecord, *, is_resumed: bool) -> None:
     """Check that no existing branch has the name of a deleted branch that is to be restored.
 
     Args:
         store: the table.
         record: deletion record of the branch.
-        begun: whether an interrupted restore may have written files of this branch already; these are accepted.
+        is_resumed: whether an interrupted restore may have written files of this branch already; these are accepted.
 
     Raises:
         PlanRefused: a branch of the same name was created after the deletion.
     """
     for path in branches.metadata_paths(store, record.branch):
-        if not begun or record.metadata.get(path) != store.file_io.read_bytes(f"{store.root}/{path}"):
+        if not is_resumed or record.metadata.get(path) != store.file_io.read_bytes(f"{store.root}/{path}"):
             detail = f"another branch '{record.branch}' is there now ({path})"
             raise PlanRefused(RefusalRule.HISTORY_CHANGED, table=store.name, detail=detail)
 

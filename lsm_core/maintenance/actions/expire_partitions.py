@@ -455,10 +455,11 @@ class ExpiryAtCommit:
             self._checked_ms = previous_ms - previous_ms % max(interval, 1)
 
     def is_due(self, identifier: int) -> bool:
-        """Return whether the expiry must run after a commit.
+        """Return whether partitions must be expired after a commit.
 
         Args:
-            identifier: commit identifier, which for a batch is the largest long.
+            identifier: identifier of the commit. The largest long stands for a batch write, after which
+                `end-input.check-partition-expire` requires the expiry.
         """
         if not self._on:
             return False

@@ -280,7 +280,8 @@ def apply_fast_forward(store: TableStore, plan: MaintenancePlan) -> ApplyOutcome
 
     Raises:
         PlanStale: the table or the branch changed since planning.
-        PlanRefused: see :func:`plan_fast_forward`.
+        PlanRefused: the branch is empty, the snapshot ids would have a gap, or an interrupted rollback must be
+            finished first.
         LockTimeout: another process holds the table's lock.
     """
     item = next(iter(plan.items_of(ForwardItem)), None)
@@ -503,7 +504,8 @@ def fast_forward_fits(store: TableStore, plan: MaintenancePlan) -> bool:
         plan: plan to compare with the table.
 
     Raises:
-        PlanRefused: see :func:`plan_fast_forward`.
+        PlanRefused: the branch is empty, the snapshot ids would have a gap, or an interrupted rollback must be
+            finished first.
     """
     item = next(iter(plan.items_of(ForwardItem)), None)
     if item is None or not branches.metadata_paths(store, item.branch):

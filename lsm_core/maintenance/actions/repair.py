@@ -428,8 +428,8 @@ def _put_back(store: TableStore, item: BridgeItem) -> bool:
     drafts = copy.copy(store)
     drafts.file_io = recorded
     try:
-        made = _bridge(drafts, before, after, item)
-        data = made.to_json()
+        bridge = _bridge(drafts, before, after, item)
+        data = bridge.to_json()
     except BaseException:
         remove(store.file_io, recorded.take())
         raise

@@ -125,7 +125,7 @@ def plan_restore(store: TableStore, trash_id: str) -> MaintenancePlan:
         raise _sweep_has_begun(store, trash_id)
     plan = MaintenancePlan.begin("restore", store, snapshots.latest_id(store), {"trash_id": trash_id})
     if record.action == trash.DELETED_BRANCH:
-        require_no_other(store, record, begun=trash.read_claim(store, trash_id) == trash.RESTORE)
+        require_no_other(store, record, is_resumed=trash.read_claim(store, trash_id) == trash.RESTORE)
         item = RestoreItem(trash_id, None, None, len(record.files), branch=record.branch, whole_branch=True)
         return replace(plan, items=(item,))
     _require_fitting(_branch_of(store, record), record)
@@ -179,7 +179,7 @@ def apply_restore(store: TableStore, plan: MaintenancePlan) -> ApplyOutcome:
 
 def _restore(store: TableStore, plan: MaintenancePlan, record: TrashRecord) -> ApplyOutcome:
     trash_id, whole_branch = record.trash_id, record.action == trash.DELETED_BRANCH
-    begun = trash.read_claim(store, trash_id) == trash.RESTORE
+    is_resumed = trash.read_claim(store, trash_id) == trash.RESTORE
     if not trash.claim(store, trash_id, trash.RESTORE):
         raise _sweep_has_begun(store, trash_id)
     if record.action == trash.ORPHANS:
@@ -187,7 +187,7 @@ def _restore(store: TableStore, plan: MaintenancePlan, record: TrashRecord) -> A
         trash.forget(store, trash_id)
         return ApplyOutcome(RestoreReport(trash_id, files_kept=kept, orphans=True))
     try:
-        expired, others = _read_checked(store, record, begun=begun)
+        expired, others = _read_checked(store, record, is_resumed=is_resumed)
     except DredgeError:
         trash.release(store, record.trash_id)  # a failed restore must not block a sweep
         raise
@@ -223,7 +223,7 @@ def _restore(store: TableStore, plan: MaintenancePlan, record: TrashRecord) -> A
 
 
 def _read_checked(
-    store: TableStore, record: TrashRecord, *, begun: bool
+    store: TableStore, record: TrashRecord, *, is_resumed: bool
 ) -> tuple[dict[int, Snapshot], dict[str, bytes]]:
     """Return the snapshots to put back by id, and the content of the tags and changelogs to put back by path.
 
@@ -234,7 +234,7 @@ def _read_checked(
             raise _refusal(store, RefusalRule.FILES_ARE_GONE, f"{file.path} of {record.trash_id} was deleted")
     others: dict[str, bytes] = {}
     if record.action == trash.DELETED_BRANCH:
-        require_no_other(store, record, begun=begun)
+        require_no_other(store, record, is_resumed=is_resumed)
     else:
         _require_fitting(store, record)
         others = {_small_path(store, record, path): data for path, data in record.metadata.items()}
@@ -491,13 +491,13 @@ def _require_as_forwarded(store: TableStore, record: TrashRecord) -> None:
         if other.action == trash.FORWARDED and not record.came.items().isdisjoint(other.came.items()):
             detail = f"{record.trash_id} is of the second half of an interrupted fast-forward; restore {other.trash_id}"
             raise _refusal(store, RefusalRule.HISTORY_CHANGED, detail)
-    came = {int(path.rpartition("-")[2]) for path in record.came if "snapshot/snapshot-" in path}
+    forwarded_ids = {int(path.rpartition("-")[2]) for path in record.came if "snapshot/snapshot-" in path}
     present = snapshots.list_ids(store)
-    newest = max((*came, *record.snapshots), default=0)
+    newest = max((*forwarded_ids, *record.snapshots), default=0)
     if present and present[-1] > newest:
         detail = f"snapshot {present[-1]} was committed after the fast-forward"
         raise _refusal(store, RefusalRule.HISTORY_CHANGED, detail)
-    after = sorted((set(present) - came) | set(record.snapshots))
+    after = sorted((set(present) - forwarded_ids) | set(record.snapshots))
     for first, last in snapshots.gaps(after):
         raise _refusal(store, RefusalRule.NO_HOLES_IN_HISTORY, f"snapshots {first} to {last} have expired since")
 

@@ -241,10 +241,10 @@ def find_target(
 
     Args:
         store: the table.
-        snapshot_id: see :func:`plan_rollback`.
-        tag: see :func:`plan_rollback`.
-        timestamp_ms: see :func:`plan_rollback`.
-        watermark: see :func:`plan_rollback`.
+        snapshot_id: id of the target, which may have expired if a tag keeps it.
+        tag: name of a tag, whose snapshot is the target.
+        timestamp_ms: selects the newest snapshot committed at or before this time (epoch ms).
+        watermark: selects the newest snapshot whose watermark is at most this value (epoch ms).
 
     Raises:
         InvalidOption: not exactly one of the four arguments is given.
@@ -351,11 +351,13 @@ def apply_rollback(store: TableStore, plan: MaintenancePlan) -> ApplyOutcome:
     if not plan.items:
         return ApplyOutcome(RollbackReport(plan.hash, plan.base_snapshot, declined=plan.declined))
     trash_id = f"{ROLLED_BACK}-{plan.arguments['to_snapshot']}-{plan.hash[:12]}"
-    begun = next((record for record in trash.read_trash(store).records if record.trash_id == trash_id), None)
+    earlier_record = next((record for record in trash.read_trash(store).records if record.trash_id == trash_id), None)
     target = _target(store, plan)
-    if begun is None and not _NewerContent.of(store, target.id).items():  # it is done, or there is nothing to do
+    if (
+        earlier_record is None and not _NewerContent.of(store, target.id).items()
+    ):  # it is done, or there is nothing to do
         return ApplyOutcome(RollbackReport(plan.hash, plan.base_snapshot, declined=plan.declined))
-    record = _write_rollback_record(store, plan, target, trash_id) if begun is None else begun
+    record = _write_rollback_record(store, plan, target, trash_id) if earlier_record is None else earlier_record
     if not trash.claim(
         store, trash_id, trash.RESTORE
     ):  # in direct mode no sweep may run before the snapshots are removed
@@ -365,7 +367,7 @@ def apply_rollback(store: TableStore, plan: MaintenancePlan) -> ApplyOutcome:
     left = [number for number, text in record.snapshots.items() if has_snapshot(store, number, text)]
     others = [path for path, data in record.metadata.items() if _read_small_file(store, path) == data]
     cover_id = max(record.snapshots, default=0) + 1
-    if begun is not None and not left and not others and find_cover(store, cover_id, trash_id) is None:
+    if earlier_record is not None and not left and not others and find_cover(store, cover_id, trash_id) is None:
         trash.release(store, trash_id)  # it was applied: files with these names are new ones
         return ApplyOutcome(RollbackReport(plan.hash, plan.base_snapshot, declined=plan.declined))
     if record.snapshots and not _swap_snapshots(store, plan, record, target):
@@ -417,9 +419,9 @@ def _write_rollback_record(store: TableStore, plan: MaintenancePlan, target: Sna
     newer = _NewerContent.of(store, target.id)
     planned, now = set(plan.items_of(NewerContentItem)), set(newer.items())
     if planned != now:
-        odd = min(now ^ planned, key=lambda item: item.snapshot_id)
-        became = "is gone" if odd in planned else "is there, which was not planned"
-        raise PlanStale(f"{odd.kind} {odd.name} {became}", store.name)
+        difference = min(now ^ planned, key=lambda item: item.snapshot_id)
+        became = "is gone" if difference in planned else "is there, which was not planned"
+        raise PlanStale(f"{difference.kind} {difference.name} {became}", store.name)
     deletions, _ = _unused(store, plan.items_of(DeleteItem), newer)
     try:
         texts = {number: store.file_io.read_bytes(store.snapshot_path(number)).decode() for number in newer.snapshots}

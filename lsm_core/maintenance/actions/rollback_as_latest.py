@@ -235,15 +235,15 @@ def apply_rollback_as_latest(store: TableStore, plan: MaintenancePlan) -> ApplyO
         return ApplyOutcome(RollbackAsLatestReport(None, plan.base_snapshot, plan.hash, declined=plan.declined))
     buckets = _as_planned(store, plan)
     verified = store.options.verification != COUNTS
-    made: list[CommitMessage] = []
-    with discard_on_failure(store, made):
+    messages: list[CommitMessage] = []
+    with discard_on_failure(store, messages):
         for bucket in buckets:
-            return_files(store, bucket, made, verified, all_vectors=True)
+            return_files(store, bucket, messages, verified, all_vectors=True)
         number = int(plan.arguments["to_snapshot"] or 0)
         properties = {PLAN_PROPERTY: plan.hash, AS_LATEST_PROPERTY: str(number)}
         base = _base(store, plan)
         committed = Committer(store).commit_compaction(
-            made,
+            messages,
             lambda entries: _rescan_untouched(
                 store, base, _chosen(plan), [bucket.place for bucket in buckets], entries
             ),
@@ -256,7 +256,7 @@ def apply_rollback_as_latest(store: TableStore, plan: MaintenancePlan) -> ApplyO
         plan.base_snapshot,
         plan.hash,
         version=number,
-        **count_returned(made, buckets),
+        **count_returned(messages, buckets),
         verification="V1" if verified else "V0",
         partitions=() if _chosen(plan) is None else tuple(dict.fromkeys(item.partition_text for item in items)),
         declined=plan.declined,

@@ -166,13 +166,13 @@ def _meeting(opened: SampledBucket) -> list[DataFileMeta]:
     for at in order:
         shape = shapes[at]
         open_now = [other for other in open_now if shapes[other].max_sequence >= shape.min_sequence]
-        met = [
+        meetings = [
             other
             for other in open_now
             if shapes[other].max_key >= shape.min_key and shapes[other].min_key <= shape.max_key
         ]
-        if met:
-            meeting.update(met, [at])
+        if meetings:
+            meeting.update(meetings, [at])
         open_now.append(at)
     return [opened.files[at] for at in sorted(meeting)]
 

@@ -99,7 +99,7 @@ def supply_by_aggregate(
     ops: Operations,
     base: int | None,
     reasons: Mapping[int, str],
-    begun: bool,
+    has_input: bool,
 ) -> Supply:
     """Return the source of a value that an aggregate function computed.
 
@@ -109,7 +109,7 @@ def supply_by_aggregate(
         ops: operation per version.
         base: index of the version with whose row the merge started, or None.
         reasons: reasons why versions are skipped, by index.
-        begun: whether the function has state from inputs before these versions.
+        has_input: whether the function has state from inputs before these versions.
     """
     name = function.field
     shown = [op != SKIP and not (op == RETRACT and function.ignore_retract) for op in ops.tolist()]
@@ -123,7 +123,7 @@ def supply_by_aggregate(
     if base is not None:
         roles[base] = "what the row began with"
     if isinstance(function, PickAggregate):
-        return _supply_by_pick(versions, function, ops, base, roles, begun)
+        return _supply_by_pick(versions, function, ops, base, roles, has_input)
     inputs = [place for place, is_shown in enumerate(shown) if is_shown and versions.holds(name, place)]
     places = ([base] if base is not None and versions.holds(name, base) else []) + inputs
     retracted = sum(int(ops[place]) == RETRACT for place in inputs)
@@ -139,7 +139,7 @@ def _supply_by_pick(
     ops: Operations,
     base: int | None,
     roles: dict[int, str],
-    begun: bool,
+    has_input: bool,
 ) -> Supply:
     """Return the source of a value that an aggregate function picked among its inputs.
 
@@ -149,13 +149,13 @@ def _supply_by_pick(
         ops: operation per version.
         base: index of the version with whose row the merge started, or None.
         roles: role of each version, as text for people, by index.
-        begun: whether the function has state from inputs before these versions.
+        has_input: whether the function has state from inputs before these versions.
     """
     values = versions.batch.column(function.field)
     initial = values.slice(base, 1) if base is not None else pa.nulls(1, values.type)
     filled = np.array([base is not None and values[base].is_valid])
     folding = function.prepare(values, np.array([0, len(values)]), ops)
-    picks, _ = function.pick(folding, filled, np.array([begun]), initial)
+    picks, _ = function.pick(folding, filled, np.array([has_input]), initial)
     pick = int(picks[0])
     if pick >= 0:
         place = int(folding.original(picks)[0])
@@ -214,8 +214,8 @@ def _aggregation(function: Aggregation, versions: Versions, name: str) -> Supply
         if base is not None:
             ops[: base + 1] = SKIP
             reasons = dict.fromkeys(range(base), "before the delete that reset the row")
-    begun = any(kind != DELETE for kind in versions.kinds[: base or 0])
-    return supply_by_aggregate(versions, function.functions[name], ops, base, reasons, begun)
+    has_input = any(kind != DELETE for kind in versions.kinds[: base or 0])
+    return supply_by_aggregate(versions, function.functions[name], ops, base, reasons, has_input)
 
 
 _ACCEPTED, _LATE, _NO_ORDER, _IGNORED, _RESET = range(5)
@@ -298,14 +298,14 @@ class PartialUpdateReplay:
             counted = [
                 s in {_ACCEPTED, _LATE} and not self.versions.retracts(p) for p, s in enumerate(self._states[group])
             ]
-            begun = any(counted[: max(self.begin - 1, 0)])
+            has_input = any(counted[: max(self.begin - 1, 0)])
             ops = [
                 (RETRACT if self.versions.retracts(place) else AGG if state == _ACCEPTED else LATE)
                 if state in {_ACCEPTED, _LATE}
                 else SKIP
                 for place, state in enumerate(self._states_after_resets(group))
             ]
-            return supply_by_aggregate(self.versions, function, np.array(ops, np.int8), self.base, reasons, begun)
+            return supply_by_aggregate(self.versions, function, np.array(ops, np.int8), self.base, reasons, has_input)
         return self._grouped(name, group)
 
     def _states_after_resets(self, group: SequenceGroup) -> list[int]:

@@ -42,7 +42,15 @@ class Deduplicate:
         return not self.ignore_delete or kinds is None or not retracts(kinds).any()
 
     def pick(self, groups: Groups, kinds: npt.NDArray[np.int64] | None, folded: bool) -> Ints:
-        """Return the row of each group's newest version, or of its newest add under ``ignore_delete``; -1 for none."""
+        """Return the row of each key's result: its newest version; -1 for none.
+
+        Under ``ignore_delete`` the result of a key with several versions is its newest version that is no retract.
+
+        Args:
+            groups: rows of each key.
+            kinds: row kinds; None if all rows are adds.
+            folded: whether the first group begins with a row that represents several versions merged earlier.
+        """
         newest = groups.newest
         if not self.ignore_delete or kinds is None or len(groups) == 0:
             return newest

@@ -45,9 +45,14 @@ class FirstRow:
         return False
 
     def pick(self, groups: Groups, kinds: npt.NDArray[np.int64] | None, folded: bool) -> Ints:
-        """Return the row of each group's oldest version that is no retract; -1 for none.
+        """Return the row of each key's oldest version that is no retract; -1 for none.
 
         The only row of a key is returned even if it is a retract.
+
+        Args:
+            groups: rows of each key.
+            kinds: row kinds; None if all rows are adds.
+            folded: whether the first group begins with a row that represents several versions merged earlier.
 
         Raises:
             RetractNotSupported: a key with several versions has a retract, unless ``ignore_delete`` is set.

@@ -53,19 +53,19 @@ class BinaryUnion(AggregateFunction):
         whole = pa.concat_arrays([inputs.values, initial.values, merged])
         return Accumulators(whole.take(pa.array(index, mask=index < 0)), seen, alone)
 
-    def _fold_group(self, inputs: Folding, initial: pa.Array, begun: bool, group: int) -> bytes:
+    def _fold_group(self, inputs: Folding, initial: pa.Array, has_initial: bool, group: int) -> bytes:
         """Fold all inputs of one group, in order, and return the result in Java's layout.
 
         Args:
             inputs: inputs of all groups.
             initial: initial accumulator of each group.
-            begun: whether the group's initial accumulator is not null.
+            has_initial: whether the group's initial accumulator is not null.
             group: number of the group.
 
         Raises:
             GroupError: the function cannot read the bytes of a value.
         """
-        total = self._read(initial[group].as_py(), group) if begun else None
+        total = self._read(initial[group].as_py(), group) if has_initial else None
         for row in range(int(inputs.offsets[group]), int(inputs.offsets[group + 1])):
             value = self._read(inputs.values[row].as_py(), group)
             late = inputs.ops is not None and inputs.ops[row] == LATE

@@ -293,10 +293,10 @@ class _Extreme(PickAggregate):
             sources = non_null.original(sources)
             sources = sources if folding.source is None else np.searchsorted(folding.source, sources)
         if initial is not None and initial_valid.any():
-            begun = np.flatnonzero(initial_valid)
-            values = pa.concat_arrays([initial.take(pa.array(begun)), values])
-            groups = np.concatenate((begun, groups))
-            sources = np.concatenate((np.full(len(begun), KEEP), sources))
+            initial_groups = np.flatnonzero(initial_valid)
+            values = pa.concat_arrays([initial.take(pa.array(initial_groups)), values])
+            groups = np.concatenate((initial_groups, groups))
+            sources = np.concatenate((np.full(len(initial_groups), KEEP), sources))
             order = np.argsort(groups, kind="stable")
             values, groups, sources = values.take(pa.array(order)), groups[order], sources[order]
         picks = np.full(len(folding), KEEP, np.int64)

@@ -64,13 +64,13 @@ class _Numeric(AggregateFunction):
         return Accumulators(numbers, seen, alone)
 
     @abstractmethod
-    def _numbers(self, inputs: Folding, initial: pa.Array, begun: Mask) -> Numbers:
+    def _numbers(self, inputs: Folding, initial: pa.Array, has_initial: Mask) -> Numbers:
         """Return the accumulators after inputs that are not null, and the groups that were folded one by one.
 
         Args:
             inputs: inputs of all groups, without nulls.
             initial: initial accumulator of each group.
-            begun: mask of the initial accumulators that are not null.
+            has_initial: mask of the initial accumulators that are not null.
         """
 
     def _overflow(self, group: int) -> GroupError:
@@ -104,10 +104,10 @@ class SumIntegers(_Numeric):
 
     name: ClassVar[str] = "sum"
 
-    def _numbers(self, inputs: Folding, initial: pa.Array, begun: Mask) -> Numbers:
+    def _numbers(self, inputs: Folding, initial: pa.Array, has_initial: Mask) -> Numbers:
         values = numpy_array(inputs.values.cast(pa.int64())).astype(np.int64, copy=False)
         start = numpy_array(initial.cast(pa.int64()).fill_null(arrow_scalar(0)))
-        has_value = begun | (inputs.sizes > 0)
+        has_value = has_initial | (inputs.sizes > 0)
         bits = _INTEGERS[self.type.root]
         minus = inputs.ops == RETRACT if inputs.ops is not None else None
         largest = max(-int(values.min()), int(values.max()))
@@ -171,11 +171,11 @@ class SumIntegers(_Numeric):
 class _Stepwise(_Numeric):
     """Left folds of NumPy numbers. Short groups are folded together, step by step; each long group is folded alone."""
 
-    def _numbers(self, inputs: Folding, initial: pa.Array, begun: Mask) -> Numbers:
+    def _numbers(self, inputs: Folding, initial: pa.Array, has_initial: Mask) -> Numbers:
         dtype = self._dtype()
         values = values_of(inputs.values, dtype)
-        total = np.array(np.where(begun, values_of(initial, dtype), dtype(0)), dtype)
-        has_value = begun.copy()
+        total = np.array(np.where(has_initial, values_of(initial, dtype), dtype(0)), dtype)
+        has_value = has_initial.copy()
         minus = inputs.ops == RETRACT if inputs.ops is not None else np.zeros(len(values), np.bool_)
         long = self._long_groups(inputs, minus)
         for group in np.flatnonzero(long).tolist():  # few groups: each has many rows
@@ -299,7 +299,7 @@ class ProductIntegers(_Stepwise):
 class _Decimals(_Numeric):
     """Decimals, one group at a time: only groups with inputs are computed, and Python's arithmetic is exact."""
 
-    def _numbers(self, inputs: Folding, initial: pa.Array, begun: Mask) -> Numbers:
+    def _numbers(self, inputs: Folding, initial: pa.Array, has_initial: Mask) -> Numbers:
         totals: list[Decimal | None] = initial.to_pylist()
         numbers: list[Decimal] = inputs.values.to_pylist()
         ops = inputs.ops
@@ -308,7 +308,7 @@ class _Decimals(_Numeric):
             for row in range(int(inputs.offsets[group]), int(inputs.offsets[group + 1])):
                 total = self._next(total, numbers[row], ops is not None and ops[row] == RETRACT, group)
             totals[group] = total
-        return pa.array(totals, self.arrow_type), inputs.sizes + begun > 1
+        return pa.array(totals, self.arrow_type), inputs.sizes + has_initial > 1
 
     @abstractmethod
     def _next(self, total: Decimal | None, value: Decimal, minus: bool, group: int) -> Decimal | None:
@@ -327,18 +327,18 @@ class SumDecimals(_Decimals):
 
     name: ClassVar[str] = "sum"
 
-    def _numbers(self, inputs: Folding, initial: pa.Array, begun: Mask) -> Numbers:
-        sums = self._sum_unscaled(inputs, initial, begun)
-        return super()._numbers(inputs, initial, begun) if sums is None else (sums, None)
+    def _numbers(self, inputs: Folding, initial: pa.Array, has_initial: Mask) -> Numbers:
+        sums = self._sum_unscaled(inputs, initial, has_initial)
+        return super()._numbers(inputs, initial, has_initial) if sums is None else (sums, None)
 
-    def _sum_unscaled(self, inputs: Folding, initial: pa.Array, begun: Mask) -> pa.Array | None:
+    def _sum_unscaled(self, inputs: Folding, initial: pa.Array, has_initial: Mask) -> pa.Array | None:
         """Sum unscaled values as 64-bit integers, or return None if a prefix of a group could reach the limit."""
         precision = self.type.precision or 10
         halves = values_of(inputs.values, np.dtype((np.int64, (2,))))
         initial_halves = values_of(initial, np.dtype((np.int64, (2,))))
-        values, start = halves[:, 0], np.where(begun, initial_halves[:, 0], 0)
+        values, start = halves[:, 0], np.where(has_initial, initial_halves[:, 0], 0)
         if (halves[:, 1] != values >> np.int64(63)).any() or (
-            initial_halves[begun, 1] != initial_halves[begun, 0] >> np.int64(63)
+            initial_halves[has_initial, 1] != initial_halves[has_initial, 0] >> np.int64(63)
         ).any():
             return None
         largest = max(-int(values.min()), int(values.max()))
@@ -350,7 +350,7 @@ class SumDecimals(_Decimals):
         running = offsets_from(signed)
         total = start + running[inputs.offsets[1:]] - running[inputs.offsets[:-1]]
         words = np.ascontiguousarray(np.stack((total, total >> np.int64(63)), axis=1))
-        has_value = begun | (inputs.sizes > 0)
+        has_value = has_initial | (inputs.sizes > 0)
         bits = arrow_array(has_value).buffers()[1]
         nulls = len(has_value) - int(has_value.sum())
         return pa.Array.from_buffers(

@@ -264,13 +264,13 @@ def lookup(store: TableStore, keys: Any, columns: Sequence[str] | None = None) -
 
     Args:
         store: the table.
-        keys: see :meth:`LookupKeys.of`.
+        keys: an Arrow table or batch with exactly the primary key columns, in any order.
         columns: columns to return in addition to the primary key; None for all.
 
     Raises:
         UnsupportedFeature: the table has no primary key, or cannot be read.
         ColumnNotFound: a column does not exist.
-        InvalidFilter: see :meth:`LookupKeys.of`.
+        InvalidFilter: a key column is missing, repeated, of an incompatible type, or contains a null.
         SnapshotNotFound: the version that the options name does not exist.
         CorruptFile: a file is missing or damaged.
         InvalidSchema: a column was dropped and added again.

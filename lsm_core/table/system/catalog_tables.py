@@ -129,7 +129,7 @@ def _partitions_of(database: str, table: str, store: TableStore) -> pa.Table | N
     sums = totals(store, snapshot, ["partition"])
     names = partition_specs(store.schema, sums.column("partition").to_pylist(), store.options)
     count = sums.num_rows
-    made = {
+    columns = {
         "database_name": pa.repeat(pa.scalar(database), count),
         "table_name": pa.repeat(pa.scalar(table), count),
         "partition_name": pa.array(names, pa.string()),
@@ -137,7 +137,7 @@ def _partitions_of(database: str, table: str, store: TableStore) -> pa.Table | N
         "last_file_creation_time": sums.column("last_update_time"),
         "done": pa.repeat(pa.scalar(value=False), count),
     }
-    return pa.table(made).sort_by("partition_name")
+    return pa.table(columns).sort_by("partition_name")
 
 
 GLOBAL_TABLES: Final[dict[str, tuple[TableSchema, Callable[[Warehouse], Iterator[pa.Table]]]]] = {

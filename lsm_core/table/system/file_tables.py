@@ -167,8 +167,8 @@ def _describe_files(store: TableStore, entries: pa.Table, selection: Selection) 
     columns = {}
     for name in FILES.field_names:
         if name in selection:
-            made = stats.get(name)
-            columns[name] = made if made is not None else makers.get(name, partial(entries.column, name))()
+            texts = stats.get(name)
+            columns[name] = texts if texts is not None else makers.get(name, partial(entries.column, name))()
     return pa.table(columns)
 
 

@@ -214,7 +214,7 @@ def _millis_of_day(parts: pa.Array) -> I64:
 
 
 def _nanos(parts: pa.Array) -> I64:
-    """Return the fraction of seconds (group `part` of ``parts``) in nanoseconds."""
+    """Return the fractions of seconds in nanoseconds, from the regular expression's group `part`."""
     text = pc.utf8_rpad(pc.utf8_slice_codeunits(parts.field("part").fill_null(""), 0, 9), 9, "0")
     return np.asarray(text.cast(pa.int64()))
 

@@ -97,7 +97,7 @@ class AppendChange(ABC):
         return False
 
     @abstractmethod
-    def carried_out(self, splits: Iterable[Split]) -> PartOfChange:
+    def apply_to(self, splits: Iterable[Split]) -> PartOfChange:
         """Apply the change to the rows of some splits and return the result; after an error no written file is left.
 
         Raises:
@@ -135,4 +135,4 @@ def here(change: AppendChange, scan: Scan) -> Iterable[PartOfChange]:
 
     Memory is that of one read and one write buffer.
     """
-    yield change.carried_out(scan.splits)
+    yield change.apply_to(scan.splits)

@@ -59,8 +59,18 @@ class Marking(AppendChange):
         """Whether all splits of a bucket must be in one part, because new rows get sequence numbers of the bucket."""
         return self.values is not None and self.store.bucket_mode is not BucketMode.UNAWARE
 
-    def carried_out(self, splits: Iterable[Split]) -> PartOfChange:
-        """Mark and append the matching rows of some splits; see :meth:`AppendChange.carried_out`."""
+    def apply_to(self, splits: Iterable[Split]) -> PartOfChange:
+        """Mark the matching rows of some splits as deleted, and append their new versions.
+
+        After an error no written file is left.
+
+        Args:
+            splits: the splits.
+
+        Raises:
+            InvalidData: a new value does not fit its column.
+            CorruptFile: a file cannot be read.
+        """
         store, assignments = self.store, self.assignments
         with ExitStack() as until_done:
             writer: TableWrite | _RowIdWriter | None = None
@@ -163,14 +173,14 @@ def _change(store: TableStore, scan: Scan, marking: Marking, run: AppendRun, add
                 {name: None if name in emptied else vector for name, vector in vectors.items()},
                 frozenset(table.column("file_name").to_pylist()),
             )
-            made = CommitMessage(
+            message = CommitMessage(
                 *place,
                 total,
                 deleted_files=tuple(full),
                 new_index_files=following.new,
                 deleted_index_files=following.deleted,
             )
-            messages.append(made)
+            messages.append(message)
         return Committer(store).commit(messages).snapshot_id
 
 

@@ -528,7 +528,7 @@ def local_runner(judge: Judge | None, *, keep_going: bool = False) -> Runner:
 
     Args:
         judge: reference implementation that verifies merged rows (V2), None to skip this verification.
-        keep_going: see `run_tasks_locally`.
+        keep_going: whether the error of a task becomes a result, so that the other tasks still run.
     """
 
     def run(store: TableStore, tasks: Sequence[BucketTask]) -> Iterator[BucketResult]:

@@ -204,11 +204,11 @@ def plan_compaction(
         text = f"no partition that was chosen has been without new data for {written_span(idle)}"
         return replace(plan, base_snapshot=snapshot.id, declined=(Declined("table", "not idle", text),))
     entries = manifests.live_entries(store, snapshot, partitions=chosen, buckets=bucket_numbers)
-    beside = _find_places_of_left_keys(store, snapshot) if moves_hidden_keys(store) else frozenset()
-    if beside and commit_every is not None:
+    left_key_places = _find_places_of_left_keys(store, snapshot) if moves_hidden_keys(store) else frozenset()
+    if left_key_places and commit_every is not None:
         accepted = "None: keys that moved between partitions are hidden and shown by one commit"
         raise InvalidOption("commit_every", commit_every, accepted, store.name)
-    extra = beside - {(partition, bucket) for partition, bucket, _, _ in bucket_groups(entries)}
+    extra = left_key_places - {(partition, bucket) for partition, bucket, _, _ in bucket_groups(entries)}
     if extra:
         more = manifests.live_entries(store, snapshot, partitions=sorted({partition for partition, _ in extra}))
         parts = [part for partition, bucket, _, part in bucket_groups(more) if (partition, bucket) in extra]

@@ -336,7 +336,7 @@ def plan_tree(
         full: whether a full compaction is requested.
         now_ms: time of planning (epoch ms).
         marked: names of files with a deletion vector.
-        full_is_due: see :func:`decide`.
+        full_is_due: whether `full-compaction.delta-commits` requires a full compaction.
     """
     files = tree_files(store, entries)
     levels = levels_of(store, files)
@@ -429,8 +429,8 @@ def task_of(
         store: the table.
         levels: LSM tree of the bucket.
         unit: files to compact together, and their output level.
-        expired: see :func:`decide`.
-        marked: see :func:`decide`.
+        expired: files with rows whose record-level lifetime is over.
+        marked: names of files with a deletion vector.
     """
     options = store.options
     marked = marked if unit.output_level == levels.max_level else ()
@@ -455,7 +455,7 @@ def plan_bins(
         place: bucket to plan.
         files: live files of the bucket.
         full: whether a full compaction is requested.
-        deleted: see :func:`choose_bins`.
+        deleted: number of rows that a deletion vector marks as deleted, by file name.
     """
     bins = choose_bins(store, files, full, deleted)
     least = store.options.min_file_num

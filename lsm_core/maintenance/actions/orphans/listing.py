@@ -284,10 +284,10 @@ class _Walk:
                     continue
                 declared = str(schema.options.get(EXTERNAL) or "").split(",")
                 declared_places = [text.strip() for text in declared if text.strip()]
-                theirs = [path, *(file_io_for(text, escaped=False)[1] for text in declared_places)]
+                roots = [path, *(file_io_for(text, escaped=False)[1] for text in declared_places)]
             except DredgeError:
-                theirs = [place]
-            if any(_overlap(place, other) for other in theirs):
+                roots = [place]
+            if any(_overlap(place, other) for other in roots):
                 users.append(path.removeprefix(f"{warehouse}/"))
         return ", ".join(users)
 

@@ -78,8 +78,8 @@ class Survey:
         held: old referenced files by holder (the snapshot, tag, changelog, branch or deletion record).
         unknown: path and bytes of the first files with unknown names.
         unknown_files: number of files with unknown names.
-        strange: see `Listing`.
-        shared: see `Listing`.
+        strange: misplaced directories and files: the reason by path.
+        shared: external locations that further tables use too: the names of these tables by location.
         filled: paths of the folders that have files.
         lists: names of the manifest lists.
     """

@@ -117,9 +117,9 @@ class RecoveryReport:
         if not self.passes:
             return [declined.text for declined in self.declined] or ["nothing to recover"]
         seconds = sum(done.seconds for done in self.passes)
-        made = f"{len(self.passes)} pass{'es' if len(self.passes) > 1 else ''} in {seconds:.1f} s"
+        summary = f"{len(self.passes)} pass{'es' if len(self.passes) > 1 else ''} in {seconds:.1f} s"
         remaining = _remaining_text(self.passes_left, self.seconds_left)
-        return [f"{made}: level 0 from {self.level0_before:,} to {self.level0_after:,} files; {remaining}"]
+        return [f"{summary}: level 0 from {self.level0_before:,} to {self.level0_after:,} files; {remaining}"]
 
     def to_object(self) -> dict[str, Any]:
         """Return the report as plain values for JSON."""
@@ -176,7 +176,7 @@ def recover(
         passes: largest number of committed passes, None for as many as needed.
         files: number of level-0 files per pass, None for `FILES_OF_A_PASS`.
         on_pass: function that is called with the report of each committed pass.
-        partitions: see :func:`plan_recovery`.
+        partitions: partitions to recover (typed values, columns may be missing), None for all.
 
     Raises:
         InvalidOption: an argument is invalid.

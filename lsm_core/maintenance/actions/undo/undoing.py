@@ -311,23 +311,23 @@ def apply_undo(store: TableStore, plan: MaintenancePlan) -> ApplyOutcome:
     chosen = _as_planned(store, plan, compaction)
     allowed, verified = bool(plan.arguments["allow_changes"]), store.options.verification != COUNTS
     living = living_at(store, compaction.clock)
-    made: list[CommitMessage] = []
+    messages: list[CommitMessage] = []
     differences: list[BucketDifference] = []
     unreadable: list[str] = []
-    with discard_on_failure(store, made):
+    with discard_on_failure(store, messages):
         for bucket in chosen:
             # In a primary-key table all vectors of the bucket are restored, else only the vectors of restored files.
-            message = return_files(store, bucket, made, verified, all_vectors=store.has_primary_key)
+            message = return_files(store, bucket, messages, verified, all_vectors=store.has_primary_key)
             if not verified:
                 continue
             # Files of append tables are independent: only changed files need a comparison.
             others = [file for file in bucket.live if file not in message.compact_before]
-            beside = others if store.has_primary_key else []
+            siblings = others if store.has_primary_key else []
             deleted_indexes = {index.file_name for index in message.compact_deleted_index_files}
             kept = [index for index in bucket.index_files if index.file_name not in deleted_indexes]
             vectors = deletion_files(store, *bucket.place, [*kept, *message.compact_new_index_files])
-            was = [*beside, *message.compact_before], vectors_of(bucket, store)
-            will_be = [*beside, *message.compact_after], vectors
+            was = [*siblings, *message.compact_before], vectors_of(bucket, store)
+            will_be = [*siblings, *message.compact_after], vectors
             after = bucket_content(store, *bucket.place, *will_be, living)
             try:
                 before = bucket_content(store, *bucket.place, *was, living)
@@ -344,7 +344,7 @@ def apply_undo(store: TableStore, plan: MaintenancePlan) -> ApplyOutcome:
             raise VerificationFailed("V1", [_would_differ(store, difference) for difference in differences])
         properties = {PLAN_PROPERTY: plan.hash, UNDO_PROPERTY: compaction.run_id}
         committed = Committer(store).commit_compaction(
-            made, partial(rescan_unchanged, store, chosen), properties=properties
+            messages, partial(rescan_unchanged, store, chosen), properties=properties
         )
     report = UndoReport(
         snapshot_id=committed.snapshot_id,
@@ -352,7 +352,7 @@ def apply_undo(store: TableStore, plan: MaintenancePlan) -> ApplyOutcome:
         plan_hash=plan.hash,
         undone_run=compaction.run_id,
         undone_snapshot=compaction.snapshot_id,
-        **count_returned(made, chosen),
+        **count_returned(messages, chosen),
         predicted_seconds=plan.estimate.seconds,
         verification="V1" if verified else "V0",
         differences=tuple(differences),
@@ -362,16 +362,16 @@ def apply_undo(store: TableStore, plan: MaintenancePlan) -> ApplyOutcome:
     return ApplyOutcome(report, [item.line("undone") for item in plan.items_of(UndoItem)])
 
 
-def count_returned(made: Sequence[CommitMessage], buckets: Sequence[ReplacedFiles]) -> dict[str, Any]:
+def count_returned(messages: Sequence[CommitMessage], buckets: Sequence[ReplacedFiles]) -> dict[str, Any]:
     """Return the fields of a ReturnReport on removed, restored and moved files, by field name.
 
     Args:
-        made: commit messages, one per bucket.
+        messages: commit messages, one per bucket.
         buckets: files that the compaction replaced.
     """
     moved = {now.file_name for bucket in buckets for now, _ in bucket.moved}
-    removed = [file for message in made for file in message.compact_before if file.file_name not in moved]
-    restored = [file for message in made for file in message.compact_after if file.file_name not in moved]
+    removed = [file for message in messages for file in message.compact_before if file.file_name not in moved]
+    restored = [file for message in messages for file in message.compact_after if file.file_name not in moved]
     return {
         "files_removed": len(removed),
         "files_restored": len(restored),
@@ -427,17 +427,17 @@ def undo_fits(store: TableStore, plan: MaintenancePlan) -> bool:
 
 
 def return_files(
-    store: TableStore, bucket: ReplacedFiles, made: list[CommitMessage], verified: bool, *, all_vectors: bool
+    store: TableStore, bucket: ReplacedFiles, messages: list[CommitMessage], verified: bool, *, all_vectors: bool
 ) -> CommitMessage:
     """Copy the files to restore in one bucket, and return the bucket's commit message.
 
-    The message is added to ``made`` before the first copy begins, so that the caller can delete the copies after an
+    The message is added to ``messages`` before the first copy begins, so that the caller can delete the copies after an
     error. The index files are added to the message at the end.
 
     Args:
         store: the table.
         bucket: files that the compaction replaced.
-        made: list of commit messages, to which this function adds one.
+        messages: list of commit messages, to which this function adds one.
         verified: read the copies back and compare them with their sources.
         all_vectors: also restore the deletion vectors of files that stay in the bucket, not only of restored files.
 
@@ -453,7 +453,7 @@ def return_files(
         compact_before=(*bucket.outputs, *(now for now, _ in bucket.moved)),
         compact_after=(*copies.values(), *(before for _, before in bucket.moved)),
     )
-    made.append(message)
+    messages.append(message)
     for file in bucket.inputs:
         copy = copies[file.file_name]
         sources = store.data_paths(bucket.partition, bucket.bucket, file)
@@ -473,7 +473,7 @@ def return_files(
     if changed:
         change = change_vectors(store, bucket.partition, bucket.bucket, bucket.index_files, changed, present)
         message = replace(message, compact_new_index_files=change.new, compact_deleted_index_files=change.deleted)
-        made[-1] = message
+        messages[-1] = message
     return message
 
 
