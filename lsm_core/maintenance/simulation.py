@@ -33,6 +33,8 @@ AS_IT_IS: Final = "as it is"
 BINS: Final = 60
 """Number of intervals of equal length that the history is cut into for the plots."""
 _P95: Final = 0.95
+_DAY_MS: Final = 86_400_000
+_WEEK_DAYS: Final = 7
 _COLUMNS: Final = (
     "kind", "partition", "bucket", "total_buckets", "file_name", "file_size", "row_count", "min_key", "max_key",
     "min_sequence_number", "max_sequence_number", "schema_id", "level", "creation_time_ms", "delete_row_count",
@@ -53,6 +55,9 @@ SIMULATION: Final = pa.schema(
         pa.field("level0_peak", pa.int64()),
         pa.field("runs_at_end", pa.int64()),
         pa.field("cost_seconds", pa.float64()),
+        pa.field("worst_week_runs", pa.float64()),
+        pa.field("worst_week_rewritten", pa.int64()),
+        pa.field("worst_week_start_ms", pa.int64()),
         pa.field("runs_over_time", pa.list_(pa.float64())),
         pa.field("rewritten_over_time", pa.list_(pa.int64())),
     ]
@@ -142,8 +147,11 @@ def simulate(
     Returns:
         One row per policy (schema `SIMULATION`), in order. Bytes are file sizes. ``write_amplification`` is all bytes
             written divided by the bytes that writers wrote (null if they wrote none). ``mean_runs`` and ``p95_runs``
-            are the sorted runs (append tables: files) of a bucket at a random time. ``level0_peak`` and ``runs_at_end``
-            are those of the worst bucket. ``cost_seconds`` is for one core, calibrated by the table's ledger.
+            are the sorted runs (append tables: files) of a bucket at a random time. ``worst_week_runs`` is that mean in
+            the seven days where it is highest, which begin at ``worst_week_start_ms`` (epoch ms).
+            ``worst_week_rewritten`` is the largest number of bytes rewritten in seven days. A history of less than
+            seven days is one week. ``level0_peak`` and ``runs_at_end`` are those of the worst bucket. ``cost_seconds``
+            is for one core, calibrated by the table's ledger.
 
     Raises:
         InvalidOption: a policy or the history is invalid, or an option is immutable.
@@ -300,13 +308,15 @@ class _Tally:
 
     Attributes:
         weights: time (ms) that buckets had a number of runs, by the number of runs.
+        plot: sums over the intervals of the plots.
+        days: sums over days from the start of the history.
     """
 
     def __init__(self, start_ms: int, end_ms: int) -> None:
         self.start, self.end = start_ms, max(end_ms, start_ms + 1)
         self.weights: dict[int, int] = {}
-        self.runs_time, self.time = np.zeros(BINS), np.zeros(BINS)
-        self.rewritten_at = np.zeros(BINS, np.int64)
+        self.plot = _Intervals(start_ms, (self.end - start_ms) / BINS, BINS)
+        self.days = _Intervals(start_ms, _DAY_MS, -(-(self.end - start_ms) // _DAY_MS))
         self.compactions = self.read = self.rewritten = self.peak = self.at_end = 0
         self.forecast = 0.0
 
@@ -314,12 +324,8 @@ class _Tally:
         """Record that a bucket had ``runs`` from ``begin`` to ``end`` (epoch ms), at least for 1 ms."""
         end = max(end, begin + 1)
         self.weights[runs] = self.weights.get(runs, 0) + end - begin
-        scale = BINS / (self.end - self.start)
-        low, high = (min(max((moment - self.start) * scale, 0.0), float(BINS)) for moment in (begin, end))
-        edges = np.arange(BINS)
-        shares = np.clip(np.minimum(edges + 1, high) - np.maximum(edges, low), 0.0, 1.0)
-        self.runs_time += runs * shares
-        self.time += shares
+        self.plot.add_state(runs, begin, end)
+        self.days.add_state(runs, begin, end)
 
     def add_compaction(self, moment: int, read: int, written: int) -> None:
         """Record a compaction at ``moment`` that read ``read`` bytes and wrote ``written`` bytes."""
@@ -327,8 +333,50 @@ class _Tally:
         self.read += read
         self.rewritten += written
         self.forecast += compaction_seconds(read, 1)
-        place = (moment - self.start) * BINS // (self.end - self.start)
-        self.rewritten_at[min(max(place, 0), BINS - 1)] += written
+        self.plot.add_bytes(moment, written)
+        self.days.add_bytes(moment, written)
+
+    def worst_week(self) -> tuple[float, int, int]:
+        """Return the highest mean runs of seven days, the most bytes rewritten in seven days, and the first's start."""
+        runs, time, rewritten = (
+            np.convolve(values, np.ones(min(_WEEK_DAYS, len(values))), "valid")
+            for values in (self.days.runs_time, self.days.time, self.days.rewritten.astype(np.float64))
+        )
+        means = np.divide(runs, time, out=np.zeros(len(runs)), where=time > 0)
+        day = int(means.argmax())
+        return float(means[day]), round(float(rewritten.max())), self.start + day * _DAY_MS
+
+
+class _Intervals:
+    """Sums over intervals of equal length.
+
+    Attributes:
+        runs_time: sorted runs times the share of the interval, summed over buckets.
+        time: shares of the interval, summed over buckets.
+        rewritten: bytes written by compactions.
+    """
+
+    def __init__(self, start_ms: int, length_ms: float, count: int) -> None:
+        self._start, self._length, self._count = start_ms, length_ms, count
+        self.runs_time, self.time = np.zeros(count), np.zeros(count)
+        self.rewritten = np.zeros(count, np.int64)
+
+    def add_state(self, runs: int, begin: int, end: int) -> None:
+        """Add the time from ``begin`` to ``end`` (epoch ms) in which a bucket had ``runs``."""
+        low, high = (
+            min(max((moment - self._start) / self._length, 0.0), float(self._count)) for moment in (begin, end)
+        )
+        first = min(int(low), self._count - 1)
+        last = max(min(int(np.ceil(high)), self._count), first + 1)
+        edges = np.arange(first, last)
+        shares = np.clip(np.minimum(edges + 1, high) - np.maximum(edges, low), 0.0, 1.0)
+        self.runs_time[first:last] += runs * shares
+        self.time[first:last] += shares
+
+    def add_bytes(self, moment: int, written: int) -> None:
+        """Add the bytes that a compaction wrote at ``moment`` (epoch ms)."""
+        place = int((moment - self._start) / self._length)
+        self.rewritten[min(max(place, 0), self._count - 1)] += written
 
 
 class _Bucket:
@@ -560,7 +608,9 @@ def _row(policy: SimulatedPolicy, tally: _Tally, history: _History, calibration:
         if seen >= _P95 * total:
             break
     written = history.bytes_written
-    means: Floats = np.divide(tally.runs_time, tally.time, out=np.zeros(BINS), where=tally.time > 0)
+    plot = tally.plot
+    means: Floats = np.divide(plot.runs_time, plot.time, out=np.zeros(BINS), where=plot.time > 0)
+    worst_runs, worst_rewritten, worst_start = tally.worst_week()
     return {
         "policy": policy.name,
         "commits": history.commits,
@@ -574,6 +624,9 @@ def _row(policy: SimulatedPolicy, tally: _Tally, history: _History, calibration:
         "level0_peak": tally.peak,
         "runs_at_end": tally.at_end,
         "cost_seconds": round(calibration.predicted_seconds(tally.forecast), 3),
+        "worst_week_runs": round(worst_runs, 3),
+        "worst_week_rewritten": worst_rewritten,
+        "worst_week_start_ms": worst_start,
         "runs_over_time": np.round(means, 3).tolist(),
-        "rewritten_over_time": tally.rewritten_at.tolist(),
+        "rewritten_over_time": plot.rewritten.tolist(),
     }

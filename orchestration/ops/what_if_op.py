@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
-from xml.sax.saxutils import escape
 
 import dagster as dg
 from pydantic import Field
@@ -16,17 +15,17 @@ from lsm_core.maintenance.action import size_text
 from orchestration.ops.common import job_op
 from platform_core.metadata import plain_cell
 from platform_core.policies.what_if import simulated_policy
+from platform_core.policies.what_if_picture import draw_runs
 from platform_core.resources.warehouse import WarehouseResource
 
-_WIDTH: Final = 760
-_HEIGHT: Final = 160
-_COLOURS: Final = ("#2f7ed8", "#d9822b", "#2e9e5b", "#a64ca6", "#777777")
-_SHOWN: Final = len(_COLOURS)
+_SIZES: Final = frozenset({"bytes_rewritten", "worst_week_rewritten"})
 _TITLES: Final = {
     "write_amplification": "write amplification",
     "bytes_rewritten": "rewritten",
+    "worst_week_rewritten": "rewritten, worst week",
     "compactions": "compactions",
     "mean_runs": "runs, mean",
+    "worst_week_runs": "runs, worst week",
     "p95_runs": "runs, p95",
     "level0_peak": "level 0, most",
     "runs_at_end": "runs at end",
@@ -89,39 +88,19 @@ def what_if_metadata(table: str, rows: Sequence[Mapping[str, Any]]) -> dict[str,
 
 
 def runs_picture(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Return Markdown with a chart of the mean sorted runs of a bucket over time, one line per policy (at most five).
+    """Return Markdown with a chart of the mean sorted runs of a bucket over time, one line per policy.
 
     The chart is an embedded image that loads nothing.
 
     Args:
         rows: result of the simulation, a mapping per policy; `runs_over_time` has the values of the chart.
     """
-    shown = rows[:_SHOWN]
-    highest = max(max(row["runs_over_time"]) for row in shown) or 1.0
-    parts = []
-    for number, (row, colour) in enumerate(zip(shown, _COLOURS, strict=False)):
-        values = row["runs_over_time"]
-        step = (_WIDTH - 60) / max(len(values) - 1, 1)
-        points = " ".join(
-            f"{40 + place * step:.1f},{_HEIGHT - 20 - value / highest * (_HEIGHT - 40):.1f}"
-            for place, value in enumerate(values)
-        )
-        parts.append(f'<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="2"/>')
-        name = "".join(char if char.isprintable() else "?" for char in str(row["policy"]))[:40]
-        parts.append(f'<text x="{44 + number * 140}" y="14" fill="{colour}">{escape(name)}</text>')
-    axis = f'<text x="2" y="30">{highest:.1f}</text><text x="2" y="{_HEIGHT - 18}">0</text>'
-    header = (
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{_WIDTH}" height="{_HEIGHT}" '
-        'font-family="sans-serif" font-size="12">'
-    )
-    background = f'<rect width="{_WIDTH}" height="{_HEIGHT}" fill="#ffffff"/>'
-    image = base64.b64encode("".join([header, background, axis, *parts, "</svg>"]).encode()).decode()
-    more = f" {len(rows) - _SHOWN} more policies are in the table." if len(rows) > _SHOWN else ""
+    image = base64.b64encode(draw_runs(rows).encode()).decode()
     caption = "Mean sorted runs per bucket, from the first commit to the last."
-    return f"![sorted runs over time](data:image/svg+xml;base64,{image})\n\n{caption}{more}"
+    return f"![sorted runs over time](data:image/svg+xml;base64,{image})\n\n{caption}"
 
 
 def _cell(name: str, value: float | None) -> str:
     if value is None:
         return "-"
-    return size_text(int(value)) if name == "bytes_rewritten" else f"{value:,}"
+    return size_text(int(value)) if name in _SIZES else f"{value:,}"

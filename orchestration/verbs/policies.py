@@ -13,10 +13,12 @@ from pydantic import BaseModel
 
 from lsm_core.cli.render import duration_text, print_json, print_table, say
 from lsm_core.cli.verbs.common import AsJson, ClockOption, TableArgument, Warehouse, add_catalog_options, open_table
-from lsm_core.errors import InvalidOption
-from lsm_core.maintenance import health
+from lsm_core.errors import DredgeError, InvalidOption
+from lsm_core.maintenance import SimulatedPolicy, health, simulate
 from lsm_core.metadata import snapshots
-from platform_core.policies.advice import AdviceFacts
+from lsm_core.metadata.store import TableStore
+from orchestration.verbs.simulate import print_replay
+from platform_core.policies.advice import TRIGGER, AdviceFacts, ReplayProposal, propose, replay_candidates
 from platform_core.policies.advice import advise as advice_of
 from platform_core.policies.budgets import Budget
 from platform_core.policies.policy import BUILT_IN, Origin, Policies, Policy, PolicyFile
@@ -28,6 +30,12 @@ _NO_VALUES: Final = frozenset({"rests", "paused_since_ms", "ages", "origins"})
 """Names of the fields of `Policy` that are not values of the policy file."""
 _COMMITS: Final = 200
 """Number of newest commits of a table that advice is based on."""
+_STOP_AFTER: Final = 3
+"""Sorted runs above the compaction trigger at which writers wait by default; more are a backlog."""
+_FEWEST_COMMITS: Final = 5
+"""Fewest commits of writers from which a replay can tell triggers apart."""
+_MOST_FILES: Final = 50
+"""Files of a bucket of an append table above which reading costs more by files than by bytes."""
 PolicyFileOption = Annotated[
     Path | None, typer.Option("--policies", envvar=POLICIES_VARIABLE, help="The policy file.", show_default=False)
 ]
@@ -80,8 +88,18 @@ def schema() -> None:
 
 
 @add_catalog_options
-def advise(warehouse: Warehouse, table: TableArgument, as_json: AsJson = False, clock: ClockOption = None) -> None:
-    """Propose a preset for a table from its options, health and newest commits: reasons, the policy, and the DDL."""
+def advise(
+    warehouse: Warehouse,
+    table: TableArgument,
+    policies: PolicyFileOption = None,
+    as_json: AsJson = False,
+    clock: ClockOption = None,
+) -> None:
+    """Propose a preset for a table, and the trigger of its compactions from a replay of its newest commits.
+
+    The limit of sorted runs is the promise in the policy file (slo.sorted_runs_p95), or else the number at which
+    writers wait.
+    """
     store = open_table(warehouse, table, clock).store
     latest = snapshots.latest_id(store)
     snapshot_ids = [] if latest is None else sorted(snapshots.list_ids(store))[-_COMMITS:]
@@ -90,8 +108,11 @@ def advise(warehouse: Warehouse, table: TableArgument, as_json: AsJson = False, 
         store.name, store.schema.primary_keys, store.schema.options, health(store) if commits else [], commits
     )
     advice = advice_of(facts)
+    promised = None if policies is None else read_policies(policies).of(store.name).slo.sorted_runs_p95
+    rows, proposal, why_not = _replay(store, facts, promised)
     if as_json:
-        print_json({**asdict(advice), "entry": advice.entry, "statements": advice.statements})
+        replay = {"replay": rows, "proposal": None if proposal is None else asdict(proposal), "no_replay": why_not}
+        print_json({**asdict(advice), "entry": advice.entry, "statements": advice.statements, **replay})
         return
     say(f"{table}: preset {advice.preset}")
     for reason in advice.reasons:
@@ -100,14 +121,55 @@ def advise(warehouse: Warehouse, table: TableArgument, as_json: AsJson = False, 
     say(advice.entry)
     if not advice.changes:
         say("\nits options already match the preset")
+    else:
+        changes = [
+            [
+                change.key,
+                change.now or "-",
+                change.wanted,
+                f"cannot be: {change.refused}" if change.refused else change.why,
+            ]
+            for change in advice.changes
+        ]
+        print_table("", ["option", "current", "recommended", "why"], changes)
+        for statement in advice.statements:
+            say(f"{statement};")
+    if proposal is None:
+        say(f"\nno replay of its commits: {why_not}")
         return
-    rows = [
-        [commit.key, commit.now or "-", commit.wanted, f"cannot be: {commit.refused}" if commit.refused else commit.why]
-        for commit in advice.changes
-    ]
-    print_table("", ["option", "current", "recommended", "why"], rows)
-    for statement in advice.statements:
+    print_replay(rows)
+    say(f"replay of its newest {rows[0]['commits']:,} commits: {proposal.text}")
+    for statement in proposal.statements:
         say(f"{statement};")
+
+
+def _replay(
+    store: TableStore, facts: AdviceFacts, promised: int | None
+) -> tuple[list[dict[str, Any]], ReplayProposal | None, str]:
+    """Return the figures of the replay, the proposal from it, and the reason why there is none.
+
+    Args:
+        store: the table.
+        facts: facts about the table, with its newest commits.
+        promised: promised limit of sorted runs, or None.
+    """
+    ids = [commit.id for commit in facts.commits]
+    if len(facts.appends) < _FEWEST_COMMITS:
+        return [], None, f"it has {len(facts.appends)} commits of writers, and a replay needs {_FEWEST_COMMITS}"
+    candidates = replay_candidates(facts)
+    try:
+        policies = [SimulatedPolicy(name, options=options) for name, options in candidates.items()]
+        rows = simulate(store, policies, (min(ids), max(ids))).to_pylist()  # one row per policy
+    except DredgeError as error:
+        return [], None, str(error)
+    limit, source = promised, "slo.sorted_runs_p95"
+    if not facts.primary_keys:
+        limit, source = _MOST_FILES, "above it, opening files costs more than reading them"
+    elif limit is None:
+        default = store.options.compaction_trigger + _STOP_AFTER
+        limit = min(store.options.stop_trigger, default)
+        source = "num-sorted-run.stop-trigger" if limit < default else f"{TRIGGER} + {_STOP_AFTER}"
+    return rows, propose(facts, candidates, rows, most_runs=limit, source=source), ""
 
 
 def explain_values(policies: Policies, table: str) -> list[dict[str, Any]]:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 import typer
 
 from lsm_core.cli.render import print_json, print_table, say
 from lsm_core.cli.verbs.common import AsJson, ClockOption, TableArgument, Warehouse, add_catalog_options, open_table
-from lsm_core.errors import InvalidOption
+from lsm_core.errors import DredgeError, InvalidOption
 from lsm_core.maintenance.action import size_text
 from platform_core.policies.what_if import simulated_policy
+from platform_core.policies.what_if_picture import draw_runs
 
 _BARS: Final = "▁▂▃▄▅▆▇█"
 
@@ -34,6 +36,12 @@ def simulate(
             "--history", metavar="A:B", help="Range of snapshots to replay (default: all).", show_default=False
         ),
     ] = None,
+    picture: Annotated[
+        Path | None,
+        typer.Option(
+            "--picture", metavar="FILE", help="Also draw the policies into this SVG file.", show_default=False
+        ),
+    ] = None,
     as_json: AsJson = False,
     clock: ClockOption = None,
 ) -> None:
@@ -42,17 +50,30 @@ def simulate(
     policies = [simulated_policy(_text_of(file), file.stem, opened.name) for file in policy or ()]
     result_table = opened.simulate(policies, _span(history))
     rows = result_table.to_pylist()  # one row per policy
+    if picture is not None:
+        _write_picture(picture, draw_runs(rows))
     if as_json:
         print_json(rows)
         return
     first = rows[0]
     say(f"{opened.name}: replayed {first['commits']:,} commits, {size_text(first['bytes_written'])} in total")
+    print_replay(rows)
+
+
+def print_replay(rows: Sequence[Mapping[str, Any]]) -> None:
+    """Print the comparison of the simulated policies, one row per policy.
+
+    Args:
+        rows: result of the simulation, a mapping per policy.
+    """
     columns = [
         "policy",
         "write amplification",
         "rewritten",
+        "rewritten, worst week",
         "compactions",
         "runs, mean",
+        "runs, worst week",
         "runs, p95",
         "level 0, most",
         "runs at end",
@@ -68,8 +89,10 @@ def simulate(
                 row["policy"],
                 row["write_amplification"],
                 size_text(row["bytes_rewritten"]),
+                size_text(row["worst_week_rewritten"]),
                 row["compactions"],
                 row["mean_runs"],
+                row["worst_week_runs"],
                 row["p95_runs"],
                 row["level0_peak"],
                 row["runs_at_end"],
@@ -79,6 +102,13 @@ def simulate(
             for row in rows
         ],
     )
+
+
+def _write_picture(path: Path, picture: str) -> None:
+    try:
+        path.write_text(picture, encoding="utf-8")
+    except OSError as error:
+        raise DredgeError(f"--picture {path} cannot be written: {error.strerror or error}") from error
 
 
 def sparkline(values: list[float], highest: float) -> str:

@@ -1,15 +1,20 @@
-"""Advice on the preset that fits a table, computed from the table's options, health and newest commits. Pure."""
+"""Advice on the preset that fits a table, and on the trigger of its compactions. Pure.
+
+The preset follows from the table's options, health and newest commits. The trigger follows from a replay of its newest
+commits under several triggers (`lsm_core.maintenance.simulate`).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from lsm_core.errors import InvalidOption
 from lsm_core.format.snapshot import CommitKind, Snapshot
 from lsm_core.maintenance import BucketHealth
 from lsm_core.maintenance.action import size_text
+from lsm_core.maintenance.simulation import AS_IT_IS
 from lsm_core.options.table_options import REGISTRY, canonical, check_change, parse_value
 from platform_core.policies.presets import PRESETS, PresetName
 
@@ -107,7 +112,7 @@ class Advice:
         if not accepted:
             return []
         pairs = ", ".join(f"'{change.key}' = '{change.wanted}'" for change in accepted)
-        name = ".".join(f"`{part.replace('`', '``')}`" for part in self.table.split(".", 1))
+        name = _quoted(self.table)
         first = [f"ALTER TABLE {name} SET TBLPROPERTIES ('{_MODIFIABLE}' = 'true')"]
         needs = any(change.key == _DV for change in accepted)
         return [*(first if needs else []), f"ALTER TABLE {name} SET TBLPROPERTIES ({pairs})"]
@@ -129,6 +134,101 @@ def advise(facts: AdviceFacts) -> Advice:
             continue  # the size was set on purpose
         changes.append(OptionChange(key, own.get(key), chosen.value, chosen.why, _refusal(facts, key, chosen.value)))
     return Advice(facts.name, preset, reasons, changes)
+
+
+TRIGGER: Final = "num-sorted-run.compaction-trigger"
+LEAST_FILES: Final = "compaction.min.file-num"
+_TRIGGERS: Final = (2, 3, 5, 8, 12, 20)
+_FILE_NUMBERS: Final = (3, 5, 10, 20, 50)
+_CLOSE: Final = 0.9
+"""Share of the bytes rewritten as it is, below which a proposal is worth a change of the table."""
+
+
+@dataclass(frozen=True)
+class ReplayProposal:
+    """Proposal from a replay of the table's commits.
+
+    Attributes:
+        policy: name of the proposed policy of the replay, or "" to leave the table as it is.
+        options: proposed table options.
+        text: the proposal with its figures.
+        statements: Spark SQL statements for the proposal.
+    """
+
+    policy: str
+    options: Mapping[str, str]
+    text: str
+    statements: Sequence[str] = ()
+
+
+def replay_candidates(facts: AdviceFacts) -> dict[str, dict[str, str]]:
+    """Return the policies to replay: the table as it is, then other triggers. Names map to table options.
+
+    Args:
+        facts: facts about the table.
+    """
+    keyed = bool(facts.primary_keys)
+    key, numbers = (TRIGGER, _TRIGGERS) if keyed else (LEAST_FILES, _FILE_NUMBERS)
+    own = canonical(facts.options)
+    current = own.get(key) or REGISTRY[key].default
+    stop = own.get("num-sorted-run.stop-trigger", "")
+    most = int(stop) if keyed and stop.isdecimal() else max(numbers) + 1  # at the stop trigger, writers would wait
+    others = [str(number) for number in numbers if str(number) != str(current) and number < most]
+    return {AS_IT_IS: {}, **{f"{key} = {number}": {key: number} for number in others}}
+
+
+def propose(
+    facts: AdviceFacts,
+    candidates: Mapping[str, Mapping[str, str]],
+    rows: Sequence[Mapping[str, Any]],
+    *,
+    most_runs: int,
+    source: str,
+) -> ReplayProposal:
+    """Propose the policy that rewrites least among those whose worst week stays within a limit of sorted runs.
+
+    If no policy stays within it, the one with the fewest sorted runs in its worst week is proposed. The table is left
+    as it is unless the proposal keeps the limit that it breaks, or rewrites at least a tenth less.
+
+    Args:
+        facts: facts about the table.
+        candidates: table options of each replayed policy, by its name.
+        rows: result of the replay, a mapping per policy; one of them is `AS_IT_IS`.
+        most_runs: most sorted runs (append tables: files) of a bucket, as mean of the worst week and as 95th
+            percentile.
+        source: name of the value that set the limit.
+    """
+    noun = "sorted runs" if facts.primary_keys else "files"
+    current = next(row for row in rows if row["policy"] == AS_IT_IS)
+    within = [row for row in rows if max(row["worst_week_runs"], row["p95_runs"]) <= most_runs]
+    if within:
+        best = min(within, key=lambda row: (row["bytes_rewritten"], row["worst_week_runs"], row["policy"] != AS_IT_IS))
+    else:
+        best = min(rows, key=lambda row: (row["worst_week_runs"], row["bytes_rewritten"], row["policy"] != AS_IT_IS))
+    limit = f"limit {most_runs} {noun} ({source})"
+    now = f"as it is: {_figures(current, noun)}"
+    keeps = any(row is current for row in within)
+    saves = best["bytes_rewritten"] <= _CLOSE * current["bytes_rewritten"]
+    helps = best["worst_week_runs"] < current["worst_week_runs"] if not within else not keeps or saves
+    if best is current or not helps:
+        verdict = "keep it" if keeps else "no replayed trigger keeps the limit, nor comes clearly closer"
+        return ReplayProposal("", {}, f"{verdict}; {now}; {limit}")
+    options = dict(candidates[best["policy"]])
+    pairs = ", ".join(f"'{key}' = '{value}'" for key, value in options.items())
+    statement = f"ALTER TABLE {_quoted(facts.name)} SET TBLPROPERTIES ({pairs})"
+    text = f"{best['policy']}: {_figures(best, noun)}; {now}; {limit}"
+    return ReplayProposal(best["policy"], options, text, [statement])
+
+
+def _figures(row: Mapping[str, Any], noun: str) -> str:
+    return (
+        f"{size_text(row['bytes_rewritten'])} rewritten, {row['mean_runs']:.1f} {noun} in the mean, "
+        f"{row['worst_week_runs']:.1f} in the worst week"
+    )
+
+
+def _quoted(table: str) -> str:
+    return ".".join(f"`{part.replace('`', '``')}`" for part in table.split(".", 1))
 
 
 def _preset_of(facts: AdviceFacts) -> tuple[PresetName, list[str]]:

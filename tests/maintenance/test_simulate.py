@@ -12,7 +12,7 @@ from lsm_core import Schema, Table
 from lsm_core.errors import InvalidOption, SnapshotNotFound
 from lsm_core.format.snapshot import CommitKind
 from lsm_core.maintenance import SimulatedPolicy
-from tests.maintenance.tables import HOUR, catalog, keyed, rows
+from tests.maintenance.tables import HOUR, NOW, catalog, keyed, rows
 
 _ROWS = 600
 
@@ -127,3 +127,23 @@ def test_a_history_may_begin_behind_the_first_snapshot_and_is_refused_by_name(tm
             table.simulate([wrong])  # type: ignore[list-item]
     with pytest.raises(InvalidOption, match="a table with snapshots"):
         keyed(tmp_path, name="db.empty").simulate()
+
+
+def test_the_worst_week_is_that_of_a_burst_and_the_mean_that_of_all_weeks(tmp_path: Path) -> None:
+    table = keyed(tmp_path, write_only="true")
+    for day in range(40):
+        commits = 6 if 20 <= day < 27 else 1
+        for number in range(commits):
+            table.write(rows(range(5), v=day * 10 + number))
+            table.store.clock.advance(24 * HOUR // commits)  # type: ignore[attr-defined]
+    weekly = {"num-sorted-run.compaction-trigger": 2, "look_every": "7 d"}
+    (row,) = table.simulate([weekly]).to_pylist()
+    assert row["worst_week_runs"] > 2 * row["mean_runs"] > 0
+    # 20 to 26 are the days of the burst, whose files wait for the look at the end of day 27.
+    start = (row["worst_week_start_ms"] - NOW) / (24 * HOUR)
+    assert 20 <= start <= 22
+    assert 0 < row["worst_week_rewritten"] < row["bytes_rewritten"]
+    # A history of less than a week is one week: its mean.
+    (short,) = table.simulate([{"num-sorted-run.compaction-trigger": 2}], (1, 4)).to_pylist()
+    assert short["worst_week_runs"] == pytest.approx(short["mean_runs"], abs=0.01)
+    assert short["worst_week_rewritten"] == short["bytes_rewritten"] > 0

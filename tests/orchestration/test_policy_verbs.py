@@ -21,7 +21,7 @@ from lsm_core.options.table_options import check_change
 from lsm_core.sql.commands import Session, execute_command
 from lsm_core.sql.parsing import parse_statement
 from orchestration.verbs.policies import explain_values, schema_text
-from platform_core.policies.advice import AdviceFacts, advise
+from platform_core.policies.advice import AdviceFacts, advise, propose, replay_candidates
 from platform_core.policies.policy_files import parse_policies
 from platform_core.policies.presets import PRESETS
 from tests.support.platform import append_table, bucket_health, commit, keyed_table
@@ -155,6 +155,69 @@ def test_advise_proposes_a_preset_with_reasons_and_ddl(tmp_path: Path, dredge: C
     assert dredge("sql", f"{found['statements'][0]};", "-w", root)[0] == 0
     assert json.loads(dredge("advise", "-w", root, "shop.orders", "--json")[1])["statements"] == []
     assert dredge("advise", "-w", root, "shop.none")[0] == 1
+
+
+def test_advise_replays_the_commits_and_proposes_a_trigger(
+    tmp_path: Path, dredge: Callable[..., tuple[int, str]]
+) -> None:
+    root, policies = str(tmp_path / "wh"), tmp_path / "p.yaml"
+    table = keyed_table(tmp_path / "wh", partitioned=False)
+    for _ in range(4):
+        commit(table, rows=10)
+    found = json.loads(dredge("advise", "-w", root, "shop.orders", "--json")[1])
+    assert found["proposal"] is None and "4 commits of writers, and a replay needs 5" in found["no_replay"]
+    for _ in range(20):
+        commit(table, rows=10)
+    policies.write_text("defaults: {slo: {sorted_runs_p95: 2}}")
+    code, printed = dredge("advise", "-w", root, "shop.orders", "--policies", str(policies))
+    assert code == 0 and "num-sorted-run.compaction-trigger = 12" in printed
+    assert "replay of its newest 24 commits: num-sorted-run.compaction-trigger = 2: " in printed
+    assert "limit 2 sorted runs (slo.sorted_runs_p95)" in printed
+    statement = "ALTER TABLE `shop`.`orders` SET TBLPROPERTIES ('num-sorted-run.compaction-trigger' = '2')"
+    assert f"{statement};" in printed
+    assert dredge("sql", f"{statement};", "-w", root)[0] == 0
+    found = json.loads(dredge("advise", "-w", root, "shop.orders", "--policies", str(policies), "--json")[1])
+    assert found["proposal"]["policy"] == "" and "as it is: " in found["proposal"]["text"]
+
+
+def replayed(policy: str, rewritten: int, worst: float) -> dict[str, Any]:
+    """One row of a replay."""
+    return {
+        "policy": policy,
+        "bytes_rewritten": rewritten,
+        "mean_runs": worst / 2,
+        "worst_week_runs": worst,
+        "p95_runs": 3,
+    }
+
+
+@pytest.mark.parametrize(
+    ("rows", "policy", "words"),
+    [
+        ([("as it is", 100, 4.0), ("a", 50, 7.9), ("b", 20, 8.1)], "a", "limit 8 sorted runs"),
+        ([("as it is", 100, 4.0), ("a", 95, 7.9)], "", "keep it"),
+        ([("as it is", 100, 9.0), ("a", 500, 7.0)], "a", "9.0 in the worst week"),
+        ([("as it is", 100, 9.0), ("a", 500, 8.5)], "a", "8.5 in the worst week"),
+        ([("as it is", 100, 9.0), ("a", 10, 9.5)], "", "no replayed trigger keeps the limit"),
+        ([("as it is", 0, 1.0), ("a", 0, 1.0)], "", "keep it"),
+    ],
+)  # fmt: skip
+def test_the_cheapest_trigger_whose_worst_week_keeps_the_limit_is_proposed(
+    rows: list[tuple[str, int, float]], policy: str, words: str
+) -> None:
+    candidates = {"as it is": {}, "a": {"num-sorted-run.compaction-trigger": "8"}, "b": {"x": "y"}}
+    found = propose(facts(), candidates, [replayed(*row) for row in rows], most_runs=8, source="s")
+    assert (found.policy, dict(found.options)) == (policy, candidates[policy] if policy else {})
+    assert words in found.text and bool(found.statements) == bool(policy)
+    again = propose(facts(), candidates, [replayed(*row) for row in reversed(rows)], most_runs=8, source="s")
+    assert again == found
+
+
+def test_candidates_leave_out_the_current_trigger_and_those_at_which_writers_wait() -> None:
+    triggers = [*replay_candidates(facts())]
+    assert triggers == ["as it is", *(f"num-sorted-run.compaction-trigger = {n}" for n in (2, 3, 8, 12, 20))]
+    assert len(replay_candidates(facts({"num-sorted-run.stop-trigger": "8"}))) == 3
+    assert "compaction.min.file-num = 3" in replay_candidates(facts(keys=False))
 
 
 def facts(

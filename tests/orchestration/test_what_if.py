@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 import typer
@@ -16,6 +17,7 @@ from orchestration.verbs.simulate import simulate as verb
 from orchestration.verbs.simulate import sparkline
 from platform_core import names
 from platform_core.policies.what_if import simulated_policy
+from platform_core.policies.what_if_picture import draw_runs
 from tests.support.platform import commit, keyed_table, open_house
 
 HOUR = 3_600_000
@@ -57,6 +59,12 @@ def test_the_command_and_the_job_tell_what_the_engine_does(tmp_path: Path) -> No
     shown = CliRunner().invoke(app, asked)
     assert shown.exit_code == 0, shown.output
     assert "7 commits" in shown.output and "eager" in shown.output and "lazy" in shown.output
+    assert "worst week" in shown.output
+    drawn = tmp_path / "runs.svg"
+    assert CliRunner().invoke(app, [*asked, "--picture", str(drawn)]).exit_code == 0
+    assert len(ElementTree.parse(drawn).getroot().findall("{*}polyline")) == 2
+    lost = CliRunner().invoke(app, [*asked, "--picture", str(tmp_path / "no" / "x.svg")])
+    assert "cannot be written" in str(lost.exception)
     told = CliRunner().invoke(app, [*asked, "--history", ":5", "--json"])
     rows = json.loads(told.output)
     assert [(row["policy"], row["commits"]) for row in rows] == [("eager", 5), ("lazy", 5)]
@@ -87,8 +95,28 @@ def test_the_command_and_the_job_tell_what_the_engine_does(tmp_path: Path) -> No
         assert not bad.success
 
 
-def test_pictures_hold_any_name() -> None:
+def test_pictures_hold_any_name_and_any_number_of_policies() -> None:
     row = {"policy": "<script>\x00&", "runs_over_time": [0.0, 3.0]}
-    assert runs_picture([row] * 7).endswith("2 more policies are in the table.")
+    assert "image/svg+xml;base64," in runs_picture([row])
+    many = [
+        {"policy": f"p{number}", "runs_over_time": [1.0, number], "mean_runs": number / 2, "worst_week_runs": number}
+        for number in range(40)
+    ]
+    root = ElementTree.fromstring(draw_runs([row, *many]))
+    lines = root.findall("{*}polyline")
+    texts = ["".join(text.itertext()) for text in root.findall("{*}text")]
+    assert len(lines) == 41 and "<script>?&" in texts
+    assert "p39: mean 19.5, worst week 39.0 sorted runs" in texts
+    styles = {(line.get("stroke"), line.get("stroke-dasharray")) for line in lines}
+    assert len(styles) == 41  # each line differs
+    points = [tuple(map(float, point.split(","))) for line in lines for point in str(line.get("points")).split()]
+    assert all(0 <= x <= 760 and 0 <= y <= 160 for x, y in points)
+    bottom = max(float(text.get("y", "0")) for text in root.findall("{*}text"))
+    assert bottom < float(root.get("height", "0"))
+    long = ElementTree.fromstring(draw_runs([row | {"policy": "x" * 500}]))
+    assert max(len(text.text or "") for text in long.findall("{*}text")) == 40
+
+
+def test_sparklines_have_a_bar_a_value() -> None:
     assert sparkline([0.0, 1.0, 2.0], 2.0) == "▁▅█"
     assert sparkline([0.0], 0.0) == "▁"
