@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections import deque
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Final
@@ -35,6 +35,7 @@ from platform_core.policies import (
 )
 from platform_core.policies.budgets import Budget
 from platform_core.policies.decisions import NOTHING_KNOWN, decide_in_order
+from platform_core.policies.table_state import TableState, state_of
 from platform_core.resources.settings import Settings
 from platform_core.resources.warehouse import WarehouseResource
 from platform_core.table_card import TableCard
@@ -102,6 +103,7 @@ class TickResult:
         partitions: dynamic partitions to add.
         due: due compactions (table, partition, decision), which start after all tables were visited, the most useful
             first.
+        states: states of tables and partitions (`Decision.subject`) that decisions were made about.
     """
 
     lines: list[str] = field(default_factory=list)
@@ -109,11 +111,20 @@ class TickResult:
     events: list[AssetEvent] = field(default_factory=list)
     partitions: list[dg.AddDynamicPartitionsRequest] = field(default_factory=list)
     due: list[tuple[OpenTable, Subject, Decision]] = field(default_factory=list)
+    states: dict[str, TableState] = field(default_factory=dict)
+
+    def add_decisions(self, decisions: Sequence[Decision]) -> None:
+        """Add the lines and states of the final decisions about one table."""
+        self.lines += decision_lines(decisions)
+        for decision in decisions:
+            self.states[decision.subject] = state_of(decision) or TableState.HEALTHY
 
 
 @dataclass
 class TickLog:
-    """Selection of the log lines of ticks: with many tables, only changed lines, but each line at least once an hour.
+    """Selection of the log lines of ticks: with many tables, changed lines, and names of what is not healthy.
+
+    Each line is logged at least once an hour.
 
     Attributes:
         clock: monotonic clock, in seconds.
@@ -124,15 +135,16 @@ class TickLog:
     _since: float = float("-inf")
     _since_text: str = ""
 
-    def lines(self, lines: Sequence[str]) -> list[str]:
+    def lines(self, lines: Sequence[str], states: Mapping[str, TableState] | None = None) -> list[str]:
         """Return the lines to log.
 
         Args:
             lines: all lines of the tick, each beginning with its subject and ``: ``.
+            states: states of the subjects; subjects without a state count as healthy.
 
         Returns:
-            All lines if their total length is short. Else the lines of subjects whose lines changed, and the number of
-            omitted lines.
+            All lines if their total length is short. Else the lines of subjects whose lines changed, one line per state
+            with the unchanged subjects that are not healthy, and the number of omitted lines.
         """
         if sum(map(len, lines)) <= _MOST_FULL_TEXT:
             return list(lines)
@@ -143,17 +155,42 @@ class TickLog:
         for line in lines:
             subjects.setdefault(line.partition(": ")[0], []).append(line)
         selected: list[str] = []
+        unchanged: dict[TableState, list[str]] = {}
         for subject, subject_lines in subjects.items():
             text = hash(tuple(subject_lines))
             if self._logged.get(subject) != text:
                 self._logged[subject] = text
                 selected += subject_lines
+            else:
+                unchanged.setdefault((states or {}).get(subject, TableState.HEALTHY), []).append(subject)
         left_out = len(lines) - len(selected)
-        return (
-            [*selected, f"{left_out:,} lines unchanged since {self._since_text} UTC: see earlier ticks of this sensor"]
-            if left_out
-            else selected
-        )
+        if not left_out:
+            return selected
+        named = [
+            _name_unchanged(state, unchanged[state]) for state in TableState if state in unchanged and not state.is_calm
+        ]
+        rest = f"{left_out:,} lines unchanged since {self._since_text} UTC: see earlier ticks of this sensor"
+        return [*selected, *named, rest]
+
+
+def _name_unchanged(state: TableState, subjects: Sequence[str]) -> str:
+    """Return one line with the subjects that were in a state before, too; beyond 12,000 characters, a number.
+
+    Paused subjects are only counted, because a person paused them, perhaps a whole database.
+
+    Args:
+        state: the state.
+        subjects: tables and partitions in this state.
+    """
+    begin = f"unchanged: {state.value} ({len(subjects):,})"
+    if state is TableState.PAUSED:
+        return begin
+    shown, length = 0, 0
+    while shown < len(subjects) and length + len(subjects[shown]) + 2 <= _SKIP_TEXT:
+        length += len(subjects[shown]) + 2
+        shown += 1
+    more = f" and {len(subjects) - shown:,} more" if shown < len(subjects) else ""
+    return f"{begin}: {', '.join(subjects[:shown])}{more}"
 
 
 @dataclass
@@ -276,7 +313,7 @@ class TableSweep:
             stopped = str(error)
         if stopped is not None:
             return _skip_tick(context, stopped, cursor)
-        lines = [*([policies.trouble] if policies.trouble else []), *self.tick_log.lines(result.lines)]
+        lines = [*([policies.trouble] if policies.trouble else []), *self.tick_log.lines(result.lines, result.states)]
         for line in lines:
             context.log.info(line)
         text = "\n".join(lines)
@@ -396,7 +433,7 @@ class TableSweep:
         self.no_turn.clear()
         self.no_turn.update(out_of_time)
         for name in dict.fromkeys(table.name for table, _, _ in result.due):
-            result.lines += decision_lines([decision for decision in final if decision.table == name])
+            result.add_decisions([decision for decision in final if decision.table == name])
 
     def _visit(
         self,
@@ -420,7 +457,7 @@ class TableSweep:
         """
         table = open_table(builder.warehouse, card, policies.of(card.name), catalog)
         if isinstance(table, Decision):
-            result.lines += decision_lines([table])
+            result.add_decisions([table])
             return None
         final: list[Decision] = []
         now_ms, earlier = wall_ms(), self.due_since.pop(card.name, {})
@@ -437,8 +474,11 @@ class TableSweep:
                     final.append(decision)
         except Exception as error:  # noqa: BLE001  (one table stops no other)
             final.append(decline_unreadable(card, error))
-        result.lines += decision_lines(final)
-        result.lines += self.further_lines(table)
+        result.add_decisions(final)
+        alerts = list(self.further_lines(table))
+        result.lines += alerts
+        if alerts and result.states.get(card.name, TableState.HEALTHY).is_calm:
+            result.states[card.name] = TableState.DUE  # the alert's line must not be hidden
         if card.partitioned:
             usable, refused = usable_keys(
                 sorted({*table.health.waiting, *(partition.text for partition in table.health.partitions)})

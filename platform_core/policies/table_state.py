@@ -276,7 +276,7 @@ def state_of(decision: Decision, queue: Queue | None = None) -> TableState | Non
         decision: final decision about a partition or table.
         queue: queue in which work beyond the budget waits, or None.
     """
-    state = _STATES[decision.reason]
+    state = _STATES.get(decision.reason, TableState.HEALTHY)
     if state is TableState.UNREADABLE and decision.text.startswith(DAMAGE):
         return TableState.CORRUPT
     if state is TableState.FAILING and decision.retry_ms is not None:

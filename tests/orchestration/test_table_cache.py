@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -17,6 +18,7 @@ from lsm_core.metadata.store import TableStore
 from orchestration.sensors import run_requests, table_cache, table_sweep
 from platform_core import names, obstacles
 from platform_core.dagster_internals import ASSET_JOB
+from platform_core.policies.table_state import TableState
 from tests.support.platform import House, append_table, commit, keyed_table, open_house
 from tests.support.samples import one_in
 
@@ -204,6 +206,30 @@ def test_ticks_over_many_tables_tell_what_changed_and_all_of_it_once_an_hour() -
     moment = 3_601.0
     assert log.lines(half) == half
     assert log.lines(lines)[:-1] == lines[200:]
+
+
+def test_the_newest_tick_names_all_that_is_not_healthy_however_long_it_is_so() -> None:
+    log = table_sweep.TickLog(lambda: 0.0)
+    lines = [
+        f"shop.t{number:04}: decline (any): text of some length, so that lines are folded" for number in range(500)
+    ]
+    states = dict.fromkeys([line.partition(": ")[0] for line in lines], TableState.HEALTHY)
+    states |= {"shop.t0001": TableState.DUE, "shop.t0400": TableState.DUE, "shop.t0002": TableState.BLOCKED}
+    states |= {f"shop.t01{number}": TableState.PAUSED for number in range(10, 20)}
+    assert log.lines(lines, states) == lines
+    for _ in range(3):
+        *named, rest = log.lines(lines, states)
+        assert named == [
+            "unchanged: blocked (1): shop.t0002",
+            "unchanged: paused (10)",
+            "unchanged: due (2): shop.t0001, shop.t0400",
+        ]
+        assert rest.startswith("500 lines unchanged since ")
+    many = {line.partition(": ")[0] + "x" * 90: TableState.FAILING for line in lines}
+    long = [f"{subject}: decline (its run failed): text" for subject in many]
+    log.lines(long, many)
+    (failing, _) = log.lines(long, many)
+    assert len(failing) <= 12_100 and re.search(r" and \d+ more$", failing)
 
 
 def test_ticks_over_few_tables_tell_everything_every_time() -> None:

@@ -12,6 +12,7 @@ from platform_core.policies import Decision, DecisionOutcome, History, Now, Poli
 from platform_core.policies.budgets import Budget
 from platform_core.policies.decisions import NOTHING_KNOWN, decide_in_order
 from platform_core.policies.table_state import (
+    _STATES,
     STATE_HELP,
     Condition,
     Queue,
@@ -166,6 +167,7 @@ def test_states_rank_as_on_the_first_screen_and_each_has_an_explanation() -> Non
     assert set(STATE_HELP) == set(TableState)
     others = {r for r in Reason if state_of(Decision("a.b", "", DecisionOutcome.DECLINE, r, "")) is None}
     assert others == {Reason.ELSEWHERE, Reason.NOT_PARTITIONED}
+    assert set(_STATES) == set(Reason)
     statuses = [TableStatus(state.value, state, "", score=1.0) for state in reversed(list(TableState))]
     assert [status.state for status in sorted(statuses, key=rank_key)] == list(TableState)
 
