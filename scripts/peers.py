@@ -1,13 +1,16 @@
 """Fetch the peers into .peers/: Java Paimon, and pypaimon and pypaimon-rust in an environment each.
 
 A peer that cannot be fetched is reported on stderr. With CI=true that is an error (exit code 1); otherwise the tests
-that need the peer are skipped with a message.
+that need the peer are skipped with a message. Newer versions of Java Paimon are optional: the registry may not have
+them yet. They are taken from the registry, else from the folder that DREDGE_PAIMON_JARS names, else from
+../shared/peer/jars.
 """
 
 from __future__ import annotations
 
 import importlib.util
 import os
+import shutil
 import subprocess
 import sys
 import venv
@@ -16,6 +19,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 PEERS = ROOT / ".peers"
 PAIMON = "1.4.2"
+NEWER_PAIMON = ("2.0.0", "2.1-SNAPSHOT")
+PAIMON_JARS = "DREDGE_PAIMON_JARS"
 ECJ = "3.33.0"
 SQLITE_JDBC = "3.46.1.3"
 POSTGRESQL_JDBC = "42.7.4"
@@ -59,6 +64,39 @@ def paimon_java() -> None:
     fetch_jar("org.postgresql", "postgresql", POSTGRESQL_JDBC)
 
 
+def newer_paimon(version: str) -> None:
+    """Put the bundle of a newer version of Java Paimon into .peers/paimon-java.
+
+    Args:
+        version: the version; snapshots are not in the registry.
+
+    Raises:
+        RuntimeError: neither the registry nor a folder has the jar.
+    """
+    name = f"paimon-bundle-{version}.jar"
+    target = PEERS / "paimon-java" / name
+    if target.is_file():
+        return
+    folders = [*filter(None, [os.environ.get(PAIMON_JARS)]), str(ROOT.parent / "shared" / "peer" / "jars")]
+    local = next((Path(folder) / name for folder in folders if (Path(folder) / name).is_file()), None)
+    reason = "the registry has no snapshots"
+    if not version.endswith("-SNAPSHOT"):
+        try:
+            fetch_jar("org.apache.paimon", "paimon-bundle", version)
+            return
+        except (RuntimeError, OSError, subprocess.SubprocessError) as error:
+            reason = str(error)[-200:]
+    if local is None:
+        raise RuntimeError(
+            f"{reason}; no {name} in {' or '.join(folders)} (set {PAIMON_JARS} to a folder with the jar)"
+        )
+    print(f"peers: taking {name} from {local.parent}", flush=True)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    part = target.with_suffix(".part")
+    shutil.copyfile(local, part)
+    part.replace(target)
+
+
 def environment(name: str, stamp_name: str, *packages: str) -> None:
     """Create a virtual environment ``.peers/<name>`` with ``packages``, unless the stamp file exists.
 
@@ -98,6 +136,11 @@ def main() -> int:
         except (RuntimeError, OSError, subprocess.SubprocessError, ImportError) as error:
             missing += 1
             print(f"peers: {'*' * 20} {name} IS MISSING: {error}", file=sys.stderr, flush=True)
+    for version in NEWER_PAIMON:
+        try:
+            newer_paimon(version)
+        except RuntimeError as error:
+            print(f"peers: NOT TESTED: Java Paimon {version}: {error}", file=sys.stderr, flush=True)
     return 1 if missing and os.environ.get("CI") == "true" else 0
 
 

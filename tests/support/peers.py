@@ -60,10 +60,14 @@ def peer_module() -> ModuleType:
 
 
 def java_environment() -> None:
-    """Set PAIMON_BUNDLE_JAR to the fetched jar, if the variable is not set."""
-    jars = sorted(PAIMON_JAVA.glob("paimon-bundle-*.jar"))
-    if jars:
-        os.environ.setdefault("PAIMON_BUNDLE_JAR", str(jars[-1]))
+    """Set PAIMON_BUNDLE_JAR to the fetched jar, if the variable is not set.
+
+    DREDGE_PAIMON_VERSION selects another version than 1.4.2 for all tests and benchmarks of the process.
+    """
+    version = os.environ.get("DREDGE_PAIMON_VERSION") or peer_module().DEFAULT_VERSION
+    jar = PAIMON_JAVA / f"paimon-bundle-{version}.jar"
+    if jar.is_file() or "DREDGE_PAIMON_VERSION" in os.environ:
+        os.environ.setdefault("PAIMON_BUNDLE_JAR", str(jar))
 
 
 def refusal_of(act: Callable[[], object]) -> str:
@@ -108,13 +112,19 @@ class JavaPaimon:
     Commands and answers are those of ../shared/peer. Raises PeerMissing without a jar, Java or a living JVM.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, version: str | None = None) -> None:
+        """Start the JVM.
+
+        Args:
+            version: version of Paimon; None for the version of `java_environment`.
+        """
         java_environment()
         self._peer = peer_module()
         drivers = [
             str(jar) for pattern in ("sqlite-jdbc-*.jar", "postgresql-*.jar") for jar in PAIMON_JAVA.glob(pattern)
         ]
-        java, jars = self._peer.java_command(), os.pathsep.join([self._peer.classpath(), *drivers])
+        java = self._peer.java_command()
+        jars = os.pathsep.join([self._peer.classpath(version or self._peer.DEFAULT_VERSION), *drivers])
         classes = self._compiled(java, jars)
         self._folder = tempfile.TemporaryDirectory(prefix="paimon-java-")
         self._process = subprocess.Popen(
