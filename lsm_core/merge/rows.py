@@ -300,12 +300,13 @@ def newest_versions(rows: Rows, spec: KeySpec) -> Newest | None:
 
 
 def _keep_largest(slots: npt.NDArray[np.int32], places: Ints, rows: Rows, spec: KeySpec) -> bool:
-    """Put the row with the largest sequence fields into the slot of each key; of equal rows, the last.
+    """Store in each key's slot the number of its row with the largest sequence fields; of equal rows, the last.
 
-    Each piece has a key once, so one piece at a time is compared with the rows in its slots.
+    Rows arrive in pieces, each with at most one row per key. So one piece at a time is compared with the rows in the
+    slots.
 
     Args:
-        slots: row in each slot, negative for none; changed in place.
+        slots: row number for each key, negative for none; changed in place.
         places: the slot of each row.
         rows: the rows.
         spec: columns that order the rows.

@@ -459,14 +459,14 @@ def find_key(name: str) -> Key | None:
 
 
 def mistyped_reading(options: Mapping[str, str | None], others: Collection[str] = ()) -> dict[str, InvalidOption]:
-    """Return an error for each unknown option whose name starts like that of a reading option.
+    """Return an error for each unknown option that begins like an option of reads (`scan.`, `incremental-`).
 
     Args:
         options: options as text; a value of None removes its option.
         others: further names that are accepted.
 
     Returns:
-        The error to raise, by option.
+        The error to raise, by option; it suggests the most similar known option.
     """
     errors = {}
     for name, value in options.items():

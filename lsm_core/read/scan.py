@@ -101,7 +101,10 @@ class _Lane:
 
 
 class _Reading:
-    """Workers, lanes of the started jobs, and the current job; all shared state is guarded by ``_changed``."""
+    """Jobs that threads read ahead, while the caller takes their batches job by job, in order.
+
+    All shared state is guarded by ``_changed``.
+    """
 
     def __init__(self, jobs: Sequence[Job], workers: int, most_bytes: int | None) -> None:
         self._jobs, self._most, self._ahead = jobs, most_bytes, _AHEAD * workers
@@ -178,7 +181,16 @@ class _Reading:
             return number
 
     def _put(self, number: int, lane: _Lane, batch: pa.RecordBatch) -> bool:
-        """Add a batch to the job's lane once the bound allows this; return False if the reading was stopped."""
+        """Append a batch to the batches of its job, after waiting until the memory of all waiting batches allows it.
+
+        Args:
+            number: number of the job.
+            lane: waiting batches of the job.
+            batch: the batch.
+
+        Returns:
+            False if the reading was stopped, so that the batch was not appended.
+        """
         with self._changed:
             # The current job continues while none of its own batches waits, however much the others hold.
             while (

@@ -72,7 +72,7 @@ class RowEvaluator:
 
     @property
     def size(self) -> int:
-        """Bytes of the tables other than the batch."""
+        """Size of the other tables that the query reads (bytes); they are sent to tasks together with the query."""
         return sum(table.nbytes for table in self.others.values())
 
     def evaluate(self, batch: pa.RecordBatch) -> pa.Table:

@@ -1,4 +1,4 @@
-"""Full compactions before the universal rules apply: after an interval, or while the tree is small.
+"""Full compactions that are due before the universal rules apply: after an interval, or by the sizes of the runs.
 
 Source: ``EarlyFullCompaction``.
 """

@@ -335,13 +335,22 @@ def sorted_runs(files: Iterable[DataFileMeta]) -> int:
 
 
 def waits_at_flush(runs: int, stop_trigger: int) -> bool:
-    """Return whether a flush waits for the running compaction before the next one (`num-sorted-run.stop-trigger`)."""
+    """Return whether a flush waits for the running compaction before the next one.
+
+    Args:
+        runs: sorted runs of the bucket.
+        stop_trigger: value of `num-sorted-run.stop-trigger`.
+    """
     return runs > stop_trigger
 
 
 def waits_at_commit(runs: int, stop_trigger: int) -> bool:
     """Return whether `prepare_commit` waits for the running compaction.
 
-    The limit is one run higher than at a flush, for jobs that fail repeatedly before they compact.
+    As in Java, one run more than at a flush is allowed, for jobs that restart repeatedly before a compaction ends.
+
+    Args:
+        runs: sorted runs of the bucket.
+        stop_trigger: value of `num-sorted-run.stop-trigger`.
     """
     return runs > stop_trigger + 1

@@ -160,11 +160,11 @@ def _held(file: DeleteItem, used: UsedFiles) -> Declined:
 
 
 def apply_sweep(store: TableStore, plan: MaintenancePlan, runner: Runner | None = None) -> ApplyOutcome:
-    """Apply a plan of :func:`plan_sweep`.
+    """Delete the planned files that nothing needs now, and the deletion records that leave no file for a later sweep.
 
     Args:
         store: the table.
-        plan: plan to apply.
+        plan: plan made by :func:`plan_sweep`.
         runner: with a `TaskRunner`, many files are deleted in parts.
 
     Returns:
@@ -348,7 +348,7 @@ def _delete_part(file_io: FileIO, payload: bytes) -> bytes:
 
 
 class _Outcomes:
-    """Ledger lines of a sweep: one per deleted, missing or kept file, up to a limit."""
+    """Ledger lines of a sweep: one per file that was deleted, missing, skipped or not deletable, up to a limit."""
 
     def __init__(self) -> None:
         self._lines: list[dict[str, Any]] = []
