@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 import dagster as dg
 
@@ -11,6 +12,7 @@ from checks.definition import (
     apply_severity,
     card_of_checks,
     declare_together,
+    failed_result,
     is_switched_off,
     limits_of,
     result_of,
@@ -18,8 +20,11 @@ from checks.definition import (
     switched_off_result,
     unmaintained_result,
 )
-from checks.expectations import DESCRIPTION, suite_result
-from lsm_core.maintenance import checks_of, run_check
+from checks.expectations import DESCRIPTION, SuitePlaces, suite_result
+from lsm_core import Table
+from lsm_core.errors import CorruptFile, DredgeError
+from lsm_core.maintenance import PAGES_CHECK, checks_of, run_check
+from lsm_core.maintenance.checks.snapshot_chain import find_missing_file
 from platform_core import names
 from platform_core.policies import Policy, policy_source
 from platform_core.resources.spark_resource import SparkResource
@@ -53,31 +58,114 @@ def _check(
 ) -> Iterator[dg.AssetCheckResult]:
     card = card_of_checks(context, warehouse)
     policy = policy_source(warehouse.policy_file).current().of(card.name)
-    for check in selected_checks(context)[1]:
-        yield data_result(warehouse, spark, card, policy, check)
+    places = SuitePlaces(keys=keys_folder(context.instance))
+    yield from data_results(warehouse, spark, card, policy, selected_checks(context)[1], places)
 
 
-def data_result(
-    warehouse: WarehouseResource, spark: SparkResource, card: TableCard, policy: Policy, check: str
-) -> dg.AssetCheckResult:
-    """Run one check of a table's data.
+def keys_folder(instance: dg.DagsterInstance) -> Path:
+    """Return the folder below DAGSTER_HOME for the files with the keys that break expectations."""
+    return Path(instance.root_directory) / "dredge" / "expectations"
+
+
+def docs_folder(instance: dg.DagsterInstance) -> Path:
+    """Return the folder below DAGSTER_HOME for the pages of Data Docs, with one folder per table."""
+    return Path(instance.root_directory) / "dredge" / "data_docs"
+
+
+def data_results(
+    warehouse: WarehouseResource,
+    spark: SparkResource,
+    card: TableCard,
+    policy: Policy,
+    checks: Sequence[str],
+    places: SuitePlaces | None = None,
+) -> Iterator[dg.AssetCheckResult]:
+    """Run checks of a table's data over the table opened once.
 
     Args:
         warehouse: warehouse of the table.
         spark: Spark resource, used if the policy checks expectations on Spark.
         card: description of the table.
         policy: policy of the table.
-        check: name of the check.
+        checks: names of the checks.
+        places: files that the suites write, or None for none.
+
+    Yields:
+        The result of each check, in order. Expectations fail if a check before found a file that cannot be read,
+            because their sample may not contain the rows of that file.
 
     Raises:
         SuiteCrashed: an expectation could not be evaluated.
-        DredgeError: the table cannot be opened.
     """
-    if is_switched_off(policy, check):
-        return switched_off_result(policy, check)
-    if card.refusal is not None:
-        return unmaintained_result(card, check)
-    if check == names.SUITE_CHECK:
-        session = spark if policy.expectations_on == "spark" and spark.uses_spark else None
-        return apply_severity(suite_result(warehouse, card, policy.expectations, session), policy, check)
-    return apply_severity(result_of(run_check(warehouse.store(card.name), check, limits_of(policy))), policy)
+    table: Table | None = None
+    damage = ""
+    for check in checks:
+        if is_switched_off(policy, check):
+            yield switched_off_result(policy, check)
+        elif card.unreadable:
+            yield failed_result(f"not evaluated: the table cannot be opened: {card.refusal}")._replace(check_name=check)
+        elif card.refusal is not None:
+            yield unmaintained_result(card, check)
+        else:
+            try:
+                table = table or warehouse.table(card.name)
+            except DredgeError as error:
+                text = f"not evaluated: the table cannot be opened: {type(error).__name__}: {error}"
+                yield failed_result(text)._replace(check_name=check)
+                continue
+            if check == names.SUITE_CHECK:
+                damage = damage or _unreadable_file(table, policy, checks)
+                yield apply_severity(_suites(warehouse, spark, card, policy, table, places, damage), policy, check)
+                continue
+            report = run_check(table.store, check, limits_of(policy))
+            if check == PAGES_CHECK and not report.passed:
+                damage = report.text
+            yield apply_severity(result_of(report), policy)
+
+
+def _unreadable_file(table: Table, policy: Policy, evaluated: Sequence[str]) -> str:
+    """Return a text that names a file of the newest snapshot that cannot be read, or "" if none is found.
+
+    Every file is looked for. The content of a sample of files is read, as by the check `pages_readable`.
+
+    Args:
+        table: the opened table.
+        policy: policy of the table.
+        evaluated: names of the checks that are evaluated together; `pages_readable` among them is not repeated.
+    """
+    try:
+        missing = find_missing_file(table.store)
+    except CorruptFile as error:
+        return error.finding
+    if missing is not None:
+        return f"data file {missing} does not exist"
+    if PAGES_CHECK in evaluated or is_switched_off(policy, PAGES_CHECK):
+        return ""
+    report = run_check(table.store, PAGES_CHECK, limits_of(policy))
+    return "" if report.passed else report.text
+
+
+def _suites(
+    warehouse: WarehouseResource,
+    spark: SparkResource,
+    card: TableCard,
+    policy: Policy,
+    table: Table,
+    places: SuitePlaces | None,
+    damage: str,
+) -> dg.AssetCheckResult:
+    """Return the result of the suites, or a failure if files of the table cannot be read.
+
+    Args:
+        warehouse: warehouse of the table.
+        spark: Spark resource, used if the policy checks expectations on Spark.
+        card: description of the table.
+        policy: policy of the table.
+        table: the opened table.
+        places: files that the suites write, or None for none.
+        damage: finding of the check that read the files, or "".
+    """
+    if damage:
+        return failed_result(f"no expectation was evaluated, because a file of the table cannot be read: {damage}")
+    session = spark if policy.expectations_on == "spark" and spark.uses_spark else None
+    return suite_result(warehouse, card, policy.expectations, session, table=table, places=places)

@@ -6,7 +6,9 @@ pandas or Spark frame with the table's columns. Keys are sampled; the sample is 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any, ClassVar, Final
 
 import pandas as pd
@@ -47,6 +49,9 @@ _ROWS: Final = 500_000
 _KEYS: Final = 1_024
 _ARGUMENTS: Final = ("warehouse", "table_name", "catalog_options", "snapshot_id", "rows", "keys", "clock")
 _LONGEST_SENTENCE: Final = 400
+KEPT_ROWS: Final = 1_000
+"""Most differing rows that one expectation reports, if its result format asks for so many."""
+_OPEN_STORES: ContextVar[Mapping[tuple[Any, ...], TableStore] | None] = ContextVar("open stores", default=None)
 
 
 def read_rows(table: Table, snapshot_id: int | None = None) -> pd.DataFrame:
@@ -136,9 +141,9 @@ class _RowMetric(TableMetricProvider):
             values: arguments of the expectation by name.
         """
         if cls.expected is None:
-            return compare_keys(check_input.store, rows)
+            return compare_keys(check_input.store, rows, KEPT_ROWS)
         expected = cls.expected(check_input, **{name: values[name] for name in cls.more_keys})
-        return compare_rows(check_input.store, expected, rows)
+        return compare_rows(check_input.store, expected, rows, KEPT_ROWS)
 
     @metric_value(engine=PandasExecutionEngine)
     def _pandas(
@@ -167,6 +172,26 @@ class _RowMetric(TableMetricProvider):
         return cls.compare(check_input, SparkRows(check_input.store, frame), metric_value_kwargs)
 
 
+@contextmanager
+def use_open_store(arguments: Mapping[str, Any], store: TableStore) -> Iterator[None]:
+    """Let the expectations with these arguments use an open table instead of opening it once per expectation.
+
+    Args:
+        arguments: arguments of the expectations by name.
+        store: the table that the arguments name.
+    """
+    token = _OPEN_STORES.set({_store_key(arguments): store})
+    try:
+        yield
+    finally:
+        _OPEN_STORES.reset(token)
+
+
+def _store_key(values: Mapping[str, Any]) -> tuple[Any, ...]:
+    options = tuple(sorted((values["catalog_options"] or {}).items()))
+    return values["warehouse"], values["table_name"], options, values["clock"]
+
+
 def _check_input_of(values: Mapping[str, Any], own_snapshot: int | None) -> CheckInput:
     """Return the table, snapshot and sample sizes of an expectation as the engine's `CheckInput`.
 
@@ -174,8 +199,10 @@ def _check_input_of(values: Mapping[str, Any], own_snapshot: int | None) -> Chec
         values: arguments of the expectation by name.
         own_snapshot: snapshot id of the batch, used if the expectation names none; None for unknown.
     """
-    catalog = Catalog(values["warehouse"], values["catalog_options"] or {}, clock=clock_from(values["clock"]))
-    store = catalog.table(values["table_name"]).store
+    store = (_OPEN_STORES.get() or {}).get(_store_key(values))
+    if store is None:
+        catalog = Catalog(values["warehouse"], values["catalog_options"] or {}, clock=clock_from(values["clock"]))
+        store = catalog.table(values["table_name"]).store
     snapshot_id = values["snapshot_id"] if values["snapshot_id"] is not None else own_snapshot
     return check_input_at(store, snapshot_id, rows=values["rows"], keys=values["keys"])
 
@@ -270,7 +297,7 @@ class MergeExpectation(BatchExpectation):
         comparison: RowComparison = metrics[self.metric_dependencies[0]]
         result_format = self._get_result_format(runtime_configuration=runtime_configuration)
         limit = result_format.get("partial_unexpected_count") if isinstance(result_format, dict) else None
-        shown = comparison.differences[: SHOWN_ROWS if not isinstance(limit, int) else min(limit, SHOWN_ROWS)]
+        shown = comparison.differences[: SHOWN_ROWS if not isinstance(limit, int) else limit]
         share = 100 * comparison.differing / comparison.compared if comparison.compared else 0.0
         return {
             "success": comparison.ok,
@@ -281,7 +308,7 @@ class MergeExpectation(BatchExpectation):
                 "unexpected_percent": share,
                 "partial_unexpected_list": [str(difference) for difference in shown],
                 "partial_unexpected_index_list": [dict(difference.key) for difference in shown],
-                "details": {"basis": comparison.basis, "differences": [_as_plain(difference) for difference in shown]},
+                "details": {"basis": comparison.basis, "differences": [_as_plain(item) for item in shown[:SHOWN_ROWS]]},
             },
         }
 

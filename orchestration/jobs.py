@@ -11,7 +11,7 @@ from lsm_core.maintenance.action import all_actions
 from orchestration.ops.adopt_op import adopt_op
 from orchestration.ops.approval import APPLY_PLAN
 from orchestration.ops.audit_ops import AuditConfig, VerifyConfig, audit_op, compare_snapshots_op
-from orchestration.ops.data_check_ops import DeepCheckConfig, data_checks_op, deep_check_op
+from orchestration.ops.data_check_ops import DataChecksConfig, DeepCheckConfig, data_checks_op, deep_check_op
 from orchestration.ops.resume_op import ResumeConfig, resume_op
 from orchestration.ops.retention_op import retention_op
 from orchestration.ops.table_ops import PLAN_ONLY, ApplyPlanConfig, PlanOnlyConfig, apply_plan_op, config_of, table_op
@@ -39,19 +39,12 @@ def retention_job() -> dg.JobDefinition:
 
 
 def expectations_job() -> dg.JobDefinition:
-    """Return the job that checks the data of all tables, including great-expectations suites, in one process."""
-
-    @dg.graph(
-        name=names.EXPECTATIONS_JOB,
-        description=(
-            "Check the data of all tables: keys, merge engines, changelogs, deletion vectors, "
-            "the chain of snapshots, and the great-expectations suites."
-        ),
+    """Return the job that checks the data of all or some tables, with great-expectations suites, in one process."""
+    text = (
+        "Check the data of all tables, or of the configured ones: keys, merge engines, changelogs, deletion vectors, "
+        "the chain of snapshots, and the great-expectations suites."
     )
-    def expectations() -> None:
-        data_checks_op()
-
-    return expectations.to_job(tags={names.TAG_ACTION: "expectations"}, executor_def=_EXECUTOR)
+    return _job(names.EXPECTATIONS_JOB, text, data_checks_op, DataChecksConfig)
 
 
 def action_jobs() -> list[dg.JobDefinition]:

@@ -31,6 +31,8 @@ from lsm_core.tree import DataFile
 NameOnLevel: TypeAlias = tuple[str, int]
 _KEPT_BYTES: Final = 1 << 22
 """Largest bytes of decoded manifests with deletions that stay in memory while the other manifests are read."""
+_KEPT_ENTRIES: Final = 5_000
+"""Largest number of manifest entries of a snapshot that is decoded as a whole and cached."""
 
 
 def live_parts(
@@ -89,6 +91,34 @@ def live_parts(
     if possibly_deleted:
         remaining = _keep_additions(merge_entries(pa.concat_tables(possibly_deleted), store.snapshot_path(snapshot.id)))
         yield "", keep(remaining.select(list(columns)))
+
+
+def entries_of_buckets(
+    store: TableStore, snapshot: Snapshot, partition: bytes, buckets: Collection[int] | None = None
+) -> pa.Table:
+    """Return the live entries (`ENTRY_SCHEMA`) of some buckets of one partition.
+
+    Checks ask for bucket after bucket of the same few snapshots. So the entries of a small snapshot are decoded once
+    and cached with the open table.
+
+    Args:
+        store: the table.
+        snapshot: the snapshot to read.
+        partition: the partition (serialised row).
+        buckets: the buckets, or None for all of the partition.
+
+    Raises:
+        CorruptFile: a manifest list or manifest is damaged; the message names it.
+    """
+    count = sum(meta.num_added_files + meta.num_deleted_files for meta in manifests.data_manifests(store, snapshot))
+    if count > _KEPT_ENTRIES:
+        return manifests.live_entries(store, snapshot, partitions=[partition], buckets=buckets)
+    key = ("live entries", snapshot.id, snapshot.base_manifest_list, snapshot.delta_manifest_list)
+    entries: pa.Table | None = store.kept.get(key)
+    if entries is None:
+        entries = manifests.live_entries(store, snapshot).combine_chunks()
+        store.kept.put(key, entries, entries.nbytes)
+    return manifests.keep_rows(entries, [partition] if store.schema.partition_keys else None, buckets, None)
 
 
 def _read_deletions(

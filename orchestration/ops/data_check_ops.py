@@ -2,47 +2,100 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
+from fnmatch import fnmatchcase
 
 import dagster as dg
 from pydantic import Field
 
-from checks.data_checks import data_result, declarations_of
+from checks.data_checks import data_results, declarations_of, docs_folder, keys_folder
 from checks.definition import apply_severity, limits_of, report_evaluation, report_result, result_of
-from lsm_core.maintenance import PAGES_CHECK, DeepRead, run_check
+from checks.expectations import SuitePlaces
+from lsm_core.maintenance import CHECKS, PAGES_CHECK, DeepRead, run_check
 from orchestration.ops.common import fail_in_one_line, job_op, process_tables
 from platform_core import names
 from platform_core.policies import policy_source
+from platform_core.resources.settings import Settings
 from platform_core.resources.spark_resource import SparkResource
 from platform_core.resources.warehouse import WarehouseResource, describe_warehouse
-from platform_core.table_card import TableCard
+from platform_core.table_card import TableCard, count_text
+
+
+class DataChecksConfig(dg.Config):
+    """Configuration of the job `expectations`."""
+
+    tables: list[str] = Field(
+        ["*"], description="full names or globs of the tables to check, like ['shop.orders', 'log.*'] (default: all)"
+    )
+    checks: list[str] = Field(
+        [], description="names of the checks, like ['expectations'] (default: all that the policy does not switch off)"
+    )
+    data_docs: bool = Field(
+        default=False,
+        description="whether great-expectations writes its pages (Data Docs), to DAGSTER_HOME/dredge/data_docs",
+    )
 
 
 @job_op(
     "check_data",
-    "Run all checks of all tables' data that are not switched off, in bounded samples, "
+    "Run the checks of tables' data that are not switched off, in bounded samples, "
     "and report the results to the data assets.",
+    config=DataChecksConfig,
 )
 def data_checks_op(context: dg.OpExecutionContext, warehouse: WarehouseResource, spark: SparkResource) -> None:
-    """Check the data of all maintained tables; if a table's checks cannot run, the op continues with the next table.
+    """Check the data of the configured tables; if a table's checks cannot run, the op continues with the next table.
 
-    A check that ran and failed does not fail the run.
+    A check that ran and failed does not fail the run. A table that cannot be opened fails its checks.
 
     Raises:
-        dg.Failure: at the end, if checks could not run; the message names the tables.
+        dg.Failure: no table or check matches the configuration; or, at the end, checks could not run. The message names
+            them.
     """
+    config = DataChecksConfig(**context.op_config)
     policies = policy_source(warehouse.policy_file).current()
+    places = SuitePlaces(
+        keys=keys_folder(context.instance),
+        docs=docs_folder(context.instance) if config.data_docs else None,
+        docs_url=Settings.from_environment().data_docs_url,
+    )
+    chosen = _choose_tables(describe_warehouse(warehouse), config)
 
     def evaluate(card: TableCard) -> None:
         policy, asset = policies.of(card.name), names.data_key(warehouse.path, card.name)
-        for declaration in declarations_of(card, policy):
-            result = data_result(warehouse, spark, card, policy, declaration.name)
-            context.log.info("%s: %s: %s", card.name, declaration.name, result.description)
+        checks = [declaration.name for declaration in declarations_of(card, policy)]
+        selected = [check for check in checks if not config.checks or check in config.checks]
+        for result in data_results(warehouse, spark, card, policy, selected, places):
+            context.log.info("%s: %s: %s", card.name, result.check_name, result.description)
             report_evaluation(context, asset, result)
 
-    process_tables(
-        context, {card.name: card for card in describe_warehouse(warehouse) if card.refusal is None}, evaluate
-    )
+    process_tables(context, chosen, evaluate)
+
+
+def _choose_tables(cards: Sequence[TableCard], config: DataChecksConfig) -> dict[str, TableCard]:
+    """Return the tables to check, by name: the maintained ones and those that cannot be opened.
+
+    Args:
+        cards: descriptions of all tables.
+        config: configuration of the job.
+
+    Raises:
+        dg.Failure: a name, glob or check of the configuration matches nothing.
+    """
+    known = {names.SUITE_CHECK, *(check.name for check in CHECKS.values() if check.reads_rows)}
+    for check in config.checks:
+        if check not in known:
+            text = f"check {check!r} of the configuration does not exist; the checks are {', '.join(sorted(known))}"
+            raise dg.Failure(text, allow_retries=False)
+    chosen: dict[str, TableCard] = {}
+    for pattern in config.tables:
+        matching = [card for card in cards if fnmatchcase(card.name, pattern)]
+        if not matching and pattern != "*":
+            size = count_text(len(cards), "table")
+            text = f"no table matches {pattern!r} of the configuration; the warehouse has {size}"
+            raise dg.Failure(text, allow_retries=False)
+        chosen |= {card.name: card for card in matching if card.refusal is None or card.unreadable}
+    return dict(sorted(chosen.items()))
 
 
 class DeepCheckConfig(dg.Config):

@@ -35,6 +35,15 @@ def expectations(
         Path | None,
         typer.Option("--docs", metavar="FOLDER", help="Folder for the Data Docs pages.", show_default=False),
     ] = None,
+    keys: Annotated[
+        Path | None,
+        typer.Option(
+            "--keys",
+            metavar="FOLDER",
+            help="Folder for a file with the keys that break expectations (JSON lines).",
+            show_default=False,
+        ),
+    ] = None,
     policies: PolicyFileOption = None,
     runner: RunnerOption = RunnerName.PROCESS,
     as_json: AsJson = False,
@@ -44,7 +53,8 @@ def expectations(
 
     The suites cover the schema, the policy, and the merged rows against the table's history.
     """
-    from checks.expectations import suite_outcomes
+    from checks.expectations import failed_records, suite_outcomes
+    from checks.unexpected_keys import write_keys
 
     opened = open_table(warehouse, table, clock)
     declared = (read_policies(policies) if policies is not None else Policies()).of(opened.name).expectations
@@ -53,10 +63,12 @@ def expectations(
     card = warehouse_resource.card(opened.name)
     if card.refusal is not None:
         raise DredgeError(f"{opened.name}: the table is not maintained, so it has no suite: {card.refusal}")
-    folder = None if docs is None else _create_folder(docs)
+    folder = None if docs is None else _create_folder(docs, "--docs")
+    keys_folder = None if keys is None else _create_folder(keys, "--keys")
     spark = SparkResource.from_environment({}) if runner is RunnerName.SPARK else None
     results = suite_outcomes(warehouse_resource, card, declared, spark, folder)
     failed = [outcome for outcome in results.outcomes if not outcome.passed and not outcome.warn]
+    file = None if keys_folder is None else write_keys(Path(keys_folder), opened.name, failed_records(results.outcomes))
     if as_json:
         print_json([outcome.to_plain() for outcome in results.outcomes])
     else:
@@ -68,6 +80,9 @@ def expectations(
         for outcome in results.outcomes:
             for row in outcome.rows:
                 say(f"{outcome.text}: {row}")
+            if not outcome.passed and outcome.unexpected > len(outcome.rows):
+                where = f"see {file}" if file is not None else "--keys FOLDER writes them to a file"
+                say(f"{outcome.text}: {len(outcome.rows)} of {outcome.unexpected:,} rows shown; {where}")
         if folder is not None:
             say(f"page: {Path(folder) / 'index.html'}")
     if failed:
@@ -75,11 +90,19 @@ def expectations(
         raise DredgeError(f"{opened.name}: {len(failed)} of {len(results.outcomes)} expectations failed: {names}")
 
 
-def _create_folder(docs: Path) -> str:
-    """Create the folder for pages and return its absolute path. Raises InvalidOption if the creation fails."""
-    folder = docs.expanduser().absolute()
+def _create_folder(path: Path, option: str) -> str:
+    """Create a folder and return its absolute path.
+
+    Args:
+        path: path of the folder.
+        option: name of the option that sets the folder.
+
+    Raises:
+        InvalidOption: the creation fails.
+    """
+    folder = path.expanduser().absolute()
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise InvalidOption("--docs", str(docs), f"a folder that can be written ({error.strerror})") from error
+        raise InvalidOption(option, str(path), f"a folder that can be written ({error.strerror})") from error
     return str(folder)

@@ -309,7 +309,26 @@ class Expectation(_Part):
     kwargs: dict[str, Any] = Field(
         default_factory=dict, description="arguments of the expectation, like {column: distance, min_value: 0}"
     )
-    severity: Severity = Field("error", description="error: the check fails; warn: it warns")
+    severity: Severity = Field(
+        "error", description="error: the check fails; warn: it warns (default: meta.severity, or else error)"
+    )
+    meta: dict[str, Any] = Field(
+        default_factory=dict,
+        description="meta of the expectation in its suite, shown in Data Docs; severity in it is error or warn",
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _take_severity(cls, values: Any) -> Any:
+        """Take the severity from `meta`, and the words of great-expectations for it, if the entry sets no other."""
+        if not isinstance(values, dict):
+            return values
+        meta = values.get("meta")
+        named = values.get("severity", meta.get("severity") if isinstance(meta, dict) else None)
+        if named is None:
+            return values
+        words = {"critical": "error", "warning": "warn", "info": "warn"}
+        return {**values, "severity": words.get(named, named) if isinstance(named, str) else named}
 
 
 class SortRules(_Part):

@@ -15,6 +15,7 @@ from lsm_core.json_text import parse_json
 from platform_core.dagster_internals import is_valid_cron_schedule
 
 URL_VARIABLE: Final = "DREDGE_DAGSTER_URL"
+DOCS_VARIABLE: Final = "DREDGE_DATA_DOCS_URL"
 RUN_ASSETS_VARIABLE: Final = "DREDGE_RUN_ASSETS"
 """Environment variable for the assets that a run materialises or checks, as JSON keys; set only by the launcher."""
 RUN_JOB_VARIABLE: Final = "DREDGE_RUN_JOB"
@@ -44,6 +45,7 @@ class Settings:
         maintenance_cron: cron of `maintain`, in UTC.
         orphans_cron: cron of the orphan plans, in UTC.
         audit_cron: cron of the audit, in UTC.
+        data_docs_url: http(s) address at which a web server serves the folder of Data Docs, without a final slash
         dagster_url: http(s) address of Dagster's web server, which reloads the code location, without a final slash. ""
             for no reload.
     """
@@ -60,6 +62,7 @@ class Settings:
     orphans_cron: str = "11 3 * * 0"
     audit_cron: str = "41 3 * * *"
     dagster_url: str = ""
+    data_docs_url: str = ""
 
     @staticmethod
     def from_environment(environment: Mapping[str, str] | None = None) -> Settings:
@@ -86,7 +89,8 @@ class Settings:
             maintenance_cron=_cron(values, "DREDGE_MAINTENANCE_CRON", base.maintenance_cron),
             orphans_cron=_cron(values, "DREDGE_ORPHANS_CRON", base.orphans_cron),
             audit_cron=_cron(values, "DREDGE_AUDIT_CRON", base.audit_cron),
-            dagster_url=_address(values),
+            dagster_url=_address(values, URL_VARIABLE),
+            data_docs_url=_address(values, DOCS_VARIABLE),
         )
 
 
@@ -122,20 +126,25 @@ def _cron(values: Mapping[str, str], key: str, default: str) -> str:
     return text or default
 
 
-def _address(values: Mapping[str, str]) -> str:
-    """Return the web server's address, or "". Addresses with a user are refused: failing ticks show the address."""
-    text = values.get(URL_VARIABLE, "").strip()
+def _address(values: Mapping[str, str], key: str) -> str:
+    """Return the address of a web server, or "". Addresses with a user are refused, because the UI shows the address.
+
+    Args:
+        values: the environment.
+        key: name of the variable.
+    """
+    text = values.get(key, "").strip()
     accepted = "an http:// or https:// address with a host and no user or query, like http://localhost:3000"
     try:
         parts = urlsplit(text)
         has_user = "@" in parts.netloc
         is_valid = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
     except ValueError as error:
-        raise InvalidOption(URL_VARIABLE, text, f"{accepted} ({error})") from error
+        raise InvalidOption(key, text, f"{accepted} ({error})") from error
     if has_user:
-        raise InvalidOption(URL_VARIABLE, f"{parts.scheme}://...@{parts.hostname}", accepted)
+        raise InvalidOption(key, f"{parts.scheme}://...@{parts.hostname}", accepted)
     if text and not (is_valid and text.isprintable() and " " not in text and not parts.query and not parts.fragment):
-        raise InvalidOption(URL_VARIABLE, text, accepted)
+        raise InvalidOption(key, text, accepted)
     return text.rstrip("/")
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -10,14 +12,15 @@ import dagster as dg
 import pandas as pd
 import pytest
 
-from checks import expectations
+from checks import expectations, unexpected_keys
 from checks.expectations import SuiteCrashed, read_sample, run_suite, suite_columns, suite_result
+from lsm_core.errors import InvalidOption
 from platform_core import names
 from platform_core.policies.policy import Expectation
 from platform_core.policies.policy_files import parse_policies
 from platform_core.resources import SparkResource, WarehouseResource
 from platform_core.table_card import ColumnCard, TableCard
-from tests.support.platform import append_table, commit, keyed_table, open_house
+from tests.support.platform import House, append_table, commit, keyed_table, open_house
 
 CARD = TableCard(
     "shop.orders",
@@ -101,7 +104,9 @@ def test_the_policy_says_which_rows_are_looked_at_and_without_spark_it_is_the_sa
 ) -> None:
     asked: list[SparkResource | None] = []
 
-    def suite(_: object, card: TableCard, declared: object, spark: SparkResource | None) -> dg.AssetCheckResult:
+    def suite(
+        _: object, card: TableCard, declared: object, spark: SparkResource | None, **_more: object
+    ) -> dg.AssetCheckResult:
         asked.append(spark)
         return dg.AssetCheckResult(passed=True)
 
@@ -111,8 +116,8 @@ def test_the_policy_says_which_rows_are_looked_at_and_without_spark_it_is_the_sa
     warehouse = WarehouseResource(path=str(tmp_path / "wh"))
     policies = parse_policies("tables: {shop.orders: {expectations_on: spark}}", "p.yaml")
     card, spark = warehouse.card("shop.orders"), SparkResource(runner=runner)
-    data_checks.data_result(warehouse, spark, card, policies.of("shop.orders"), names.SUITE_CHECK)
-    data_checks.data_result(warehouse, spark, card, policies.of("shop.log"), names.SUITE_CHECK)
+    list(data_checks.data_results(warehouse, spark, card, policies.of("shop.orders"), [names.SUITE_CHECK]))
+    list(data_checks.data_results(warehouse, spark, card, policies.of("shop.log"), [names.SUITE_CHECK]))
     assert asked == [spark if where == "spark" else None, None]
 
 
@@ -132,3 +137,121 @@ def test_all_rows_are_looked_at_in_spark_and_keys_are_named_alike(tmp_path: Path
         assert "id=98" in listed and "id=99" in listed and "dt=a" in listed
     assert (there.metadata or {})["rows looked at"].value == 100
     assert (there.metadata or {})["checked rows"].value == "all its rows, in Spark"
+
+
+def test_a_rule_s_severity_is_in_the_suite_s_meta_and_a_rule_of_the_policy_replaces_that_of_the_schema() -> None:
+    entries = """
+tables:
+  shop.orders:
+    expectations:
+      - {type: expect_column_values_to_not_be_null, kwargs: {column: dt}}
+      - {type: expect_table_row_count_to_be_between, kwargs: {min_value: 10}, meta: {severity: warn, owner: sales}}
+      - {type: expect_column_values_to_be_in_set, kwargs: {column: v, value_set: [x]}, severity: warning}
+"""
+    declared = parse_policies(entries, "p.yaml").of("shop.orders").expectations
+    assert [item.severity for item in declared] == ["error", "warn", "warn"]
+    frame = pd.DataFrame({"dt": ["a", None], "id": [1, 2], "v": ["x", "y"]})
+    batch = expectations.rows_batch(CARD, frame, declared)
+    found = {item.text.partition("(")[0]: item for item in expectations.run_batches(CARD, [batch])}
+    assert [(item.outcome, item.observed) for name, item in found.items() if name.startswith("expect")] == [
+        ("failed", "50 % of 2 rows"),
+        ("warning", "2"),
+        ("warning", "50 % of 2 rows"),
+    ]
+    assert "dt is never null" not in found, "the policy's rule of the same column replaces it"
+    metas = [expectation.meta for _, expectation, _ in batch.expected[-3:]]
+    assert [meta["severity"] for meta in metas] == ["error", "warn", "warn"]
+    assert metas[1]["owner"] == "sales"
+    for words in ("meta: {severity: bad}", "severity: bad", "severity: [warn]"):
+        with pytest.raises(InvalidOption, match="severity"):
+            parse_policies(f"tables: {{a.b: {{expectations: [{{type: expect_x, {words}}}]}}}}", "p.yaml")
+
+
+def test_all_keys_are_in_a_file_and_a_rule_of_the_table_says_what_was_observed(tmp_path: Path) -> None:
+    root = tmp_path / "wh"
+    commit(keyed_table(root), 3)
+    warehouse = WarehouseResource(path=str(root))
+    card, places = warehouse.card("shop.orders"), expectations.SuitePlaces(keys=tmp_path / "keys")
+    few = Expectation(type="expect_table_row_count_to_be_between", kwargs={"max_value": 10})
+    small = Expectation(type="expect_column_values_to_be_between", kwargs={"column": "id", "max_value": 49})
+    result = suite_result(warehouse, card, [small, few], places=places)
+    metadata = result.metadata or {}
+    file = Path(str(metadata["file with the keys"].value))
+    lines = [json.loads(line) for line in file.read_text().splitlines()]
+    assert sorted(int(line["key"]["id"]) for line in lines) == list(range(50, 100))
+    assert {(line["key"]["dt"], line["severity"]) for line in lines} == {("a", "error")}
+    listed = str(metadata["keys that break an expectation"].value)
+    assert "20 of 50 shown; all in " in listed
+    assert listed.count("id=") == 20 + 0
+    assert file.stat().st_mode & 0o077 == 0, "values of rows are for the user of the platform alone"
+    assert "| observed |" in str(metadata["expectations"].value)
+    assert "| 0 | 100 | failed | error |" in str(metadata["expectations"].value)
+    only_few = suite_result(warehouse, card, [few], places=places)
+    assert only_few.description == "expect_table_row_count_to_be_between(max_value=10): observed 100"
+    assert not file.exists(), "no key breaks an expectation any more"
+
+
+def test_the_file_of_keys_is_bounded_and_stays_in_its_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(unexpected_keys, "MOST_BYTES", 100)
+    records = [{"key": {"id": number}, "value": {"v": "\u2028x\ud800"}} for number in range(30)]
+    file = unexpected_keys.write_keys(tmp_path / "a", "../db.x/../../y", records)
+    assert file is not None
+    assert file.parent == tmp_path / "a"
+    lines = file.read_text().splitlines()
+    assert json.loads(lines[-1])["note"].endswith("further lines left out: the file is at its limit")
+    assert file.stat().st_size < 300
+    assert sorted(file.parent.iterdir()) == [file], "no temporary file stays"
+
+
+def test_the_job_takes_tables_to_look_at_and_builds_their_pages(tmp_path: Path) -> None:
+    root = tmp_path / "wh"
+    commit(keyed_table(root), 2)
+    commit(keyed_table(root, "shop.other"), 1)
+    commit(append_table(root), 1)
+    with open_house(root, DREDGE_DATA_DOCS_URL="https://docs.example.org/gx") as house:
+        config = {"tables": ["shop.o*"], "checks": ["expectations"], "data_docs": True}
+        result = house.execute(names.EXPECTATIONS_JOB, run_config=config)
+        found = {item.asset_key.path[-1]: item for item in result.get_asset_check_evaluations()}
+        assert {(item.check_name, item.passed) for item in found.values()} == {(names.SUITE_CHECK, True)}
+        assert set(found) == {"orders", "other"}
+        page = Path(str(found["orders"].metadata["data docs"].value))
+        assert page.is_file()
+        assert page.is_relative_to(house.instance.root_directory)
+        for wrong, text in (
+            ({"tables": ["shop.nothing"]}, "no table matches 'shop.nothing' .* has 3 tables"),
+            (
+                {"checks": ["unique"]},
+                "check 'unique' of the configuration does not exist; the checks are .*unique_keys",
+            ),
+        ):
+            failed = house.execute(names.EXPECTATIONS_JOB, run_config=wrong)
+            assert not failed.success
+            (failure,) = [event for event in failed.all_events if event.is_step_failure]
+            assert re.search(text, str(failure.step_failure_data.error))
+
+
+@pytest.mark.parametrize("damage", ["lost", "truncated", "schema"])
+def test_a_table_with_an_unreadable_file_has_no_green_expectation(damage: str, tmp_path: Path) -> None:
+    root = tmp_path / "wh"
+    table = keyed_table(root)
+    for day in ("a", "b"):
+        commit(table, 1, day=day)
+    with open_house(root) as house:
+        assert _expectations_of(house) == (True, "5 expectations hold over 100 rows")
+        (file,) = Path(table.store.root).glob("dt=b/bucket-0/*.parquet")
+        if damage == "lost":
+            file.unlink()
+        elif damage == "truncated":
+            file.write_bytes(file.read_bytes()[:200])
+        else:
+            (Path(table.store.root) / "schema" / "schema-0").write_text("{")
+        passed, text = _expectations_of(house)
+        assert not passed
+        assert ("cannot be opened" if damage == "schema" else file.name) in text
+
+
+def _expectations_of(house: House) -> tuple[bool, str]:
+    """Run the nightly job and return the result of the expectations of ``shop.orders``."""
+    result = house.execute(names.EXPECTATIONS_JOB, run_config={"tables": ["shop.orders"]})
+    (found,) = [item for item in result.get_asset_check_evaluations() if item.check_name == names.SUITE_CHECK]
+    return found.passed, str(found.description)

@@ -89,7 +89,7 @@ def test_a_key_that_is_there_twice_is_named(tmp_path: Path) -> None:
     table.write(rows(range(4)))
     warehouse = WarehouseResource(path=str(tmp_path / "wh"))
     card = warehouse.card("db.t")
-    (batch,) = merged_batches(warehouse, card)
+    ((batch,), _) = merged_batches(warehouse, card)
     twice = replace(batch, frame=pd.concat([batch.frame, batch.frame.iloc[[2]]]))
     outcomes = {outcome.text: outcome for outcome in run_batches(card, [twice])}
     unique = outcomes["Rows of db.t must have unique primary keys after merging"]
@@ -134,7 +134,7 @@ def test_a_batch_that_is_not_the_table_s_is_an_error_of_one_line_and_no_verdict(
         (lambda frame: frame.assign(v="x"), "column 'v': the frame's values are no int64"),
         (lambda frame: frame.drop(columns="v"), "column 'v': the rows to compare lack this column"),
     ):
-        (batch,) = merged_batches(warehouse, card)
+        ((batch,), _) = merged_batches(warehouse, card)
         with pytest.raises(SuiteCrashed, match=f"crashed: .*{said}") as raised:
             run_batches(card, [replace(batch, frame=change(batch.frame))])
         assert "\n" not in str(raised.value)

@@ -10,7 +10,7 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -22,9 +22,9 @@ from lsm_core.format.partitions import partition_text, partition_values
 from lsm_core.maintenance.action import bucket_name
 from lsm_core.maintenance.checks.outcome import CheckInput, CheckLimits
 from lsm_core.maintenance.reference.sampling import Place, Sample
-from lsm_core.metadata import manifests, snapshots
+from lsm_core.metadata import snapshots
 from lsm_core.metadata.indexes import DeletionFile, deletion_vectors, require_in_place
-from lsm_core.metadata.live_files import bucket_groups, live_parts
+from lsm_core.metadata.live_files import bucket_groups, entries_of_buckets, live_parts
 from lsm_core.metadata.store import BucketMode, TableStore
 from lsm_core.read import plan_scan, read_split
 from lsm_core.read.key_range import KeyBounds, KeyRange
@@ -155,7 +155,7 @@ def open_bucket(check_input: CheckInput, partition: bytes, bucket: int) -> Sampl
         CorruptFile: a manifest cannot be read.
     """
     store, snapshot = check_input.store, check_input.snapshot
-    entries = manifests.live_entries(store, snapshot, partitions=[partition], buckets=[bucket])
+    entries = entries_of_buckets(store, snapshot, partition, [bucket])
     require_in_place(store, snapshot, entries)
     ((_, _, total, table),) = bucket_groups(entries)
     files = tuple(entry.file for entry in table_to_entries(table))
@@ -209,15 +209,26 @@ def check_input_at(store: TableStore, snapshot_id: int | None = None, *, rows: i
     return CheckInput("expectations", store, newest, limits)
 
 
-def read_sampled_rows(check_input: CheckInput) -> tuple[pa.Table, int]:
+class SampledRows(NamedTuple):
+    """Rows of the sampled keys.
+
+    Attributes:
+        rows: the rows with all columns.
+        keys: number of keys per bucket whose rows were read: `limits.keys`, or fewer if the rows would take more than
+            64 MiB.
+        whole: whether these are all rows that readers of the snapshot see.
+    """
+
+    rows: pa.Table
+    keys: int
+    whole: bool
+
+
+def read_sampled_rows(check_input: CheckInput) -> SampledRows:
     """Read the rows of the sampled keys by a scan of the snapshot, as any reader does.
 
     Args:
         check_input: store, snapshot and limits.
-
-    Returns:
-        The rows with all columns, and the number of keys per bucket whose rows were read: `limits.keys`, or fewer if
-            the rows would take more than 64 MiB.
     """
     store, keys = check_input.store, check_input.limits.keys
     sample = draw_units(check_input)
@@ -248,7 +259,10 @@ def read_sampled_rows(check_input: CheckInput) -> tuple[pa.Table, int]:
                     kept = [(kept_bucket, _sampled(kept_bucket, rows, keys)) for kept_bucket, rows in kept]
                     total = sum(rows.nbytes for _, rows in kept)
     schema = pa.schema([store.schema.arrow_schema.field(name) for name in names])
-    return pa.Table.from_batches([rows for _, rows in kept], schema=schema), keys
+    whole = len(opened) == sample.buckets and all(
+        bucket.place.within is None and bucket.sample(keys).limit is None for bucket in opened.values()
+    )
+    return SampledRows(pa.Table.from_batches([rows for _, rows in kept], schema=schema), keys, whole)
 
 
 def _sampled(bucket: SampledBucket, batch: pa.RecordBatch, keys: int) -> pa.RecordBatch:

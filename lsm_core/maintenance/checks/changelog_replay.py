@@ -30,6 +30,7 @@ from lsm_core.maintenance.reference.versions import same
 from lsm_core.maintenance.used_files import select_added
 from lsm_core.metadata import manifests, snapshots
 from lsm_core.metadata.indexes import deletion_vectors
+from lsm_core.metadata.live_files import entries_of_buckets
 from lsm_core.metadata.store import TableStore
 from lsm_core.read import read_bucket_merged
 from lsm_core.read.prune import expiry_of
@@ -112,7 +113,7 @@ def changelog_files(store: TableStore, snapshot: Snapshot, place: Place) -> list
         snapshot: snapshot with the files.
         place: the bucket.
     """
-    entries = manifests.live_entries(store, snapshot, partitions=[place.partition], buckets=[place.bucket])
+    entries = entries_of_buckets(store, snapshot, place.partition, [place.bucket])
     files = [entry.file for entry in table_to_entries(entries)]
     producer = store.options.changelog_producer
     lowest = {"input": 0, "lookup": 1}.get(producer, store.options.num_levels - 1)

@@ -36,8 +36,9 @@ from lsm_core.maintenance.reference.merging import living
 from lsm_core.maintenance.reference.sampling import Place, RowCollector, Sample
 from lsm_core.maintenance.reference.values import plain_values
 from lsm_core.maintenance.verify import files_by_age
-from lsm_core.metadata import manifests, snapshots
+from lsm_core.metadata import snapshots
 from lsm_core.metadata.indexes import deletion_vectors, read_vector
+from lsm_core.metadata.live_files import entries_of_buckets
 from lsm_core.metadata.store import BucketMode, TableStore
 from lsm_core.read import read_bucket_merged
 from lsm_core.read.prune import expiry_of
@@ -259,7 +260,7 @@ def _rows_of_unit(
     snapshot = snapshots.read(store, before)
     bucket_filter = None if only_bucket is None else [only_bucket]
     vectors = deletion_vectors(store, snapshot, [partition], bucket_filter)
-    entries = manifests.live_entries(store, snapshot, partitions=[partition], buckets=bucket_filter)
+    entries = entries_of_buckets(store, snapshot, partition, bucket_filter)
     by_bucket: dict[int, list[DataFileMeta]] = {}
     for entry in table_to_entries(entries):
         by_bucket.setdefault(entry.bucket, []).append(entry.file)
@@ -332,7 +333,7 @@ def _tuples(columns: Sequence[pa.Array | pa.ChunkedArray]) -> list[Values]:
 def _live_files(store: TableStore, snapshot_id: int, place: Place) -> list[DataFileMeta]:
     """Return the files of a bucket in a snapshot."""
     snapshot = snapshots.read(store, snapshot_id)
-    entries = manifests.live_entries(store, snapshot, partitions=[place.partition], buckets=[place.bucket])
+    entries = entries_of_buckets(store, snapshot, place.partition, [place.bucket])
     return [entry.file for entry in table_to_entries(entries)]
 
 

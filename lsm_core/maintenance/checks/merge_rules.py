@@ -25,6 +25,7 @@ from lsm_core.maintenance.verify import ReferenceWitness
 from lsm_core.merge.order_free import order_free
 from lsm_core.metadata import manifests, snapshots
 from lsm_core.metadata.indexes import DeletionFile, deletion_vectors, read_vector
+from lsm_core.metadata.live_files import entries_of_buckets
 from lsm_core.metadata.store import BucketMode, TableStore
 from lsm_core.read.merge_read import BucketMerge, BucketSource, as_tree, sections_of
 from lsm_core.read.prune import expiry_of
@@ -166,7 +167,7 @@ def find_written_files(
         return opened.files, opened.deletions
     store, place = check_input.store, opened.place
     partitions, buckets = [place.partition], [place.bucket]
-    tables = [manifests.live_entries(store, history.base, partitions=partitions, buckets=buckets)]
+    tables = [entries_of_buckets(store, history.base, place.partition, buckets)]
     for snapshot in history.since:
         if snapshot.commit_kind is CommitKind.APPEND:
             delta = manifests.delta_entries(store, snapshot)

@@ -94,7 +94,7 @@ class RowComparison:
         basis: source of the expected rows, or the reason why nothing is compared.
         compared: number of compared keys, or of all rows in the result of `compare_keys`.
         differing: number of keys whose rows differ.
-        differences: the first 20 differing rows.
+        differences: the first differing rows, 20 unless the caller wants another number.
     """
 
     basis: str
@@ -108,7 +108,7 @@ class RowComparison:
         return not self.differing
 
 
-def compare_rows(store: TableStore, expected: ExpectedRows, rows: ReadRows) -> RowComparison:
+def compare_rows(store: TableStore, expected: ExpectedRows, rows: ReadRows, most: int = SHOWN_ROWS) -> RowComparison:
     """Compare read rows with the expected rows. Rows of keys that have no expected row are ignored.
 
     Memory holds the sample of one bucket, or 20,000 keys of small buckets.
@@ -117,6 +117,7 @@ def compare_rows(store: TableStore, expected: ExpectedRows, rows: ReadRows) -> R
         store: the table.
         expected: rows that readers must see.
         rows: rows that were read.
+        most: number of differing rows to name.
     """
     judge = _Judge(store, expected.columns, rows)
     compared = differing = 0
@@ -125,19 +126,20 @@ def compare_rows(store: TableStore, expected: ExpectedRows, rows: ReadRows) -> R
         part_differences = judge.differences(part)
         compared += len(part)
         differing += len(part_differences)
-        differences += part_differences[: SHOWN_ROWS - len(differences)]
+        differences += part_differences[: most - len(differences)]
     return RowComparison(expected.basis, compared, differing, differences)
 
 
-def compare_keys(store: TableStore, rows: ReadRows) -> RowComparison:
+def compare_keys(store: TableStore, rows: ReadRows, most: int = SHOWN_ROWS) -> RowComparison:
     """Return the primary keys with several rows; every row is read.
 
     Args:
         store: the table.
         rows: rows that were read.
+        most: number of such keys to name.
     """
     schema = store.schema
-    count, repeated, keys = rows.repeated_keys(SHOWN_ROWS)
+    count, repeated, keys = rows.repeated_keys(most)
     columns = _plain_rows(keys, schema.primary_keys)
     differences = [
         RowDifference(_key_texts(schema, key), f"there are {number} rows with this key")

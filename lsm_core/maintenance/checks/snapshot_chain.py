@@ -76,6 +76,22 @@ def snapshot_chain(check_input: CheckInput) -> CheckReport:
     return check_input.passes(f"{seen} snapshots and {len(tagged)} tags: all {files:,} data files are there", **numbers)
 
 
+def find_missing_file(store: TableStore) -> str | None:
+    """Return the name of a data file of the newest snapshot that does not exist, or None if all exist.
+
+    Raises:
+        CorruptFile: a manifest list or manifest is damaged; the message names it.
+    """
+    latest = snapshots.latest(store)
+    if latest is None:
+        return None
+    listed: dict[tuple[bytes, int], frozenset[str]] = {}
+    for part in manifests.iter_live(store, latest):
+        for row in missing_entries(store, part, listed):
+            return str(row["file_name"])
+    return None
+
+
 def _inspect(
     store: TableStore,
     holder: str,
