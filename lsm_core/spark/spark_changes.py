@@ -43,7 +43,7 @@ from lsm_core.spark.spark_write import (
 )
 from lsm_core.spark.sql_values import new_values
 from lsm_core.spark.write_folder import WriteFolder, new_family
-from lsm_core.table.writing import committed
+from lsm_core.table.writing import maintain_after_commit
 from lsm_core.write import RoutedRows, row_changes
 from lsm_core.write.incoming_rows import Rows, as_rows
 from lsm_core.write.row_changes import AppendChange, KeyedChange, PartOfChange, keyed
@@ -107,7 +107,7 @@ def delete_where(spark: SparkSession, table: Any, filter: object) -> int | None:
         SparkFailed: The Spark job failed.
     """
     store = store_of(table, spark)
-    return committed(
+    return maintain_after_commit(
         store,
         row_changes.delete_rows(store, filter, partial(_by_bucket, spark), partial(_by_files, spark)),
         runner_of(spark),
@@ -141,7 +141,7 @@ def update_where(
     """
     store = store_of(table, spark)
     values = new_values(spark, store, values) if isinstance(values, Mapping) else values
-    return committed(
+    return maintain_after_commit(
         store,
         row_changes.update_rows(store, filter, values, partial(_by_bucket, spark), partial(_by_files, spark)),
         runner_of(spark),
@@ -231,7 +231,7 @@ def delete_keys(
         )
         snapshot_id = write_frame(changes, job, None if store.schema.has_field(column) else column)
         deleted = 0 if snapshot_id is None else snapshots.read(store, snapshot_id).delta_record_count or 0
-        committed(store, snapshot_id, runner_of(spark))
+        maintain_after_commit(store, snapshot_id, runner_of(spark))
     has_null = functions.greatest(
         *(functions.col(quoted(name)).isNull().cast("int") for name in names), functions.lit(0)
     )

@@ -62,7 +62,7 @@ from lsm_core.spark.spark_tasks import (
 from lsm_core.spark.write_folder import WriteFolder, new_family
 from lsm_core.storage.allocator import keep_small_arrays
 from lsm_core.table.schema_merging import merging_changes
-from lsm_core.table.writing import committed, show_moved_keys
+from lsm_core.table.writing import maintain_after_commit, show_moved_keys
 from lsm_core.types import from_arrow, kinds_from_text
 from lsm_core.write import BucketHistory, RoutedRows, TableWrite, settle_shared_buckets
 from lsm_core.write.assigner import AssignerRules, assigner_of, number_of_assigners
@@ -403,7 +403,7 @@ class WriteJob:
         Returns:
             The id of the snapshot, or None if nothing was committed.
         """
-        return committed(self.store, self.publish(outcomes, scope), runner_beside_driver)
+        return maintain_after_commit(self.store, self.publish(outcomes, scope), runner_beside_driver)
 
     def publish(self, outcomes: Sequence[TaskOutcome], scope: Scope = None) -> int | None:
         """Publish the files of the tasks as one snapshot.
@@ -578,8 +578,8 @@ def write_table(
     scope = named or overwrite_scope(store, None, None if spark is None else spark.conf.get(OVERWRITE_MODE, None))
     if rows is not None:
         snapshot_id = _write_rows(rows, job, row_kind_column, scope)
-        return committed(store, snapshot_id, None if spark is None else runner_of(spark))
-    return committed(store, write_frame(frame, job, row_kind_column, scope), runner_of(frame.sparkSession))
+        return maintain_after_commit(store, snapshot_id, None if spark is None else runner_of(spark))
+    return maintain_after_commit(store, write_frame(frame, job, row_kind_column, scope), runner_of(frame.sparkSession))
 
 
 def spark_frame(rows: Any) -> Any:

@@ -34,7 +34,7 @@ from lsm_core.sql.update_delete import (
     runs_of,
     stored_values,
 )
-from lsm_core.table.writing import committed
+from lsm_core.table.writing import maintain_after_commit
 from lsm_core.write import row_changes
 from lsm_core.write.incoming_rows import conform
 from lsm_core.write.row_changes import ComputedValues
@@ -146,7 +146,7 @@ def merge(session: Session, text: str, engine: QueryEngine) -> StatementResult:
     on = _rename_aliases(tree.args["on"], names)
     operation = _Merge(session, table, Target(target.name, _TARGET_ALIAS), on, source, _SOURCE_ALIAS, text, engine)
     snapshot_id = operation.run(renamed_clauses)
-    return committed_result(target.name, committed(table.store, snapshot_id, engine.choose_runner))
+    return committed_result(target.name, maintain_after_commit(table.store, snapshot_id, engine.choose_runner))
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from lsm_core.read.predicate import ComputedPredicate
 from lsm_core.sql.commands import Session, StatementResult, committed_result, same_name, table_to_change
 from lsm_core.sql.evaluating import RowEvaluator, Target, pushed_tests, row_evaluator
 from lsm_core.sql.local_dialect import SESSION_ZONE, parse_tree
-from lsm_core.table.writing import committed
+from lsm_core.table.writing import maintain_after_commit
 from lsm_core.types import DataType
 from lsm_core.write import row_changes
 from lsm_core.write.incoming_rows import RowNumbering, default_value, fit_column, require_castable
@@ -176,7 +176,7 @@ def delete(session: Session, text: str, engine: QueryEngine) -> StatementResult:
     row_filter = _make_filter(session, target, where, text)
     runs = _select_runs(engine, row_filter)
     snapshot_id = row_changes.delete_rows(table.store, row_filter, *runs)
-    return committed_result(target.name, committed(table.store, snapshot_id, engine.choose_runner))
+    return committed_result(target.name, maintain_after_commit(table.store, snapshot_id, engine.choose_runner))
 
 
 def update(session: Session, text: str, engine: QueryEngine) -> StatementResult:
@@ -208,7 +208,7 @@ def update(session: Session, text: str, engine: QueryEngine) -> StatementResult:
     values = ComputedValues(tuple(new), new_values)
     runs = _select_runs(engine, row_filter, evaluator)
     snapshot_id = row_changes.update_rows(table.store, row_filter, values, *runs)
-    return committed_result(target.name, committed(table.store, snapshot_id, engine.choose_runner))
+    return committed_result(target.name, maintain_after_commit(table.store, snapshot_id, engine.choose_runner))
 
 
 def _where(tree: exp.Expr) -> exp.Expr | None:

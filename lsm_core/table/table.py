@@ -138,7 +138,7 @@ class Table(ReadableTable):
         """Report of the last write or statement of this object and of its maintenance; None before the first."""
         return self._last_write
 
-    def _committed(self, snapshot_id: int | None) -> int | None:
+    def _maintain_after_commit(self, snapshot_id: int | None) -> int | None:
         from lsm_core.table.writing import after_commit
 
         self._last_write = after_commit(self.store, () if snapshot_id is None else (snapshot_id,))
@@ -219,7 +219,7 @@ class Table(ReadableTable):
         """
         from lsm_core.write import row_changes
 
-        return self._committed(row_changes.delete_rows(self.store, filter))
+        return self._maintain_after_commit(row_changes.delete_rows(self.store, filter))
 
     def update(self, filter: object, values: Mapping[str, Any]) -> int | None:  # noqa: A002  (the public name)
         """Set columns of the rows that match a filter, in one commit.
@@ -240,7 +240,7 @@ class Table(ReadableTable):
         """
         from lsm_core.write import row_changes
 
-        return self._committed(row_changes.update_rows(self.store, filter, values))
+        return self._maintain_after_commit(row_changes.update_rows(self.store, filter, values))
 
     def upsert(self, data: Rows) -> int | None:
         """Insert rows; each new row replaces the existing row with the same primary key.
@@ -258,7 +258,7 @@ class Table(ReadableTable):
         """
         from lsm_core.write import row_changes
 
-        return self._committed(row_changes.upsert_rows(self.store, data))
+        return self._maintain_after_commit(row_changes.upsert_rows(self.store, data))
 
     def truncate(self) -> int | None:
         """Delete all rows, including the rows of concurrent commits.
@@ -268,7 +268,7 @@ class Table(ReadableTable):
         """
         from lsm_core.write import row_changes
 
-        return self._committed(row_changes.truncate(self.store))
+        return self._maintain_after_commit(row_changes.truncate(self.store))
 
     def drop_partitions(self, partitions: Sequence[Mapping[str, Any]]) -> int | None:
         """Delete all rows of some partitions.
@@ -287,7 +287,7 @@ class Table(ReadableTable):
         """
         from lsm_core.write import row_changes
 
-        return self._committed(row_changes.drop_partitions(self.store, partitions))
+        return self._maintain_after_commit(row_changes.drop_partitions(self.store, partitions))
 
     def new_write(self) -> BatchWrite:
         """Return a writer for one batch commit; the committer of :meth:`new_commit` commits its messages."""

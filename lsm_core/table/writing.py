@@ -81,8 +81,8 @@ def after_commit(
     )
 
 
-def committed(store: TableStore, snapshot_id: int | None, runner: ChooseRunner | None = None) -> int | None:
-    """Run :func:`after_commit` for the snapshot of a batch commit, and return ``snapshot_id``.
+def maintain_after_commit(store: TableStore, snapshot_id: int | None, runner: ChooseRunner | None = None) -> int | None:
+    """Maintain the table after a batch commit (:func:`after_commit`), and return the id of the commit's snapshot.
 
     Args:
         store: the table.

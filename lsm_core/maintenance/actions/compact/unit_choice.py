@@ -614,7 +614,15 @@ class FullCompactionsByCommits:
         return self._most is not None and self._commits.get((partition, bucket), self._whole) >= self._most
 
     def _record_full(self, entries: pa.Table, last_level: int) -> None:
-        """Record how many commits followed a compaction, for each bucket in which ``entries`` add to ``last_level``."""
+        """Record for the buckets that a snapshot compacted completely how many commits of writers followed.
+
+        Snapshots are visited newest first, so a bucket keeps the number of its newest full compaction.
+
+        Args:
+            entries: delta entries of the snapshot; a bucket was compacted completely if it got a file in the last
+                level.
+            last_level: number of the last level.
+        """
         full = entries.filter(
             pc.and_(
                 pc.equal(entries.column("kind"), arrow_scalar(ADD)),
