@@ -22,6 +22,7 @@ from orchestration.jobs import (
     expectations_job,
     job_schedule,
     jobs_without_assets,
+    mute_jobs,
     resume_job,
     retention_job,
     warehouse_health_job,
@@ -172,7 +173,7 @@ def _automation(
     retention, expectations, ranking = retention_job(), expectations_job(), warehouse_health_job(path)
     others = warehouse_jobs()
     return dg.Definitions(
-        jobs=[retention, expectations, ranking, *others.values(), *action_jobs(), resume_job()],
+        jobs=[retention, expectations, ranking, *others.values(), *action_jobs(), resume_job(), *mute_jobs()],
         schedules=[
             job_schedule(retention, settings.retention_cron, settings, "Expire snapshots, then empty the trash."),
             job_schedule(expectations, settings.expectations_cron, settings, "Check the data of all tables."),

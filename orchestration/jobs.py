@@ -12,6 +12,7 @@ from orchestration.ops.adopt_op import adopt_op
 from orchestration.ops.approval import APPLY_PLAN
 from orchestration.ops.audit_ops import AuditConfig, VerifyConfig, audit_op, compare_snapshots_op
 from orchestration.ops.data_check_ops import DataChecksConfig, DeepCheckConfig, data_checks_op, deep_check_op
+from orchestration.ops.mute_op import ACKNOWLEDGE_OP, SNOOZE_OP, MuteConfig
 from orchestration.ops.resume_op import ResumeConfig, resume_op
 from orchestration.ops.retention_op import retention_op
 from orchestration.ops.table_ops import PLAN_ONLY, ApplyPlanConfig, PlanOnlyConfig, apply_plan_op, config_of, table_op
@@ -107,6 +108,18 @@ def resume_job() -> dg.JobDefinition:
     return _job(names.RESUME_JOB, text, resume_op, ResumeConfig)
 
 
+def mute_jobs() -> list[dg.JobDefinition]:
+    """Return the jobs that snooze and acknowledge alerts."""
+    snoozing = "Snooze alerts about tables: they are not sent before a time, and then only if they still hold."
+    acknowledging = (
+        "Acknowledge alerts: the channels are told once who works on them; they are sent again after a time."
+    )
+    return [
+        _job(names.SNOOZE_JOB, snoozing, SNOOZE_OP, MuteConfig),
+        _job(names.ACKNOWLEDGE_JOB, acknowledging, ACKNOWLEDGE_OP, MuteConfig),
+    ]
+
+
 def warehouse_jobs() -> dict[str, dg.JobDefinition]:
     """Return the jobs over many tables by name, except retention, expectations and the ranking."""
     return {
@@ -157,6 +170,8 @@ def jobs_without_assets() -> frozenset[str]:
         names.DEEP_CHECK_JOB,
         names.ADOPT_JOB,
         names.RESUME_JOB,
+        names.SNOOZE_JOB,
+        names.ACKNOWLEDGE_JOB,
     }
     over_one = {PLAN_ONLY, APPLY_PLAN, names.WHAT_IF_JOB, *(action.name for action in all_actions())}
     return frozenset(map(names.part, over_many | over_one))

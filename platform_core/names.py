@@ -25,6 +25,10 @@ TAG_FAILURE: Final = "dredge/failure"
 """Run tag for the class of the error that ended a run if no retry heals the error, such as `CorruptFile`."""
 TAG_FAILURE_DETAIL: Final = "dredge/failure_detail"
 """Run tag beside `TAG_FAILURE` for the file, the text of the error and the version of the table, as JSON."""
+TAG_MUTE: Final = "dredge/alerts"
+"""Run tag of the jobs that snooze or acknowledge alerts of a warehouse (`mute_value`)."""
+TAG_MUTE_DETAIL: Final = "dredge/alerts.detail"
+"""Run tag beside `TAG_MUTE` for the alerts, the person and the duration, as JSON."""
 TAG_WAITS: Final = "dredge/waits"
 """Run tag for the hash of a plan that the run made and that waits for approval."""
 COMPARED: Final = "snapshot compared"
@@ -44,6 +48,8 @@ OWNER: Final = "team:dredge"
 RETENTION_JOB: Final = "retention"
 EXPECTATIONS_JOB: Final = "expectations"
 RESUME_JOB: Final = "resume"
+SNOOZE_JOB: Final = "snooze_alerts"
+ACKNOWLEDGE_JOB: Final = "acknowledge_alerts"
 MAINTAIN_JOB: Final = "maintain"
 ORPHAN_PLANS_JOB: Final = "orphan_plans"
 AUDIT_JOB: Final = "audit"
@@ -223,6 +229,11 @@ def table_value(table: str) -> str:
         The table's name. If an operator set a name for the warehouse, that name and ``/`` come first.
     """
     return _of_warehouse(table, "/")
+
+
+def mute_value(job: str) -> str:
+    """Return the value of the run tag `TAG_MUTE` for runs of a job over this warehouse."""
+    return _of_warehouse(job, "/")
 
 
 def table_of(tags: Mapping[str, str]) -> str | None:

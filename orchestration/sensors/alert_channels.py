@@ -1,4 +1,4 @@
-"""Alert channels: a webhook and e-mail, configured by environment variables only, within a bounded time."""
+"""Alert channels: webhooks, Slack and e-mail; their addresses come from environment variables only."""
 
 from __future__ import annotations
 
@@ -22,11 +22,45 @@ WEBHOOK_VARIABLE: Final = "DREDGE_ALERT_WEBHOOK"
 EMAIL_VARIABLE: Final = "DREDGE_ALERT_EMAIL"
 SMTP_VARIABLE: Final = "DREDGE_ALERT_SMTP"
 FROM_VARIABLE: Final = "DREDGE_ALERT_FROM"
+SLACK_VARIABLE: Final = "DREDGE_ALERT_SLACK"
 _SECONDS_A_TRY: Final = 3.0
 _SECONDS: Final = 8.0
 """Most time for a channel with all tries, because Dagster's daemon evaluates the next sensor only afterwards."""
 _TRIES: Final = 2
 _MOST_NAMED: Final = 50
+_SLACK_BLOCKS: Final = 50
+_SLACK_HEADER: Final = 150
+_SLACK_SECTION: Final = 3_000
+_SLACK_LINE: Final = 600
+"""Limits of Slack's blocks, and most characters of one line in them."""
+
+
+@dataclass(frozen=True)
+class AlertItem:
+    """One new cause in a message.
+
+    Attributes:
+        line: the line of the cause.
+        severity: severity of the cause.
+        condition: condition of the findings.
+        owners: owners of the tables.
+        tables: first tables (or sensors, files) of the findings.
+        count: number of findings.
+        links: links by label: the page of the table, the failed run, the section of the runbook.
+    """
+
+    line: str
+    severity: str = ""
+    condition: str = ""
+    owners: Sequence[str] = ()
+    tables: Sequence[str] = ()
+    count: int = 1
+    links: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def heading(self) -> str:
+        """Severity and owners, by which a message groups its lines."""
+        return ", ".join(part for part in (self.severity.upper(), *map(visible, self.owners)) if part)
 
 
 @dataclass(frozen=True)
@@ -35,15 +69,19 @@ class Alert:
 
     Attributes:
         warehouse: name of the warehouse.
-        new: lines of findings that are new or have a new severity.
-        over: keys of findings that have ended.
+        new: lines of causes that are new or have a new severity.
+        over: lines of findings that have ended.
         standing: number of all current findings that raise alerts, new and earlier.
+        items: the causes of `new` with their links, in the same order; empty if nothing but the lines is known.
+        acknowledged: lines about persons who work on causes.
     """
 
     warehouse: str
     new: Sequence[str] = ()
     over: Sequence[str] = ()
     standing: int = 0
+    items: Sequence[AlertItem] = ()
+    acknowledged: Sequence[str] = ()
 
     @property
     def subject(self) -> str:
@@ -53,15 +91,86 @@ class Alert:
     @property
     def text(self) -> str:
         """Text of the message: the subject and the lines, at most 50 new and 50 ended findings."""
-        return "\n".join([self.subject, *_list_lines("", self.new), *_list_lines("over: ", self.over)])
+        return "\n".join(
+            [
+                self.subject,
+                *self._new_lines(),
+                *_list_lines("over: ", self.over),
+                *_list_lines("acknowledged: ", self.acknowledged),
+            ]
+        )
+
+    def _new_lines(self) -> list[str]:
+        if not self.items:
+            return _list_lines("", self.new)
+        lines: list[str] = []
+        heading = ""
+        for item in self.items[:_MOST_NAMED]:
+            if item.heading != heading:
+                heading = item.heading
+                lines.append(f"{heading}:")
+            lines.append(f"- {visible(item.line)}")
+            lines += [f"  {label}: {address}" for label, address in item.links.items()]
+        return [*lines, *_overflow_lines(self.items)]
 
 
 def _list_lines(before: str, lines: Sequence[str]) -> list[str]:
-    overflow = [f"... and {len(lines) - _MOST_NAMED} more: see the newest tick of the sensor watch"]
-    return [
-        *(f"{before}{visible(line)}" for line in lines[:_MOST_NAMED]),
-        *(overflow if len(lines) > _MOST_NAMED else []),
+    return [*(f"{before}{visible(line)}" for line in lines[:_MOST_NAMED]), *_overflow_lines(lines)]
+
+
+def _overflow_lines(lines: Sequence[object]) -> list[str]:
+    more = len(lines) - _MOST_NAMED
+    return [f"... and {more} more: see the newest tick of the sensor watch"] if more > 0 else []
+
+
+def slack_blocks(alert: Alert) -> list[dict[str, Any]]:
+    """Return the blocks of a Slack message: a header, a section per severity and owners, ended causes.
+
+    Slack accepts 50 blocks and 3,000 characters per section. Untrusted text is escaped, so that it cannot contain links
+    and mentions.
+    """
+    blocks: list[dict[str, Any]] = [
+        {"type": "header", "text": {"type": "plain_text", "text": alert.subject[:_SLACK_HEADER], "emoji": False}}
     ]
+    sections: dict[str, list[str]] = {}
+    for item in alert.items[:_MOST_NAMED] or [AlertItem(line) for line in alert.new[:_MOST_NAMED]]:
+        links = " · ".join(
+            f"<{escape(address, quote=False)}|{label}>" if address.startswith("http") else escape(address, quote=False)
+            for label, address in item.links.items()
+        )
+        line = f"• {_slack_text(item.line)}{f'  ({links})' if links else ''}"
+        sections.setdefault(item.heading, []).append(line)
+    more = _overflow_lines(alert.items or alert.new)
+    if more:
+        sections.setdefault("", []).append(_slack_text(more[0]))
+    for title, lines in (("Over", alert.over), ("Acknowledged", alert.acknowledged)):
+        if lines:
+            sections[title] = [
+                *(f"• {_slack_text(line)}" for line in lines[:_MOST_NAMED]),
+                *map(_slack_text, _overflow_lines(lines)),
+            ]
+    for title, lines in sections.items():
+        for text in _slack_chunks([*([f"*{_slack_text(title)}*"] if title else []), *lines]):
+            blocks.append({"type": "section", "text": {"type": "mrkdwn", "text": text}})
+    if len(blocks) > _SLACK_BLOCKS:
+        left_out = {"type": "mrkdwn", "text": "The rest is in the newest tick of the sensor watch."}
+        blocks = [*blocks[: _SLACK_BLOCKS - 1], {"type": "section", "text": left_out}]
+    return blocks
+
+
+def _slack_text(text: str) -> str:
+    return escape(visible(text)[:_SLACK_LINE], quote=False).replace("*", "\u2217").replace("`", "'")
+
+
+def _slack_chunks(lines: Sequence[str]) -> list[str]:
+    """Join lines to texts of at most 3,000 characters."""
+    chunks: list[str] = []
+    for line in lines:
+        if chunks and len(chunks[-1]) + len(line) < _SLACK_SECTION:
+            chunks[-1] += f"\n{line}"
+        else:
+            chunks.append(line[:_SLACK_SECTION])
+    return chunks
 
 
 class Channel(Protocol):
@@ -79,52 +188,101 @@ class Channel(Protocol):
 
 @dataclass(frozen=True)
 class Webhook:
-    """POST of a JSON object with ``text`` (for chat services), ``warehouse``, ``new``, ``over`` and ``standing``.
+    """POST of a JSON object with ``text`` (for chat services), ``warehouse``, ``new``, ``over``, ``standing``.
+
+    ``causes`` repeats ``new`` with severity, condition, owners, first tables, number and links, and ``acknowledged``
+    has a line per person who works on a cause.
 
     Attributes:
         address: URL of the webhook; its path may be a secret.
+        label: name of the channel in the policy file, or "" for the channel of the environment.
     """
 
     address: str = field(repr=False)
+    label: str = ""
 
     @property
     def name(self) -> str:
         """Name of the channel, with the address's host only: for many chat services, the path is a secret."""
-        return f"webhook at {urlsplit(self.address).hostname}"
+        return _labelled(self.label, f"webhook at {urlsplit(self.address).hostname}")
 
     def send(self, alert: Alert) -> None:
         """Send an alert. Raises OSError if the webhook does not answer with a status 200 to 299.
 
         Redirects are not followed, because a redirect could lead to a host that is not configured.
         """
-        import requests
-        from requests.adapters import HTTPAdapter
-        from urllib3.util import Retry
-
-        retries = Retry(
-            _TRIES - 1, status_forcelist=[429, *range(500, 600)], allowed_methods=["POST"], redirect=0,
-            backoff_factor=0.2,
-            respect_retry_after_header=False, raise_on_status=False,
-        )  # fmt: skip
         content: dict[str, Any] = {
             "text": escape(alert.text, quote=False),  # else Slack would find links and mentions in the text
             "warehouse": alert.warehouse,
             "new": list(alert.new),
             "over": list(alert.over),
             "standing": alert.standing,
+            "acknowledged": list(alert.acknowledged),
+            "causes": [
+                {
+                    "severity": item.severity,
+                    "condition": item.condition,
+                    "owners": list(item.owners),
+                    "tables": list(item.tables),
+                    "count": item.count,
+                    "text": item.line,
+                    "links": dict(item.links),
+                }
+                for item in alert.items
+            ],
         }
-        with requests.Session() as session:
-            session.mount("http://", HTTPAdapter(max_retries=retries))
-            session.mount("https://", HTTPAdapter(max_retries=retries))
-            try:
-                with session.post(
-                    self.address, json=content, timeout=_SECONDS_A_TRY, allow_redirects=False, stream=True
-                ) as answer:
-                    status = answer.status_code
-            except requests.RequestException as error:  # the text of the error contains the secret address
-                raise OSError(f"no answer from the webhook ({type(error).__name__})") from None
-        if not 200 <= status < 300:
-            raise OSError(f"the webhook answered with status {status}")
+        _post(self.address, content)
+
+
+@dataclass(frozen=True)
+class Slack:
+    """Message with blocks for an incoming webhook of Slack.
+
+    Attributes:
+        address: URL of the incoming webhook, which is a secret.
+        label: name of the channel in the policy file, or "" for the channel of the environment.
+    """
+
+    address: str = field(repr=False)
+    label: str = ""
+
+    @property
+    def name(self) -> str:
+        """Name of the channel, with the address's host only."""
+        return _labelled(self.label, f"Slack at {urlsplit(self.address).hostname}")
+
+    def send(self, alert: Alert) -> None:
+        """Send an alert. Raises OSError if the webhook does not answer with a status 200 to 299."""
+        _post(self.address, {"text": escape(alert.subject, quote=False), "blocks": slack_blocks(alert)})
+
+
+def _labelled(label: str, text: str) -> str:
+    return f"{label} ({text})" if label else text
+
+
+def _post(address: str, content: Mapping[str, Any]) -> None:
+    """Post JSON to an address, with one retry. Raises OSError for an answer other than a status 200 to 299."""
+    import requests
+    from requests.adapters import HTTPAdapter
+    from urllib3.util import Retry
+
+    retries = Retry(
+        _TRIES - 1, status_forcelist=[429, *range(500, 600)], allowed_methods=["POST"], redirect=0,
+        backoff_factor=0.2,
+        respect_retry_after_header=False, raise_on_status=False,
+    )  # fmt: skip
+    with requests.Session() as session:
+        session.mount("http://", HTTPAdapter(max_retries=retries))
+        session.mount("https://", HTTPAdapter(max_retries=retries))
+        try:
+            with session.post(
+                address, json=content, timeout=_SECONDS_A_TRY, allow_redirects=False, stream=True
+            ) as answer:
+                status = answer.status_code
+        except requests.RequestException as error:  # the text of the error contains the secret address
+            raise OSError(f"no answer from the webhook ({type(error).__name__})") from None
+    if not 200 <= status < 300:
+        raise OSError(f"the webhook answered with status {status}")
 
 
 @dataclass(frozen=True)
@@ -137,16 +295,18 @@ class Mail:
         server: address of the server, which may contain a password.
         sender: e-mail address of the sender.
         recipients: e-mail addresses of the recipients.
+        label: name of the channel in the policy file, or "" for the channel of the environment.
     """
 
     server: str = field(repr=False)
     sender: str
     recipients: tuple[str, ...]
+    label: str = ""
 
     @property
     def name(self) -> str:
         """Name of the channel with the addresses of the recipients."""
-        return f"e-mail to {', '.join(self.recipients)}"
+        return _labelled(self.label, f"e-mail to {', '.join(self.recipients)}")
 
     def send(self, alert: Alert) -> None:
         """Send an alert. The password is sent only over TLS.
@@ -179,10 +339,10 @@ class Mail:
 
 
 def channels_from(environment: Mapping[str, str] | None = None) -> list[Channel]:
-    """Return the alert channels that the environment configures.
+    """Return the alert channels that the environment alone configures.
 
-    Webhooks come from ``DREDGE_ALERT_WEBHOOK``, e-mail from ``DREDGE_ALERT_EMAIL`` with ``DREDGE_ALERT_SMTP`` and
-    ``DREDGE_ALERT_FROM``.
+    Webhooks come from ``DREDGE_ALERT_WEBHOOK``, Slack from ``DREDGE_ALERT_SLACK``, e-mail from ``DREDGE_ALERT_EMAIL``
+    with ``DREDGE_ALERT_SMTP`` and ``DREDGE_ALERT_FROM``.
 
     Args:
         environment: variables, or None for those of this process.
@@ -190,19 +350,40 @@ def channels_from(environment: Mapping[str, str] | None = None) -> list[Channel]
     Raises:
         InvalidOption: a value is invalid; the message names the variable, without secrets.
     """
-    values = os.environ if environment is None else environment
-    webhook, mail = (values.get(name, "").strip() for name in (WEBHOOK_VARIABLE, EMAIL_VARIABLE))
-    channels: list[Channel] = []
-    if webhook:
-        _require_address(WEBHOOK_VARIABLE, webhook, ("https", "http"))
-        channels.append(Webhook(webhook))
-    if mail:
-        server = values.get(SMTP_VARIABLE, "").strip()
-        _require_address(SMTP_VARIABLE, server, ("smtp", "smtps"))
-        recipients = tuple(_mailbox(EMAIL_VARIABLE, address) for address in mail.split(","))
-        sender = _mailbox(FROM_VARIABLE, values.get(FROM_VARIABLE, "").strip() or recipients[0])
-        channels.append(Mail(server, sender, recipients))
-    return channels
+    return list(default_channels(os.environ if environment is None else environment).values())
+
+
+def default_channels(values: Mapping[str, str]) -> dict[str, Channel]:
+    """Return the channels that the environment alone configures, by the name that routes use. Raises InvalidOption."""
+    variables = {"webhook": WEBHOOK_VARIABLE, "slack": SLACK_VARIABLE, "email": EMAIL_VARIABLE}
+    return {
+        kind: make_channel(kind, variable, values)
+        for kind, variable in variables.items()
+        if values.get(variable, "").strip()
+    }
+
+
+def make_channel(kind: str, variable: str, values: Mapping[str, str], label: str = "") -> Channel:
+    """Return a channel.
+
+    Args:
+        kind: "webhook", "slack" or "email".
+        variable: environment variable with the address or the recipients.
+        values: environment variables.
+        label: name of the channel in the policy file, or "".
+
+    Raises:
+        InvalidOption: a value is missing or invalid; the message names the variable, without secrets.
+    """
+    text = values.get(variable, "").strip()
+    if kind != "email":
+        _require_address(variable, text, ("https", "http"))
+        return Slack(text, label) if kind == "slack" else Webhook(text, label)
+    server = values.get(SMTP_VARIABLE, "").strip()
+    _require_address(SMTP_VARIABLE, server, ("smtp", "smtps"))
+    recipients = tuple(_mailbox(variable, address) for address in text.split(","))
+    sender = _mailbox(FROM_VARIABLE, values.get(FROM_VARIABLE, "").strip() or recipients[0])
+    return Mail(server, sender, recipients, label)
 
 
 def _require_address(variable: str, text: str, schemes: Sequence[str]) -> None:

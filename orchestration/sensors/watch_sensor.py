@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
+from urllib.parse import quote
 
 import dagster as dg
 
@@ -21,13 +23,23 @@ from lsm_core.json_text import parse_json
 from lsm_core.maintenance import CheckLimits
 from lsm_core.maintenance.checks.layout_condition import Condition, judge_file_size, judge_small_files
 from lsm_core.maintenance.history_health import HistoryHealth
-from orchestration.sensors.alert_channels import Alert, Channel, channels_from, deliver
+from orchestration.sensors.alert_channels import Alert, AlertItem, Channel, default_channels, deliver, make_channel
 from orchestration.sensors.table_cache import OpenTable, open_table, read_history, wall_ms
 from orchestration.sensors.table_sweep import Cursor, TickLog
 from platform_core import names
 from platform_core.failure_records import iterate_lasting
+from platform_core.mute_records import list_mutes
 from platform_core.obstacles import find_failed_checks, list_suspensions
-from platform_core.policies import Decision, Policy, PolicySource, Reason
+from platform_core.policies import Decision, Policies, Policy, PolicySource, Reason
+from platform_core.policies.alerts import (
+    AlertCause,
+    Mute,
+    channels_for,
+    find_active_mutes,
+    group_causes,
+    group_ended,
+    runbook_section,
+)
 from platform_core.policies.decisions import due_work
 from platform_core.policies.findings import (
     AlertCondition,
@@ -41,6 +53,7 @@ from platform_core.policies.findings import (
     find_small_files,
     find_stall,
 )
+from platform_core.policies.policy import AlertRules
 from platform_core.resources.settings import Settings
 from platform_core.resources.warehouse import WarehouseResource
 from platform_core.table_card import TableCard
@@ -48,8 +61,9 @@ from platform_core.table_card import TableCard
 DESCRIPTION: Final = (
     "Starts nothing. Finds level-0 backlogs, stalled maintenance, long pauses, suspended tables, "
     "failed blocking checks, history that does not shrink, and silent sensors. "
-    "Alerts the webhook of DREDGE_ALERT_WEBHOOK and the e-mail of DREDGE_ALERT_EMAIL: "
-    "one message per tick, once per finding until it changes."
+    "Alerts webhooks, Slack and e-mail by the routes of the policy file: "
+    "one message per tick and channel, one line per cause, once until the finding changes. "
+    "The jobs snooze_alerts and acknowledge_alerts silence alerts for a time."
 )
 _DEBT_LASTS_MS: Final = 60 * 60 * 1000
 """Time for which the computed overdue history of an unchanged table is reused."""
@@ -63,6 +77,13 @@ _WAITS_MS: Final = (15 * 60_000, 60 * 60_000, 4 * 60 * 60_000)
 """Waiting times (ms) of a failing channel: after the first, the second, and each later failure."""
 _SILENT_INTERVALS: Final = 10
 _SILENT_SECONDS: Final = 15 * 60
+_GAP_SECONDS: Final = 5 * 60
+"""Time (seconds) without a tick of `watch` after which the daemon counts as restarted."""
+_MOST_TABLES: Final = 10
+"""Most tables that a cause in a message lists."""
+_RUNBOOK_PAGE: Final = "docs/operations.md"
+_MOST_ACKNOWLEDGED: Final = 50
+"""Most announced acknowledgements that are stored per channel."""
 _OURS: Final = frozenset({names.SORTED_RUN_SENSOR, names.IDLE_SENSOR, names.CATALOG_SENSOR, names.FAILURE_SENSOR})
 
 
@@ -87,12 +108,16 @@ class ChannelState:
         again_ms: time of the next try (epoch ms).
         digests: concatenated digests of findings beyond the first 2,000. These findings are not sent twice, but their
             end is not reported.
+        muted: keys of current findings that were snoozed or acknowledged at the last tick.
+        announced: ids of the runs whose acknowledgement was sent.
     """
 
     keys: tuple[str, ...] = ()
     failures: int = 0
     again_ms: int = 0
     digests: str = ""
+    muted: tuple[str, ...] = ()
+    announced: tuple[str, ...] = ()
 
     @staticmethod
     def of(keys: Sequence[str]) -> ChannelState:
@@ -118,7 +143,8 @@ class Watch:
         cards: tables of the loaded definitions.
         policies: source of the current policies.
         settings: intervals and budgets.
-        channels: alert channels.
+        channels: alert channels of the environment by the name that routes use.
+        environment: environment variables with the addresses of the channels in the policy file.
         findings_by_table: findings by table.
         tick_log: selection of the log lines of the ticks.
     """
@@ -126,11 +152,13 @@ class Watch:
     cards: Sequence[TableCard]
     policies: PolicySource
     settings: Settings
-    channels: Sequence[Channel] = ()
+    channels: Mapping[str, Channel] = field(default_factory=dict)
+    environment: Mapping[str, str] = field(default_factory=dict)
     findings_by_table: dict[str, list[Finding]] = field(default_factory=dict)
     tick_log: TickLog = field(default_factory=TickLog)
     _debts: dict[str, tuple[object, int, HistoryHealth]] = field(default_factory=dict)
     _shown: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    _sent: tuple[int, dict[str, ChannelState]] | None = None
 
     def tick(self, context: dg.SensorEvaluationContext, warehouse: WarehouseResource) -> dg.SensorResult:
         """Visit as many tables as the time budget allows, at least one, and send new findings.
@@ -142,7 +170,9 @@ class Watch:
         Returns:
             The findings as lines of the tick, and an observation of each layout whose findings changed.
         """
-        state = _read_channels(context.cursor)
+        cursor, state = Cursor.read(context.cursor), _read_channels(context.cursor)
+        if self._sent is not None and self._sent[0] > cursor.tick:
+            state = self._sent[1]  # Dagster could not store the cursor of the tick that sent alerts
         stopped = warehouse.replay_text()
         if stopped is None:
             try:
@@ -151,7 +181,7 @@ class Watch:
                 stopped = str(error)
         if stopped is not None:
             return dg.SensorResult(skip_reason=stopped, cursor=context.cursor)
-        cursor, policies = Cursor.read(context.cursor), self.policies.current()
+        policies, awake = self.policies.current(), self._awake_since(context.cursor)
         start = next((index for index, card in enumerate(self.cards) if card.name == cursor.next_table), 0)
         pending = deque([*self.cards[start:], *self.cards[:start]])
         began = time.monotonic()
@@ -166,7 +196,7 @@ class Watch:
             else []
         )
         table_findings = [finding for card in self.cards for finding in self.findings_by_table.get(card.name, ())]
-        findings = [*trouble, *self._find_in_dagster(context.instance, warehouse), *table_findings]
+        findings = [*trouble, *self._find_in_dagster(context.instance, warehouse, awake), *table_findings]
         lines = [f"{visited} tables visited: {len(findings)} findings", *(finding.line() for finding in findings)]
         if pending:
             lines.append(
@@ -174,7 +204,9 @@ class Watch:
                 f"next is {pending[0].name}"
             )
         if len(self.findings_by_table) == len(self.cards):
-            state = self._send_alerts(warehouse, findings, state, lines)
+            mutes = find_active_mutes(list_mutes(context.instance, wall_ms()), wall_ms())
+            state = self._send_alerts(warehouse, policies, findings, mutes, state, lines)
+            self._sent = (cursor.tick + 1, state)
         lines = self.tick_log.lines(lines)
         for line in lines:
             context.log.info(line)
@@ -183,7 +215,9 @@ class Watch:
             skip_reason=text
             if len(text) <= _SKIP_TEXT
             else f"{text[:_SKIP_TEXT]}\n... (all of it is in this tick's log)",
-            cursor=_write_cursor(Cursor(cursor.tick + 1, pending[0].name if pending else None), state),
+            cursor=_write_cursor(
+                Cursor(cursor.tick + 1, pending[0].name if pending else None), state, awake, wall_ms()
+            ),
             asset_events=list(self._events(warehouse, findings)),
         )
 
@@ -218,11 +252,32 @@ class Watch:
         self._debts[table.name] = (version, now_ms, debt)
         return debt
 
-    def _find_in_dagster(self, instance: dg.DagsterInstance, warehouse: WarehouseResource) -> Iterator[Finding]:
-        """Yield findings from Dagster's storage: suspended tables, failed blocking checks, sensors without ticks."""
+    def _awake_since(self, cursor: str | None) -> int:
+        """Return since when `watch` ticks without a gap (epoch ms, wall clock); after a gap, the current time.
+
+        While the daemon does not run, no sensor ticks. Sensors are silent only if `watch` ticks and they do not.
+
+        Args:
+            cursor: cursor of the previous tick.
+        """
+        now = wall_ms()
+        awake, ticked = _read_times(cursor)
+        gap = max(_GAP_SECONDS, 3 * self.settings.watch_seconds) * 1000
+        return awake if 0 <= now - ticked <= gap else now
+
+    def _find_in_dagster(
+        self, instance: dg.DagsterInstance, warehouse: WarehouseResource, awake_ms: int
+    ) -> Iterator[Finding]:
+        """Yield findings from Dagster's storage: suspended tables, failed blocking checks, sensors without ticks.
+
+        Args:
+            instance: Dagster instance.
+            warehouse: the warehouse.
+            awake_ms: time since which this sensor ticks without a gap (epoch ms).
+        """
         yield from find_permanent_failures(iterate_lasting(instance, warehouse, (card.name for card in self.cards)))
         for table, suspended in sorted(list_suspensions(instance).items()):
-            yield Finding(table, AlertCondition.SUSPENDED, Severity.ERROR, suspended.text())
+            yield Finding(table, AlertCondition.SUSPENDED, Severity.ERROR, suspended.text(), run_id=suspended.run_id)
         layouts = {card.name: names.layout_key(warehouse.path, card.name) for card in self.cards}
         for table, text in sorted(find_failed_checks(instance, layouts).items()):
             yield Finding(
@@ -237,7 +292,7 @@ class Watch:
             if state.name not in _OURS or not state.is_running or ticked is None:
                 continue
             limit = max(_SILENT_INTERVALS * (getattr(state.instigator_data, "min_interval", 0) or 0), _SILENT_SECONDS)
-            if now - ticked >= limit:
+            if now - max(ticked, awake_ms / 1000) >= limit:
                 text = f"its last tick was at {utc_text(int(ticked * 1000))} UTC, more than {limit // 60:.0f} min ago"
                 yield Finding(f"sensor {state.name}", AlertCondition.SENSOR, Severity.ERROR, text)
 
@@ -271,7 +326,9 @@ class Watch:
     def _send_alerts(
         self,
         warehouse: WarehouseResource,
+        policies: Policies,
         findings: Sequence[Finding],
+        mutes: Sequence[Mute],
         state: Mapping[str, ChannelState],
         lines: list[str],
     ) -> dict[str, ChannelState]:
@@ -279,39 +336,173 @@ class Watch:
 
         Args:
             warehouse: warehouse of the tables.
+            policies: policies in force, with the routes and the owners of the tables.
             findings: all current findings.
+            mutes: alerts that are snoozed or acknowledged now.
             state: earlier states of the channels by name.
             lines: lines of the tick's log.
 
         Returns:
             The new states of the channels by name.
         """
+        rules = policies.content.alerts
+        channels, problems = self._open_channels(rules)
+        lines += problems
         current = {finding.key: finding for finding in findings if finding.severity is not Severity.INFO}
-        now = wall_ms()
+        tables = {card.name for card in self.cards}
+
+        def owners_of(subject: str) -> Sequence[str]:
+            return policies.of(subject).owners if subject in tables else ()
+
+        # Alerts of a channel that cannot be used go to the channels of the environment, so that none is lost.
+        usable = {name: {name} if name in channels else set(self.channels) for name in _names_in(rules)}
+        routed: dict[str, dict[str, Finding]] = {name: {} for name in channels}
+        for key, finding in current.items():
+            chosen = channels_for(finding, rules.routes, owners_of(finding.subject), list(self.channels))
+            for name in set().union(*(usable.get(name, {name}) for name in chosen)):
+                routed[name][key] = finding
         states: dict[str, ChannelState] = {}
-        for channel in self.channels:
-            channel_state = state.get(channel.name, ChannelState())
-            new = [current[key].line() for key in channel_state.unknown(current)]
-            over = [key for key in channel_state.keys if key not in current]
-            if not new and not over:
-                states[channel.name] = channel_state
-                continue
-            if now < channel_state.again_ms:
-                states[channel.name] = channel_state
-                lines.append(
-                    f"{channel.name}: {len(new) + len(over)} alerts wait until {utc_text(channel_state.again_ms)} UTC: "
-                    f"it failed {channel_state.failures} times"
-                )
-                continue
-            why = deliver(channel, Alert(names.warehouse_name(warehouse.path), new, over, len(current)))
-            if why is None:
-                states[channel.name] = ChannelState.of(list(current))
-                lines.append(f"{channel.name}: sent {len(new)} new, {len(over)} over")
-            else:
-                wait = _WAITS_MS[min(channel_state.failures, len(_WAITS_MS) - 1)]
-                states[channel.name] = replace(channel_state, failures=channel_state.failures + 1, again_ms=now + wait)
-                lines.append(f"{channel.name}: not sent: {why}; next try in {wait // 60_000} min")
+        for name, channel in channels.items():
+            before = state.get(channel.name, ChannelState())
+            message = _Message.make(before, routed[name], current, mutes)
+            states[channel.name] = self._send(warehouse, channel, before, message, owners_of, lines)
         return states
+
+    def _open_channels(self, rules: AlertRules) -> tuple[dict[str, Channel], list[str]]:
+        """Return the channels of the environment and of the policy file by name, and a line per unusable channel."""
+        channels, problems = dict(self.channels), []
+        for name, rule in rules.channels.items():
+            try:
+                channels[name] = make_channel(rule.kind, rule.address_in, self.environment, name)
+            except InvalidOption as error:
+                problems.append(f"alert channel {name}: {error}; its alerts go to the channels of the environment")
+        return channels, problems
+
+    def _send(
+        self,
+        warehouse: WarehouseResource,
+        channel: Channel,
+        before: ChannelState,
+        message: _Message,
+        owners_of: Callable[[str], Sequence[str]],
+        lines: list[str],
+    ) -> ChannelState:
+        """Send the message to a channel, unless it is empty or the channel failed lately; return the new state.
+
+        Args:
+            warehouse: warehouse of the tables.
+            channel: the channel.
+            before: state of the channel before the tick.
+            message: what the channel does not know yet.
+            owners_of: returns the owners of a table.
+            lines: lines of the tick's log; the result is added.
+        """
+        now = wall_ms()
+        causes = group_causes(message.new, owners_of)
+        if not causes and not message.over and not message.acknowledged:
+            return replace(message.after, failures=before.failures, again_ms=before.again_ms)
+        number = len(message.new) + len(message.over)
+        if now < before.again_ms:
+            lines.append(
+                f"{channel.name}: {number} alerts wait until {utc_text(before.again_ms)} UTC: "
+                f"it failed {before.failures} times"
+            )
+            return before
+        alert = Alert(
+            names.warehouse_name(warehouse.path),
+            [cause.line() for cause in causes],
+            group_ended(message.over),
+            message.standing,
+            [self._item(warehouse, cause) for cause in causes],
+            [_acknowledged_line(mute) for mute in message.acknowledged],
+        )
+        why = deliver(channel, alert)
+        if why is None:
+            acknowledged = f", {len(alert.acknowledged)} acknowledged" if alert.acknowledged else ""
+            lines.append(f"{channel.name}: sent {len(alert.new)} new, {len(alert.over)} over{acknowledged}")
+            return message.after
+        wait = _WAITS_MS[min(before.failures, len(_WAITS_MS) - 1)]
+        lines.append(f"{channel.name}: not sent: {why}; next try in {wait // 60_000} min")
+        return replace(before, failures=before.failures + 1, again_ms=now + wait)
+
+    def _item(self, warehouse: WarehouseResource, cause: AlertCause) -> AlertItem:
+        """Return the item of a cause in a message, with links to the table's page, the failed run and the runbook."""
+        links: dict[str, str] = {}
+        subject, base = cause.subjects[0], self.settings.ui_url
+        if base and any(card.name == subject for card in self.cards):
+            path = "/".join(quote(part, safe="") for part in names.layout_key(warehouse.path, subject).path)
+            links["asset"] = f"{base}/assets/{path}"
+        if base and cause.run_id:
+            links["run"] = f"{base}/runs/{quote(cause.run_id, safe='')}"
+        page = self.settings.runbook_url or _RUNBOOK_PAGE
+        links["runbook"] = f"{page}#{runbook_section(cause.condition)}"
+        return AlertItem(
+            cause.line(),
+            cause.severity.value,
+            cause.condition.value,
+            cause.owners,
+            cause.subjects[:_MOST_TABLES],
+            len(cause.findings),
+            links,
+        )
+
+
+def _names_in(rules: AlertRules) -> set[str]:
+    return {name for route in rules.routes for name in route.channels}
+
+
+@dataclass(frozen=True)
+class _Message:
+    """What a channel does not know yet.
+
+    Attributes:
+        new: findings that were not sent to the channel, or that were snoozed or acknowledged until now.
+        over: keys of findings that were sent and have ended.
+        acknowledged: acknowledgements of findings of the channel that were not announced.
+        standing: number of current findings of the channel.
+        after: state of the channel after the message was sent.
+    """
+
+    new: Sequence[Finding]
+    over: Sequence[str]
+    acknowledged: Sequence[Mute]
+    standing: int
+    after: ChannelState
+
+    @staticmethod
+    def make(
+        before: ChannelState, routed: Mapping[str, Finding], current: Mapping[str, Finding], mutes: Sequence[Mute]
+    ) -> _Message:
+        """Return the message for a channel.
+
+        Args:
+            before: state of the channel.
+            routed: current findings of the channel by key.
+            current: all current findings by key.
+            mutes: alerts that are snoozed or acknowledged now.
+        """
+        muted = {key for key, finding in routed.items() if any(mute.covers(finding) for mute in mutes)}
+        ended_mutes = set(before.muted) - muted
+        unknown = {*before.unknown(routed), *(key for key in routed if key in ended_mutes)}
+        new = [finding for key, finding in routed.items() if key in unknown and key not in muted]
+        over = [key for key in before.keys if key not in current]
+        known = set(before.keys)
+        acknowledged = [
+            mute
+            for mute in mutes
+            if mute.acknowledged
+            and mute.run_id not in before.announced
+            and any(mute.covers(routed[key]) for key in muted)
+        ]
+        kept = [key for key in routed if key not in muted or key in known]
+        announced = (*before.announced, *(mute.run_id for mute in acknowledged))[-_MOST_ACKNOWLEDGED:]
+        after = replace(ChannelState.of(kept), muted=tuple(sorted(muted))[:_MOST_KEYS], announced=announced)
+        return _Message(new, over, acknowledged, len(routed), after)
+
+
+def _acknowledged_line(mute: Mute) -> str:
+    reason = f": {mute.reason}" if mute.reason else ""
+    return f"{mute.tables}, {mute.cause}: by {mute.by} until {utc_text(mute.until_ms)} UTC{reason}"
 
 
 def _digest(key: str) -> str:
@@ -331,6 +522,8 @@ def _read_channels(text: str | None) -> dict[str, ChannelState]:
                 int(state["failures"]),
                 int(state["again_ms"]),
                 str(state.get("more", "")),
+                tuple(map(str, state.get("muted", ()))),
+                tuple(map(str, state.get("announced", ()))),
             )
             for name, state in channels.items()
         }
@@ -338,14 +531,26 @@ def _read_channels(text: str | None) -> dict[str, ChannelState]:
         return {}
 
 
-def _write_cursor(cursor: Cursor, state: Mapping[str, ChannelState]) -> str:
+def _read_times(text: str | None) -> tuple[int, int]:
+    """Return since when `watch` ticked without a gap, and the time of its last tick (epoch ms); zeros if unknown."""
+    try:
+        document = parse_json(text or "{}")
+        return int(document["awake_ms"]), int(document["ticked_ms"])
+    except (AttributeError, KeyError, TypeError, ValueError):
+        return 0, 0
+
+
+def _write_cursor(cursor: Cursor, state: Mapping[str, ChannelState], awake_ms: int = 0, ticked_ms: int = 0) -> str:
     document: dict[str, Any] = parse_json(cursor.write())
+    document |= {"awake_ms": awake_ms, "ticked_ms": ticked_ms}
     document["channels"] = {
         name: {
             "told": list(channel_state.keys),
             "failures": channel_state.failures,
             "again_ms": channel_state.again_ms,
             "more": channel_state.digests,
+            **({"muted": list(channel_state.muted)} if channel_state.muted else {}),
+            **({"announced": list(channel_state.announced)} if channel_state.announced else {}),
         }
         for name, channel_state in state.items()
     }
@@ -360,7 +565,8 @@ def watch_sensor(
     Raises:
         InvalidOption: the address of an alert channel is invalid.
     """
-    watch = Watch(cards, policies, settings, channels_from(environment))
+    values = os.environ if environment is None else environment
+    watch = Watch(cards, policies, settings, default_channels(values), values)
 
     @dg.sensor(
         name=names.WATCH_SENSOR,

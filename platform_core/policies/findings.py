@@ -57,12 +57,16 @@ class Finding:
         trouble: code of the condition.
         severity: severity of the condition.
         text: explanation with numbers, which may change while the `key` stays the same.
+        cause: cause that other findings may share, so that a message has one line for all; "" if it is unknown.
+        run_id: id of the failed run, or "".
     """
 
     subject: str
     trouble: AlertCondition
     severity: Severity
     text: str
+    cause: str = ""
+    run_id: str = ""
 
     @property
     def key(self) -> str:
@@ -143,7 +147,12 @@ def find_stall(table: str, due: Mapping[str, DueWork], policy: Policy, now_ms: i
     hours = (now_ms - stalled[oldest].since_ms) // HOUR_MS
     limit = policy.watch.stalled_after_ms // HOUR_MS
     text = f"nothing was compacted for {hours} h >= {limit} h{where}{more}, and work is due: {stalled[oldest].text}"
-    return [Finding(table, AlertCondition.STALLED, Severity.ERROR, text)]
+    return [Finding(table, AlertCondition.STALLED, Severity.ERROR, text, _pause_cause(policy))]
+
+
+def _pause_cause(policy: Policy) -> str:
+    """Return the cause that all tables of one pause share, or "" without a pause."""
+    return "" if policy.paused is None else f"paused by policy: {policy.paused} ({policy.origin('paused')})"
 
 
 def find_overdue_work(due: Mapping[str, DueWork], policy: Policy, now_ms: int) -> dict[str, DueWork]:
@@ -178,7 +187,7 @@ def find_pause(table: str, policy: Policy, now_ms: int) -> list[Finding]:
     if now_ms - policy.paused_since_ms < policy.watch.paused_at_most_ms:
         return []
     text = f"for {days} d >= {limit} d: {policy.paused} ({policy.origin('paused')})"
-    return [Finding(table, AlertCondition.PAUSED, Severity.WARN, text)]
+    return [Finding(table, AlertCondition.PAUSED, Severity.WARN, text, _pause_cause(policy))]
 
 
 def find_history(table: str, debt: HistoryHealth, policy: Policy, now_ms: int) -> list[Finding]:
@@ -248,7 +257,7 @@ def find_permanent_failures(failures: Iterable[PermanentFailure]) -> list[Findin
     for (table, trouble), group in grouped.items():
         noun = "more damaged file" if trouble is AlertCondition.CORRUPT else "more failed plan"
         more = f" (and {count_text(len(group) - 1, noun)})" if len(group) > 1 else ""
-        findings.append(Finding(table, trouble, Severity.ERROR, f"{group[0].text()}{more}"))
+        findings.append(Finding(table, trouble, Severity.ERROR, f"{group[0].text()}{more}", run_id=group[0].run_id))
     return findings
 
 

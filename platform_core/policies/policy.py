@@ -530,6 +530,63 @@ class BudgetRules(_Part):
     concurrent_tables: int | None = Field(None, ge=1, description="most tables that are compacted at the same time")
 
 
+class AlertChannelRules(_Part):
+    """Channel for alerts; its address stays in an environment variable."""
+
+    kind: Literal["webhook", "slack", "email"] = Field(
+        description="webhook: JSON by POST; slack: blocks for an incoming webhook of Slack; email: an SMTP message"
+    )
+    address_in: str = Field(
+        pattern=r"^DREDGE_ALERT_[A-Z0-9_]{1,100}$",
+        description=(
+            "environment variable with the address (webhook, slack) or with the recipients (email), "
+            "like DREDGE_ALERT_SLACK_SHOP"
+        ),
+    )
+
+
+class AlertRoute(_Part):
+    """Channels for the alerts that match all conditions of the route."""
+
+    channels: list[str] = Field(
+        min_length=1, description="names under `channels`, or webhook, slack, email for those of the environment"
+    )
+    owners: list[str] | None = Field(None, min_length=1, description="owners of the table, or globs like 'team:*'")
+    severities: list[Literal["warn", "error", "emergency"]] | None = Field(
+        None, min_length=1, description="severities of the alerts"
+    )
+    databases: list[str] | None = Field(None, min_length=1, description="databases of the tables, or globs")
+
+
+DEFAULT_CHANNELS: Final = ("webhook", "slack", "email")
+"""Names of the channels that the environment alone configures."""
+
+
+class AlertRules(_Part):
+    """Channels and routes of alerts."""
+
+    channels: dict[Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,63}$")], AlertChannelRules] = Field(
+        default_factory=dict, description="further channels by name"
+    )
+    routes: list[AlertRoute] = Field(
+        default_factory=list,
+        description="an alert goes to the channels of every matching route; without one, to webhook, slack and email",
+    )
+
+    @model_validator(mode="after")
+    def _known_channels(self) -> AlertRules:
+        taken = sorted(set(DEFAULT_CHANNELS) & self.channels.keys())
+        if taken:
+            raise ValueError(f"the channel {taken[0]!r} is configured by the environment; choose another name")
+        for route in self.routes:
+            for name in route.channels:
+                if name not in self.channels and name not in DEFAULT_CHANNELS:
+                    near = difflib.get_close_matches(name, [*self.channels, *DEFAULT_CHANNELS], n=1)
+                    hint = f" (did you mean {near[0]!r}?)" if near else ""
+                    raise ValueError(f"unknown channel {name!r}{hint}")
+        return self
+
+
 class PolicyFile(_Part):
     """Policy file of a warehouse."""
 
@@ -540,6 +597,7 @@ class PolicyFile(_Part):
         description="rules by 'db.table' or glob like 'db.*'; later globs win, exact names win over all",
     )
     budget: BudgetRules = Field(default_factory=BudgetRules, description="limits for all tables together")
+    alerts: AlertRules = Field(default_factory=AlertRules, description="channels and routes of alerts")
 
     @model_validator(mode="before")
     @classmethod

@@ -16,6 +16,8 @@ from platform_core.dagster_internals import is_valid_cron_schedule
 
 URL_VARIABLE: Final = "DREDGE_DAGSTER_URL"
 DOCS_VARIABLE: Final = "DREDGE_DATA_DOCS_URL"
+UI_VARIABLE: Final = "DREDGE_UI_URL"
+RUNBOOK_VARIABLE: Final = "DREDGE_RUNBOOK_URL"
 RUN_ASSETS_VARIABLE: Final = "DREDGE_RUN_ASSETS"
 """Environment variable for the assets that a run materialises or checks, as JSON keys; set only by the launcher."""
 RUN_JOB_VARIABLE: Final = "DREDGE_RUN_JOB"
@@ -48,6 +50,8 @@ class Settings:
         data_docs_url: http(s) address at which a web server serves the folder of Data Docs, without a final slash
         dagster_url: http(s) address of Dagster's web server, which reloads the code location, without a final slash. ""
             for no reload.
+        ui_url: http(s) address of the web server in alerts, without a final slash; "" for no links.
+        runbook_url: http(s) address of the page docs/operations.md in alerts; "" for its name.
     """
 
     sensor_seconds: int = 30
@@ -63,13 +67,16 @@ class Settings:
     audit_cron: str = "41 3 * * *"
     dagster_url: str = ""
     data_docs_url: str = ""
+    ui_url: str = ""
+    runbook_url: str = ""
 
     @staticmethod
     def from_environment(environment: Mapping[str, str] | None = None) -> Settings:
         """Read the settings from the environment.
 
         The variables are ``DREDGE_SENSOR_SECONDS``, ``DREDGE_SENSOR_BUDGET``, ``DREDGE_WATCH_SECONDS``,
-        ``DREDGE_SENSORS``, ``DREDGE_SCHEDULES``, ``DREDGE_DAGSTER_URL`` and the crons (``DREDGE_RETENTION_CRON``
+        ``DREDGE_SENSORS``, ``DREDGE_SCHEDULES``, ``DREDGE_DAGSTER_URL``, ``DREDGE_UI_URL``, ``DREDGE_RUNBOOK_URL`` and
+        the crons (``DREDGE_RETENTION_CRON``
         and so on).
 
         Raises:
@@ -91,6 +98,8 @@ class Settings:
             audit_cron=_cron(values, "DREDGE_AUDIT_CRON", base.audit_cron),
             dagster_url=_address(values, URL_VARIABLE),
             data_docs_url=_address(values, DOCS_VARIABLE),
+            ui_url=_address(values, UI_VARIABLE) or _address(values, URL_VARIABLE),
+            runbook_url=_address(values, RUNBOOK_VARIABLE),
         )
 
 

@@ -249,7 +249,9 @@ def test_an_address_that_is_none_is_refused_without_showing_it(values: dict[str,
     assert "secret" not in str(refused.value)
 
 
-def test_dagsters_own_state_the_history_and_broken_tables_are_told(tmp_path: Path) -> None:
+def test_dagsters_own_state_the_history_and_broken_tables_are_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with _house(tmp_path) as (house, clock):
         calm = house.warehouse.table("shop.calm")
         commit(calm, 12)
@@ -266,7 +268,7 @@ def test_dagsters_own_state_the_history_and_broken_tables_are_told(tmp_path: Pat
         now = SystemClock().now_ms() / 1000
         for name, ticked, status in (
             (names.SORTED_RUN_SENSOR, now - 3_600, InstigatorStatus.RUNNING),
-            (names.IDLE_SENSOR, now, InstigatorStatus.RUNNING),
+            (names.IDLE_SENSOR, now + 900, InstigatorStatus.RUNNING),
             (names.CATALOG_SENSOR, now - 3_600, InstigatorStatus.STOPPED),
             ("somebody_elses", now - 3_600, InstigatorStatus.RUNNING),
         ):
@@ -274,6 +276,13 @@ def test_dagsters_own_state_the_history_and_broken_tables_are_told(tmp_path: Pat
             origin = RemoteInstigatorOrigin(place, name)
             house.instance.add_instigator_state(InstigatorState(origin, InstigatorType.SENSOR, status, data))
         said = "\n".join(house.lines(house.tick(WATCH)))
+        assert "a sensor is silent" not in said, "the daemon may have just started"
+        minutes = 0
+        module = import_module("orchestration.sensors.watch_sensor")
+        monkeypatch.setattr(module, "wall_ms", lambda: int(now * 1000) + minutes * 60_000)
+        for minutes in (4, 8, 12, 16):
+            said = "\n".join(house.lines(house.tick(WATCH)))
+            assert ("a sensor is silent" in said) == (minutes > 15), minutes
         assert "sensor sorted_run: error (a sensor is silent): its last tick was at " in said
         assert said.count("a sensor is silent") == 1
         assert "shop.busy: error (suspended after failures): suspended: its last 3 runs failed" in said

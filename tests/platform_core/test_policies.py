@@ -191,7 +191,7 @@ def test_a_missing_file_is_refused_and_no_file_means_defaults(tmp_path: Path) ->
 
 def test_the_file_has_a_json_schema_for_editors() -> None:
     schema = PolicyFile.model_json_schema()
-    assert set(schema["properties"]) == {"defaults", "databases", "tables", "budget"}
+    assert set(schema["properties"]) == {"defaults", "databases", "tables", "budget", "alerts"}
     assert "idle_after" in str(schema)
 
 

@@ -1,0 +1,102 @@
+"""Ops of the jobs `snooze_alerts` and `acknowledge_alerts`: matching alerts are not sent again before a time."""
+
+from __future__ import annotations
+
+from fnmatch import fnmatchcase
+from typing import Any, Literal
+
+import dagster as dg
+from pydantic import Field
+
+from lsm_core.cli.render import visible
+from lsm_core.clock import SystemClock, utc_text
+from orchestration.ops.common import job_op
+from platform_core.mute_records import MOST_HOURS, MOST_TEXT, mute_tags
+from platform_core.policies.findings import AlertCondition
+from platform_core.policies.policy import HOUR_MS
+from platform_core.resources.warehouse import WarehouseResource, list_tables
+from platform_core.table_card import count_text
+
+_CONDITIONS = ", ".join(condition.value for condition in AlertCondition)
+
+
+class MuteConfig(dg.Config):
+    """Configuration of the jobs `snooze_alerts` and `acknowledge_alerts`."""
+
+    tables: str = Field(
+        min_length=1,
+        max_length=MOST_TEXT,
+        description="table, or glob like 'shop.*', or a name as alerts show it, like 'sensor sorted_run'",
+    )
+    cause: str = Field(
+        "*", min_length=1, max_length=MOST_TEXT, description=f"condition of the alerts, or a glob: {_CONDITIONS}"
+    )
+    hours: float = Field(
+        description=f"duration in hours, at most {MOST_HOURS}; 0 ends an earlier record with the same tables and cause"
+    )
+    by: str = Field(min_length=1, max_length=MOST_TEXT, description="name of the person")
+    reason: str = Field("", max_length=MOST_TEXT, description="reason, or how the cause is being repaired")
+    severity: Literal["warn", "error", "emergency"] = Field(
+        "error", description="highest severity that is covered; more severe alerts are sent"
+    )
+
+
+def mute_op(name: str, *, acknowledged: bool) -> dg.OpDefinition:
+    """Return the op of one of the jobs.
+
+    Args:
+        name: name of the op.
+        acknowledged: whether the person works on the cause. Then the channels are told once.
+    """
+
+    @job_op(name, "Record which alerts are not sent before a time.", config=MuteConfig)
+    def record_mute(context: dg.OpExecutionContext, warehouse: WarehouseResource) -> None:
+        _record(context, warehouse, acknowledged=acknowledged)
+
+    return record_mute
+
+
+def _record(context: dg.OpExecutionContext, warehouse: WarehouseResource, *, acknowledged: bool) -> None:
+    """Tag this run with the record, which the sensor `watch` reads.
+
+    Raises:
+        dg.Failure: the duration is invalid, the name is blank, or nothing matches the tables or the cause.
+    """
+    config: dict[str, Any] = dict(context.op_config)
+    tables, cause, hours = str(config["tables"]).strip(), str(config["cause"]).strip(), float(config["hours"])
+    by, reason = (visible(" ".join(str(config[key]).split())) for key in ("by", "reason"))
+    known, _ = list_tables(warehouse.catalog())
+    matches = [table for table in known if fnmatchcase(table, tables)]
+    conditions = [condition.value for condition in AlertCondition if fnmatchcase(condition.value, cause)]
+    problem = ""
+    if not 0 <= hours <= MOST_HOURS:
+        problem = f"`hours` is {hours:g}; it must be 0 to {MOST_HOURS}"
+    elif not by:
+        problem = "`by` must name a person"
+    elif not matches and not tables.startswith(("sensor ", "the policy file")):
+        problem = f"no table matches {visible(tables)!r}"
+    elif not conditions:
+        problem = f"no condition matches {visible(cause)!r}; the conditions are: {_CONDITIONS}"
+    if problem:
+        raise dg.Failure(f"nothing was recorded: {problem}", allow_retries=False)
+    tags = mute_tags(
+        acknowledged=acknowledged,
+        cause=cause,
+        tables=tables,
+        severity=str(config["severity"]),
+        by=by,
+        reason=reason,
+        hours=hours,
+    )
+    context.instance.add_run_tags(context.run_id, tags)
+    subject = f"alerts about {visible(tables)} ({count_text(len(matches), 'table')}), {', '.join(conditions)}"
+    if not hours:
+        context.log.info(f"{subject}: sent again from now on, by {by}")
+        return
+    until = utc_text(SystemClock().now_ms() + int(hours * HOUR_MS))
+    verb = "acknowledged" if acknowledged else "snoozed"
+    context.log.info(f"{subject}: {verb} by {by} until {until} UTC{f': {reason}' if reason else ''}")
+
+
+SNOOZE_OP = mute_op("snooze_matching_alerts", acknowledged=False)
+ACKNOWLEDGE_OP = mute_op("acknowledge_matching_alerts", acknowledged=True)
