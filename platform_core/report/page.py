@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 from urllib.parse import quote
 
 from jinja2 import Environment, StrictUndefined
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from lsm_core import __version__
 from lsm_core.cli.render import duration_text, visible
@@ -31,6 +31,7 @@ _LEAST: Final = ((LONGEST_TEXT, 2), (LONGEST_TEXT, 1), (160, 1), (80, 1), (40, 0
 _ACTION_BYTES: Final = 90
 """Fewest bytes of one action on the page, by which numbers of actions are left out without rendering them."""
 _POINTS: Final = 24
+_LEAST_TOP: Final = 25.0
 _WIDTH: Final = 80
 _HEIGHT: Final = 16
 _UNSAFE_ADDRESS: Final = re.compile(r"[^A-Za-z0-9_.~!*'();:@&=+$,/?%\[\]-]")
@@ -207,6 +208,7 @@ def _environment() -> Environment:
     )
     environment.filters |= {
         "cut": cut_text,
+        "code": _mark_code,
         "time": _time,
         "size": size_text,
         "count": count_text,
@@ -223,6 +225,15 @@ def _environment() -> Environment:
 def _finalize(value: Any) -> Any:
     """Return a value of the template with control and bidi characters escaped; HTML is escaped afterwards."""
     return visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+
+
+def _mark_code(text: str) -> Markup:
+    """Return escaped text in which commands between backticks are code; an unpaired backtick stays as it is."""
+    parts = [escape(visible(part)) for part in text.split("`")]
+    if len(parts) % 2 == 0:
+        parts[-2:] = [escape("`").join(parts[-2:])]
+    code = Markup("<code>{}</code>")
+    return Markup("").join(code.format(part) if number % 2 else part for number, part in enumerate(parts))
 
 
 def _time(epoch_ms: int | None) -> str:
@@ -278,11 +289,15 @@ def sample_trend(trend: Sequence[tuple[int, float]], most: int = _POINTS) -> lis
 
 
 def trend_path(table: TableReport) -> str:
-    """Return a table's sparkline as an SVG path with relative steps; the height is the score, from 0 to 100."""
+    """Return a table's sparkline as an SVG path with relative steps.
+
+    Its height is the highest score, or at least 25, so that the small changes of a healthy table look small.
+    """
     trend = sample_trend(table.trend)
+    top = max(_LEAST_TOP, *(score for _, score in trend))
     first, span = trend[0][0], max(trend[-1][0] - trend[0][0], 1)
     across = [round(1 + (time_ms - first) / span * (_WIDTH - 2)) for time_ms, _ in trend]
-    down = [round(1 + _HEIGHT * (1 - min(max(score, 0), 100) / 100)) for _, score in trend]
+    down = [round(1 + _HEIGHT * (1 - max(score, 0) / top)) for _, score in trend]
     places = list(zip(across, down, strict=True))
     steps = [f"{x - before_x} {y - before_y}" for (before_x, before_y), (x, y) in pairwise(places)]
     return f"M{across[0]} {down[0]}l{' '.join(steps)}".replace(" -", "-")

@@ -181,3 +181,13 @@ def test_an_entry_of_the_ledger_keeps_only_numbers_that_it_may_have() -> None:
     )
     assert len(shown.error) == 400 and shown.error.endswith("…")
     assert cut_text("\u202e" * 900, 10).count("\\u202e") <= 10
+
+
+def test_commands_between_backticks_become_code_and_nothing_else_does() -> None:
+    fleet = invented_fleet(1)
+    texts = {
+        "run `dredge check <b>`, then wait": "run <code>dredge check &lt;b&gt;</code>, then wait",
+        "a ` b <i>": "a ` b &lt;i&gt;",
+    }
+    for text, shown in texts.items():
+        assert f"<td>{shown}" in render_page(replace(fleet, tables=[replace(fleet.tables[0], action=text)]))
