@@ -199,7 +199,8 @@ def _report_table(
     holders, held = (_find_holders(store) if store is not None and with_holders else None) or ((), None)
     trend, source = scores.trend(item.name), "one point for each report"
     if store is not None and len(trend) < _FEWEST_POINTS <= commits and need.files <= _MOST_FILES:
-        trend, source = _score_commits(store, commits), "of its files after the newest commits"
+        trend = (*_score_commits(store, commits, now_ms), (now_ms, need.score))
+        source = "of its files after the newest commits, and now"
     troubled = _troubled_partitions(item)
     return TableReport(
         cut_text(item.name, 200),
@@ -211,7 +212,7 @@ def _report_table(
         status.when_ms,
         status.since_ms,
         score=need.score or status.score,
-        costs_most=cut_text(need.costs_most) if store is not None and need.score else "",
+        costs_most=cut_text(need.costs_most) if store is not None and need.costs_most != "healthy" else "",
         owners=owners,
         readable=store is not None,
         sorted_runs=need.sorted_runs,
@@ -318,18 +319,19 @@ def _find_holders(store: TableStore) -> tuple[tuple[HolderEntry, ...], int] | No
     return holders, total
 
 
-def _score_commits(store: TableStore, number: int) -> tuple[tuple[int, float], ...]:
-    """Return time and score of the files after each of the newest commits, oldest first.
+def _score_commits(store: TableStore, number: int, now_ms: int) -> tuple[tuple[int, float], ...]:
+    """Return time and score of the files after each of the newest commits before `now_ms`, oldest first.
 
     Args:
         store: the table.
         number: most commits to read.
+        now_ms: time of the report (epoch ms).
     """
     trend = []
     try:
         for snapshot_id in sorted(snapshots.list_ids(store))[-number:]:
             snapshot = snapshots.try_read(store, snapshot_id)
-            if snapshot is not None:
+            if snapshot is not None and snapshot.time_millis < now_ms:
                 buckets = health(store, now_ms=snapshot.time_millis, snapshot_id=snapshot_id)
                 trend.append((snapshot.time_millis, score_of(buckets)[0]))
     except (DredgeError, OSError) as error:

@@ -73,7 +73,7 @@ def test_the_verb_writes_a_page_and_prints_json(verb: Any, tmp_path: Path, capsy
         "the next tick",
     )
     assert [score for _, score in busy["trend"]] == sorted(score for _, score in busy["trend"])
-    assert len(busy["trend"]) == 6 and busy["trend"][0][1] < busy["trend"][-1][1]
+    assert len(busy["trend"]) == 7 and busy["trend"][0][1] < busy["trend"][-1][1] == busy["score"]
     assert resting["state"] == "paused" and "storage move" in resting["reason"]
     assert resting["owners"] == ["ann@example.org"]
     assert resting["promises"][0].startswith("sorted_runs_p95 <= 3 for ")

@@ -76,9 +76,12 @@ class Journey:
         """The metadata of the asset's newest materialization, as its page shows them."""
         asked = """query Q($key: AssetKeyInput!) { assetOrError(assetKey: $key) { ... on Asset {
           assetMaterializations(limit: 1) { metadataEntries { label
-            ... on MarkdownMetadataEntry { mdStr } ... on TextMetadataEntry { text } } } } } }"""
+            ... on MarkdownMetadataEntry { mdStr } ... on TextMetadataEntry { text } ... on PathMetadataEntry { path } } } } } }"""
         (newest,) = self.client.query(asked, {"key": {"path": list(asset)}})["assetOrError"]["assetMaterializations"]
-        return {entry["label"]: entry.get("mdStr") or entry.get("text") or "" for entry in newest["metadataEntries"]}
+        return {
+            entry["label"]: entry.get("mdStr") or entry.get("text") or entry.get("path") or ""
+            for entry in newest["metadataEntries"]
+        }
 
     def address(self, asset: Sequence[str], view: str) -> str:
         """Where the UI shows an asset."""
@@ -308,3 +311,19 @@ def test_10_the_incident(journey: Journey) -> None:
     wait_for("the all-clear", lambda: journey.client.check_results(key, names.BACKLOG_CHECK)[0].passed)
     assert [bucket.level0_files for bucket in journey.table(BURST).health()] == [0]
     journey.sees("", backlog, "OK: 0 level-0 files", "Passed")
+
+
+def test_the_report_has_all_tables_and_what_was_done(journey: Journey) -> None:
+    ranking = names.warehouse_health_key(str(journey.root)).path
+    journey.finished(journey.client.launch(ASSET_JOB, assets=[ranking]))
+    page = Path(journey.made(ranking)["report"])
+    text = page.read_text()
+    assert text.index(f"{ARCHIVE}</button>") < text.index(f"{DAYS}</button>"), "the paused table comes first"
+    assert all(f"<td>{action}<td>done<td>" in text for action in ("compact", "undo", "orphans"))
+    if journey.pages is None:
+        return
+    journey.pages.page.set_viewport_size({"width": 1500, "height": 640})
+    journey.pages.page.goto(page.as_uri())
+    journey.pages.clicks(ORDERS)
+    journey.pages.shows("storage move", "costs most", "undo")
+    journey.pages.picture("report")
