@@ -484,7 +484,7 @@ def _decide_due(subject: Subject, policy: Policy, now_ms: int) -> Decision:
         return decision if hold is None else _apply_hold(decision, hold, state, policy, trigger, append_only=of_files)
     if not table.append_only and state.cost_minor:
         # A partition at its trigger belongs to the other sensor: two runs would only wait for each other.
-        text = f"{state.sorted_runs} sorted runs (trigger {trigger}): the sensor sorted_run compacts it"
+        text = f"{count_text(state.sorted_runs, 'sorted run')} (trigger {trigger}): the sensor sorted_run compacts it"
         return Decision(
             table.name, state.text, DecisionOutcome.DECLINE, Reason.ELSEWHERE, text, state.sorted_runs, trigger
         )
@@ -572,7 +572,7 @@ def _apply_hold(
         )
     if decision.threshold is None:
         return decision.decline(reason, f"{decision.text}; {why}")
-    return decision.decline(reason, f"{state.sorted_runs} sorted runs (trigger {trigger}); {why}")
+    return decision.decline(reason, f"{count_text(state.sorted_runs, 'sorted run')} (trigger {trigger}); {why}")
 
 
 def _check_use(decision: Decision, subject: Subject, policy: Policy, now_ms: int) -> Decision:
