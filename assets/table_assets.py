@@ -8,7 +8,7 @@ import dagster as dg
 
 from platform_core import names
 from platform_core.dagster_internals import TableAssets, allow_early_features
-from platform_core.metadata import plain_cell, table_metadata
+from platform_core.metadata import plain_cell, table_metadata, terms_table
 from platform_core.partitions import partitions_definition
 from platform_core.table_card import TableCard
 
@@ -80,7 +80,7 @@ def layout_asset(card: TableCard, warehouse_path: str, graph: dg.GraphDefinition
         owners=[names.OWNER],
         kinds={"dredge", "spark"},
         tags={"dredge/table": names.tag_value(card.name)},
-        metadata={names.TABLE_NAME: card.name, **location},
+        metadata={names.TABLE_NAME: card.name, **location, "terms": terms_table()},
     )
     return TableAssets(
         keys_by_input_name={"data": data},

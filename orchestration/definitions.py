@@ -30,6 +30,7 @@ from orchestration.jobs import (
 )
 from orchestration.ops.layout_ops import layout_graph
 from orchestration.sensors import catalog_sensor, failure_sensor, idle_sensor, sorted_run_sensor, watch_sensor
+from orchestration.sensors.status_board import StatusBoard
 from orchestration.warehouse_health import warehouse_health_asset
 from platform_core import names
 from platform_core.policies import Policies, Policy, PolicySource, policy_source
@@ -171,7 +172,7 @@ def _automation(
         environment: environment variables for the sensor `watch`.
     """
     retention, expectations, ranking = retention_job(), expectations_job(), warehouse_health_job(path)
-    others = warehouse_jobs()
+    others, board = warehouse_jobs(), StatusBoard()
     return dg.Definitions(
         jobs=[retention, expectations, ranking, *others.values(), *action_jobs(), resume_job(), *mute_jobs()],
         schedules=[
@@ -197,8 +198,8 @@ def _automation(
             ),
         ],
         sensors=[
-            sorted_run_sensor(cards, path, policies, settings),
-            idle_sensor(cards, policies, settings),
+            sorted_run_sensor(cards, path, policies, settings, board),
+            idle_sensor(cards, policies, settings, board),
             catalog_sensor(cards, policies, settings, declared, listing),
             failure_sensor(settings),
             watch_sensor(cards, policies, settings, environment),

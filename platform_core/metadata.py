@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 from urllib.parse import quote, urlencode
 
 import dagster as dg
 import yaml
 
 from lsm_core.cli.render import visible
+from lsm_core.clock import utc_text
 from lsm_core.maintenance import BucketHealth, Declined, MaintenancePlan
 from lsm_core.maintenance.action import PlanEstimate, bucket_name, size_text
 from lsm_core.maintenance.actions.compact.planning import Calibration
@@ -29,6 +30,21 @@ _BAR = 24
 _SHOWN_BUCKETS = 16
 _SHOWN_ITEMS = 40
 _WORST_BUCKETS = 20
+_MOST_TEXT = 1_000
+TERMS: Final[Mapping[str, str]] = {
+    "sorted run": "level-0 file, or the files of one level above 0; a read merges all runs of a bucket",
+    "trigger": "number of sorted runs from which a compaction is due (num-sorted-run.compaction-trigger)",
+    "level 0": "files that writers have just written; their key ranges overlap",
+    "score": "need of maintenance from 0 (healthy) to 100, the most points of one of its parts",
+    "read amplification": "sorted runs that a read of the worst bucket merges; 1 is best",
+    "space amplification": "bytes of all files divided by those of the oldest run; 1 is best",
+    "overlap": "sorted runs that contain the same key",
+    "delete ratio": "share of stored rows that are deletes, or marked as deleted, from 0 to 1",
+    "unmerged": "as stored: several versions of a key count several times",
+    "read-optimised view": "the table `$ro`: it shows only compacted rows, without merging",
+    "snapshot": "number of the commit that the figures are about",
+}
+"""One-line explanation of each term on a layout's page."""
 
 
 def table_metadata(card: TableCard) -> dict[str, dg.MetadataValue]:
@@ -83,8 +99,34 @@ def options_table(options: Mapping[str, str]) -> str:
     )
 
 
+STATE: Final = "state"
+NEXT_STEP: Final = "next step"
+
+
+def terms_table() -> dg.TableMetadataValue:
+    """Return the terms of a layout's page with an explanation of each, as a table that the page shows inline."""
+    columns = [dg.TableColumn("term", "string"), dg.TableColumn("meaning", "string")]
+    records = [dg.TableRecord({"term": term, "meaning": meaning}) for term, meaning in TERMS.items()]
+    return dg.MetadataValue.table(records, dg.TableSchema(columns))
+
+
+def state_metadata(line: str, next_step: str, decided_ms: int) -> dict[str, dg.MetadataValue]:
+    """Return the first entries of a layout's page: state, reason and next step, with the time of the decision.
+
+    Args:
+        line: state and reason in one line (`TableStatus.line`).
+        next_step: next action with its time.
+        decided_ms: time of the decision (epoch ms).
+    """
+    decided = f"(decided at {utc_text(decided_ms)[:16]} UTC)"
+    return {
+        STATE: dg.MetadataValue.text(f"{line[:_MOST_TEXT]} {decided}"),
+        NEXT_STEP: dg.MetadataValue.text(next_step[:_MOST_TEXT]),
+    }
+
+
 def health_metadata(health: TableHealth) -> dict[str, dg.MetadataValue]:
-    """Return the numbers of a table's or partition's health.
+    """Return the numbers of a table's or partition's health: three that matter most, then size, reads, ages and costs.
 
     Returns:
         Values by label; Dagster plots every number over time.
@@ -94,13 +136,13 @@ def health_metadata(health: TableHealth) -> dict[str, dg.MetadataValue]:
     rows, files = sum(bucket.rows for bucket in buckets), sum(bucket.files for bucket in buckets)
     upkeep = {"upkeep": dg.MetadataValue.text(health.upkeep)} if health.upkeep else {}
     metadata: dict[str, dg.MetadataValue] = {
-        **upkeep,
         "sorted runs (worst bucket)": dg.MetadataValue.int(max((bucket.sorted_runs for bucket in buckets), default=0)),
         "level-0 files (worst bucket)": dg.MetadataValue.int(
             max((bucket.level0_files for bucket in buckets), default=0)
         ),
+        "score, 0 is healthy": dg.MetadataValue.float(score_of(buckets)[0]),
+        **upkeep,
         "files": dg.MetadataValue.int(files),
-        "size": dg.MetadataValue.text(size_text(sum(bucket.total_bytes for bucket in buckets))),
         "bytes": dg.MetadataValue.int(sum(bucket.total_bytes for bucket in buckets)),
         "rows (unmerged)": dg.MetadataValue.int(rows),
         "deletes (unmerged)": dg.MetadataValue.int(sum(bucket.deletes for bucket in buckets)),
@@ -117,13 +159,8 @@ def health_metadata(health: TableHealth) -> dict[str, dg.MetadataValue]:
         ),
         "oldest level-0 file (hours)": dg.MetadataValue.float(_hours(level0_ages)),
         "read-optimised view lags (hours)": dg.MetadataValue.float(_hours([bucket.ro_lag_ms for bucket in buckets])),
-        "compactions would read": dg.MetadataValue.text(
-            f"{size_text(sum(bucket.cost_minor for bucket in buckets))} by the table's rules now, "
-            f"{size_text(sum(bucket.cost_full for bucket in buckets))} a full one"
-        ),
         "due compaction reads (bytes)": dg.MetadataValue.int(sum(bucket.cost_minor for bucket in buckets)),
         "full compaction reads (bytes)": dg.MetadataValue.int(sum(bucket.cost_full for bucket in buckets)),
-        "score, 0 is healthy": dg.MetadataValue.float(score_of(buckets)[0]),
         "score: made of": dg.MetadataValue.md(score_table(buckets)),
         "buckets": dg.MetadataValue.md(bucket_table(buckets)),
     }
@@ -140,7 +177,6 @@ _ALWAYS_PLOTTED = frozenset(
         "sorted runs (worst bucket)",
         "level-0 files (worst bucket)",
         "files",
-        "size",
         "bytes",
         "rows per run",
         "read amplification",

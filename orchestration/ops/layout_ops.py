@@ -61,12 +61,13 @@ from platform_core.metadata import (
     number_metadata,
     plain_cell,
     plan_metadata,
+    state_metadata,
 )
 from platform_core.partitions import partitions_of
 from platform_core.pipes_worker import report_object
 from platform_core.policies import Reason, policy_source
 from platform_core.policies.policy import SortRule
-from platform_core.policies.rounds import COMPACT, due_action, values_of
+from platform_core.policies.rounds import COMPACT, due_action, judge_table, values_of
 from platform_core.resources.spark_resource import SparkResource
 from platform_core.resources.warehouse import WarehouseResource
 from platform_core.table_card import TableCard, count_text
@@ -787,7 +788,10 @@ def record_op(
         health = TableHealth(card.name, None, None, 0)
     else:
         health = table_health(warehouse.store(card.name)).of_partitions(partitions_of(context))
-    metadata = outcome_metadata(context, card.name, applied, comparison)
+    metadata = {
+        **({} if card.refusal is not None else _state_metadata(warehouse, card.name, health)),
+        **outcome_metadata(context, card.name, applied, comparison),
+    }
     if applied.published is not None:
         metadata |= _level_metadata(warehouse.store(card.name), applied.published, partitions_of(context))
     metadata |= undo_metadata(context, card.name, applied)
@@ -809,6 +813,13 @@ def record_op(
     version = dg.DataVersion(str(health.snapshot)) if health.snapshot is not None else None
     with allow_early_features():  # the data_version of an output is a beta feature
         return dg.Output(None, metadata=metadata, data_version=version)
+
+
+def _state_metadata(warehouse: WarehouseResource, table: str, health: TableHealth) -> dict[str, dg.MetadataValue]:
+    """Return the state of a table after a run, from metadata alone, because the run itself is still at work."""
+    store, policy = warehouse.store(table), policy_source(warehouse.policy_file).current().of(table)
+    status, now_ms = judge_table(store, health, policy), store.clock.now_ms()
+    return state_metadata(status.line(now_ms), status.next_step(), now_ms)
 
 
 def outcome_metadata(

@@ -7,7 +7,7 @@ maintenance.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Final, TypeAlias
 
@@ -31,17 +31,20 @@ from platform_core.dagster_internals import (
     extract_data_version_from_entry,
 )
 from platform_core.health import PartitionHealth, changes_data, version_text
-from platform_core.metadata import data_metadata, health_metadata, plotted_metadata
+from platform_core.metadata import data_metadata, health_metadata, plotted_metadata, state_metadata
 from platform_core.obstacles import (
     find_blocking_failure,
     find_evaluated_checks,
     find_other_in_event,
     read_layout_evaluation,
 )
+from platform_core.policies.table_state import TableState, TableStatus, combine
 
 AssetEvent: TypeAlias = dg.AssetMaterialization | dg.AssetObservation | dg.AssetCheckEvaluation
 HEALTHY: Final = "healthy, nothing to do"
 _EVENTS_A_TABLE: Final = 100
+_STATES_A_TICK: Final = 100
+"""Most changes of state that a tick reports; the others follow in the next ticks."""
 _PASSES_AGAIN_SECONDS: Final = 86_400.0
 """Time after which a passing backlog check is reported again.
 
@@ -62,6 +65,7 @@ class HealthReporter:
         self._path = warehouse_path
         self._seen: dict[str, tuple[tuple[int | None, str], dict[str, int]]] = {}
         self._unfilled: dict[str, set[str]] = {}
+        self._reported: dict[str, TableStatus] = {}
 
     def has_changes(self, table: OpenTable) -> bool:
         """Return whether `events` may return events of the table."""
@@ -72,6 +76,36 @@ class HealthReporter:
     def last_reports(self, tables: Sequence[OpenTable], instance: dg.DagsterInstance) -> LastReports:
         """Return the newest reports about the tables in Dagster, for `events`; the storage is queried on first use."""
         return LastReports(instance, self._path, tables)
+
+    def state_events(
+        self, tables: Iterable[tuple[OpenTable, TableStatus]], most: int = _STATES_A_TICK
+    ) -> Iterator[dg.AssetObservation]:
+        """Yield an observation of each layout whose state changed without a commit, with state, reason and next step.
+
+        No event is needed for work that starts now, for a running run and for its success: the events of the commit and
+        of the run show these states.
+
+        Args:
+            tables: tables with their current statuses.
+            most: most events of the call; further changes follow in later calls.
+        """
+        events = 0
+        for table, status in tables:
+            known = self._reported.get(table.name)
+            if known is not None and known.key == status.key:
+                continue
+            if _is_quiet(status) and (known is None or _is_quiet(known)):
+                self._reported[table.name] = status
+                continue
+            if events >= most:
+                return
+            events += 1
+            self._reported[table.name] = status
+            yield dg.AssetObservation(
+                names.layout_key(self._path, table.name),
+                description=status.line(table.now.table_ms),
+                metadata={**_state_entries(table, status), **plotted_metadata(table.health)},
+            )
 
     def events(self, tables: Sequence[OpenTable], reports: LastReports) -> Iterator[AssetEvent]:
         """Yield materialisations of changed data, health of changed layouts, and evaluations of backlog checks.
@@ -91,6 +125,9 @@ class HealthReporter:
 
     def _events_and_alert(self, table: OpenTable, reports: LastReports) -> Iterator[AssetEvent]:
         layout, layout_materialised = names.layout_key(self._path, table.name), False
+        known = self._reported.get(table.name)
+        if known is not None and not _is_quiet(known):
+            del self._reported[table.name]  # these events show a state from metadata alone: report the full one again
         for event in self._events(table, reports, layout):
             layout_materialised |= isinstance(event, dg.AssetMaterialization) and event.asset_key == layout
             yield event
@@ -129,7 +166,10 @@ class HealthReporter:
                 if state.text in reported:
                     yield self._materialise_data(table, data, state.text)
                 if state.text in reported - filled and table.refusal is None and has_no_due_work(table, state):
-                    numbers = health_metadata(health.of_partition(state.text))
+                    numbers = {
+                        **_partition_entries(table, state.text),
+                        **health_metadata(health.of_partition(state.text)),
+                    }
                     yield dg.AssetMaterialization(layout, HEALTHY, metadata=numbers, partition=state.text)
                 else:
                     yield observe_partition(table, layout, state)
@@ -195,7 +235,8 @@ class HealthReporter:
             yield observe_partition(table, layout, state)  # a run of the checks has to report this
             return
         description = f"{HEALTHY}; {WATCHING}" if table.health.writers_compact else HEALTHY
-        yield dg.AssetMaterialization(layout, description, metadata=health_metadata(table.health))
+        metadata = {**_partition_entries(table, state.text), **health_metadata(table.health)}
+        yield dg.AssetMaterialization(layout, description, metadata=metadata)
         tree_text = f"{files} files in {buckets} buckets form a valid tree"
         yield dg.AssetCheckEvaluation(asset_key=layout, check_name=names.TREE_CHECK, passed=True, description=tree_text)
         for check in condition_checks(table.card, table.policy):
@@ -315,7 +356,25 @@ def observe_partition(table: OpenTable, layout: dg.AssetKey, state: PartitionHea
     """Return the observation of a layout or a partition: all details if work is due, else the plotted numbers."""
     health = table.health.of_partition(state.text) if table.card.partitioned else table.health
     metadata = plotted_metadata(health) if has_no_due_work(table, state) else health_metadata(health)
+    metadata = {**_partition_entries(table, state.text), **metadata}
     return dg.AssetObservation(layout, partition=state.text if table.card.partitioned else None, metadata=metadata)
+
+
+def _partition_entries(table: OpenTable, partition: str) -> dict[str, dg.MetadataValue]:
+    """Return state, reason and next step of a partition from metadata alone, "" for an unpartitioned table."""
+    statuses = [*table.statuses.get("", ()), *(table.statuses.get(partition, ()) if partition else ())]
+    return _state_entries(table, combine(table.name, statuses))
+
+
+def _state_entries(table: OpenTable, status: TableStatus) -> dict[str, dg.MetadataValue]:
+    now_ms = table.now.table_ms
+    return state_metadata(status.line(now_ms), status.next_step(), now_ms)
+
+
+def _is_quiet(status: TableStatus) -> bool:
+    """Return whether other events than an observation of the state show that a table is in this state."""
+    starts = status.state is TableState.DUE and status.place is None
+    return starts or status.state.is_calm or status.state is TableState.RUNNING
 
 
 def backlog_check(table: OpenTable) -> str:

@@ -25,6 +25,7 @@ from platform_core.health import PartitionHealth, TableHealth, refusal_of, table
 from platform_core.policies import Decision, DecisionOutcome, DecisionScope, Now, Policy, Reason, TableFacts, decide_all
 from platform_core.policies.decisions import sort_rule
 from platform_core.policies.rounds import facts_of, policy_for
+from platform_core.policies.table_state import TableStatus, judge_metadata
 from platform_core.resources.warehouse import WarehouseResource, card_of
 from platform_core.table_card import TableCard
 
@@ -62,6 +63,14 @@ class OpenTable:
         if sort_rule(facts, self.policy) is None and not any("sort" in rule.values for rule in self.policy.ages):
             return facts
         return replace(facts, sorted_ms=_sorted_times(self.store, self.health))
+
+    @cached_property
+    def statuses(self) -> Mapping[str, list[TableStatus]]:
+        """Statuses from metadata alone, by path of the partition; "" for the whole table."""
+        by_partition: dict[str, list[TableStatus]] = {}
+        for status in judge_metadata(self.facts, self.policy_of, self.now):
+            by_partition.setdefault(status.partition, []).append(status)
+        return by_partition
 
     def decisions(self, scope: DecisionScope) -> list[Decision]:
         """Return a decision for each partition, or for the whole table, from metadata alone."""

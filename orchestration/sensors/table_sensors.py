@@ -8,6 +8,7 @@ from typing import Final
 import dagster as dg
 
 from orchestration.sensors.health_reports import HealthReporter, alert_lines
+from orchestration.sensors.status_board import StatusBoard
 from orchestration.sensors.table_sweep import TableSweep
 from platform_core import names
 from platform_core.policies import DecisionScope, PolicySource
@@ -26,17 +27,39 @@ IDLE_DESCRIPTION: Final = (
 
 
 def sorted_run_sensor(
-    cards: Sequence[TableCard], warehouse_path: str, policies: PolicySource, settings: Settings
+    cards: Sequence[TableCard],
+    warehouse_path: str,
+    policies: PolicySource,
+    settings: Settings,
+    board: StatusBoard | None = None,
 ) -> dg.SensorDefinition:
-    """Return the sensor that compacts at the trigger and reports health and backlog checks of all tables."""
-    reporter = HealthReporter(warehouse_path)
-    sweep = TableSweep(cards, policies, settings, DecisionScope.SORTED_RUNS, reporter, alert_lines)
+    """Return the sensor that compacts at the trigger and reports health, states and backlog checks of all tables.
+
+    Args:
+        cards: tables of the loaded definitions.
+        warehouse_path: path or address of the warehouse.
+        policies: source of the current policies.
+        settings: intervals and budgets.
+        board: statuses that this sensor shares with the other table sensor, or None to share none.
+    """
+    reporter, shared = HealthReporter(warehouse_path), board or StatusBoard()
+    sweep = TableSweep(cards, policies, settings, DecisionScope.SORTED_RUNS, reporter, alert_lines, board=shared)
     return _table_sensor(names.SORTED_RUN_SENSOR, SORTED_RUN_DESCRIPTION, sweep)
 
 
-def idle_sensor(cards: Sequence[TableCard], policies: PolicySource, settings: Settings) -> dg.SensorDefinition:
-    """Return the sensor that compacts idle partitions."""
-    return _table_sensor(names.IDLE_SENSOR, IDLE_DESCRIPTION, TableSweep(cards, policies, settings, DecisionScope.IDLE))
+def idle_sensor(
+    cards: Sequence[TableCard], policies: PolicySource, settings: Settings, board: StatusBoard | None = None
+) -> dg.SensorDefinition:
+    """Return the sensor that compacts idle partitions.
+
+    Args:
+        cards: tables of the loaded definitions.
+        policies: source of the current policies.
+        settings: intervals and budgets.
+        board: statuses that this sensor shares with the other table sensor, or None to share none.
+    """
+    sweep = TableSweep(cards, policies, settings, DecisionScope.IDLE, board=board or StatusBoard())
+    return _table_sensor(names.IDLE_SENSOR, IDLE_DESCRIPTION, sweep)
 
 
 def _table_sensor(name: str, description: str, sweep: TableSweep) -> dg.SensorDefinition:

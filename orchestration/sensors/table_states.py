@@ -44,7 +44,7 @@ from platform_core.policies.table_state import (
 )
 from platform_core.resources.settings import Settings
 from platform_core.resources.warehouse import WarehouseResource
-from platform_core.table_card import TableCard
+from platform_core.table_card import TableCard, count_text
 
 _PLAN_SECONDS: Final = 60.0
 """Default time for planning due work; due work beyond it gets the state that follows from metadata alone."""
@@ -280,17 +280,25 @@ class _Decisions:
             except Exception as error:  # noqa: BLE001  (one table stops no other)
                 return decline_unreadable(table.card, error)
             if final.reason is Reason.BUDGET and final.table not in self.stopped:
-                for_table = budget.exceeds_tables(final.table)
-                limit = f"{len(budget.at_work)} of {budget.concurrent_tables} tables"
-                waiting[final.subject] = Queue(
-                    len(waiting) + 1,
-                    for_table,
-                    limit if for_table else budget.why_not(final.table, final.cost),
-                    decision.text,
-                )
+                waiting[final.subject] = queue_of(len(waiting) + 1, decision, final, budget)
             return final
 
         return decide_in_order(first, builder.budget(policies), settle)
+
+
+def queue_of(place: int, due: Decision, final: Decision, budget: Budget) -> Queue:
+    """Return the queue of due work that waits for the budget.
+
+    Args:
+        place: place of the work, from 1.
+        due: decision before the budget was checked.
+        final: decision that declines the work for the budget.
+        budget: budget that was left.
+    """
+    if budget.exceeds_tables(final.table):
+        limit = f"{len(budget.at_work)} of {count_text(budget.concurrent_tables or 0, 'table')}"
+        return Queue(place, True, limit, due.text)  # noqa: FBT003  (fields of a tuple)
+    return Queue(place, False, budget.why_not(final.table, final.cost), due.text)  # noqa: FBT003
 
 
 def _of_table(table: str, due: Mapping[str, tuple[OpenTable, Subject]]) -> str:

@@ -18,7 +18,9 @@ from lsm_core.errors import DredgeError, InvalidOption
 from lsm_core.json_text import parse_json
 from orchestration.sensors.health_reports import AssetEvent, HealthReporter
 from orchestration.sensors.run_requests import RunRequestBuilder
+from orchestration.sensors.status_board import StatusBoard
 from orchestration.sensors.table_cache import OpenTable, decline_unreadable, open_table, wall_ms
+from orchestration.sensors.table_states import queue_of
 from platform_core import names
 from platform_core.obstacles import NameCheck
 from platform_core.partitions import usable_keys
@@ -35,7 +37,7 @@ from platform_core.policies import (
 )
 from platform_core.policies.budgets import Budget
 from platform_core.policies.decisions import NOTHING_KNOWN, decide_in_order
-from platform_core.policies.table_state import TableState, state_of
+from platform_core.policies.table_state import Condition, Queue, TableState, TableStatus, judge_subject, state_of
 from platform_core.resources.settings import Settings
 from platform_core.resources.warehouse import WarehouseResource
 from platform_core.table_card import TableCard
@@ -104,6 +106,7 @@ class TickResult:
         due: due compactions (table, partition, decision), which start after all tables were visited, the most useful
             first.
         states: states of tables and partitions (`Decision.subject`) that decisions were made about.
+        judged: visited tables, with the statuses of their partitions, by table name.
     """
 
     lines: list[str] = field(default_factory=list)
@@ -112,6 +115,13 @@ class TickResult:
     partitions: list[dg.AddDynamicPartitionsRequest] = field(default_factory=list)
     due: list[tuple[OpenTable, Subject, Decision]] = field(default_factory=list)
     states: dict[str, TableState] = field(default_factory=dict)
+    judged: dict[str, tuple[OpenTable, list[TableStatus]]] = field(default_factory=dict)
+
+    def judge(self, table: OpenTable, subject: Subject, decision: Decision, queue: Queue | None = None) -> None:
+        """Add the status of a partition that the final decision about it gives."""
+        status = judge_subject(subject, decision, table.policy_of(subject.state), table.now, queue)
+        if status is not None:
+            self.judged.setdefault(table.name, (table, []))[1].append(status)
 
     def add_decisions(self, decisions: Sequence[Decision]) -> None:
         """Add the lines and states of the final decisions about one table."""
@@ -254,6 +264,7 @@ class TableSweep:
         known_partitions: by table, the commit whose partitions Dagster already has, to avoid a query per tick.
         no_turn: due tables and partitions that the previous tick had no time to plan; they come first in the next.
         due_since: by table and partition, when this process found the work due (epoch ms).
+        board: newest statuses of both table sensors, for the pages of the layouts.
         name_check: detection of another warehouse with the same name in the Dagster instance.
     """
 
@@ -267,6 +278,7 @@ class TableSweep:
     known_partitions: dict[str, Hashable] = field(default_factory=dict)
     no_turn: set[str] = field(default_factory=set)
     due_since: dict[str, dict[str, int]] = field(default_factory=dict)
+    board: StatusBoard = field(default_factory=StatusBoard)
     name_check: NameCheck = field(default_factory=NameCheck)
 
     @cached_property
@@ -349,6 +361,9 @@ class TableSweep:
         except (DredgeError, OSError, ValueError):
             catalog = None  # opening each table then reports the error
         began, budget, most_events = time.monotonic(), self.settings.sensor_budget_seconds, self.pace.events
+        conditions: Mapping[str, Sequence[Condition]] = {}
+        if self.reporter is not None:
+            conditions = self.board.conditions(instance, warehouse, [card.name for card in self.cards])
         news: list[OpenTable] = []
         news_since = began
         visited = 0
@@ -357,7 +372,7 @@ class TableSweep:
             if visited and now - began >= budget * (_VISITS if result.due else 1.0):
                 break
             card = pending.popleft()
-            table = self._visit(builder, catalog, card, policies, result)
+            table = self._visit(builder, catalog, card, policies, result, conditions.get(card.name, ()))
             visited += 1
             if table is None or self.reporter is None or not self.reporter.has_changes(table):
                 continue
@@ -369,6 +384,14 @@ class TableSweep:
         if news and self.reporter is not None:
             result.events += self._events(self.reporter, news, instance)
         self._request_within(builder, policies, result, began + budget)
+        for table, statuses in result.judged.values():
+            self.board.put(self.scope, table, statuses)
+        if self.reporter is not None:
+            current = (
+                (table, self.board.status(table, conditions.get(name, ())))
+                for name, (table, _) in result.judged.items()
+            )
+            result.events += self.reporter.state_events(current)
         self.pace.end()
         if pending:
             limit_text = (
@@ -408,7 +431,7 @@ class TableSweep:
             return
         cases = {decision.subject: (table, subject) for table, subject, decision in result.due}
         queued, most_runs, settled = builder.queued_runs(), self.pace.runs, 0
-        due = [decision for _, _, decision in result.due]
+        due, waiting = [decision for _, _, decision in result.due], list[str]()
 
         def settle(decision: Decision, budget: Budget) -> Decision:
             nonlocal settled
@@ -425,6 +448,11 @@ class TableSweep:
             except Exception as error:  # noqa: BLE001  (one table stops no other)
                 return decline_unreadable(table.card, error)
             settled += final.reason is not Reason.OUT_OF_TIME
+            queue = None
+            if final.reason is Reason.BUDGET:
+                waiting.append(final.subject)
+                queue = queue_of(len(waiting), decision, final, budget)
+            result.judge(table, subject, final, queue)
             result.requests += [request] if request is not None else []
             return final
 
@@ -442,6 +470,7 @@ class TableSweep:
         card: TableCard,
         policies: Policies,
         result: TickResult,
+        conditions: Sequence[Condition] = (),
     ) -> OpenTable | None:
         """Decide about every partition of one table and add the results to `result`.
 
@@ -451,6 +480,7 @@ class TableSweep:
             card: the table.
             policies: current policies.
             result: result of the tick.
+            conditions: conditions of the whole table, such as a failed check.
 
         Returns:
             The opened table, or None if the table cannot be evaluated.
@@ -472,13 +502,22 @@ class TableSweep:
                     result.due.append((table, subject, decision))
                 else:
                     final.append(decision)
+                    result.judge(table, subject, decision)
         except Exception as error:  # noqa: BLE001  (one table stops no other)
             final.append(decline_unreadable(card, error))
         result.add_decisions(final)
         alerts = list(self.further_lines(table))
+        if card.name not in self.due_since:  # else the decision about due work says it
+            alerts += [
+                f"{card.name}: {condition.state.value}: {condition.text}"
+                for condition in conditions
+                if condition.state.needs_attention and condition.state is not TableState.FAILING
+            ]
         result.lines += alerts
         if alerts and result.states.get(card.name, TableState.HEALTHY).is_calm:
-            result.states[card.name] = TableState.DUE  # the alert's line must not be hidden
+            # Lines of alerts must not be hidden.
+            lasting = [item.state for item in conditions if item.state.needs_attention]
+            result.states[card.name] = min(lasting, key=lambda state: state.rank, default=TableState.DUE)
         if card.partitioned:
             usable, refused = usable_keys(
                 sorted({*table.health.waiting, *(partition.text for partition in table.health.partitions)})

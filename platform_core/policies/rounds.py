@@ -14,6 +14,7 @@ from lsm_core.clock import SystemClock
 from lsm_core.format.partitions import partition_values
 from lsm_core.maintenance import AssignItem, Declined, MaintenancePlan, plan_maintenance
 from lsm_core.maintenance.actions.compact.planning import Calibration, calibration_of
+from lsm_core.maintenance.actions.compact.sort_order import read_sort_times
 from lsm_core.maintenance.combined import Opening, Request
 from lsm_core.merge.order_free import order_free
 from lsm_core.metadata.store import TableStore
@@ -33,10 +34,12 @@ from platform_core.policies.decisions import (
     decide,
     decide_in_order,
     decide_upkeep,
+    sort_rule,
     subjects,
 )
 from platform_core.policies.partition_age import partition_age_ms
 from platform_core.policies.policy import Policies, Policy, Prices
+from platform_core.policies.table_state import TableStatus, combine, judge_metadata
 
 COMPACT: Final = "compact"
 RECOVER: Final = "recover"
@@ -121,6 +124,21 @@ def policy_for(policy: Policy, store: TableStore, state: PartitionHealth | None)
         return policy
     values, now = state.buckets[0].partition, store.clock.now_ms()
     return policy.at_age(partition_age_ms(values, store.options, state.newest_file_ms, now))
+
+
+def judge_table(store: TableStore, health: TableHealth, policy: Policy) -> TableStatus:
+    """Return the status of a table, or of some of its partitions, from metadata alone.
+
+    Args:
+        store: the table.
+        health: health of the table or partitions.
+        policy: policy of the table.
+    """
+    facts = facts_of(store, health, refusal_of(store))
+    if sort_rule(facts, policy) is not None:
+        facts = replace(facts, sorted_ms=read_sort_times(store))
+    now = Now(store.clock.now_ms(), SystemClock().now_ms())
+    return combine(store.name, judge_metadata(facts, lambda state: policy_for(policy, store, state), now))
 
 
 def due_action(level0_files: int, level0_pass: int, trigger: int, *, full: bool) -> tuple[str, dict[str, Any]]:

@@ -7,21 +7,26 @@ status of a table from those of its partitions and conditions: the status with t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cached_property
 from typing import Final, NamedTuple
 
 from lsm_core.clock import utc_text
+from platform_core.health import PartitionHealth
 from platform_core.policies.decisions import (
+    NOTHING_KNOWN,
     Decision,
     DecisionOutcome,
     DecisionScope,
     Now,
     Reason,
     Subject,
+    TableFacts,
+    decide,
     due_since_ms,
+    subjects,
 )
 from platform_core.policies.policy import DAY_MS, HOUR_MS, Policy
 from platform_core.table_card import count_text
@@ -340,6 +345,29 @@ def judge_subject(
         return replace(status, action=compact, when=sensor_trouble or when, when_ms=opens)
     action, when = _explain_standing(state, decision.table, decision.reason, decision.plan)
     return replace(status, action=action, when=when)
+
+
+def judge_metadata(
+    table: TableFacts,
+    policy_of: Callable[[PartitionHealth | None], Policy],
+    now: Now,
+    scopes: Iterable[DecisionScope] = (DecisionScope.SORTED_RUNS, DecisionScope.IDLE),
+) -> list[TableStatus]:
+    """Return the statuses of a table's partitions from metadata alone, without runs, checks and budgets.
+
+    Args:
+        table: facts of the table.
+        policy_of: returns the policy of a partition, or of the whole table for None.
+        now: current time.
+        scopes: kinds of compaction to decide about.
+    """
+    statuses = []
+    for scope in scopes:
+        for subject in subjects(table, scope):
+            policy = policy_of(subject.state)
+            decision = decide(subject, policy, NOTHING_KNOWN, now)
+            statuses.append(judge_subject(subject, decision, policy, now))
+    return [status for status in statuses if status is not None]
 
 
 def judge_undecided(decision: Decision) -> TableStatus:

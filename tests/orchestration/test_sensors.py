@@ -237,8 +237,11 @@ def test_a_layout_that_needs_nothing_is_reported_by_the_numbers_it_is_followed_b
         commit(table, 1, day="a")
         found += [event for event in house.tick(RUNS).asset_events if isinstance(event, dg.AssetObservation)]
     *calm, due = (event.metadata for event in found if event.asset_key == house.layout("shop.orders"))
-    assert len(calm) == 3 and due.keys() > calm[-1].keys() >= {"sorted runs (worst bucket)", "size", "bytes", "files"}
-    assert due.keys() - calm[-1].keys() >= {"buckets", "score: made of", "compactions would read"}
+    assert len(calm) == 3 and due.keys() > calm[-1].keys() >= {"sorted runs (worst bucket)", "bytes", "files"}
+    assert [list(metadata)[:5] for metadata in (calm[-1], due)] == [
+        ["state", "next step", "sorted runs (worst bucket)", "level-0 files (worst bucket)", "score, 0 is healthy"]
+    ] * 2
+    assert due.keys() - calm[-1].keys() >= {"buckets", "score: made of", "due compaction reads (bytes)"}
 
 
 def test_a_rollback_and_a_commit_with_the_same_id_are_noticed(house: House) -> None:
