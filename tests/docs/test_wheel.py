@@ -55,9 +55,9 @@ def environment() -> dict[str, str]:
 def test_the_wheel_holds_the_packages_and_their_data(wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
     assert {name.split("/")[0] for name in names if ".dist-info/" not in name} == PACKAGES
-    assert {"orchestration/dagster.yaml", "assets/demo/policies.yaml", "assets/demo/reference/expected.json"} <= set(
-        names
-    )
+    data = {"orchestration/dagster.yaml", "assets/demo/policies.yaml", "assets/demo/reference/expected.json"}
+    data |= {f"platform_core/report/{name}" for name in ("page.html.j2", "script.js", "style.css")}
+    assert data <= set(names)
     code = {path.relative_to(ROOT).as_posix() for package in PACKAGES for path in (ROOT / package).rglob("*.py")}
     stubs = {path.relative_to(ROOT).as_posix() for path in (ROOT / "lsm_core").rglob("*.pyi")}
     assert len(stubs) >= 10
@@ -75,6 +75,8 @@ def test_the_command_starts_far_from_the_checkout(python: Path, tmp_path: Path, 
     )
     _run([str(python), "-c", make], tmp_path, environment)
     assert "db.t" in _run([dredge, "status", "-w", "warehouse"], tmp_path, environment)
+    assert "1 table" in _run([dredge, "report", "-w", "warehouse", "-o", "report.html"], tmp_path, environment)
+    assert "db.t</button>" in (tmp_path / "report.html").read_text()
 
 
 def test_the_platform_loads_far_from_the_checkout(python: Path, tmp_path: Path, environment: dict[str, str]) -> None:

@@ -14,6 +14,7 @@ from lsm_core.clock import FileClock
 from orchestration.fleet_report import read_scores, replace_file, report_files
 from orchestration.verbs.report import report as report_verb
 from platform_core import names
+from platform_core.report.scores import ScoreHistory
 from tests.support.platform import append_table, commit, keyed_table, open_house
 
 
@@ -104,6 +105,41 @@ def test_the_verb_names_what_is_wrong(
     monkeypatch.setenv("DAGSTER_HOME", str(tmp_path / "no home"))
     assert verb("-w", root, "--json") == 1
     assert "option 'DAGSTER_HOME'" in capsys.readouterr().err
+
+
+def test_an_empty_warehouse_has_a_report(verb: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "wh").mkdir()
+    assert verb("-w", tmp_path / "wh", "-o", tmp_path / "page.html") == 0
+    assert "0 tables" in capsys.readouterr().out and "0 tables" in (tmp_path / "page.html").read_text()
+
+
+def test_with_dagster_the_verb_shows_its_failed_checks_and_the_trend_of_the_hourly_report(
+    verb: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = tmp_path / "wh"
+    commit(keyed_table(root, "shop.wrong", partitioned=False), 2)
+    with open_house(root) as house:
+        house.instance.report_runless_asset_event(
+            dg.AssetCheckEvaluation(
+                house.layout("shop.wrong"), names.TREE_CHECK, passed=False, description="files overlap"
+            )
+        )
+        monkeypatch.setenv("DAGSTER_HOME", house.instance.root_directory)
+        files = report_files(str(root), {"DAGSTER_HOME": house.instance.root_directory}, None)
+        assert files is not None
+        files.scores.parent.mkdir(parents=True)
+        history = ScoreHistory()
+        for hour in range(5):
+            history = history.add_point(hour * 3_600_000, {"shop.wrong": 10.0 * hour})
+        files.scores.write_text(history.to_json())
+        monkeypatch.chdir(root.parent)
+        assert verb("-w", "wh", "--json") == 0
+        assert files.scores.read_text() == history.to_json(), "only the hourly job adds points"
+    told = json.loads(capsys.readouterr().out)
+    (table,) = told["tables"]
+    assert (table["state"], told["notes"]) == ("blocked", [])
+    assert "files overlap" in table["reason"]
+    assert [score for _, score in table["trend"]][:-1] == [0.0, 10.0, 20.0, 30.0, 40.0]
 
 
 def test_a_failed_write_leaves_the_earlier_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
