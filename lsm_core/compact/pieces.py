@@ -37,6 +37,7 @@ from lsm_core.metadata.store import TableStore
 from lsm_core.read.key_range import KeyBounds, KeyRange
 from lsm_core.read.merge_read import Shapes
 from lsm_core.read.scan import usable_cores
+from lsm_core.tracing import in_current_span
 
 Task = TypeVar("Task", bound=BucketTask)
 _UNEVEN: Final = 1.5
@@ -390,12 +391,12 @@ def run_tasks_locally(
                 result = BucketResult.without(task, error)
             yield result
         return
+    run_task = in_current_span(run_bucket_task)
     by_size = sorted(range(len(tasks)), key=lambda i: -sum(file.file_size for file in tasks[i].files) / len(pieces[i]))
     with ThreadPoolExecutor(workers, thread_name_prefix="dredge-compact") as pool:
         futures: dict[int, list[Future[BucketResult]]] = {
             i: [
-                pool.submit(run_bucket_task, store, piece, judge, pipelined=False, share=len(pieces[i]))
-                for piece in pieces[i]
+                pool.submit(run_task, store, piece, judge, pipelined=False, share=len(pieces[i])) for piece in pieces[i]
             ]
             for i in by_size
         }

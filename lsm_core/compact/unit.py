@@ -26,6 +26,7 @@ from lsm_core.read.key_range import KeyBounds
 from lsm_core.read.merge_read import Shapes
 from lsm_core.read.prune import expired_among
 from lsm_core.storage.allocator import keep_small_arrays
+from lsm_core.tracing import record_span
 from lsm_core.tree import CompactUnit, Levels, TaskPlan, plan_task
 from lsm_core.tree.task import upgrade_of
 
@@ -66,7 +67,11 @@ def run_bucket_task(
             execution.rewrite_bins()
         else:
             execution.rewrite_runs(execution.plan, judge)
-        return execution.verify_and_report()
+        with record_span("verify", table=store.name, bucket=task.bucket) as span:
+            result = execution.verify_and_report()
+            report = result.report
+            span.set(level=report.verification, files=report.files_out, bytes=report.bytes_out, rows=report.rows_out)
+        return result
     except BaseException:
         execution.discard_outputs()
         raise

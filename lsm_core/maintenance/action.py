@@ -11,12 +11,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, asdict, dataclass, field, fields
 from enum import StrEnum
-from functools import cached_property
+from functools import cached_property, wraps
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol, Self, TypeAlias, TypeVar, runtime_checkable
+from typing import TYPE_CHECKING, Any, ClassVar, Final, ParamSpec, Protocol, Self, TypeAlias, TypeVar, runtime_checkable
 
 from lsm_core.errors import CorruptFile, DredgeError, InvalidOption, PlanStale, UnsupportedFeature
 from lsm_core.json_text import parse_json, time_of
+from lsm_core.tracing import is_tracing, record_span
 
 if TYPE_CHECKING:
     from lsm_core.compact import BucketResult, BucketTask
@@ -32,6 +33,7 @@ PLAN_PROPERTY: Final = "dredge.plan"
 _UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB")
 Fact: TypeAlias = str | int | float | bool | None
 _Item = TypeVar("_Item", bound="PlanItem")
+P = ParamSpec("P")
 
 
 class ArgumentKind(StrEnum):
@@ -253,6 +255,17 @@ class MaintenancePlan:
     created_ms: int = 0
     code_version: str = CODE_VERSION
     read_back: bool = field(default=False, compare=False)
+
+    def span_attributes(self) -> dict[str, str | int]:
+        """Return the plan's hash and estimate as attributes of a span."""
+        estimate = self.estimate
+        return {
+            "plan_hash": self.hash,
+            "items": len(self.items),
+            "files_in": estimate.files_in,
+            "bytes_in": estimate.bytes_in,
+            "bytes_freed": estimate.bytes_freed,
+        }
 
     @cached_property
     def hash(self) -> str:
@@ -800,6 +813,29 @@ def _actions() -> Mapping[str, Action]:
     return {**built_in, **_REGISTERED}
 
 
+def record_plan(action: str) -> Callable[[Callable[P, MaintenancePlan]], Callable[P, MaintenancePlan]]:
+    """Return a decorator that records a planning function as a span; its first argument is the table.
+
+    Args:
+        action: name of the action.
+    """
+
+    def decorate(plan: Callable[P, MaintenancePlan]) -> Callable[P, MaintenancePlan]:
+        @wraps(plan)
+        def planned(*args: P.args, **kwargs: P.kwargs) -> MaintenancePlan:
+            if not is_tracing():
+                return plan(*args, **kwargs)
+            store = args[0] if args else kwargs.get("store")
+            with record_span("plan", table=getattr(store, "name", None), action=action) as span:
+                made = plan(*args, **kwargs)
+                span.set(**made.span_attributes())
+            return made
+
+        return planned
+
+    return decorate
+
+
 def plan_maintenance(
     store: TableStore, action: str, runner: Runner | None = None, /, **arguments: Any
 ) -> MaintenancePlan:
@@ -823,7 +859,10 @@ def plan_maintenance(
     for argument in chosen.arguments:
         if argument.required and arguments.get(argument.name) is None:
             raise InvalidOption(argument.name, None, argument.help, store.name)
-    return chosen.plan(store, **arguments, **({"runner": runner} if chosen.plans_with_tasks else {}))
+    with record_span("plan", table=store.name, action=action) as span:
+        plan = chosen.plan(store, **arguments, **({"runner": runner} if chosen.plans_with_tasks else {}))
+        span.set(**plan.span_attributes())
+    return plan
 
 
 def bucket_name(partition_text: str, bucket: int) -> str:

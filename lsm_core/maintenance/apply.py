@@ -43,6 +43,7 @@ from lsm_core.maintenance.ledger import (
 )
 from lsm_core.maintenance.trash import DeleteItem, read_trash
 from lsm_core.metadata.store import TableStore
+from lsm_core.tracing import record_span
 
 _LOG: Final = logging.getLogger(__name__)
 _VERIFICATION: Final = "dredge.verification"
@@ -80,6 +81,21 @@ def apply_plan(
     started = time.perf_counter()
     if plan.action in action_names() and len(parts := find_action(plan.action).parts(plan)) > 1:
         return _apply_parts(store, plan, parts, runner, approved_by)
+    with record_span("apply", table=store.name, action=plan.action, **plan.span_attributes()) as span:
+        report = _apply(store, plan, runner, approved_by, started)
+        numbers = report.to_object()
+        span.set(
+            snapshot_id=report.published,
+            run_id=report.run_id or None,
+            **{name: numbers.get(name) for name in ("files_out", "bytes_out", "bytes_freed")},
+        )
+    return report
+
+
+def _apply(
+    store: TableStore, plan: MaintenancePlan, runner: Runner | None, approved_by: str | None, started: float
+) -> Report:
+    """Apply a plan of one commit and record the run; ``started`` is the performance counter at the begin."""
     run_id = new_run_id(store, plan.action)
     try:
         _require_same(store, plan)

@@ -48,6 +48,7 @@ from lsm_core.read import Split, read_bucket_merged
 from lsm_core.read.key_range import KeyBounds
 from lsm_core.read.prune import expiry_of, living_at
 from lsm_core.read.scan import read_raw
+from lsm_core.tracing import record_span
 
 
 @dataclass(frozen=True)
@@ -822,6 +823,21 @@ def verify_snapshots(
     for snapshot_id in (snapshot_a, snapshot_b):
         if not isinstance(snapshot_id, int):
             raise InvalidOption("snapshot id", snapshot_id, "the number of a snapshot", store.name)
+    with record_span("verify", table=store.name, level="V3", snapshot_a=snapshot_a, snapshot_b=snapshot_b) as span:
+        report = _verify_snapshots(store, snapshot_a, snapshot_b, replaced_only, places, appended)
+        span.set(ok=report.ok, buckets=report.buckets, rows=report.rows_b, differences=len(report.differences))
+    return report
+
+
+def _verify_snapshots(
+    store: TableStore,
+    snapshot_a: int,
+    snapshot_b: int,
+    replaced_only: bool,
+    places: Collection[tuple[bytes, int]] | None,
+    appended: bool,
+) -> VerifyReport:
+    """Compare the rows of two snapshots; the arguments are those of `verify_snapshots`."""
     started = time.perf_counter()
     entries = entries_to_compare(store, snapshot_a, snapshot_b, places, appended=appended)
     first, second = (

@@ -46,6 +46,7 @@ from lsm_core.spark.spark_tasks import (
     use_this_python,
 )
 from lsm_core.spark.write_folder import WriteFolder, new_family
+from lsm_core.tracing import record_span
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -294,7 +295,15 @@ def _job(
     answered: dict[int, BucketResult] = {}
     failed = True
     try:
-        with name_job(spark, f"{title}: {len(tasks):,} buckets, {size_text(sum(sizes))}"), translate_errors(title):
+        named = name_job(
+            spark,
+            f"{title}: {len(tasks):,} buckets, {size_text(sum(sizes))}",
+            table=store.name,
+            tasks=max(groups) + 1,
+            files_in=sum(len(task.unit_names or task.files) for task in tasks),
+            bytes_in=sum(sizes),
+        )
+        with named, translate_errors(title):
             spread = spark.createDataFrame(rows).repartitionById(max(groups) + 1, "task")
             job = spread.mapInArrow(Shipped(_compact_units, store.to_json(), family, folder.folder, spare), ANSWER_DDL)
             with _watched(folder, pieces, owner, meter):
@@ -506,8 +515,20 @@ def _watched(
 
 
 @contextmanager
-def name_job(spark: SparkSession, text: str) -> Iterator[None]:
-    """Describe the jobs of the block by a text in Spark's UI; on Connect the text is their tag."""
+def name_job(spark: SparkSession, text: str, **attributes: str | float | None) -> Iterator[None]:
+    """Describe the jobs of the block by a text in Spark's UI (on Connect: by a tag), and record them as a span.
+
+    Args:
+        spark: Spark session.
+        text: description of the jobs.
+        attributes: attributes of the span.
+    """
+    with record_span("spark_job", job=text, **attributes), _describe_jobs(spark, text):
+        yield
+
+
+@contextmanager
+def _describe_jobs(spark: SparkSession, text: str) -> Iterator[None]:
     context: Any = None
     with suppress(Exception):  # as Connect's sessions raise it
         context = spark.sparkContext

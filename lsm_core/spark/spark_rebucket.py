@@ -141,7 +141,9 @@ def _rebucketed(
         size = size_text(sum(file.file_size for task in tasks for file in task.files))
         rows = pa.table([pa.array(range(len(payloads)), pa.int32()), pa.array(payloads, pa.binary())], schema=PAYLOADS)
         use_this_python(spark)
-        named = name_job(spark, f"{title}: {partitions:,} partitions, {size}, {buckets:,} buckets each")
+        named = name_job(
+            spark, f"{title}: {partitions:,} partitions, {size}, {buckets:,} buckets each", table=store.name
+        )
         with named, translate_errors(title), batches_of(spark, _BATCH_BYTES):
             listed = spark.createDataFrame(rows).repartitionById(len(payloads), "task")
             moved = listed.mapInArrow(Shipped(_read, job, slots), MESSAGES_DDL)

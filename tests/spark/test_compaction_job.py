@@ -9,6 +9,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from opentelemetry import trace
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from lsm_core import Table
 from lsm_core.cli.app import run
@@ -52,6 +56,21 @@ def test_units_are_packed_by_bytes() -> None:
     loads = np.bincount(tasks, sizes)
     assert len(loads) == 6
     assert loads.max() == 700 * MIB
+
+
+def test_each_spark_job_is_a_span(traced: TracedSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    exporter, provider = InMemorySpanExporter(), TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    monkeypatch.setattr(trace, "get_tracer", lambda name: provider.get_tracer(name))
+    table = piled_up(tmp_path)
+    report = compact_table(traced.spark, table, full=True)
+    spans = {span.name: span for span in exporter.get_finished_spans()}
+    assert {"dredge.plan", "dredge.apply", "dredge.spark_job"} <= set(spans)
+    job = spans["dredge.spark_job"]
+    attributes = dict(job.attributes or {})
+    assert (attributes["dredge.table"], attributes["dredge.files_in"]) == (table.store.name, report.files_in)
+    assert attributes["dredge.bytes_in"] == report.bytes_in
+    assert job.parent is not None and job.parent.span_id == spans["dredge.apply"].context.span_id
 
 
 def test_many_small_buckets_share_the_tasks_of_one_job(traced: TracedSession, tmp_path: Path) -> None:

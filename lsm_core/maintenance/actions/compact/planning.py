@@ -20,7 +20,7 @@ from lsm_core.errors import DredgeError, InvalidOption
 from lsm_core.format.manifest import ENTRY_SCHEMA
 from lsm_core.format.partitions import partition_bytes, partition_text
 from lsm_core.format.snapshot import Snapshot
-from lsm_core.maintenance.action import Declined, MaintenancePlan, PlanEstimate, bucket_name
+from lsm_core.maintenance.action import Declined, MaintenancePlan, PlanEstimate, bucket_name, record_plan
 from lsm_core.maintenance.actions.assign_buckets import AssignItem, estimate_seconds, waiting_items
 from lsm_core.maintenance.actions.compact.compaction import CompactItem
 from lsm_core.maintenance.actions.compact.recluster import ReclusterItem, recluster_items
@@ -124,6 +124,7 @@ def calibration_of(store: TableStore, but_for: str = "") -> Calibration:
 _PLACE_COLUMNS: Final = ("partition", "bucket", "total_buckets")
 
 
+@record_plan("compact")
 def plan_compaction(
     store: TableStore,
     full: bool = False,
