@@ -32,6 +32,10 @@ _MOST_RUNS: Final = 500
 """Most failed runs that are read from Dagster, newest first."""
 _MOST_PATH: Final = 2_000
 _MISSING: Final = "missing"
+_SCHEDULED: Final = (names.RETENTION_JOB, names.MAINTAIN_JOB, names.ORPHAN_PLANS_JOB)
+"""Jobs over many tables that schedules start."""
+_MOST_TABLES: Final = 1_000
+"""Most unreadable tables that a run records."""
 
 
 def failure_tags(store: TableStore | None, error: BaseException) -> dict[str, str]:
@@ -213,3 +217,46 @@ def iterate_lasting(
             yield from find_lasting(instance, warehouse.store(table), recorded[table])
         except (DredgeError, OSError):
             yield from recorded[table]  # the table itself cannot be opened: nothing shows that the failure ended
+
+
+def unreadable_metadata(warehouse_path: str, tables: Mapping[str, str]) -> dict[str, dg.MetadataValue]:
+    """Return the metadata by which a run over many tables records the tables that it could not read.
+
+    Args:
+        warehouse_path: location of the warehouse.
+        tables: error text by table.
+    """
+    texts = {table: " ".join(text.split())[:MOST_TEXT] for table, text in list(tables.items())[:_MOST_TABLES]}
+    return {names.UNREADABLE_TABLES: dg.MetadataValue.json({"warehouse": warehouse_path, "tables": texts})}
+
+
+def read_unreadable_tables(instance: dg.DagsterInstance, warehouse_path: str) -> dict[str, str]:
+    """Return the tables that the newest successful run of a scheduled job could not read, with job, run and error.
+
+    Args:
+        instance: Dagster instance.
+        warehouse_path: location of the warehouse.
+    """
+    texts: dict[str, str] = {}
+    for job in _SCHEDULED:
+        done = dg.RunsFilter(job_name=job, statuses=[dg.DagsterRunStatus.SUCCESS])
+        for run in instance.get_runs(done, limit=1):
+            for table, text in _read_recorded(instance, run.run_id, warehouse_path).items():
+                texts.setdefault(table, f"job {job}, run {run.run_id[:8]}: {text}")
+    return texts
+
+
+def _read_recorded(instance: dg.DagsterInstance, run_id: str, warehouse_path: str) -> dict[str, str]:
+    """Return the error texts by table that a run recorded by `unreadable_metadata`; {} without a valid record."""
+    outputs = instance.get_records_for_run(run_id, of_type=dg.DagsterEventType.STEP_OUTPUT, limit=_MOST_RUNS).records
+    for record in outputs:
+        event = record.event_log_entry.dagster_event
+        metadata = {} if event is None else event.step_output_data.metadata
+        value = metadata.get(names.UNREADABLE_TABLES)
+        recorded = value.value if isinstance(value, dg.JsonMetadataValue) else None
+        if not isinstance(recorded, dict) or recorded.get("warehouse") != warehouse_path:
+            continue
+        tables = recorded.get("tables")
+        if isinstance(tables, dict):
+            return {str(table): str(text)[:MOST_TEXT] for table, text in list(tables.items())[:_MOST_TABLES]}
+    return {}

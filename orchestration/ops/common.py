@@ -12,13 +12,15 @@ from checks.unevaluated import report_unevaluated
 from lsm_core.errors import DredgeError
 from platform_core import names
 from platform_core.dagster_internals import resolve_annotations
-from platform_core.failure_records import failure_tags
-from platform_core.policies.permanent_failures import find_permanent_error
+from platform_core.failure_records import failure_tags, unreadable_metadata
+from platform_core.metadata import plain_cell
+from platform_core.policies.permanent_failures import find_permanent_error, names_permanent_error
 from platform_core.resources.warehouse import WarehouseResource
 from platform_core.table_card import count_text
 
 T = TypeVar("T")
 _MOST_NAMED: Final = 3
+_MOST_LISTED: Final = 200
 
 
 def job_op(
@@ -55,28 +57,54 @@ class TableFailed(DredgeError):
     """Failure of one table; the message is complete without the name of the exception."""
 
 
-def process_tables(context: dg.OpExecutionContext, tables: Mapping[str, T], process: Callable[[T], None]) -> None:
+class TableUnreadable(TableFailed):
+    """A part of one table cannot be read; the rest of the work on the table is done."""
+
+
+def process_tables(
+    context: dg.OpExecutionContext,
+    tables: Mapping[str, T],
+    process: Callable[[T], None],
+    *,
+    unattended_in: str | None = None,
+) -> None:
     """Call a function for each table, in order.
 
     Args:
         context: context of the op, for its log.
-        tables: argument of `process` for each table, by table name.
+        tables: argument of `process` for each table. The key is the table's name; ``: `` and a detail may follow.
         process: function to call.
+        unattended_in: location of the warehouse, if no person started the run. Then a table that cannot be read is
+            only a warning: the metadata of the run list it, and the sensor `watch` sends an alert. None for a run of a
+            person, which fails.
 
     Raises:
         dg.Failure: at the end, if tables failed; the message names the first failed tables with their errors.
     """
     failed: list[str] = []
+    unreadable: dict[str, str] = {}
     for name, table in tables.items():
         try:
             process(table)
-        except TableFailed as error:
-            failed.append(f"{name}: {error}")
         except Exception as error:  # noqa: BLE001  (one table stops no other)
-            failed.append(f"{name}: {type(error).__name__}: {error}")
-        else:
-            continue
-        context.log.error(failed[-1])
+            kind = "" if isinstance(error, TableFailed) else f"{type(error).__name__}: "
+            text = f"{name}: {kind}{error}"
+            permanent = isinstance(error, TableUnreadable) or find_permanent_error(error) is not None
+            if unattended_in is not None and (permanent or names_permanent_error(str(error))):
+                unreadable.setdefault(name.partition(": ")[0], text.removeprefix(f"{name}: "))
+                context.log.warning(text)
+                continue
+            failed.append(text)
+            context.log.error(text)
+    if unreadable and unattended_in is not None:
+        rows = [f"| {plain_cell(table)} | {plain_cell(text)} |" for table, text in unreadable.items()]
+        listed = "\n".join(["| table | why |", "|---|---|", *rows[:_MOST_LISTED]])
+        context.add_output_metadata(
+            {
+                "tables that cannot be read": dg.MetadataValue.md(listed),
+                **unreadable_metadata(unattended_in, unreadable),
+            }
+        )
     if failed:
         more = f" (and {count_text(len(failed) - _MOST_NAMED, 'more table')})" if len(failed) > _MOST_NAMED else ""
         raise dg.Failure("; ".join(failed[:_MOST_NAMED]) + more)

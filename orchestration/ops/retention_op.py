@@ -13,7 +13,7 @@ from lsm_core.maintenance import apply_plan, plan_maintenance
 from lsm_core.maintenance.action import TaskRunner
 from lsm_core.metadata.store import TableStore
 from orchestration.ops.approval import approval_reason, wait_for_approval
-from orchestration.ops.common import TableFailed, job_op, process_tables
+from orchestration.ops.common import TableFailed, TableUnreadable, job_op, process_tables
 from orchestration.ops.warehouse_ops import build_round
 from platform_core import names
 from platform_core.metadata import declined_table, number_metadata
@@ -48,7 +48,7 @@ def retention_op(context: dg.OpExecutionContext, warehouse: WarehouseResource, s
     """Apply the retention of each table, as the table's policy or options define it.
 
     An unsupported table, or a table with a failed blocking check, a running run, or a pause that covers retention, is
-    skipped. If a table fails, the op continues with the next table.
+    skipped. If a table fails, the op continues with the next table. A table that cannot be read is only a warning.
 
     Raises:
         dg.Failure: at the end, if tables failed; the message names the failed tables.
@@ -58,7 +58,10 @@ def retention_op(context: dg.OpExecutionContext, warehouse: WarehouseResource, s
     for line in [*([policies.trouble] if policies.trouble else []), *left_out]:
         context.log.warning(line)
     process_tables(
-        context, {table: table for table in tables}, partial(_expire, context, warehouse, spark.task_runner(), policies)
+        context,
+        {table: table for table in tables},
+        partial(_expire, context, warehouse, spark.task_runner(), policies),
+        unattended_in=warehouse.path,
     )
 
 
@@ -80,12 +83,13 @@ def _expire(
 
     Raises:
         TableFailed: an action failed; the message names the action.
+        TableUnreadable: a part of the history cannot be read and does not expire; the other actions were applied.
     """
     layout, policy = names.layout_key(warehouse.path, table), policies.of(table)
     try:
         store = warehouse.store(table)
     except DredgeError as error:  # the page of its asset shows the error; nothing can expire
-        context.log.info(f"{table}: nothing expires: {error}")
+        context.log.warning(f"{table}: nothing expires: {error}")
         return
     hold = build_round(context.instance, warehouse, unattended=True).upkeep(store, RETENTION[0])
     if hold is not None:
@@ -94,12 +98,14 @@ def _expire(
     lines: list[str] = []
     metadata: dict[str, dg.MetadataValue] = {}
     changed = False
+    unreadable: list[str] = []
     for action in RETENTION:
         arguments = policy.retention_arguments(action, store.clock.now_ms())
         if not _applies_to(store, action, arguments):
             continue
         try:
             plan = plan_maintenance(store, action, runner, **arguments)
+            unreadable += [f"{action}: {item.text}" for item in plan.declined if item.reason == "unreadable"]
             why = approval_reason(warehouse, table, action) if plan.items else ""
             if why:
                 wait_for_approval(context, store, plan, why)
@@ -120,3 +126,5 @@ def _expire(
     # If nothing expired, store no event, so that hourly runs do not fill Dagster's storage.
     if changed:
         context.log_event(dg.AssetObservation(layout, description="; ".join(lines), metadata=metadata))
+    if unreadable:
+        raise TableUnreadable("; ".join(unreadable))

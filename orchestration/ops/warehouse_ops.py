@@ -130,7 +130,7 @@ def maintain_op(context: dg.OpExecutionContext, warehouse: WarehouseResource, sp
             raise TableFailed(entry)
         maintain(entry)
 
-    process_tables(context, tables, process)
+    process_tables(context, tables, process, unattended_in=warehouse.path if config.unattended else None)
     return dg.Output(None)
 
 
@@ -251,7 +251,7 @@ def orphan_plans_op(context: dg.OpExecutionContext, warehouse: WarehouseResource
         plans[table] = f"{freed}: {metadata['waits for approval'].value}"
 
     try:
-        process_tables(context, {table: table for table in tables}, plan_table)
+        process_tables(context, {table: table for table in tables}, plan_table, unattended_in=warehouse.path)
     finally:
         rows = [f"| {plain_cell(table)} | {text} |" for table, text in list(plans.items())[:_SHOWN]]
         listed = "\n".join(["| table | orphan files |", "|---|---|", *rows]) if rows else "no table has orphan files"

@@ -27,7 +27,7 @@ from orchestration.sensors.alert_channels import Alert, AlertItem, Channel, defa
 from orchestration.sensors.table_cache import OpenTable, open_table, read_history, wall_ms
 from orchestration.sensors.table_sweep import Cursor, TickLog
 from platform_core import names
-from platform_core.failure_records import iterate_lasting
+from platform_core.failure_records import iterate_lasting, read_unreadable_tables
 from platform_core.mute_records import list_mutes
 from platform_core.obstacles import find_failed_checks, list_suspensions
 from platform_core.policies import Decision, Policies, Policy, PolicySource, Reason
@@ -52,6 +52,7 @@ from platform_core.policies.findings import (
     find_permanent_failures,
     find_small_files,
     find_stall,
+    find_unmaintained,
 )
 from platform_core.policies.policy import AlertRules
 from platform_core.resources.settings import Settings
@@ -275,7 +276,9 @@ class Watch:
             warehouse: the warehouse.
             awake_ms: time since which this sensor ticks without a gap (epoch ms).
         """
-        yield from find_permanent_failures(iterate_lasting(instance, warehouse, (card.name for card in self.cards)))
+        tables = {card.name for card in self.cards}
+        yield from find_permanent_failures(iterate_lasting(instance, warehouse, tables))
+        yield from find_unmaintained(read_unreadable_tables(instance, warehouse.path), tables)
         for table, suspended in sorted(list_suspensions(instance).items()):
             yield Finding(table, AlertCondition.SUSPENDED, Severity.ERROR, suspended.text(), run_id=suspended.run_id)
         layouts = {card.name: names.layout_key(warehouse.path, card.name) for card in self.cards}

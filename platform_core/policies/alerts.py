@@ -26,6 +26,7 @@ RUNBOOK: Final = {
     AlertCondition.CORRUPT: "a-file-is-damaged-or-lost",
     AlertCondition.NO_RETRY: "a-file-is-damaged-or-lost",
     AlertCondition.UNREADABLE: "a-file-is-damaged-or-lost",
+    AlertCondition.SCHEDULED: "a-file-is-damaged-or-lost",
     AlertCondition.SNAPSHOTS: "the-disk-fills",
     AlertCondition.CONSUMER: "the-disk-fills",
     AlertCondition.TAGS: "the-disk-fills",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -28,6 +28,7 @@ class AlertCondition(StrEnum):
     BLOCKED = "a blocking check failed"
     CORRUPT = "a file is damaged or lost"
     NO_RETRY = "a run failed and no retry helps"
+    SCHEDULED = "scheduled maintenance cannot read a table"
     UNREADABLE = "cannot be looked at"
     SNAPSHOTS = "snapshots do not expire"
     GAP = "snapshots are missing"
@@ -259,6 +260,20 @@ def find_permanent_failures(failures: Iterable[PermanentFailure]) -> list[Findin
         more = f" (and {count_text(len(group) - 1, noun)})" if len(group) > 1 else ""
         findings.append(Finding(table, trouble, Severity.ERROR, f"{group[0].text()}{more}", run_id=group[0].run_id))
     return findings
+
+
+def find_unmaintained(texts: Mapping[str, str], tables: Collection[str]) -> list[Finding]:
+    """Return one alert per table that scheduled maintenance could not read.
+
+    Args:
+        texts: job, run and error by table.
+        tables: full names of the tables to report.
+    """
+    return [
+        Finding(table, AlertCondition.SCHEDULED, Severity.ERROR, f"{text}; nothing of it expires meanwhile")
+        for table, text in sorted(texts.items())
+        if table in tables
+    ]
 
 
 def find_late_data(table: str, states: Sequence[PartitionHealth], policy: Policy) -> list[Finding]:

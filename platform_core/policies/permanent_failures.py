@@ -34,6 +34,8 @@ PERMANENT_NAMES: Final = tuple(sorted(kind.__name__ for kind in PERMANENT_ERRORS
 MOST_TEXT: Final = 500
 """Most characters of an error's text in messages and tags of runs."""
 _MOST_CAUSES: Final = 10
+_MOST_PREFIXES: Final = 3
+"""Parts before the message of a failed plan's text: action and class of the error, sometimes a table."""
 CORRUPT: Final = CorruptFile.__name__
 
 
@@ -48,6 +50,15 @@ def find_permanent_error(error: BaseException | None) -> DredgeError | None:
             return error
         error = error.__cause__
     return None
+
+
+def names_permanent_error(text: str) -> bool:
+    """Return whether the text of a failed plan, ``action: class of the error: message``, names a permanent error.
+
+    Args:
+        text: the text.
+    """
+    return any(part in PERMANENT_NAMES for part in text.split(": ", _MOST_PREFIXES)[:_MOST_PREFIXES])
 
 
 @dataclass(frozen=True)

@@ -152,3 +152,60 @@ def test_tags_that_others_wrote_are_bounded_and_open_no_other_path(tmp_path: Pat
         for detail in ("[]", "{", '{"file": "/etc/passwd", "state": "missing", "text": ' + '"%s"}' % ("x" * 9_000)):
             house.instance.add_run_tags(run.run_id, {names.TAG_FAILURE_DETAIL: detail})
             assert all(len(alert) < 2_000 and "passwd" not in alert for alert in alerts(house))
+
+
+def scheduled_alerts(house: House) -> list[str]:
+    lines = house.lines(house.tick(names.WATCH_SENSOR))
+    return [line for line in lines if "scheduled maintenance cannot read a table" in line]
+
+
+def damage_history(table: Table) -> Path:
+    """Damage a manifest list that only an old snapshot needs: the table is readable, but does not expire."""
+    path = Path(f"{table.store.metadata_root}/manifest/{snapshots.read(table.store, 1).delta_manifest_list}")
+    path.write_bytes(b"")
+    return path
+
+
+def damage_newest(table: Table) -> Path:
+    """Damage a manifest list of the newest snapshot: the table is not readable."""
+    newest = snapshots.latest(table.store)
+    assert newest is not None
+    path = Path(f"{table.store.metadata_root}/manifest/{newest.base_manifest_list}")
+    path.write_bytes(b"")
+    return path
+
+
+KEPT = {"snapshot.num-retained.min": "2", "snapshot.num-retained.max": "2", "snapshot.time-retained": "1 h"}
+UNATTENDED = {"pattern": "*", "unattended": True}
+
+
+@pytest.mark.parametrize(
+    ("job", "damage"), [(names.RETENTION_JOB, damage_history), (names.MAINTAIN_JOB, damage_newest)]
+)
+def test_an_unreadable_table_is_a_warning_of_a_scheduled_run_and_one_alert(
+    tmp_path: Path, job: str, damage: Callable[[Table], Path]
+) -> None:
+    tables = [keyed_table(tmp_path / "wh", f"shop.t{number}", partitioned=False, **KEPT) for number in range(3)]
+    for table in tables:
+        commit(table, 5)
+    path = damage(tables[1])
+    with open_house(tmp_path / "wh") as house:
+        for _ in range(2):
+            result = house.execute(job, run_config=UNATTENDED if job == names.MAINTAIN_JOB else None)
+            assert result.success
+            (alert,) = scheduled_alerts(house)
+            assert alert.startswith(f"shop.t1: error (scheduled maintenance cannot read a table): job {job}, run ")
+            assert path.name in alert
+        counts = [len(list(Path(table.store.root, "snapshot").glob("snapshot-*"))) for table in tables]
+        assert counts[0] == counts[2] == 2 < counts[1], "the other tables expire"
+        tables[1].store.file_io.delete_dir(tables[1].store.root)
+        assert house.execute(job, run_config=UNATTENDED if job == names.MAINTAIN_JOB else None).success
+        assert not scheduled_alerts(house)
+
+
+def test_a_person_who_maintains_an_unreadable_table_gets_a_failed_run(tmp_path: Path) -> None:
+    table = keyed_table(tmp_path / "wh", partitioned=False, **KEPT)
+    commit(table, 5)
+    damage_newest(table)
+    with open_house(tmp_path / "wh") as house:
+        assert not house.execute(names.MAINTAIN_JOB, run_config={"pattern": "*"}).success

@@ -11,7 +11,7 @@ import pytest
 
 from checks.merged_view import published_snapshot
 from lsm_core import SchemaChange
-from lsm_core.errors import CommitConflict, CommitUnknown, CorruptFile
+from lsm_core.errors import CommitConflict, CommitUnknown, StorageFull
 from lsm_core.maintenance import (
     MaintenancePlan,
     apply_plan,
@@ -348,7 +348,7 @@ def test_retention_leaves_a_table_with_a_run_at_work_alone_and_names_the_one_tha
 
     def planned(store: TableStore, action: str, runner: Any) -> Any:
         if store.name == "shop.t0":
-            raise CorruptFile("manifest-0", "it is damaged")
+            raise StorageFull("manifest-0")
         return plan_maintenance(store, action, runner)
 
     monkeypatch.setattr(retention_op, "plan_maintenance", planned)
@@ -360,7 +360,7 @@ def test_retention_leaves_a_table_with_a_run_at_work_alone_and_names_the_one_tha
         assert not result.success
         (failure,) = [event for event in result.all_events if event.event_type_value == "STEP_FAILURE"]
         described = failure.step_failure_data.user_failure_data.description
-        assert described.startswith("shop.t0: expire_tags: CorruptFile: ") and "manifest-0" in described
+        assert described.startswith("shop.t0: expire_tags: StorageFull: ") and "manifest-0" in described
         assert "shop.t1" not in described and "shop.t2" not in described
         assert [[snapshot.id for snapshot in table.snapshots()] for table in tables] == [
             [1, 2, 3, 4, 5],
