@@ -215,16 +215,20 @@ class RowGroupDigest:
 
 
 class OutputDigest:
-    """Digests of the rows of one writer.
+    """Digests of the rows that one writer writes, for the verification of its files.
 
-    Call :meth:`add` before and :meth:`written` after writing, :meth:`finish` at the end. ``content`` counts live and
-    deleted rows. If :attr:`groups` is None, ``content`` also has their digests, unless `dredge.verification` = counts.
+    Call :meth:`add` before and :meth:`written` after each write, and :meth:`finish` at the end.
+
+    Attributes:
+        content: numbers of live and deleted rows. Without ``groups`` also the digests of all rows, unless
+            `dredge.verification` = counts.
+        groups: digests by row group, in write order; None if the format has no row groups (ORC, Avro) or none is read
+            again.
     """
 
     def __init__(self, store: TableStore, task: BucketTask, level: int) -> None:
         self.content = Content()
         self.groups: list[RowGroupDigest] | None = None
-        """Digests by row group in write order; None if the format has no row groups (ORC, Avro) or V1 re-reads none."""
         self._schema = store.schema
         self._setting = task.verification
         self._exact = all(keeps_every_bit(field.type) for field in store.schema.arrow_schema)

@@ -230,7 +230,7 @@ def _refuse_constraint(reader: StatementReader) -> None:
 
 
 def _read_column(reader: StatementReader, definition: _Definition, flink: bool) -> DataField:
-    """Parse one column."""
+    """Parse one column of a CREATE TABLE, and add its PRIMARY KEY clause, if any, to ``definition``."""
     token = reader.peek()
     name = reader.name()
     kind = read_type(reader, flink=flink)

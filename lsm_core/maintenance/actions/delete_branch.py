@@ -203,9 +203,10 @@ def _still_needed(held: Sequence[Declined]) -> Iterator[Declined]:
 
 
 def apply_branch_deletion(store: TableStore, plan: MaintenancePlan) -> ApplyOutcome:
-    """Run phase one of the delete: record the whole branch, then delete its metadata files, schemas last.
+    """Record the whole branch in the trash, then delete its metadata files, schemas last.
 
-    In direct mode (`dredge.delete-mode`) phase two follows at once. An interrupted deletion is continued.
+    In direct mode (`dredge.delete-mode`) its data files are deleted at once, otherwise by a sweep. An interrupted
+    deletion is continued.
 
     Args:
         store: the table.

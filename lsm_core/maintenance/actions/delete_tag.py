@@ -178,7 +178,10 @@ def _files_of(store: TableStore, name: str, tag: Tag) -> Iterator[DeleteItem]:
 
 
 def apply_tag_deletion(store: TableStore, plan: MaintenancePlan) -> ApplyOutcome:
-    """Run phase one of the delete, and phase two at once in direct mode (`dredge.delete-mode`).
+    """Delete the planned tags, and record the files that nothing needs afterwards.
+
+    In direct mode (`dredge.delete-mode`) the recorded files are deleted at once, otherwise by a sweep after their grace
+    period.
 
     Args:
         store: the table.

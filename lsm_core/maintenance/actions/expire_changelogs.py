@@ -191,7 +191,10 @@ def _select_existing(store: TableStore, items: Iterator[DeleteItem]) -> Iterator
 
 
 def apply_changelog_expiry(store: TableStore, plan: MaintenancePlan) -> ApplyOutcome:
-    """Run phase one of the delete, and phase two at once in direct mode (`dredge.delete-mode`).
+    """Delete the planned changelogs, and record the files that nothing needs afterwards.
+
+    In direct mode (`dredge.delete-mode`) the recorded files are deleted at once, otherwise by a sweep after their grace
+    period.
 
     Args:
         store: the table.

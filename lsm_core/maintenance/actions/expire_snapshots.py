@@ -509,7 +509,10 @@ def _count_external_files(
 
 
 def apply_expiry(store: TableStore, plan: MaintenancePlan, runner: Runner | None = None) -> ApplyOutcome:
-    """Run phase one of the delete, and phase two at once in direct mode (`dredge.delete-mode`).
+    """Delete the planned snapshots, and record the files that nothing needs afterwards.
+
+    In direct mode (`dredge.delete-mode`) the recorded files are deleted at once, otherwise by a sweep after their grace
+    period.
 
     Args:
         store: the table.

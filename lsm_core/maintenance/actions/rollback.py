@@ -329,7 +329,10 @@ def _files_of_snapshot(store: TableStore, snapshot: Snapshot, *, follows: bool) 
 
 
 def apply_rollback(store: TableStore, plan: MaintenancePlan) -> ApplyOutcome:
-    """Roll back: run phase one of the delete, and in direct mode (`dredge.delete-mode`) phase two at once.
+    """Roll back: delete newer snapshots, changelogs and tags, and record the files that nothing needs afterwards.
+
+    In direct mode (`dredge.delete-mode`) the recorded files are deleted at once, otherwise by a sweep after their grace
+    period.
 
     Readers see the table as before or as after the rollback (`lsm_core.maintenance.snapshot_exchange`). After an
     interruption, applying the same plan again completes the rollback.

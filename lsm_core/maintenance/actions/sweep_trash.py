@@ -251,7 +251,7 @@ def sweep_if_direct(
 def sweep_files(
     store: TableStore, plan: MaintenancePlan, runner: Runner | None = None
 ) -> tuple[SweepReport, list[dict[str, Any]]]:
-    """Run phase two: claim the plan's records, read the references again, delete unneeded files, and drop the records.
+    """Claim the records of a plan, read the references again, delete unneeded files, and drop the records.
 
     A claim marks a record as being swept. A restore that began before the claim keeps its record; a restore after the
     claim is refused. References are read after all claims. Files that are still needed are kept.

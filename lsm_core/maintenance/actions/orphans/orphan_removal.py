@@ -359,9 +359,9 @@ def _refusal(store: TableStore, rule: RefusalRule, detail: str) -> PlanRefused:
 
 
 def apply_orphans(store: TableStore, plan: MaintenancePlan, runner: Runner | None = None) -> ApplyOutcome:
-    """Run phase one of the delete: write a deletion record of the planned files that are still unreferenced.
+    """Write a deletion record of the planned files that are still unreferenced.
 
-    In direct mode (`dredge.delete-mode`) phase two follows at once. Files that became referenced after planning are
+    In direct mode (`dredge.delete-mode`) the files are deleted at once. Files that became referenced after planning are
     left out of the record. If the plan has a record already, no second record is written.
 
     Args:
