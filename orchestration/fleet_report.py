@@ -13,10 +13,11 @@ from urllib.parse import quote
 
 import dagster as dg
 
+from lsm_core.cli.render import duration_text
 from lsm_core.errors import DredgeError
 from lsm_core.maintenance import health, holds, iterate_ledger
 from lsm_core.maintenance.ledger import LedgerEntry
-from lsm_core.maintenance.table_ranking import score_of
+from lsm_core.maintenance.table_ranking import TableNeed, score_of
 from lsm_core.metadata import snapshots
 from lsm_core.metadata.store import TableStore
 from orchestration.sensors.table_cache import OpenTable
@@ -24,6 +25,8 @@ from orchestration.sensors.table_states import TableEvaluation
 from orchestration.verbs.policy_figures import read_promises
 from platform_core import names
 from platform_core.policies import Policies
+from platform_core.policies.costs import money_text, price_of_storage, price_of_work
+from platform_core.policies.policy import Prices
 from platform_core.policies.table_state import STATE_HELP, TableState, TableStatus, rank_key
 from platform_core.report.model import (
     FleetReport,
@@ -45,6 +48,7 @@ URL_VARIABLE: Final = "DREDGE_REPORT_URL"
 _ENTRIES: Final = 50
 """Most runs of a table's ledger that are read."""
 _WINDOW_MS: Final = 7 * 86_400_000
+_MONTH_MS: Final = 30 * 86_400_000
 _HOLDERS_OF: Final = 50
 """Number of largest tables whose holders are computed, because that reads all their manifests."""
 _HOLDERS: Final = 5
@@ -202,8 +206,10 @@ def _report_table(
         trend = (*_score_commits(store, commits, now_ms), (now_ms, need.score))
         source = "of its files after the newest commits, and now"
     troubled = _troubled_partitions(item)
+    spent_bytes = sum(action.bytes_in or 0 for action in actions[: len(recent)])
+    spent_seconds = sum(entry.seconds or 0.0 for entry in recent)
     return TableReport(
-        cut_text(item.name, 200),
+        item.name,
         status.state.value,
         cut_text(status.label, 100),
         _reason_text(status),
@@ -226,12 +232,13 @@ def _report_table(
         last_compaction_ms=need.last_compaction_ms,
         trend=trend,
         trend_of=source,
-        spent_bytes=sum(action.bytes_in or 0 for action in actions[: len(recent)]),
-        spent_seconds=sum(entry.seconds or 0.0 for entry in recent),
+        spent_bytes=spent_bytes,
+        spent_seconds=spent_seconds,
         spent_more=len(entries) > _ENTRIES and len(recent) == len(shown),
         held_bytes=held,
         holders=holders[:_HOLDERS],
         holders_more=max(len(holders) - _HOLDERS, 0),
+        costs="" if item.table is None else _costs_text(item.table.policy.cost, spent_seconds, spent_bytes, need, held),
         promises=() if item.table is None else _promise_lines(item.table),
         partitions=tuple(_partition_entry(part) for part in troubled[:_PARTITIONS]),
         partitions_more=max(len(troubled) - _PARTITIONS, 0),
@@ -267,6 +274,27 @@ def _partition_entry(status: TableStatus) -> PartitionEntry:
         cut_text(status.action, 200),
         cut_text(status.when, 200),
     )
+
+
+def _costs_text(prices: Prices, seconds: float, bytes_read: int, need: TableNeed, held_bytes: int | None) -> str:
+    """Return the price of maintenance in the window and of storage for a month, or "" without prices.
+
+    Args:
+        prices: prices of the policy.
+        seconds: seconds of maintenance in the window.
+        bytes_read: bytes that maintenance read in the window.
+        need: figures of the table, with the bytes of its files.
+        held_bytes: bytes of old files, or None if they are unknown.
+    """
+    parts = []
+    if prices.core_hour is not None or prices.tb_scanned is not None:
+        work = price_of_work(prices, seconds * prices.cores, bytes_read)
+        parts.append(f"maintenance {money_text(work, prices.currency)} in {duration_text(_WINDOW_MS)}")
+    if prices.gb_month is not None:
+        storage = price_of_storage(prices, need.total_bytes + (held_bytes or 0), _MONTH_MS)
+        unknown = " without old files" if held_bytes is None else ""
+        parts.append(f"storage{unknown} {money_text(storage, prices.currency)} a month")
+    return "; ".join(parts)
 
 
 def _promise_lines(table: OpenTable) -> tuple[str, ...]:

@@ -147,6 +147,7 @@ class TableReport:
         held_bytes: bytes of old files that snapshots, tags and others keep, or None if they were not computed.
         holders: largest holders, most bytes first.
         holders_more: number of further holders.
+        costs: price of the maintenance in the window, and of a month of storage, or "" without prices.
         promises: one line for each promise (``slo``) of the policy, with the share of the week within it.
         partitions: partitions that are not healthy, most urgent first.
         partitions_more: number of further partitions that are not healthy.
@@ -185,6 +186,7 @@ class TableReport:
     held_bytes: int | None = None
     holders: tuple[HolderEntry, ...] = ()
     holders_more: int = 0
+    costs: str = ""
     promises: tuple[str, ...] = ()
     partitions: tuple[PartitionEntry, ...] = ()
     partitions_more: int = 0

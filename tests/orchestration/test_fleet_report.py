@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +52,7 @@ def test_the_entry_point_is_declared() -> None:
 def test_the_verb_writes_a_page_and_prints_json(verb: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     root, page, policies = tmp_path / "wh", tmp_path / "page.html", tmp_path / "policies.yaml"
     policies.write_text(
+        "defaults: {cost: {core_hour: 3600, gb_month: 1000000}}\n"
         "tables: {depot.resting: {paused: storage move, owners: [ann@example.org], slo: {sorted_runs_p95: 3}}}"
     )
     make_warehouse(root)
@@ -83,6 +85,9 @@ def test_the_verb_writes_a_page_and_prints_json(verb: Any, tmp_path: Path, capsy
     assert tagged["action"] == "create_tag"
     assert (entry["action"], entry["outcome"], entry["runs_before"], entry["runs_after"]) == ("compact", "done", 3, 1)
     assert entry["bytes_in"] == calm["spent_bytes"] > 0
+    priced = re.fullmatch(r"maintenance ([\d.]+) USD in 7 d; storage ([\d.]+) USD a month", calm["costs"])
+    assert priced and float(priced[1]) == pytest.approx(calm["spent_seconds"], rel=0.02)
+    assert float(priced[2]) == pytest.approx((calm["total_bytes"] + calm["held_bytes"]) / 1000, rel=0.02)
     assert "tag kept" in {holder["name"] for holder in calm["holders"]} and calm["held_bytes"] > 0
     assert told["counts"] == {state: sum(t["state"] == state for t in tables.values()) for state in told["counts"]}
 
