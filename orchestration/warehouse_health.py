@@ -17,6 +17,7 @@ from lsm_core.maintenance.action import size_text
 from lsm_core.maintenance.table_ranking import TableNeed
 from orchestration.fleet_report import gather_report, read_scores, report_files, write_report
 from orchestration.ops.approval import approval_link
+from orchestration.sensors.metric_files import state_samples, write_metrics
 from orchestration.sensors.table_cache import open_table
 from orchestration.sensors.table_states import TableEvaluation, count_states, evaluate_states
 from platform_core import names
@@ -135,6 +136,8 @@ def warehouse_health_asset(
         report = report_tables(context, warehouse, lines, current_policies)
         report_conditions(context, warehouse, cards, current_policies)
         now_ms = warehouse.time().now_ms()
+        states = state_samples([line.evaluation for line in lines], now_ms)
+        write_metrics(warehouse.path, "states", states, os.environ)
         for line in lines[:_SHOWN]:
             context.log.info("%s: %s; next: %s", line.need.table, line.status.line(now_ms), line.status.next_step())
         pending_plans = dg.MetadataValue.md(waiting_table(warehouse, context.run, [line.need.table for line in lines]))

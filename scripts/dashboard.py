@@ -84,6 +84,46 @@ ROWS: Final[Sequence[tuple[str, Sequence[Panel]]]] = (
         ),
     ),
     (
+        "States and alerts (written by the platform, see DREDGE_METRICS_DIR)",
+        (
+            Panel(
+                "Tables by state",
+                "States of the last run of the job warehouse_health; docs/platform.md explains them.",
+                (("sum by (state) (dredge_tables_in_state) > 0", "{{state}}"),),
+                stacked=True,
+            ),
+            Panel(
+                "Tables that need a person",
+                "Tables in a state that lasts until a person acts; their layout pages name the next step.",
+                (
+                    (
+                        (
+                            'dredge_table_state{table=~"$table",state=~"corrupt|unreadable|blocked|suspended|failing|'
+                            'waiting for approval|needs a person|not loaded"}'
+                        ),
+                        "{{table}}: {{state}}",
+                    ),
+                ),
+                "bargauge",
+            ),
+            Panel(
+                "Alerts by condition",
+                "Current alerts of the sensor watch.",
+                (("sum by (condition, severity) (dredge_alerts)", "{{condition}} ({{severity}})"),),
+                stacked=True,
+            ),
+            Panel(
+                "Age of states and alerts",
+                "Time since the platform wrote them. If it grows, the hourly job or the sensor watch has stopped.",
+                (
+                    ("time() - max(dredge_states_timestamp_seconds)", "states"),
+                    ("time() - max(dredge_alerts_timestamp_seconds)", "alerts"),
+                ),
+                unit="s",
+            ),
+        ),
+    ),
+    (
         "Backlog",
         (
             Panel(

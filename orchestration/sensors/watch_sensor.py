@@ -24,6 +24,7 @@ from lsm_core.maintenance import CheckLimits
 from lsm_core.maintenance.checks.layout_condition import Condition, judge_file_size, judge_small_files
 from lsm_core.maintenance.history_health import HistoryHealth
 from orchestration.sensors.alert_channels import Alert, AlertItem, Channel, default_channels, deliver, make_channel
+from orchestration.sensors.metric_files import alert_samples, write_metrics
 from orchestration.sensors.table_cache import OpenTable, open_table, read_history, wall_ms
 from orchestration.sensors.table_sweep import Cursor, TickLog
 from platform_core import names
@@ -208,6 +209,7 @@ class Watch:
             mutes = find_active_mutes(list_mutes(context.instance, wall_ms()), wall_ms())
             state = self._send_alerts(warehouse, policies, findings, mutes, state, lines)
             self._sent = (cursor.tick + 1, state)
+            write_metrics(warehouse.path, "alerts", alert_samples(findings, wall_ms()), self.environment)
         lines = self.tick_log.lines(lines)
         for line in lines:
             context.log.info(line)

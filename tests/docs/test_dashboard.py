@@ -16,6 +16,13 @@ import pytest
 from lsm_core import Catalog, Schema
 from lsm_core.cli.app import run
 from lsm_core.maintenance.metrics import METRICS
+from orchestration.sensors.metric_files import alert_samples, state_samples, write_metrics
+from orchestration.sensors.table_states import evaluate_states
+from orchestration.verbs.report import find_cards
+from platform_core.policies.findings import AlertCondition, Finding, Severity
+from platform_core.policies.policy import Policies
+from platform_core.policies.table_state import TableState
+from platform_core.resources.warehouse import WarehouseResource
 from tests.docs.pages import DOCS, ROOT
 
 _DASHBOARD = json.loads((ROOT / "deploy" / "grafana" / "dredge.json").read_text("utf-8"))
@@ -55,8 +62,16 @@ def series(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[str]]:
         patch.setenv("DREDGE_POLICIES", str(policies))
         patch.setattr("importlib.metadata.entry_points", lambda group: groups.get(group, []))
         assert run(["metrics", "-w", str(place / "wh"), "--holds", "--output", str(target)]) == 0
+    # What the hourly job and the sensor watch write.
+    resource = WarehouseResource(path=str(place / "wh"))
+    evaluations = evaluate_states(resource, None, find_cards(resource, ())[0], Policies())
+    finding = Finding("shop.orders", AlertCondition.STALLED, Severity.ERROR, "text")
+    written = {"DREDGE_METRICS_DIR": str(place)}
+    write_metrics(resource.path, "states", state_samples(evaluations, 0), written)
+    write_metrics(resource.path, "alerts", alert_samples([finding], 0), written)
+    text = "".join(file.read_text("utf-8") for file in place.glob("*.prom"))
     labels: dict[str, set[str]] = {}
-    for line in target.read_text("utf-8").splitlines():
+    for line in text.splitlines():
         if not line.startswith("#"):
             labels.setdefault(re.match(r"\w+", line)[0], set()).update(re.findall(r'(\w+)="', line))  # type: ignore[index]
     return labels
@@ -120,6 +135,13 @@ def test_variables_of_queries_and_legends_are_declared(series: dict[str, set[str
         for target in panel["targets"]:
             names = {name for selector in _selectors(target["expr"]) for name in series[selector.name]}
             assert set(re.findall(r"\{\{(\w+)\}\}", target["legendFormat"])) <= names
+
+
+def test_the_states_that_need_a_person_are_those_of_the_platform() -> None:
+    (query,) = [query for query in _QUERIES if "dredge_table_state{" in query]
+    (selector,) = _selectors(query)
+    (states,) = [matcher.value for matcher in selector.matchers.matchers if matcher.name == "state"]
+    assert states.split("|") == [state.value for state in TableState if state.needs_attention]
 
 
 def test_every_metric_is_on_the_page() -> None:
