@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
+import shlex
 from collections.abc import Iterable, Sequence
 from functools import cache
 from importlib.resources import files
@@ -209,6 +210,7 @@ def _environment() -> Environment:
     environment.filters |= {
         "cut": cut_text,
         "code": _mark_code,
+        "shell": lambda name: shlex.quote(cut_text(name, 200)),
         "time": _time,
         "size": size_text,
         "count": count_text,

@@ -191,3 +191,9 @@ def test_commands_between_backticks_become_code_and_nothing_else_does() -> None:
     }
     for text, shown in texts.items():
         assert f"<td>{shown}" in render_page(replace(fleet, tables=[replace(fleet.tables[0], action=text)]))
+
+
+def test_commands_quote_odd_names_for_a_shell() -> None:
+    fleet = invented_fleet(1)
+    page = render_page(replace(fleet, tables=[replace(fleet.tables[0], table="shop.it's; ls", entries_more=True)]))
+    assert """dredge ledger &#39;shop.it&#39;&#34;&#39;&#34;&#39;s; ls&#39;</code>""" in page
