@@ -206,7 +206,8 @@ def _read_yaml(code: str) -> None:
     from platform_core.policies.policy_files import read_policies
 
     document = yaml.safe_load(code)
-    if isinstance(document, dict) and {"defaults", "databases", "tables", "budget"} & set(document):
+    keys = ("defaults", "databases", "tables", "budget")  # a job's configuration may have the key `tables`, as text
+    if isinstance(document, dict) and any(isinstance(document.get(key), dict) for key in keys):
         path = Path("policies.yaml")
         path.write_text(code, "utf-8")
         read_policies(path)
