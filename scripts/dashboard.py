@@ -272,7 +272,7 @@ ROWS: Final[Sequence[tuple[str, Sequence[Panel]]]] = (
                 (
                     (
                         (
-                            f"sum by (owner, currency) (dredge_price_gb_month{_OF} * on (table) group_left () "
+                            f"sum by (owner, currency) (dredge_storage_price{_OF} * on (table) group_left () "
                             'sum by (table) (dredge_table_held_bytes{table=~"$table",kind!="consumer"}) / 1e9)'
                         ),
                         "{{owner}} ({{currency}})",

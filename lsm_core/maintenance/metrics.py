@@ -76,7 +76,7 @@ METRICS: Final[Mapping[str, str]] = {
     "dredge_promise_target_ratio": "Promised share of the week, 0 to 1.",
     "dredge_cost_runs": "Price of the maintenance runs within the window, in the policy's currency.",
     "dredge_cost_saved_reads": "Price of the reads that the compactions of the window saved until now.",
-    "dredge_price_gb_month": "Price of storing a gigabyte (1e9 bytes) for 30 days.",
+    "dredge_storage_price": "Price of storing a gigabyte (1e9 bytes) for 30 days.",
 }
 """Metrics with their help; all are gauges: each scrape reads them again, and nothing is counted in between."""
 _MOST_ACTIONS: Final = 40

@@ -78,7 +78,7 @@ def _cost_samples(store: TableStore, policy: Policy, since_ms: int) -> Iterator[
     if line.saved is not None:
         yield Sample("dredge_cost_saved_reads", round(line.saved, 9), labels)
     if prices.gb_month is not None:
-        yield Sample("dredge_price_gb_month", prices.gb_month, labels)
+        yield Sample("dredge_storage_price", prices.gb_month, labels)
 
 
 def promise_lines(store: TableStore) -> list[str]:

@@ -119,10 +119,13 @@ _OrphanAge: TypeAlias = Annotated[
 ]
 
 
-def _at_least_two_minutes(value: str | int) -> str | int:
-    if duration(value) < 2 * 60_000:
-        raise ValueError(f"{value} is shorter than 2 min; Dagster evaluates freshness every 30 s")
-    return value
+def _no_shorter_than(shortest: str, why: str) -> AfterValidator:
+    def check(value: str | int) -> str | int:
+        if duration(value) < duration(shortest):
+            raise ValueError(f"{value} is shorter than {shortest}; {why}")
+        return value
+
+    return AfterValidator(check)
 
 
 def _share(value: float | str) -> float | str:
@@ -151,7 +154,7 @@ def parse_percent(value: float | str) -> float:
 
 _Percent: TypeAlias = Annotated[str | Annotated[float, Field(strict=True)], AfterValidator(_share)]
 _Price: TypeAlias = Annotated[float, Field(ge=0, allow_inf_nan=False, strict=True)]
-_FreshWithin: TypeAlias = Annotated[Duration, AfterValidator(_at_least_two_minutes)]
+_FreshWithin: TypeAlias = Annotated[Duration, _no_shorter_than("2 min", "Dagster evaluates freshness every 30 s")]
 
 
 class _Part(BaseModel):
@@ -269,7 +272,7 @@ class SloRules(_Part):
     sorted_runs_p95: int | None = Field(
         None, ge=1, description="95 % of the buckets have at most this many sorted runs (tables with a primary key)"
     )
-    freshness: Duration | None = Field(
+    freshness: Annotated[Duration, _no_shorter_than("1 s", "no table keeps that")] | None = Field(
         None, description="the newest commit of a writer that readers see is at most this old, like '15 min'"
     )
     within: _Percent | None = Field(
@@ -294,7 +297,7 @@ class CostRules(_Part):
             "save are declined"
         ),
     )
-    pays_back_within: Annotated[Duration, _at_least(HOUR_MS, "shorter times decline every compaction")] | None = Field(
+    pays_back_within: Annotated[Duration, _no_shorter_than("1 h", "in less time no compaction pays")] | None = Field(
         None, description="time in which the saved reads must pay for a compaction, like '30 d' (default: 30 d)"
     )
 

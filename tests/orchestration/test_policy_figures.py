@@ -112,7 +112,7 @@ def test_cost_shows_runs_storage_and_saved_reads_by_table_and_owner(
     ]
     lines = dredge("metrics")[1].splitlines()
     labels = 'table="db.t",owner="team:a",currency="EUR"'
-    assert f"dredge_price_gb_month{{{labels}}} 30000.0" in lines
+    assert f"dredge_storage_price{{{labels}}} 30000.0" in lines
     assert any(line.startswith(f"dredge_cost_runs{{{labels}}} ") for line in lines)
 
 

@@ -52,11 +52,12 @@ tables:
         ("slo: {freshnes: 1 h}", "freshnes"),
         ("slo: {sorted_runs_p95: 0}", "sorted_runs_p95"),
         ("slo: true", "slo"),
+        ("slo: {freshness: 0 s}", "shorter than 1 s"),
         ("cost: {core_hour: -1}", "core_hour"),
         ("cost: {core_hour: .inf}", "core_hour"),
         ("cost: {core_hour: true}", "core_hour"),
         ("cost: {currency: <script>}", "currency"),
-        ("cost: {pays_back_within: 1 min}", "pays_back_within"),
+        ("cost: {pays_back_within: 1 min}", "shorter than 1 h"),
     ],
 )
 def test_an_invalid_promise_or_price_is_refused_with_its_line(text: str, message: str) -> None:
