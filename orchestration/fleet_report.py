@@ -11,8 +11,6 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import quote
 
-import dagster as dg
-
 from lsm_core.cli.render import duration_text
 from lsm_core.errors import DredgeError
 from lsm_core.maintenance import health, holds, iterate_ledger
@@ -40,11 +38,10 @@ from platform_core.report.model import (
 )
 from platform_core.report.page import render_page
 from platform_core.report.scores import ScoreHistory
+from platform_core.resources.settings import Settings
 from platform_core.table_card import count_text
 
 _LOG = logging.getLogger(__name__)
-REPORT_VARIABLE: Final = "DREDGE_REPORT_DIR"
-URL_VARIABLE: Final = "DREDGE_REPORT_URL"
 _ENTRIES: Final = 50
 """Most runs of a table's ledger that are read."""
 _WINDOW_MS: Final = 7 * 86_400_000
@@ -90,34 +87,23 @@ class ReportFiles:
     address: str = ""
 
 
-def report_files(
-    warehouse_path: str, environment: Mapping[str, str], instance: dg.DagsterInstance | None
-) -> ReportFiles | None:
-    """Return the files of the hourly report.
-
-    The folder is ``DREDGE_REPORT_DIR``, or else the folder ``dredge/report`` of the Dagster instance.
+def report_files(warehouse_path: str, settings: Settings, home: str) -> ReportFiles | None:
+    """Return the files of the hourly report, in ``DREDGE_REPORT_DIR`` or the folder ``dredge/report`` of `home`.
 
     Args:
         warehouse_path: path or address of the warehouse; its name becomes the name of the page.
-        environment: environment variables.
-        instance: Dagster instance, or None outside Dagster; then ``DAGSTER_HOME`` is used.
+        settings: settings of the platform.
+        home: folder of the Dagster instance, or "".
 
     Returns:
         The files, or None if no folder is known.
     """
-    folder = environment.get(REPORT_VARIABLE, "").strip()
-    if not folder:
-        home = environment.get("DAGSTER_HOME", "").strip()
-        if instance is not None and not instance.is_ephemeral:
-            home = instance.root_directory
-        if not home:
-            return None
-        folder = str(Path(home) / "dredge" / "report")
-    name = names.warehouse_name(warehouse_path)
-    address = environment.get(URL_VARIABLE, "").strip().rstrip("/")
-    page = Path(folder).expanduser().absolute() / f"{name}.html"
-    is_web = re.fullmatch(r"https?://[^\s\"<>]+", address) is not None
-    return ReportFiles(page, page.with_suffix(".scores.json"), f"{address}/{page.name}" if is_web else "")
+    if not (settings.report_dir or home):
+        return None
+    folder = Path(settings.report_dir).expanduser() if settings.report_dir else Path(home) / "dredge" / "report"
+    page = folder.absolute() / f"{names.warehouse_name(warehouse_path)}.html"
+    address = f"{settings.report_url}/{page.name}" if settings.report_url else ""
+    return ReportFiles(page, page.with_suffix(".scores.json"), address)
 
 
 def gather_report(

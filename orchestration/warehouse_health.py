@@ -179,13 +179,13 @@ def report_tables(
         policies: policies in force.
     """
     try:
-        files = report_files(warehouse.path, os.environ, context.instance)
+        settings = Settings.from_environment()
+        files = report_files(warehouse.path, settings, context.instance.root_directory)
         if files is None:
             return {}
         scores = read_scores(files.scores)
         evaluations, now_ms = [line.evaluation for line in lines], warehouse.time().now_ms()
-        url = Settings.from_environment().dagster_url
-        report = gather_report(warehouse.path, evaluations, policies, now_ms, scores, dagster_url=url)
+        report = gather_report(warehouse.path, evaluations, policies, now_ms, scores, dagster_url=settings.ui_url)
         write_report(report, files, scores)
     except Exception as error:
         context.log.exception("the report on all tables was not written")

@@ -61,7 +61,7 @@ def report(
 ) -> None:
     """Write one HTML page on all tables: state, reason, next action, trend, costs, holders, and newest actions.
 
-    The page works offline. With DAGSTER_HOME set, failed checks, runs and suspensions count too; DREDGE_DAGSTER_URL
+    The page works offline. With DAGSTER_HOME set, failed checks, runs and suspensions count too; DREDGE_UI_URL
     adds links to Dagster's pages.
     """
     if output is None and not as_json:
@@ -80,7 +80,7 @@ def report(
     if instance is None:
         missing = "failed checks, suspensions, runs and budgets are unknown"
         notes = [f"Made without Dagster, because {_HOME} is not set: {missing}.", *notes]
-    files = report_files(resource.path, os.environ, None)
+    files = report_files(resource.path, settings, os.environ.get(_HOME, "").strip())
     scores = ScoreHistory() if files is None else read_scores(files.scores)
     fleet = gather_report(
         resource.path,
@@ -88,7 +88,7 @@ def report(
         loaded,
         resource.time().now_ms(),
         scores,
-        dagster_url=settings.dagster_url,
+        dagster_url=settings.ui_url,
         notes=notes,
     )
     if as_json:

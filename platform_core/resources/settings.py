@@ -15,6 +15,8 @@ from lsm_core.json_text import parse_json
 from platform_core.dagster_internals import is_valid_cron_schedule
 
 URL_VARIABLE: Final = "DREDGE_DAGSTER_URL"
+REPORT_VARIABLE: Final = "DREDGE_REPORT_DIR"
+REPORT_URL_VARIABLE: Final = "DREDGE_REPORT_URL"
 DOCS_VARIABLE: Final = "DREDGE_DATA_DOCS_URL"
 UI_VARIABLE: Final = "DREDGE_UI_URL"
 RUNBOOK_VARIABLE: Final = "DREDGE_RUNBOOK_URL"
@@ -52,6 +54,8 @@ class Settings:
             for no reload.
         ui_url: http(s) address of the web server in alerts, without a final slash; "" for no links.
         runbook_url: http(s) address of the page docs/operations.md in alerts; "" for its name.
+        report_dir: folder of the report on all tables; "" for the folder ``dredge/report`` of the Dagster instance.
+        report_url: http(s) address at which a web server serves `report_dir`; "" for no link.
     """
 
     sensor_seconds: int = 30
@@ -69,13 +73,16 @@ class Settings:
     data_docs_url: str = ""
     ui_url: str = ""
     runbook_url: str = ""
+    report_dir: str = ""
+    report_url: str = ""
 
     @staticmethod
     def from_environment(environment: Mapping[str, str] | None = None) -> Settings:
         """Read the settings from the environment.
 
         The variables are ``DREDGE_SENSOR_SECONDS``, ``DREDGE_SENSOR_BUDGET``, ``DREDGE_WATCH_SECONDS``,
-        ``DREDGE_SENSORS``, ``DREDGE_SCHEDULES``, ``DREDGE_DAGSTER_URL``, ``DREDGE_UI_URL``, ``DREDGE_RUNBOOK_URL`` and
+        ``DREDGE_SENSORS``, ``DREDGE_SCHEDULES``, ``DREDGE_DAGSTER_URL``, ``DREDGE_UI_URL``, ``DREDGE_RUNBOOK_URL``,
+        ``DREDGE_REPORT_DIR``, ``DREDGE_REPORT_URL`` and
         the crons (``DREDGE_RETENTION_CRON``
         and so on).
 
@@ -100,6 +107,8 @@ class Settings:
             data_docs_url=_address(values, DOCS_VARIABLE),
             ui_url=_address(values, UI_VARIABLE) or _address(values, URL_VARIABLE),
             runbook_url=_address(values, RUNBOOK_VARIABLE),
+            report_dir=values.get(REPORT_VARIABLE, "").strip(),
+            report_url=_address(values, REPORT_URL_VARIABLE),
         )
 
 

@@ -12,10 +12,12 @@ import pytest
 
 from lsm_core.cli.app import run
 from lsm_core.clock import FileClock
+from lsm_core.errors import InvalidOption
 from orchestration.fleet_report import read_scores, replace_file, report_files
 from orchestration.verbs.report import report as report_verb
 from platform_core import names
 from platform_core.report.scores import ScoreHistory
+from platform_core.resources.settings import Settings
 from tests.support.platform import append_table, commit, keyed_table, open_house
 
 
@@ -130,7 +132,7 @@ def test_with_dagster_the_verb_shows_its_failed_checks_and_the_trend_of_the_hour
             )
         )
         monkeypatch.setenv("DAGSTER_HOME", house.instance.root_directory)
-        files = report_files(str(root), {"DAGSTER_HOME": house.instance.root_directory}, None)
+        files = report_files(str(root), Settings(), house.instance.root_directory)
         assert files is not None
         files.scores.parent.mkdir(parents=True)
         history = ScoreHistory()
@@ -174,6 +176,7 @@ def test_the_hourly_job_writes_the_page_and_links_it(tmp_path: Path, monkeypatch
     root, clock = tmp_path / "wh", FileClock(str(tmp_path / "clock"))
     monkeypatch.setenv("DREDGE_DAGSTER_URL", "https://dagster.example.org")
     monkeypatch.delenv("DREDGE_REPORT_DIR", raising=False)
+    monkeypatch.delenv("DREDGE_UI_URL", raising=False)
     commit(keyed_table(root, "shop.busy", partitioned=False), 3)
     wrong = keyed_table(root, "shop.wrong", partitioned=False)
     commit(wrong, 6)
@@ -230,13 +233,14 @@ def test_a_run_of_dagster_is_linked_from_its_action(tmp_path: Path, monkeypatch:
     assert f'href="https://dagster.example.org/runs/{run_id}"' in text
 
 
-def test_an_address_that_is_none_is_not_linked(tmp_path: Path) -> None:
-    files = report_files(
-        "/data/wh", {"DREDGE_REPORT_DIR": str(tmp_path), "DREDGE_REPORT_URL": "javascript:alert(1)"}, None
-    )
-    assert files is not None and files.address == ""
-    assert report_files("/data/wh", {}, None) is None
-    home = report_files("/data/wh", {"DAGSTER_HOME": str(tmp_path)}, None)
-    assert home is not None and home.page == tmp_path / "dredge" / "report" / "wh.html"
-    (tmp_path / "scores.json").write_text("[")
-    assert read_scores(tmp_path / "scores.json").times == ()
+def test_the_folder_and_the_address_come_from_the_settings(tmp_path: Path) -> None:
+    with pytest.raises(InvalidOption, match="DREDGE_REPORT_URL"):
+        Settings.from_environment({"DREDGE_REPORT_URL": "javascript:alert(1)"})
+    assert report_files("/data/wh", Settings(), "") is None
+    home = report_files("/data/wh", Settings(), str(tmp_path))
+    assert home is not None and (home.page, home.address) == (tmp_path / "dredge" / "report" / "wh.html", "")
+    settings = Settings.from_environment({"DREDGE_REPORT_DIR": str(tmp_path), "DREDGE_REPORT_URL": "https://x.org/r/"})
+    served = report_files("s3://lake/wh", settings, "")
+    assert served is not None and (served.page, served.address) == (tmp_path / "wh.html", "https://x.org/r/wh.html")
+    served.scores.write_text("[")
+    assert read_scores(served.scores).times == ()
