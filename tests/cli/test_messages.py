@@ -33,7 +33,7 @@ def test_what_is_named_and_not_there_is_said(shell: Shell) -> None:
 def test_a_verb_or_a_deletion_that_is_not_there_is_one_line_that_helps(shell: Shell) -> None:
     assert (
         shell("restor", "db.t", "x").err
-        == "dredge: there is no verb 'restor'; did you mean restore or recover? (see dredge --help)\n"
+        == "dredge: there is no verb 'restor'; did you mean restore or report? (see dredge --help)\n"
     )
     unknown = shell("frobnicate")
     assert unknown.code == 2 and "verbs are " in unknown.err and ", compact, " in unknown.err
