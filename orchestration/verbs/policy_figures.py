@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 from lsm_core.maintenance.ledger import iterate_ledger
 from lsm_core.maintenance.metrics import Sample
 from lsm_core.maintenance.promise_history import measure_promises
 from lsm_core.metadata.store import TableStore
+from platform_core.health import table_health
+from platform_core.policies import Decision, DecisionOutcome, Reason
 from platform_core.policies.costs import Month, cost_lines
 from platform_core.policies.policy import Policy
 from platform_core.policies.policy_files import load_policies
 from platform_core.policies.promises import WINDOW_MS, Promise, judge_promises
+from platform_core.policies.rounds import judge_table
+from platform_core.policies.table_state import judge_undecided
 
 
 def read_promises(store: TableStore, policy: Policy) -> list[Promise]:
@@ -91,3 +96,26 @@ def promise_lines(store: TableStore) -> list[str]:
         CorruptFile: a snapshot or manifest cannot be read.
     """
     return [promise.text() for promise in read_promises(store, load_policies().of(store.name))]
+
+
+def read_state(store: TableStore | None, error: Exception | None = None) -> dict[str, Any]:
+    """Return the state of a table for `dredge status`, as far as metadata and the policy file show it.
+
+    Runs, checks and budgets are unknown outside Dagster: `warehouse_health` and `dredge report` show them.
+
+    Args:
+        store: the table, or None if it cannot be read.
+        error: why the table cannot be read.
+
+    Returns:
+        The state, its rank from 0 for the most urgent state, the reason, and the next step.
+
+    Raises:
+        CorruptFile: a snapshot or manifest cannot be read.
+    """
+    if store is None:
+        text = f"{type(error).__name__}: {error}"
+        status = judge_undecided(Decision("", "", DecisionOutcome.DECLINE, Reason.UNREADABLE, text))
+        return {"state": status.label, "state_rank": status.state.rank, "why": "", "next": status.next_step()}
+    status = judge_table(store, table_health(store), load_policies().of(store.name))
+    return {"state": status.label, "state_rank": status.state.rank, "why": status.why, "next": status.next_step()}

@@ -323,6 +323,10 @@ def judge_subject(
         urgent=urgent,
         since_ms=_since_ms(state, subject, decision, policy, now),
     )
+    if state is TableState.HEALTHY and policy.paused is not None:
+        text = f"{decision.text}; paused by policy: {policy.paused}"
+        state, since = TableState.PAUSED, policy.paused_since_ms
+        status = replace(status, state=state, text=text, since_ms=since)
     if state is TableState.HEALTHY:
         return _judge_healthy(status, subject, policy)
     compact = f"compact {decision.partition}" if decision.partition else "compact"

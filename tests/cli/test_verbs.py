@@ -64,6 +64,30 @@ def test_status_shows_the_neediest_first_and_what_costs_most(shell: Shell) -> No
     assert rows["db.t"]["full_bytes"] >= rows["db.t"]["due_bytes"] > 0
     text = shell("status").out
     assert text.index("db.t") < text.index("db.a") and "costs most" in text and "dt=a/bucket-0: space" in text
+    assert (rows["db.t"]["state"], rows["db.a"]["state"]) == ("due", "healthy")
+    assert rows["db.t"]["next_step"] == "`dredge compact db.t`"
+    assert "db.t: due: 5 sorted runs (trigger 5); " in " ".join(text.split())
+
+
+def test_status_ranks_by_state_before_score(shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    catalog = Catalog(shell.place)
+    for name in ("db.paused", "db.torn"):
+        catalog.create_table(name, Schema(pa.schema([("v", pa.int32())]))).write({"v": [1]})
+    Path(shell.place, "db.db", "torn", "schema", "schema-0").write_text("{")
+    policies = tmp_path / "policies.yaml"
+    policies.write_text("tables: {db.paused: {paused: storage move}}")
+    monkeypatch.setenv("DREDGE_POLICIES", str(policies))
+    rows = sorted(shell("status", "--json").json, key=lambda row: row["rank"])
+    assert [(row["table"], row["state"]) for row in rows] == [
+        ("db.torn", "corrupt"),
+        ("db.paused", "paused"),
+        ("db.t", "due"),
+    ]
+    assert rows[2]["next_step"] == "compact dt=a: the next tick"
+    assert rows[1]["state_why"].endswith("paused by policy: storage move")
+    monkeypatch.delenv("DREDGE_POLICIES")
+    rows = sorted(shell("status", "--json").json, key=lambda row: row["rank"])
+    assert [row["state"] for row in rows] == ["corrupt", "due", "healthy"], "without policies, by the tables' own rules"
 
 
 def test_plan_then_apply_by_hash(shell: Shell) -> None:

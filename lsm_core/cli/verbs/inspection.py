@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -22,7 +23,7 @@ from lsm_core.cli.verbs.common import (
     parse_partitions,
 )
 from lsm_core.clock import utc_text
-from lsm_core.errors import DatabaseNotFound, DredgeError, InvalidOption, UnsupportedFeature
+from lsm_core.errors import CorruptFile, DatabaseNotFound, DredgeError, InvalidOption, UnsupportedFeature
 
 if TYPE_CHECKING:
     from lsm_core.maintenance import BucketHealth
@@ -31,11 +32,15 @@ if TYPE_CHECKING:
 
 SCORE = "score (0 is healthy)"
 _STATUS = (
-    "table", "keys", "partitioned_by", "snapshot", "committed", "buckets", "files", "rows", "bytes", "runs", "score",
+    "table", "state", "state_why", "next_step", "keys", "partitioned_by", "snapshot", "committed", "buckets",
+    "files", "rows", "bytes", "runs", "score",
     "rank", "costs_most", "level0", "oldest_level0", "last_compaction", "due_bytes", "full_bytes", "upkeep",
     "changelogs", "trash", "delete_mode", "guarantee",
     "paimon_version", "cannot", "without_effect", "warnings", "promises", "error",
 )  # fmt: skip
+
+_PLAIN_STATES = ("corrupt", "unreadable", "due", "invisible rows", "not maintained", "healthy")
+"""States of tables without a policy, the most urgent first; a platform knows more."""
 
 
 def tables(
@@ -102,7 +107,7 @@ def status(
     catalog = open_catalog(warehouse, clock)
     names, broken = ([table], {}) if table is not None else table_names(catalog)
     total = len(names) + len(broken)
-    policy_functions = load_policy_functions("dredge.promises")
+    policy_functions, read_state = load_policy_functions("dredge.promises"), _load_state_function()
     rows = [_unreadable_row(f"{name}.*", error) for name, error in broken.items()]
     damaged = []
     for name in names:
@@ -110,19 +115,22 @@ def status(
             store = catalog.store(name)
             deleted = read_trash(store)
             row = _read_status(store, len(deleted.records))
-            rows.append(row | {"promises": [line for read_lines in policy_functions for line in read_lines(store)]})
+            promises = [line for read_lines in policy_functions for line in read_lines(store)]
+            rows.append(row | {"promises": promises, **_state_values(read_state(store, None))})
             damaged += [f"{name}: {error}" for error in deleted.unreadable]
         except Exception as error:  # one table that cannot be looked at, for whatever reason, hides no other
             if table is not None:
                 raise
             broken[name] = _error_line(error)
-            rows.append(_unreadable_row(name, broken[name]))
-    for number, row in enumerate(sorted(rows, key=_rank_row), 1):
+            rows.append({**_unreadable_row(name, broken[name]), **_state_values(read_state(None, error))})
+    ranks = {row["table"]: row.pop("state_rank", 0) for row in rows}
+    ranked = sorted(rows, key=lambda row: (ranks[row["table"]], _rank_row(row)))
+    for number, row in enumerate(ranked, 1):
         row["rank"] = number
     if as_json:
         print_json(rows if table is None else rows[0])
     else:
-        _show_status(catalog.root, sorted(rows, key=_rank_row))
+        _show_status(catalog.root, ranked)
     for line in _collect_notices():
         typer.echo(visible(f"warning: {line}"), err=True)
     if broken:
@@ -130,6 +138,50 @@ def status(
         raise DredgeError(f"{len(broken)} of {total} tables cannot be looked at: {'; '.join((*failures, *damaged))}")
     if damaged:
         raise DredgeError(f"all is shown but what the trash holds: {'; '.join(damaged)}")
+
+
+def _load_state_function() -> Callable[[TableStore | None, Exception | None], Mapping[str, Any]]:
+    """Return the platform's function that judges tables by the policy file; without a file, `_judge_plainly`."""
+    return next(iter(load_policy_functions("dredge.states")), _judge_plainly)
+
+
+def _judge_plainly(store: TableStore | None, error: Exception | None) -> dict[str, Any]:
+    """Return the state of a table that no policy rules, by the table's own rules alone.
+
+    Args:
+        store: the table, or None if it cannot be read.
+        error: why the table cannot be read, or None.
+    """
+    from lsm_core.maintenance import health as health_of
+    from lsm_core.metadata import unsupported
+    from lsm_core.metadata.support import Purpose
+
+    if store is None:
+        state = "corrupt" if isinstance(error, CorruptFile) else "unreadable"
+        return {"state": state, "state_rank": _PLAIN_STATES.index(state)}
+    state, why, step = "healthy", "nothing is due", "none"
+    runs = due = hidden = 0
+    for bucket in health_of(store):
+        runs, due, hidden = max(runs, bucket.sorted_runs), due + bucket.cost_minor, hidden + bucket.hidden_rows
+    trigger, compact = store.options.compaction_trigger, f"`dredge compact {store.name}`"
+    if unsupported(store, Purpose.COMPACT):
+        state, why = "not maintained", "; ".join(unsupported(store, Purpose.COMPACT))
+    elif due or (store.has_primary_key and runs >= trigger):
+        sign = f" (trigger {trigger})" if store.has_primary_key else ""
+        state, why, step = "due", f"{runs} sorted runs{sign}; {due:,} bytes to merge", compact
+    elif hidden:
+        state, why, step = "invisible rows", f"{hidden:,} rows not visible before the next compaction", compact
+    return {"state": state, "state_rank": _PLAIN_STATES.index(state), "why": why, "next": step}
+
+
+def _state_values(state: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values of a table's state for its row, and its rank, by which rows are sorted first."""
+    return {
+        "state": state.get("state"),
+        "state_why": state.get("why"),
+        "next_step": state.get("next"),
+        "state_rank": state.get("state_rank", 0),
+    }
 
 
 def _collect_notices() -> list[str]:
@@ -164,6 +216,7 @@ def _show_status(root: str, rows: list[dict[str, Any]]) -> None:
 
     names = [
         "table",
+        *(["state"] if any(row["state"] for row in rows) else []),
         "keys",
         "snapshot",
         "committed",
@@ -192,6 +245,8 @@ def _show_status(root: str, rows: list[dict[str, Any]]) -> None:
     columns = [titles.get(name, name) for name in names]
     print_table("", [*columns, "cannot"], shown)
     for row in rows:
+        if row["state_why"] and row["state"] != "healthy":
+            say(f"{row['table']}: {row['state']}: {row['state_why']}; next: {row['next_step']}")
         if (row["upkeep"] or "").startswith(WATCHING):
             say(f"{row['table']}: {row['upkeep']}")
         if guarantees and row["guarantee"]:
@@ -242,17 +297,21 @@ def _read_status(store: TableStore, trash: int) -> dict[str, Any]:
     other_lock = lock_given_way(store.schema.options, store.options)
     warnings += [other_lock] if other_lock else []
     snapshot = snapshots.latest(store)
+    postponed: dict[str, int] = {}
     if store.bucket_mode is BucketMode.POSTPONE and snapshot is not None:
         from lsm_core.maintenance import waiting_items
 
-        waiting = sum(item.rows_in for item in waiting_items(store, manifests.live_entries(store, snapshot)))
+        items = waiting_items(store, manifests.live_entries(store, snapshot))
+        postponed = {item.partition_text: item.rows_in for item in items}
+        waiting = sum(postponed.values())
         warnings += (
             [f"{waiting:,} postponed rows have no bucket, and no reader sees them: compact it"] if waiting else []
         )
     buckets = health_of(store)
-    need = need_of(store.name, buckets, history_parts_of(store, snapshot))
+    need = need_of(store.name, buckets, history_parts_of(store, snapshot), postponed)
     by_writers = snapshot is not None and writers_compact(store, snapshot)
     return {
+        **dict.fromkeys(_STATUS),
         "table": store.name,
         "keys": ",".join(store.schema.primary_keys) or "append",
         "partitioned_by": list(store.schema.partition_keys),
