@@ -13,7 +13,9 @@ import pytest
 
 from lsm_core import Catalog, Schema
 from lsm_core.cli.app import run
+from platform_core import names
 from tests.maintenance.tables import HOUR, NOW, keyed, rows
+from tests.support.platform import commit, keyed_table, open_house
 
 _ROOT = Path(__file__).resolve().parents[2]
 
@@ -139,3 +141,17 @@ def test_unattended_maintenance_declines_what_does_not_pay_and_a_person_is_obeye
     )
     code, printed, _ = dredge("maintain", "db.t")
     assert code == 0 and "not worth a run" not in printed and "compact: done" in printed
+
+
+def test_a_tick_declines_what_does_not_pay_until_the_backlog_is_critical(tmp_path: Path) -> None:
+    root, policies = tmp_path / "shop", tmp_path / "p.yaml"
+    policies.write_text("defaults: {cost: {core_hour: 1.0, currency: EUR, reads_a_day: 0.001}, level0_critical: 8}")
+    table = keyed_table(root, partitioned=False)
+    commit(table, 6)
+    with open_house(root, DREDGE_POLICIES=str(policies)) as house:
+        tick = house.tick(names.SORTED_RUN_SENSOR)
+        (line,) = [line for line in house.lines(tick) if line.startswith("shop.orders")]
+        assert "decline (costs more than it saves): 6 sorted runs >= 5; costs " in line and not tick.run_requests
+        assert "and 0.001 reads a day save " in line and "not worth a run (p.yaml:1, defaults)" in line
+        commit(table, 3)
+        assert house.tick(names.SORTED_RUN_SENSOR).run_requests
