@@ -30,6 +30,8 @@ from platform_core.policies.rounds import RECOVER
 from platform_core.resources.warehouse import WarehouseResource
 from platform_core.table_card import count_text
 
+RUNS_A_TICK: Final = 12
+"""Most runs that a tick requests, because Dagster's daemon needs about a second to create one."""
 _MOST_TRIES: Final = 20
 _ENDINGS: Final = {
     dg.DagsterRunStatus.SUCCESS: RunResult.DONE,

@@ -14,7 +14,7 @@ from lsm_core.errors import DredgeError
 from lsm_core.maintenance.history_health import HistoryHealth
 from lsm_core.maintenance.score import Part, history_parts, reasons_of
 from lsm_core.maintenance.table_ranking import TableNeed, need_of
-from orchestration.sensors.run_requests import RunRequestBuilder
+from orchestration.sensors.run_requests import RUNS_A_TICK, RunRequestBuilder
 from orchestration.sensors.table_cache import OpenTable, decline_unreadable, open_table, read_history, wall_ms
 from platform_core import names
 from platform_core.failure_records import iterate_lasting
@@ -109,7 +109,8 @@ def evaluate_states(
     stopped = frozenset(
         table for table, found in conditions.items() if any(item.state is not TableState.FAILING for item in found)
     )
-    settled = _Decisions(warehouse, instance, plan_seconds, stopped).settle(tables, policies)
+    decisions = _Decisions(warehouse, instance, plan_seconds, stopped)
+    settled = decisions.settle(tables, policies)
     evaluations = []
     for table in opened:
         if isinstance(table, Decision):
@@ -118,7 +119,7 @@ def evaluate_states(
             evaluations.append(TableEvaluation(table.table, status, need, decisions=(table,)))
         else:
             found = conditions.get(table.name, ())
-            evaluations.append(_evaluate(table, settled.get(table.name, []), found, troubles))
+            evaluations.append(_evaluate(table, settled.get(table.name, []), found, troubles, decisions.turns))
     return sorted(evaluations, key=evaluation_key)
 
 
@@ -209,6 +210,7 @@ class _Decisions:
         plan_seconds: time (seconds) for planning.
         stopped: tables that no run starts for now; they have no place in the queue for the budget.
         clock: monotonic clock, in seconds.
+        turns: number of the tick that starts due work, from 1 for the next tick, by subject; filled by `settle`.
     """
 
     warehouse: WarehouseResource
@@ -216,6 +218,7 @@ class _Decisions:
     plan_seconds: float
     stopped: frozenset[str] = frozenset()
     clock: Callable[[], float] = field(default=time.monotonic)
+    turns: dict[str, int] = field(default_factory=dict)
 
     def settle(
         self, tables: Sequence[OpenTable], policies: Policies
@@ -244,8 +247,12 @@ class _Decisions:
                 subject = Subject(table.facts, DecisionScope.SORTED_RUNS)
                 result[table.name].append((subject, decline_unreadable(table.card, error), None))
         waiting: dict[str, Queue] = {}
+        starts = dict.fromkeys(_SCOPES, 0)
         for decision in self._settle_due(first, due, policies, waiting):
             table, subject = due.get(decision.subject) or due[_of_table(decision.table, due)]
+            if decision.outcome is DecisionOutcome.RUN:
+                self.turns[decision.subject] = starts[subject.scope] // RUNS_A_TICK + 1
+                starts[subject.scope] += 1
             result[table.name].append((subject, decision, waiting.get(decision.subject)))
         return result
 
@@ -311,6 +318,7 @@ def _evaluate(
     settled: Sequence[tuple[Subject, Decision, Queue | None]],
     conditions: Sequence[Condition],
     troubles: Mapping[DecisionScope, str],
+    turns: Mapping[str, int],
 ) -> TableEvaluation:
     """Return the evaluation of one opened table.
 
@@ -319,6 +327,7 @@ def _evaluate(
         settled: final decisions with subject and queue.
         conditions: conditions of the whole table.
         troubles: troubles of the sensors.
+        turns: number of the tick that starts due work, by subject.
     """
     history = _read_history(table)
     parts: tuple[Part, ...] = () if history is None else history_parts(history, table.store.options)
@@ -330,7 +339,7 @@ def _evaluate(
             table.policy_of(subject.state),
             table.now,
             queue,
-            troubles.get(subject.scope, ""),
+            troubles.get(subject.scope) or _explain_turn(turns.get(decision.subject, 1)),
         )
         for subject, decision, queue in settled
     ]
@@ -346,6 +355,11 @@ def _evaluate(
         history,
         table,
     )
+
+
+def _explain_turn(turn: int) -> str:
+    """Return when a later tick than the next one starts due work, "" for the next tick."""
+    return "" if turn <= 1 else f"in about {turn} ticks, because a tick requests at most {RUNS_A_TICK} runs"
 
 
 def _read_history(table: OpenTable) -> HistoryHealth | None:

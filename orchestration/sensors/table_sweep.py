@@ -17,7 +17,7 @@ from lsm_core.clock import SystemClock, utc_text
 from lsm_core.errors import DredgeError, InvalidOption
 from lsm_core.json_text import parse_json
 from orchestration.sensors.health_reports import AssetEvent, HealthReporter
-from orchestration.sensors.run_requests import RunRequestBuilder
+from orchestration.sensors.run_requests import RUNS_A_TICK, RunRequestBuilder
 from orchestration.sensors.status_board import StatusBoard
 from orchestration.sensors.table_cache import OpenTable, decline_unreadable, open_table, wall_ms
 from orchestration.sensors.table_states import queue_of
@@ -46,8 +46,6 @@ _LINES_A_TABLE: Final = 60
 _EVENTS_A_TICK: Final = 1_000
 """Events after which a tick ends, because Dagster's daemon stores the events one by one before the sensor's next tick.
 """
-_RUNS_A_TICK: Final = 12
-"""Most runs that a tick requests, because Dagster's daemon needs about a second to create one."""
 _QUEUED_RUNS: Final = 24
 """Most queued runs of sensors. With more, a table whose backlog becomes critical would wait behind them for hours."""
 _FEWEST_EVENTS: Final = 100
@@ -237,7 +235,7 @@ class Pace:
     @property
     def runs(self) -> int:
         """Most runs that the tick may request."""
-        return max(1, round(_RUNS_A_TICK * self.share))
+        return max(1, round(RUNS_A_TICK * self.share))
 
     @property
     def events(self) -> int:
