@@ -27,7 +27,7 @@ from platform_core.obstacles import find_other_warehouse
 from platform_core.policies import Decision, Policies, PolicySource
 from platform_core.policies.decisions import due_work
 from platform_core.policies.findings import find_overdue_work
-from platform_core.policies.table_state import STATE_HELP, TableState, TableStatus, time_text
+from platform_core.policies.table_state import STATE_HELP, TableState, TableStatus
 from platform_core.resources.settings import Settings
 from platform_core.resources.warehouse import WarehouseResource
 from platform_core.table_card import TableCard, count_text
@@ -45,8 +45,9 @@ A holder is a snapshot, tag, branch, consumer or plan that prevents the deletion
 _RUNS: Final = 50
 """Number of newest runs of a table whose seconds count as compute costs."""
 _NAME_LENGTH: Final = 48
-_TEXT_LENGTH: Final = 140
-"""Most characters of a name and of a text in an inline table; longer ones are cut in the middle or at the end."""
+_REASON_LENGTH: Final = 80
+_STEP_LENGTH: Final = 70
+"""Most characters of a name, a reason and a next step in an inline table, whose rows are narrow; the rest is cut."""
 _COLUMNS: Final = (
     "table",
     "state",
@@ -293,7 +294,7 @@ def ranking_metadata(
     return {
         "most urgent": dg.MetadataValue.text(_name_most_urgent(lines, now_ms)),
         "states": state_counts([line.evaluation for line in lines]),
-        "worst tables": worst_tables(lines, now_ms),
+        "worst tables": worst_tables(lines),
         names.WAREHOUSE_PATH: dg.MetadataValue.text(warehouse_path),
         "tables": dg.MetadataValue.md(ranking_table(lines, warehouse_path)),
         "declined": dg.MetadataValue.md(_declined_rows([status for line in lines for status in line.obstacles])),
@@ -333,36 +334,34 @@ def state_counts(evaluations: Sequence[TableEvaluation]) -> dg.TableMetadataValu
     return dg.MetadataValue.table(records, dg.TableSchema(columns))
 
 
-def worst_tables(lines: Sequence[TableLine], now_ms: int) -> dg.TableMetadataValue:
+def worst_tables(lines: Sequence[TableLine]) -> dg.TableMetadataValue:
     """Return the first 15 tables of the ranking as a table that pages show inline; long names and texts are cut.
 
     Args:
         lines: lines of the ranking.
-        now_ms: time of the ranking (epoch ms).
     """
     records = []
     for line in lines[:_WORST]:
         status = line.status
         waits = f"; waits for {status.waits}" if status.waits else ""
+        why = cut_end(f"{status.why}{waits}", _REASON_LENGTH)
+        step = cut_end(f"{status.action}: {line.when}", _STEP_LENGTH)
         records.append(
             dg.TableRecord(
                 {
                     "table": cut_middle(line.need.table, _NAME_LENGTH),
                     "state": status.label,
-                    "why": cut_end(f"{status.why}{waits}", _TEXT_LENGTH),
-                    "next step": cut_end(f"{status.action}: {line.when}", _TEXT_LENGTH),
-                    "since": "-" if status.since_ms is None else time_text(status.since_ms, now_ms),
                     "score": line.need.score,
+                    "why, and next step": f"{why}. Next: {step}",
                 }
             )
         )
+    # Four columns: the page is so narrow that each further one makes the rows twice as high.
     descriptions = {
         "table": "full name; the list *tables* below links to its layout",
         "state": "the list *states* above explains it",
-        "why": "the reason with its numbers",
-        "next step": "what happens next, and when; 'by hand' waits for a person",
-        "since": "since when the table is in this state (UTC)",
         "score": "need of maintenance, 0 (healthy) to 100",
+        "why, and next step": "the reason with its numbers, then what happens next and when; 'by hand': by a person",
     }
     columns = [
         dg.TableColumn(name, "float" if name == "score" else "string", description=text)

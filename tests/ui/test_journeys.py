@@ -147,11 +147,14 @@ def test_1_what_hurts(journey: Journey) -> None:
     places = [told.index(table) for table in (ARCHIVE, ORDERS)]
     assert places == sorted(places), "ten runs that a pause holds back come before four that are fewer than the trigger"
     assert "storage move" in told
+    page = journey.address(ranking, "overview")
     journey.sees(
-        "what-hurts",
-        journey.address(ranking, "overview"),
+        "what-hurts", page, "most urgent", journey.made(ranking)["most urgent"], "why, and next step", ARCHIVE, BURST
+    )
+    journey.sees(
+        "",
+        page,
         "most urgent",
-        journey.made(ranking)["most urgent"],
         then=["[Show Markdown]"],
         shown=["costs most", "next action", ARCHIVE, BURST, "storage move"],
     )
