@@ -161,6 +161,9 @@ def test_the_first_screen_shows_46_tables_in_the_order_in_which_they_need_a_pers
     worst = [record.data for record in metadata["worst tables"].records]
     assert [str(cells["table"]).removeprefix("shop.") for cells in worst] == order[:15]
     assert all(re.fullmatch(".+[.] Next: .+", str(cells["why, and next step"])) for cells in worst)
+    page = Path(str(metadata["report"].value)).read_text()
+    assert [name.removeprefix("shop.") for name in re.findall("<button class=nm>([^<]+)", page)] == order
+    assert re.findall('data-n="([^"]+)"', page) == [state.value for state in TableState]
     assert str(metadata["most urgent"].value).startswith("shop.corrupt")
     assert metadata["tables that need a person"].value == 16, "from corrupt to not loaded"
 

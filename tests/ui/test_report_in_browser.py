@@ -207,6 +207,7 @@ def test_it_prints_without_controls_and_works_without_scripts(browser: Browser, 
     context.close()
 
 
+@pytest.mark.soak
 def test_a_thousand_tables_filter_and_sort_without_delay(browser: Browser, tmp_path: Path) -> None:
     (tmp_path / "report.html").write_text(render_page(invented_fleet(1_000, actions=50)))
     page = browser.new_page(viewport={"width": WIDE[0], "height": WIDE[1]})
