@@ -458,8 +458,10 @@ class TableSweep:
         out_of_time = {decision.subject for decision in final if decision.reason is Reason.OUT_OF_TIME}
         self.no_turn.clear()
         self.no_turn.update(out_of_time)
+        others, result.lines = result.lines, []  # due work comes first in the log
         for name in dict.fromkeys(table.name for table, _, _ in result.due):
             result.add_decisions([decision for decision in final if decision.table == name])
+        result.lines += others
 
     def _visit(
         self,
