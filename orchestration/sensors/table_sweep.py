@@ -459,8 +459,10 @@ class TableSweep:
         self.no_turn.clear()
         self.no_turn.update(out_of_time)
         others, result.lines = result.lines, []  # due work comes first in the log
+        lines, result.lines = result.lines, []  # due work comes first in the log
         for name in dict.fromkeys(table.name for table, _, _ in result.due):
             result.add_decisions([decision for decision in final if decision.table == name])
+        result.lines += lines
         result.lines += others
 
     def _visit(
