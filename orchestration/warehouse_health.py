@@ -345,7 +345,7 @@ def worst_tables(lines: Sequence[TableLine]) -> dg.TableMetadataValue:
         status = line.status
         waits = f"; waits for {status.waits}" if status.waits else ""
         why = cut_end(f"{status.why}{waits}", _REASON_LENGTH)
-        step = cut_end(f"{status.action}: {line.when}", _STEP_LENGTH)
+        step = cut_end(status.action if line.when == "-" else f"{status.action}: {line.when}", _STEP_LENGTH)
         records.append(
             dg.TableRecord(
                 {

@@ -125,12 +125,14 @@ class HealthReporter:
 
     def _events_and_alert(self, table: OpenTable, reports: LastReports) -> Iterator[AssetEvent]:
         layout, layout_materialised = names.layout_key(self._path, table.name), False
-        known = self._reported.get(table.name)
-        if known is not None and not _is_quiet(known):
-            del self._reported[table.name]  # these events show a state from metadata alone: report the full one again
         for event in self._events(table, reports, layout):
             layout_materialised |= isinstance(event, dg.AssetMaterialization) and event.asset_key == layout
             yield event
+        known = self._reported.get(table.name)
+        if not table.card.partitioned:  # these events show the state from metadata alone
+            self._reported[table.name] = combine(table.name, table.statuses.get("", ()))
+        elif known is not None and not _is_quiet(known):
+            del self._reported[table.name]  # the newest event is about a partition: report the table's state again
         if table.refusal is not None or is_switched_off(table.policy, backlog_check(table)):
             return
         evaluation = evaluate_backlog(table, layout)
