@@ -43,6 +43,9 @@ ACCEPTED_COMMIT: Final = "difference accepted, committed (ms)"
 """Metadata key beside `ACCEPTED` for the commit time (epoch ms) of that snapshot: a rollback may give its id away."""
 PARTITION_TAG: Final = "dagster/partition"
 RANGE_TAG: Final = "dagster/asset_partition_range_start"
+RANGE_END_TAG: Final = "dagster/asset_partition_range_end"
+TAG_PARTITIONS: Final = "dredge/partitions"
+"""Run tag for the paths of the partitions that a sensor's run compacts together, as a JSON list."""
 """Dagster's tag of a run over a range of partitions, such as a run of a backfill."""
 
 SPARK_POOL: Final = "spark"
@@ -231,6 +234,11 @@ def table_value(table: str) -> str:
         The table's name. If an operator set a name for the warehouse, that name and ``/`` come first.
     """
     return _of_warehouse(table, "/")
+
+
+def planned_tag(plan_hash: str) -> str:
+    """Return the key of the tag of a run over several partitions for the plan that one of the partitions would have."""
+    return f"dredge/plan.{plan_hash}"
 
 
 def mute_value(job: str) -> str:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import weakref
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Final
@@ -13,7 +15,7 @@ import dagster as dg
 from lsm_core.errors import DredgeError
 from lsm_core.maintenance import AssignItem, CompactItem, MaintenancePlan, hold_plan, save_plan
 from lsm_core.metadata.store import TableStore
-from orchestration.ops.layout_ops import plan_due
+from orchestration.ops.layout_ops import plan_due, plan_partitions
 from orchestration.ops.warehouse_ops import compute_budget
 from orchestration.sensors.table_cache import OpenTable, wall_ms
 from platform_core import names
@@ -26,13 +28,17 @@ from platform_core.policies.budgets import Budget
 from platform_core.policies.decisions import FinishedRun, PlanSummary, RunResult
 from platform_core.policies.permanent_failures import PermanentFailure
 from platform_core.policies.policy import SortRule
-from platform_core.policies.rounds import RECOVER
+from platform_core.policies.rounds import COMPACT, RECOVER
 from platform_core.resources.warehouse import WarehouseResource
 from platform_core.table_card import count_text
 
 RUNS_A_TICK: Final = 12
 """Most runs that a tick requests, because Dagster's daemon needs about a second to create one."""
 _MOST_TRIES: Final = 20
+MOST_TOGETHER: Final = 31
+"""Most partitions that one run of a sensor compacts, as in a backfill."""
+_MOST_KEY: Final = 500
+"""Most characters of the partitions in a run key."""
 _ENDINGS: Final = {
     dg.DagsterRunStatus.SUCCESS: RunResult.DONE,
     dg.DagsterRunStatus.FAILURE: RunResult.FAILED,
@@ -76,6 +82,34 @@ class FinalDecision:
     store: TableStore | None = None
 
 
+@dataclass(frozen=True)
+class _Requested:
+    """Requested run of one partition, or of a whole table.
+
+    Attributes:
+        table: the table.
+        partition: path of the partition, or None for the whole table.
+        decision: decision to run.
+        plan: plan of the run.
+        full: whether the run is a full compaction.
+        request: request for the run.
+        single: whether the run must not include other partitions: it retries a failure, or is no plain compaction.
+    """
+
+    table: OpenTable
+    partition: str | None
+    decision: Decision
+    plan: MaintenancePlan
+    full: bool
+    request: dg.RunRequest
+    single: bool
+
+    @property
+    def group(self) -> tuple[str, bool, int | None]:
+        """Runs with the same value may become one run."""
+        return (self.table.name, self.full, self.plan.base_snapshot)
+
+
 def _cache_key(table: OpenTable, subject: Subject, due: Decision) -> tuple[str, str, bool, SortRule | None]:
     return (table.store.root, subject.partition, due.full, due.sort)
 
@@ -88,6 +122,8 @@ class RunRequestBuilder:
         self._at_work = RunningRuns(instance)
         self._suspended: dict[str, Suspension | None] = {}
         self._lasting: dict[str, list[PermanentFailure]] = {}
+        self._requested: list[_Requested] = []
+        self._failed_together: set[str] = set()
 
     @cached_property
     def _recorded(self) -> Mapping[str, Sequence[PermanentFailure]]:
@@ -165,7 +201,75 @@ class RunRequestBuilder:
             },
             partition_key=partition,
         )
+        single = (
+            decision.attempt > 1 or plan.action != COMPACT or due.sort is not None or bool(plan.items_of(AssignItem))
+        )
+        self._requested.append(_Requested(table, partition, decision, plan, full, request, single or partition is None))
         return decision, request
+
+    def run_count(self) -> int:
+        """Return the number of runs that the requests of this tick become, if all partitions are neighbours."""
+        sizes = Counter(item.group for item in self._requested if not item.single)
+        singles = sum(item.single for item in self._requested)
+        return singles + sum(-(-size // MOST_TOGETHER) for size in sizes.values())
+
+    def combine_requests(self, partition_order: Callable[[str], Sequence[str]]) -> list[dg.RunRequest]:
+        """Return the requests of this tick, with one run for the partitions of a table that are due together.
+
+        A run covers a range of partitions in Dagster's order, so only neighbours are combined, at most 31. If the
+        partitions cannot be planned together, each keeps its own run. So does a partition whose run failed before.
+
+        Args:
+            partition_order: returns the partitions of a table in Dagster's order.
+        """
+        groups: dict[tuple[str, bool, int | None], list[_Requested]] = {}
+        for item in self._requested:
+            if not item.single:
+                groups.setdefault(item.group, []).append(item)
+        combined: dict[str | None, dg.RunRequest | None] = {}
+        for group in groups.values():
+            if len(group) < 2:
+                continue
+            for neighbours in _find_neighbours(group, partition_order(group[0].table.name)):
+                request = self._combine(neighbours)
+                if request is not None:
+                    first = next(item for item in group if item in neighbours)  # the most useful one
+                    combined |= {item.request.run_key: None for item in neighbours} | {first.request.run_key: request}
+        requests = (combined.get(item.request.run_key, item.request) for item in self._requested)
+        return [request for request in requests if request is not None]
+
+    def _combine(self, items: Sequence[_Requested]) -> dg.RunRequest | None:
+        """Return one request for neighbours in Dagster's order, or None if they cannot be planned together."""
+        table, full, name = items[0].table, items[0].full, items[0].table.name
+        partitions = [str(item.partition) for item in items]
+        try:
+            store = self.warehouse.store(name).copy(table.policy.options)
+            arguments: dict[str, Any] = {"full": True} if full else {}
+            plan = plan_partitions(store, partitions, COMPACT, **arguments)
+            if not plan.items or plan.base_snapshot is None or plan.base_snapshot != items[0].plan.base_snapshot:
+                return None
+            save_plan(store, plan)
+        except DredgeError:
+            return None
+        text = f"{len(items)} partitions: {items[0].decision.text}"
+        subjects_text = "|".join(partitions)
+        if len(subjects_text) > _MOST_KEY:
+            subjects_text = f"{partitions[0]}..{partitions[-1]}"
+        return dg.RunRequest(
+            run_key=names.run_key(name, subjects_text, plan.base_snapshot, plan.hash),
+            asset_selection=items[0].request.asset_selection,
+            run_config={
+                "ops": {names.node_name(self.warehouse.path, name): {"config": {"plan": plan.hash, "full": full}}}
+            },
+            tags={
+                **names.run_tags(name, None, plan.hash, "compact full" if full else "compact", text),
+                names.bytes_tag(): str(sum(item.decision.cost for item in items)),
+                names.RANGE_TAG: partitions[0],
+                names.RANGE_END_TAG: partitions[-1],
+                names.TAG_PARTITIONS: json.dumps(partitions),
+                **{names.planned_tag(item.plan.hash): "yes" for item in items},
+            },
+        )
 
     def settle(
         self, table: OpenTable, subject: Subject, budget: Budget | None = None, *, out_of_turns: str = ""
@@ -252,9 +356,31 @@ class RunRequestBuilder:
         if not planned.hash:
             return replace(history, plan=planned)
         tries = _finished_runs(self.instance, table.name, subject.partition or None, planned.hash)
+        if any(item.together for item in tries):
+            # One partition may have failed the run of all, so each is tried on its own, without waiting.
+            self._failed_together |= {planned.hash for item in tries if item.ending is RunResult.FAILED}
+            tries = [item for item in tries if not item.together or item.ending is not RunResult.FAILED]
         since = read_resume_ms(self.instance, table.name) if tries else 0
         failures = self._failures(table.store)
         return replace(history, plan=planned, tries=tries, resumed_ms=since, failures=failures)
+
+
+def _find_neighbours(items: Sequence[_Requested], order: Sequence[str]) -> list[list[_Requested]]:
+    """Return the groups of two to 31 partitions that follow each other in Dagster's order.
+
+    Args:
+        items: requested runs of one table.
+        order: partitions of the table in Dagster's order.
+    """
+    wanted = {item.partition: item for item in items}
+    groups: list[list[_Requested]] = [[]]
+    for partition in order:
+        item = wanted.get(partition)
+        if item is None or len(groups[-1]) == MOST_TOGETHER:
+            groups.append([])
+        if item is not None:
+            groups[-1].append(item)
+    return [group for group in groups if len(group) > 1]
 
 
 def _summarise_plan(plan: MaintenancePlan, *, full: bool) -> PlanSummary:
@@ -293,13 +419,19 @@ def _finished_runs(instance: dg.DagsterInstance, table: str, partition: str | No
         partition: path of the partition, or None for the whole table.
         plan: hash of the plan.
     """
+    statuses = list(_ENDINGS)
     tags = {**_tags(table, partition), names.TAG_PLAN: plan}
-    records = instance.get_run_records(dg.RunsFilter(tags=tags, statuses=list(_ENDINGS)), limit=_MOST_TRIES)
+    records = list(instance.get_run_records(dg.RunsFilter(tags=tags, statuses=statuses), limit=_MOST_TRIES))
+    if partition is not None:  # runs over several partitions have a plan of their own
+        tags = {**_tags(table, None), names.planned_tag(plan): "yes"}
+        records += instance.get_run_records(dg.RunsFilter(tags=tags, statuses=statuses), limit=_MOST_TRIES)
+        records.sort(key=lambda record: record.storage_id, reverse=True)
     return [
         FinishedRun(
             record.dagster_run.run_id,
             _ENDINGS[record.dagster_run.status],
             int((record.end_time or record.update_timestamp.timestamp()) * 1000),
+            together=names.TAG_PARTITIONS in record.dagster_run.tags,
         )
         for record in records
     ]

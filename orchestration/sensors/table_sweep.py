@@ -435,14 +435,15 @@ class TableSweep:
             nonlocal settled
             table, subject = cases[decision.subject]
             out_of_turns = ""
-            if len(result.requests) >= most_runs:
+            runs = builder.run_count()
+            if runs >= most_runs:
                 out_of_turns = f"this tick has requested {most_runs} runs"
-            elif queued + len(result.requests) >= _QUEUED_RUNS:
-                out_of_turns = f"{queued + len(result.requests)} runs of sensors are queued (limit {_QUEUED_RUNS})"
+            elif queued + runs >= _QUEUED_RUNS:
+                out_of_turns = f"{queued + runs} runs of sensors are queued (limit {_QUEUED_RUNS})"
             elif settled and time.monotonic() >= until:
                 out_of_turns = "this tick has no time left to plan it"
             try:
-                final, request = builder.request_run(table, subject, budget, out_of_turns=out_of_turns)
+                final, _ = builder.request_run(table, subject, budget, out_of_turns=out_of_turns)
             except Exception as error:  # noqa: BLE001  (one table stops no other)
                 return decline_unreadable(table.card, error)
             settled += final.reason is not Reason.OUT_OF_TIME
@@ -451,19 +452,24 @@ class TableSweep:
                 waiting.append(final.subject)
                 queue = queue_of(len(waiting), decision, final, budget)
             result.judge(table, subject, final, queue)
-            result.requests += [request] if request is not None else []
             return final
 
+        def order_of(table: str) -> list[str]:
+            added = [
+                request for request in result.partitions if request.partitions_def_name == names.partitions_name(table)
+            ]
+            known = builder.instance.get_dynamic_partitions(names.partitions_name(table))
+            return [*known, *(key for request in added for key in request.partition_keys)]
+
         final = decide_in_order(due, builder.budget(policies), settle, self.no_turn)
+        result.requests += builder.combine_requests(order_of)
         out_of_time = {decision.subject for decision in final if decision.reason is Reason.OUT_OF_TIME}
         self.no_turn.clear()
         self.no_turn.update(out_of_time)
-        others, result.lines = result.lines, []  # due work comes first in the log
         lines, result.lines = result.lines, []  # due work comes first in the log
         for name in dict.fromkeys(table.name for table, _, _ in result.due):
             result.add_decisions([decision for decision in final if decision.table == name])
         result.lines += lines
-        result.lines += others
 
     def _visit(
         self,

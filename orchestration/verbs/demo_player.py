@@ -34,6 +34,7 @@ from assets.demo.replay import REFILE_JOB, REPLAY_JOB, describe_batches
 from assets.demo.replay_clock import RETENTION_MS, TICKS, Tick
 from assets.demo.tables import FLIGHT_STATUS, PLANES, TABLES, WEATHER, DemoTable
 from lsm_core.clock import FileClock
+from lsm_core.json_text import parse_json
 from lsm_core.maintenance import health
 from lsm_core.maintenance.writers_compact import WATCHING
 from lsm_core.metadata import snapshots
@@ -125,7 +126,7 @@ class DemoPlayer:
         runs = self._wait_for_runs(start_seconds)
         self.say(f"{tick.name}   {describe_batches(tick)}: {len(runs)} runs")
         for run in sorted(runs, key=lambda item: item.created):
-            self.say(f"     {_subject(run)}: {run.tags[names.TAG_REASON]}")
+            self.say(f"     {', '.join(_subjects(run))}: {run.tags[names.TAG_REASON]}")
         self._compare_decisions(tick.name, first, due, runs)
         if runs:
             newest = self._newest_snapshots()
@@ -333,13 +334,17 @@ class DemoPlayer:
         self, tick: str, ticks: dict[str, SensorTick], due: set[tuple[str, str]], runs: Sequence[Run]
     ) -> None:
         # One sensor's run may be done before the other one looks.
-        started = {_subject(run): run.created for run in runs}
+        started = {subject: run.created for run in runs for subject in _subjects(run)}
         for item in expected_decisions(tick):
             sensor_tick = ticks[item.sensor]
             compacting = item.subject in started and started[item.subject] < (sensor_tick.ended or 0.0)
             is_logged = any(item.matches(line, compacting=compacting) for line in sensor_tick.text.splitlines())
             self._record(f"{tick}: {item.subject}: {item.words}", is_logged, "no such line on the tick")
-        keys = {key.partition("@")[0] for key in ticks[names.SORTED_RUN_SENSOR].run_keys}
+        keys = {
+            subject
+            for key in ticks[names.SORTED_RUN_SENSOR].run_keys
+            for subject in _subjects_of_key(key.partition("@")[0])
+        }
         expected_keys = {f"{table}/{partition}" if partition else table for table, partition in due}
         expected_keys |= {item.subject for item in expected_decisions(tick) if item.words.startswith("run (recovery)")}
         self._record(
@@ -537,10 +542,18 @@ class DemoPlayer:
         return paths
 
 
-def _subject(run: Run) -> str:
-    """Return the table of a maintenance run, with the partition if the run has one."""
+def _subjects(run: Run) -> list[str]:
+    """Return the table of a maintenance run, or its partitions with the table if the run has partitions."""
     table, partition = names.table_of(run.tags), run.tags.get(names.TAG_PARTITION)
-    return str(table) if partition is None else f"{table}/{partition}"
+    if names.TAG_PARTITIONS in run.tags:
+        return [f"{table}/{path}" for path in parse_json(run.tags[names.TAG_PARTITIONS])]
+    return [str(table) if partition is None else f"{table}/{partition}"]
+
+
+def _subjects_of_key(subject: str) -> list[str]:
+    """Return the partitions with the table of a run key's subject, such as ``db.t/dt=1|dt=2``."""
+    table, _, partitions = subject.partition("/")
+    return [f"{table}/{partition}" for partition in partitions.split("|")] if partitions else [table]
 
 
 def _began_after(moment: float, tick: SensorTick) -> bool:

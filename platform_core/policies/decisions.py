@@ -252,11 +252,13 @@ class FinishedRun:
         run_id: id of the run.
         ending: result of the run.
         ended_ms: end of the run (epoch ms of Dagster's wall clock).
+        together: whether the run compacted several partitions.
     """
 
     run_id: str
     ending: RunResult
     ended_ms: int
+    together: bool = False
 
 
 @dataclass(frozen=True)

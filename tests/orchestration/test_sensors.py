@@ -15,6 +15,7 @@ from lsm_core import SchemaChange
 from lsm_core.clock import FileClock, SystemClock
 from lsm_core.maintenance import BucketHealth
 from lsm_core.maintenance import health as health_of_buckets
+from lsm_core.metadata import snapshots
 from lsm_core.metadata.store import TableStore
 from orchestration.sensors import table_cache, table_sweep
 from platform_core import health, names
@@ -406,3 +407,45 @@ def test_new_gone_and_changed_tables_are_noticed(house: House) -> None:
 def test_a_broken_cursor_starts_over(house: House) -> None:
     house.cursors[RUNS] = "not json"
     assert json.loads(house.tick(RUNS).cursor or "")["tick"] == 1
+
+
+def test_partitions_that_are_due_together_are_one_run_and_one_commit(tmp_path: Path) -> None:
+    table = keyed_table(tmp_path / "wh")
+    for day, commits in (("a", 5), ("b", 5), ("c", 2), ("d", 5)):
+        commit(table, commits, day=day)
+    before, first = table.to_arrow().sort_by("id"), snapshots.latest_id(table.store)
+    with open_house(tmp_path / "wh") as house:
+        tick = house.tick(RUNS)
+        together, alone = sorted(tick.run_requests, key=lambda request: request.partition_key or "")
+        assert json.loads(together.tags[names.TAG_PARTITIONS]) == ["dt=a", "dt=b"], "dt=c between them and dt=d is calm"
+        assert together.tags[names.TAG_REASON].startswith("2 partitions: 5 sorted runs >= 5")
+        assert together.run_key is not None and together.run_key.startswith("shop.orders/dt=a|dt=b@")
+        assert alone.partition_key == "dt=d"
+        house.instance.add_run(_run(house, together, dg.DagsterRunStatus.STARTED))
+        assert [request.partition_key for request in house.tick(RUNS).run_requests] == [], "the range is at work"
+        house.instance.delete_run(house.instance.get_runs()[0].run_id)
+        assert house.run(together).success
+        assert {bucket.partition_text: bucket.sorted_runs for bucket in table.health()} == {
+            "dt=a": 1, "dt=b": 1, "dt=c": 2, "dt=d": 5,
+        }  # fmt: skip
+        assert snapshots.latest_id(table.store) == (first or 0) + 1
+        assert house.instance.get_materialized_partitions(house.layout("shop.orders")) >= {"dt=a", "dt=b"}
+        assert [request.partition_key for request in house.tick(RUNS).run_requests] == ["dt=d"]
+    assert table.to_arrow().sort_by("id") == before
+
+
+def test_a_failed_run_over_partitions_is_repeated_one_by_one_at_once(tmp_path: Path) -> None:
+    table = keyed_table(tmp_path / "wh")
+    for day in ("a", "b"):
+        commit(table, 5, day=day)
+    with open_house(tmp_path / "wh") as house:
+        (together,) = house.tick(RUNS).run_requests
+        house.instance.add_run(_run(house, together, dg.DagsterRunStatus.FAILURE))
+        single = house.tick(RUNS).run_requests
+        assert {request.partition_key for request in single} == {"dt=a", "dt=b"}
+        assert not {request.run_key for request in single} & {together.run_key}
+        house.instance.add_run(_run(house, single[0], dg.DagsterRunStatus.FAILURE))
+        again = house.tick(RUNS)
+        assert [request.partition_key for request in again.run_requests] == [single[1].partition_key]
+        house.instance.add_run(_run(house, together, dg.DagsterRunStatus.SUCCESS))
+        assert [request.partition_key for request in house.tick(RUNS).run_requests] == [], "applied by the other run"
