@@ -201,10 +201,10 @@ class RunRequestBuilder:
             },
             partition_key=partition,
         )
-        single = (
-            decision.attempt > 1 or plan.action != COMPACT or due.sort is not None or bool(plan.items_of(AssignItem))
-        )
-        self._requested.append(_Requested(table, partition, decision, plan, full, request, single or partition is None))
+        plain = plan.action == COMPACT and due.sort is None and not plan.items_of(AssignItem)
+        failed = decision.attempt > 1 or plan.hash in self._failed_together
+        single = partition is None or failed or not plain
+        self._requested.append(_Requested(table, partition, decision, plan, full, request, single))
         return decision, request
 
     def run_count(self) -> int:
