@@ -101,7 +101,9 @@ def commits(instance, tables):  # what a round over these changed tables took, a
 
 both = (names.SORTED_RUN_SENSOR, names.IDLE_SENSOR)
 with dg.DagsterInstance.from_config(sys.argv[3]) as instance:
+    empty = stored("history")
     first = round_of(instance, names.SORTED_RUN_SENSOR)
+    first_bytes = stored("history") - empty
     tick(instance, names.IDLE_SENSOR)
     logs = stored("storage")
     unchanged = [tick(instance, sensor) for sensor in both]
@@ -109,7 +111,7 @@ with dg.DagsterInstance.from_config(sys.argv[3]) as instance:
     a_tick = stored("storage") - logs + sum(row[4] for row in unchanged)
     changed, when_due = commits(instance, [f"bench.t{number:05d}" for number in range(count)])
     a_commit = (when_due + 4 * commits(instance, calm)[1]) / 5 if calm else when_due
-print(json.dumps([first, same, changed, a_tick, a_commit]))
+print(json.dumps([first, same, changed, a_tick, a_commit, first_bytes]))
 """
 _PAGES = {
     "the list of assets": """query { assetNodes { id assetKey { path } groupName kinds description owners { ... on TeamAssetOwner { team } }
@@ -117,6 +119,10 @@ _PAGES = {
     "a page of their records": """query { assetRecordsOrError(limit: 1000) { ... on AssetRecordConnection { cursor assets { id key { path } } } } }""",
     "what is known of 100 assets": """query($keys: [AssetKeyInput!]!) { assetsLatestInfo(assetKeys: $keys) { assetKey { path } inProgressRunIds
       latestMaterialization { timestamp runId } latestRun { id status } } }""",
+    "results of all checks": """query { assetNodes { id assetKey { path } assetChecksOrError { ... on AssetChecks { checks {
+      name executionForLatestMaterialization { id status timestamp evaluation { severity } } } } } } }""",
+    "health of 100 assets": """query($keys: [AssetKeyInput!]!) { assetsOrError(assetKeys: $keys) { ... on AssetConnection { nodes { id key { path }
+      assetHealth { assetHealth materializationStatus assetChecksStatus freshnessStatus } } } } }""",
     "the lineage": """query { assetNodes { id assetKey { path } dependencyKeys { path } dependedByKeys { path } } }""",
     "an asset's page": """query($key: AssetKeyInput!) { assetNodeOrError(assetKey: $key) { ... on AssetNode { id description staleStatus
       metadataEntries { label } assetMaterializations(limit: 100) { timestamp metadataEntries { label } }
@@ -289,7 +295,9 @@ def run(tables: int | None, rounds: int) -> list[Result]:
         unlisted = in_own_process(_PROGRAM, str(warehouse), str(home), "")
         seen = [in_own_process(_PROGRAM, str(warehouse), str(home), "") for _ in range(rounds)]
         of_a_run = in_own_process(_PROGRAM, str(warehouse), str(home), '[["warehouse", "bench", "t00007_layout"]]')
-        first, same, after, a_tick, a_commit = in_own_process(_TICKS, str(warehouse), str(changed), str(home))
+        first, same, after, a_tick, a_commit, first_bytes = in_own_process(
+            _TICKS, str(warehouse), str(changed), str(home)
+        )
         shown = pages(home, warehouse, rounds)
         build(few, STATUS_TABLES)
         status_result = status(few, rounds)
@@ -323,6 +331,11 @@ def run(tables: int | None, rounds: int) -> list[Result]:
             "platform", f"tick of sorted_run, {changed} tables changed", float(after[0]), "s", CHANGED_TARGET * scale,
             note=f"{after[3]} runs requested, {after[2]} events",
         ).judged(),
+        Result(
+            "platform", "stored in the first hour", (first_bytes + a_commit * count + a_tick * 120) / MIB, "MiB", None,
+            note=f"first ticks {first_bytes / MIB:.1f} MiB, a commit per table {a_commit * count / MIB:.1f} MiB, "
+            f"other ticks {a_tick * 120 / MIB:.1f} MiB; SQLite",
+        ),
         Result("platform", "stored a day by ticks, nothing changed", a_tick * ticks_a_day / MIB, "MiB", None, note="two sensors, every 30 s: log and reason; the reason goes after 7 days"),
         Result("platform", "stored a day by events", a_commit * count * 24 / MIB, "MiB", None, note="a commit a table an hour, SQLite"),
         *shown,
