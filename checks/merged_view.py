@@ -19,6 +19,7 @@ from lsm_core.maintenance import (
     changed_places,
     count_assigned_rows,
     find_restored_snapshot,
+    find_rewrite,
     find_undone_compaction,
     proof_of,
     verify_snapshots,
@@ -34,6 +35,19 @@ from platform_core.table_card import count_text
 
 _LOOK_BACK: Final = 50
 """Number of newest materialisations of a layout that are searched for one that a run made."""
+_RECORDED: Final = (
+    (
+        names.ACCEPTED,
+        names.ACCEPTED_COMMIT,
+        "snapshot {} differed from the previous one, and the difference was accepted",
+    ),
+    (
+        names.PROVEN,
+        names.PROVEN_COMMIT,
+        "snapshot {} was compared with the rows from before an earlier compaction that differed: they are the same",
+    ),
+)
+"""Metadata keys of snapshots that need no further comparison, with the text of the result."""
 
 
 @dataclass(frozen=True)
@@ -85,22 +99,29 @@ def merged_view_result(
         if candidate is not None and (number := _differing_snapshot(candidate)) is not None
     }
     result = None
+    settled: list[int] = []
     for suspect, evaluation in sorted(suspects.items(), key=lambda item: item[0]):
         # A difference persists through later snapshots until the snapshot is undone or the difference is accepted.
         result = _find_resolution(store, suspect, evaluation) or _check_snapshot(
             warehouse, spark, store, table, suspect
         )
         if not result.passed:
+            result = _prove_by_later_compaction(warehouse, spark, store, table, suspect) or result
+        if not result.passed:
             return result
-    accepted = {
-        number: _acceptance(store, number)
-        for candidate in evaluations
-        if candidate is not None and (number := _accepted_snapshot(store, candidate)) is not None
-    }
-    if result is None and accepted and (published is None or published <= max(accepted)):
-        text = f"snapshot {max(accepted)} differed from the previous one, and the difference was accepted"
-        return dg.AssetCheckResult(passed=True, description=text, metadata=accepted[max(accepted)])
-    if result is not None and (published is None or published <= max(suspects)):
+        proof_id = result.metadata.get(names.PROVEN)
+        if isinstance(proof_id, dg.IntMetadataValue):
+            settled.append(proof_id.value or suspect)
+    for key, commit_key, text in _RECORDED:
+        recorded = {
+            number: _record(store, number, key, commit_key)
+            for candidate in evaluations
+            if candidate is not None and (number := _recorded_snapshot(store, candidate, key, commit_key)) is not None
+        }
+        if result is None and recorded and (published is None or published <= max(recorded)):
+            metadata = recorded[max(recorded)]
+            return dg.AssetCheckResult(passed=True, description=text.format(max(recorded)), metadata=metadata)
+    if result is not None and (published is None or published <= max([*suspects, *settled])):
         return result
     if published is None:
         return dg.AssetCheckResult(
@@ -117,34 +138,78 @@ def _differing_snapshot(evaluation: dg.AssetCheckEvaluation) -> int | None:
     return value.value if isinstance(value, dg.IntMetadataValue) else None
 
 
-def _acceptance(store: TableStore, number: int) -> dict[str, dg.MetadataValue]:
-    """Return the metadata that record the acceptance of a snapshot's difference.
+def _record(store: TableStore, number: int, key: str, commit_key: str) -> dict[str, dg.MetadataValue]:
+    """Return the metadata that record a snapshot for later evaluations.
 
     Args:
         store: the table.
         number: id of the snapshot.
+        key: label of the id.
+        commit_key: label of the commit time.
 
     Returns:
         The id and, if the snapshot exists, its commit time (epoch ms), by label.
     """
-    metadata: dict[str, dg.MetadataValue] = {names.ACCEPTED: dg.MetadataValue.int(number)}
+    metadata: dict[str, dg.MetadataValue] = {key: dg.MetadataValue.int(number)}
     snapshot = snapshots.try_read(store, number)
     if snapshot is not None:
-        metadata[names.ACCEPTED_COMMIT] = dg.MetadataValue.int(snapshot.time_millis)
+        metadata[commit_key] = dg.MetadataValue.int(snapshot.time_millis)
     return metadata
 
 
-def _accepted_snapshot(store: TableStore, evaluation: dg.AssetCheckEvaluation) -> int | None:
-    """Return the snapshot whose difference an evaluation records as accepted, or None.
+def _recorded_snapshot(store: TableStore, evaluation: dg.AssetCheckEvaluation, key: str, commit_key: str) -> int | None:
+    """Return the snapshot that an evaluation records, or None.
 
     None also if a snapshot with this id was committed again after a rollback.
+
+    Args:
+        store: the table.
+        evaluation: the evaluation.
+        key: label of the id.
+        commit_key: label of the commit time.
     """
-    number, time_ms = (evaluation.metadata.get(key) for key in (names.ACCEPTED, names.ACCEPTED_COMMIT))
+    number, time_ms = (evaluation.metadata.get(label) for label in (key, commit_key))
     if not isinstance(number, dg.IntMetadataValue) or number.value is None:
         return None
     snapshot = snapshots.try_read(store, number.value)
     is_same = snapshot is None or (isinstance(time_ms, dg.IntMetadataValue) and snapshot.time_millis == time_ms.value)
     return number.value if is_same else None
+
+
+def _prove_by_later_compaction(
+    warehouse: WarehouseResource, spark: SparkResource, store: TableStore, table: str, suspect: int
+) -> dg.AssetCheckResult | None:
+    """Compare the rows from before a differing compaction with those of a later one that replaced all of its outputs.
+
+    Args:
+        warehouse: warehouse of the table.
+        spark: Spark resource for the comparison.
+        store: the table.
+        table: full name of the table.
+        suspect: id of the snapshot that differed, or that cannot be read.
+
+    Returns:
+        A passing result that records the later compaction. None if there is no such compaction, if the rows differ, or
+        if they cannot be compared.
+    """
+    try:
+        proof = find_rewrite(store, suspect)
+        if proof is None or proof.after is None:
+            return None
+        try:
+            report = compare_with_previous(warehouse, spark, table, proof.after, proof)
+        except UnsupportedFeature:  # the independent reader does not support the table: compare digests
+            report = _compare_digests(store, proof.after, proof)
+    except (SnapshotNotFound, CorruptFile):  # nothing is proven
+        return None
+    if not report.ok:
+        return None
+    text = (
+        f"snapshot {proof.after} replaced all files of snapshot {suspect}, which differed, and has the rows of "
+        f"snapshot {proof.before}{' and those appended since' if proof.appended else ''} ({report.level})"
+    )
+    metadata = _record(store, proof.after, names.PROVEN, names.PROVEN_COMMIT)
+    return dg.AssetCheckResult(passed=True, description=text, metadata=metadata)
 
 
 def _find_reversal(store: TableStore, suspect: int) -> str | None:
@@ -202,7 +267,7 @@ def _find_resolution(
         f"snapshot {suspect} differs from the previous one, and the difference was accepted: "
         f"the tag '{tag}', which kept the old files, was deleted"
     )
-    return failed_result(text, warn=True, **_acceptance(store, suspect))
+    return failed_result(text, warn=True, **_record(store, suspect, names.ACCEPTED, names.ACCEPTED_COMMIT))
 
 
 def _check_snapshot(

@@ -138,6 +138,7 @@ from lsm_core.maintenance.unplanned_actions import rename_branch as rename_branc
 from lsm_core.maintenance.unplanned_actions import rename_tag as rename_tag
 from lsm_core.maintenance.unplanned_actions import reset_consumer as reset_consumer
 from lsm_core.maintenance.verification_scope import Proof as Proof
+from lsm_core.maintenance.verification_scope import find_rewrite as find_rewrite
 from lsm_core.maintenance.verification_scope import proof_of as proof_of
 from lsm_core.maintenance.verify import BucketDifference as BucketDifference
 from lsm_core.maintenance.verify import ReferenceJudge as ReferenceJudge

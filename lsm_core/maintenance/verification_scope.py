@@ -38,6 +38,7 @@ class Proof:
         places: buckets to compare (partition bytes and bucket), None for all.
         passes: number of earlier passes that the comparison covers.
         appended: whether rows appended since ``before`` are added to the rows of ``before``.
+        after: snapshot to compare, None for the snapshot that the compaction published.
     """
 
     before: int
@@ -45,6 +46,7 @@ class Proof:
     places: frozenset[Place] | None = None
     passes: int = 0
     appended: bool = False
+    after: int | None = None
 
     def text(self) -> str:
         """Return the text on what is compared, or "" if two consecutive snapshots are compared as a whole."""
@@ -121,6 +123,44 @@ def proof_of(store: TableStore, published: int) -> Proof:
     ):
         return alone
     return Proof(first - 1, places=places, passes=len(passes), appended=bool(appended))
+
+
+def find_rewrite(store: TableStore, compaction: int) -> Proof | None:
+    """Return how to prove a later compaction that replaced all outputs of an earlier one, by the inputs of the earlier.
+
+    The rows before the earlier compaction, and the rows appended since, must be the rows after the later compaction.
+
+    Args:
+        store: the table.
+        compaction: id of the snapshot that the earlier compaction published.
+
+    Returns:
+        The proof, whose `Proof.after` is the newest such compaction. None if outputs are still live, a snapshot is
+        missing, or commits other than compactions and pure appends came in between.
+
+    Raises:
+        SnapshotNotFound: the snapshot of the compaction does not exist.
+        CorruptFile: metadata cannot be read.
+    """
+    published, newest = snapshots.read(store, compaction), snapshots.latest_id(store) or compaction
+    later = list(snapshots.iterate(store, list(range(compaction + 1, newest + 1))))
+    if published.commit_kind is not CommitKind.COMPACT or len(later) != newest - compaction:
+        return None
+    last = max((snapshot.id for snapshot in later if snapshot.commit_kind is CommitKind.COMPACT), default=None)
+    if last is None:
+        return None
+    between = [snapshot for snapshot in later if snapshot.id <= last]
+    appended = [snapshot for snapshot in between if snapshot.commit_kind is CommitKind.APPEND]
+    kinds = {snapshot.commit_kind for snapshot in between} - {CommitKind.APPEND, CommitKind.COMPACT, CommitKind.ANALYZE}
+    if kinds or not all(_only_adds(store, snapshot) for snapshot in appended):
+        return None
+    delta = manifests.delta_entries(store, published)
+    outputs = delta.filter(pc.equal(delta.column("kind"), 0)).column("file_name").combine_chunks()
+    live = manifests.live_entries(store, snapshots.read(store, last), columns=["file_name"]).column("file_name")
+    if pc.any(pc.is_in(live, outputs)).as_py():
+        return None
+    places = frozenset(zip(delta.column("partition").to_pylist(), delta.column("bucket").to_pylist(), strict=True))
+    return Proof(compaction - 1, places=places, passes=1, appended=bool(appended), after=last)
 
 
 def _published(entry: LedgerEntry, snapshot: Snapshot | None) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,6 +14,7 @@ import pytest
 
 from checks import merged_view
 from lsm_core import Table
+from lsm_core.cli.app import run as run_cli
 from lsm_core.errors import UnsupportedFeature
 from lsm_core.maintenance import apply_plan
 from lsm_core.maintenance.checks import metadata_validity
@@ -280,7 +283,8 @@ def _differs() -> Any:
 def test_a_partition_is_blocked_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     table = keyed_table(tmp_path / "wh")
     commit(table, 5, day="a")
-    commit(table, 5, day="b")
+    commit(table, 1, day="b")  # not due: neighbours that are due share a run
+    commit(table, 5, day="c")
     with open_house(tmp_path / "wh") as house:
         requests = {item.partition_key: item for item in house.tick(names.SORTED_RUN_SENSOR).run_requests}
         with monkeypatch.context() as patched:
@@ -288,15 +292,15 @@ def test_a_partition_is_blocked_alone(tmp_path: Path, monkeypatch: pytest.Monkey
             assert not house.run(requests["dt=a"]).success
         layout = house.layout("shop.orders")
         assert find_blocking_failure(house.instance, layout, "dt=a") is not None
-        assert find_blocking_failure(house.instance, layout, "dt=b") is None
+        assert find_blocking_failure(house.instance, layout, "dt=c") is None
         assert find_blocking_failure(house.instance, layout) is not None
-        assert house.run(requests["dt=b"]).success
+        assert house.run(requests["dt=c"]).success
         spark = SparkResource.from_environment(house.environment)
         told = house.instance, house.warehouse, spark, "shop.orders", None
-        assert merged_view.merged_view_result(*told, ["dt=b"]).passed
+        assert merged_view.merged_view_result(*told, ["dt=c"]).passed
         with monkeypatch.context() as patched:
             patched.setattr(merged_view, "compare_with_previous", lambda *_: _differs())
-            both = merged_view.merged_view_result(*told, ["dt=a", "dt=b"])
+            both = merged_view.merged_view_result(*told, ["dt=a", "dt=c"])
         assert not both.passed, "a run over both partitions is told of each: it does not free the one that differs"
 
 
@@ -468,3 +472,104 @@ def test_an_accepted_difference_says_nothing_of_a_later_snapshot_with_its_id(
         passed, text = check_again(house)
         assert not passed
         assert "snapshots 5 and 6 differ in bucket-0" in text
+
+
+def _damage(path: Path, how: str) -> None:
+    """Replace, cut or delete a compaction's output."""
+    data = path.read_bytes()
+    match how:
+        case "other size":
+            table = pq.read_table(path)
+            pq.write_table(table.slice(1), path)
+        case "other rows":
+            path.write_bytes(data.replace(b"4/120", b"4/999"))
+        case "truncated":
+            path.write_bytes(data[: len(data) // 2])
+        case _:
+            path.unlink()
+
+
+def _run_named_command(text: str) -> None:
+    """Run the command that a check's text names, as a person pastes it."""
+    command = re.search(r"(dredge undo .+?), then execute this", text)
+    assert command is not None, text
+    program, *arguments = shlex.split(command.group(1))
+    assert program == "dredge"
+    assert run_cli(arguments) == 0
+
+
+@pytest.mark.usefixtures("_pages_without_checksums")
+@pytest.mark.parametrize("how", ["other size", "other rows", "truncated", "lost"])
+def test_the_command_that_the_check_names_leads_back_to_green(tmp_path: Path, how: str) -> None:
+    table = keyed_table(tmp_path / "wh", partitioned=False, **{"file.compression": "none"})
+    commit(table, 5)
+    before = table.to_arrow().sort_by("id")
+    with open_house(tmp_path / "wh") as house:
+        assert house.maintain("shop.orders").success
+        _damage(Path(compacted_file(table)), how)
+        passed, text = check_again(house)
+        assert not passed
+        assert find_blocking_failure(house.instance, house.layout("shop.orders")) is not None
+        _run_named_command(text)
+        assert table.to_arrow().sort_by("id") == before
+        for _ in range(2):
+            assert check_again(house)[0]
+        assert find_blocking_failure(house.instance, house.layout("shop.orders")) is None
+        commit(table, 5)
+        assert house.maintain("shop.orders").success
+
+
+def by_undo_after_expiry(table: Table, run: str) -> None:
+    """Undo when only the tag keeps the inputs."""
+    table.expire_snapshots(retain_max=1, retain_min=1)
+    assert 5 not in {snapshot.id for snapshot in table.snapshots()}
+    table.undo(run, allow_changes=True)
+
+
+@pytest.mark.parametrize("how", ["lost", pytest.param("truncated", marks=pytest.mark.soak)])
+@pytest.mark.parametrize("repair", [by_rollback, by_rollback_as_latest, by_acceptance, by_undo_after_expiry])
+def test_an_unreadable_output_is_repaired_for_good(
+    tmp_path: Path, repair: Callable[[Table, str], None], how: str
+) -> None:
+    table = keyed_table(tmp_path / "wh", partitioned=False)
+    commit(table, 5)
+    before = table.to_arrow().sort_by("id")
+    with open_house(tmp_path / "wh") as house:
+        assert house.maintain("shop.orders").success
+        _damage(Path(compacted_file(table)), how)
+        assert not check_again(house)[0]
+        run = next(entry.run_id for entry in table.ledger() if entry.snapshot_id == 6)
+        repair(table, run)
+        for _ in range(2):
+            check_again(house)
+            assert find_blocking_failure(house.instance, house.layout("shop.orders")) is None
+        if repair is not by_acceptance:
+            assert check_again(house)[0]
+            assert table.to_arrow().sort_by("id") == before
+
+
+@pytest.mark.usefixtures("_pages_without_checksums")
+@pytest.mark.parametrize("restored", [True, False])
+def test_a_later_whole_compaction_ends_the_block_if_its_rows_are_those_from_before(
+    tmp_path: Path, restored: bool
+) -> None:
+    table = keyed_table(tmp_path / "wh", partitioned=False, **{"file.compression": "none"})
+    commit(table, 5)
+    with open_house(tmp_path / "wh") as house:
+        assert house.maintain("shop.orders").success
+        output = Path(compacted_file(table))
+        original = output.read_bytes()
+        _damage(output, "other rows")
+        assert not check_again(house)[0]
+        if restored:
+            output.write_bytes(original)
+        commit(table, 2)
+        table.compact(full=True)
+        output.unlink()  # as after the sweep of an expired snapshot
+        for _ in range(3):
+            passed, text = check_again(house)
+            assert passed == restored, text
+        assert (find_blocking_failure(house.instance, house.layout("shop.orders")) is None) == restored
+        if restored:
+            table.delete_tag("before-compaction-6")
+            assert check_again(house)[0]
