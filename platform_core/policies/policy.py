@@ -158,9 +158,9 @@ _FreshWithin: TypeAlias = Annotated[Duration, _no_shorter_than("2 min", "Dagster
 
 
 class _Part(BaseModel):
-    """Part of the policy file; unknown keys are refused."""
+    """Part of the policy file; unknown keys are refused, and errors of pydantic hide the values."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
 
 class Pause(_Part):

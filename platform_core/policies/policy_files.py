@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import logging
 import os
+import re
 import types
 import typing
 from collections.abc import Iterator, Mapping
@@ -144,8 +145,24 @@ def _describe_error(error: ErrorDetails, source: str, lines: Mapping[Place, int]
         near = difflib.get_close_matches(str(location[-1]), known, n=1)
         accepted = f"did you mean {near[0]!r}?" if near else f"one of {', '.join(known)}"
         accepted = f"unknown here; {accepted}"
+    if error["type"] == "model_type":
+        accepted = "keys with values"  # pydantic would name the class
     where = f" (line {line})" if line else ""
-    return InvalidOption(f"{source}: {'.'.join(map(str, place)) or 'the file'}{where}", error.get("input"), accepted)
+    value = "(hidden)" if _may_be_secret(location, error.get("input")) else error.get("input")
+    return InvalidOption(f"{source}: {'.'.join(map(str, place)) or 'the file'}{where}", value, accepted)
+
+
+def _may_be_secret(location: Place, value: object) -> bool:
+    """Return whether a wrong value may be an address of alerts, which no message shows.
+
+    Args:
+        location: keys that lead to the value.
+        value: the value.
+    """
+    if location[:1] != ("alerts",):
+        return False
+    plain_word = re.fullmatch(r"\w{1,64}", str(value)) is not None
+    return "://" in str(value) or (location[1:2] == ("channels",) and not plain_word)
 
 
 def _known_at(place: Place) -> set[str]:
@@ -181,7 +198,9 @@ def _kinds(annotation: Any) -> Iterator[Any]:
         yield annotation
 
 
-_FORMS: Final = frozenset({"[key]", "str", "int", "bool", "literal[False]", "OffPeak", "Pause"})
+_FORMS: Final = frozenset(
+    {"[key]", "str", "int", "bool", "literal[False]", "OffPeak", "Pause", "SloRules", "CostRules"}
+)
 
 
 _BUILT_IN: Final = Policies()

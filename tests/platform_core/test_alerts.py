@@ -123,3 +123,21 @@ def test_wrong_routes_and_channels_are_refused(tmp_path: Path, content: str, err
     file.write_text(f"alerts: {content}")
     with pytest.raises(InvalidOption, match=error):
         read_policies(file)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "{channels: {x: {kind: slack, address_in: 'https://hooks.example.org/S3CRET'}}}",
+        "{channels: {x: {kind: slack, address: 'https://hooks.example.org/S3CRET'}}}",
+        "{channels: {x: {kind: slack, address_in: token-S3CRET}}}",
+        "{channels: ['https://hooks.example.org/S3CRET']}",
+        "'https://hooks.example.org/S3CRET'",
+    ],
+)
+def test_no_message_shows_an_address_that_stands_in_the_file(tmp_path: Path, content: str) -> None:
+    file = tmp_path / "policies.yaml"
+    file.write_text(f"alerts: {content}")
+    with pytest.raises(InvalidOption, match="hidden") as caught:
+        read_policies(file)
+    assert "S3CRET" not in f"{caught.value} {caught.value.__cause__}"

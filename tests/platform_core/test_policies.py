@@ -77,6 +77,7 @@ def test_a_pause_has_a_reason_and_a_date(tmp_path: Path) -> None:
         ("defaults: {paused: {reason: ' '}}", "needs a reason"),
         ("defaults: {paused: {reason: move, since: soon}}", "since"),
         ("defaults: {idle_min_runs: 1}", "idle_min_runs"),
+        ("defaults: {slo: fast}", "defaults.slo (line 1)' cannot be 'fast'; accepted: keys with values"),
         (
             "tables:\n  a.b:\n    level0_warm: 3",
             r"tables.a.b.level0_warm (line 3)' cannot be 3; accepted: unknown here; did you mean 'level0_warn'?",
