@@ -30,6 +30,23 @@ def test_what_is_named_and_not_there_is_said(shell: Shell) -> None:
     assert shell("health", "db.t", "--partition", "dt=zz", "--json").json == []
 
 
+def test_the_check_of_a_damaged_or_lost_data_file_names_what_brings_it_back(shell: Shell) -> None:
+    file = min((shell.place / "db.db" / "t" / "dt=a").rglob("data-*.parquet"))
+    whole = file.read_bytes()
+    file.write_bytes(whole[:100])
+    cut = shell("check", "db.t", "--deep")
+    assert cut.code == 1 and "`dredge rollback-as-latest db.t SNAPSHOT`" in cut.err and "remove-unex" not in cut.err
+    file.unlink()
+    lost = shell("check", "db.t", "--deep")
+    assert lost.code == 1 and "`dredge remove-unexisting-files db.t`" in lost.err and "dredge repair" not in lost.err
+    (shell.place / "db.db" / "t" / "snapshot" / "snapshot-1").write_text("{")
+    assert "`dredge repair db.t` says what can be done" in shell("check", "db.t").err
+
+
+def test_durations_are_refused_by_the_name_of_their_option(shell: Shell) -> None:
+    assert "option '--window' cannot be 'soon'" in shell("metrics", "--window", "soon").err
+
+
 def test_a_verb_or_a_deletion_that_is_not_there_is_one_line_that_helps(shell: Shell) -> None:
     assert (
         shell("restor", "db.t", "x").err

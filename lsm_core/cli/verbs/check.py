@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -18,6 +18,11 @@ from lsm_core.cli.verbs.common import (
     open_table,
 )
 from lsm_core.errors import DredgeError, InvalidOption
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from lsm_core.maintenance import CheckReport
 
 Only = Annotated[
     list[str] | None,
@@ -85,5 +90,25 @@ def check(
                 say(f"{report.check}: {problem}")
     failed = [report.check for report in reports if not report.passed and not report.warn]
     if failed:
-        repair = f"; `dredge repair {opened.name}` says what can be done" if "snapshot_chain" in failed else ""
-        raise DredgeError(f"{opened.name}: {len(failed)} of {len(reports)} checks failed: {', '.join(failed)}{repair}")
+        remedy = _name_remedy(opened.name, reports)
+        raise DredgeError(f"{opened.name}: {len(failed)} of {len(reports)} checks failed: {', '.join(failed)}{remedy}")
+
+
+def _name_remedy(table: str, reports: Sequence[CheckReport]) -> str:
+    """Return the next step after failed checks, as the end of a message, or "".
+
+    Args:
+        table: name of the table.
+        reports: results of its checks.
+    """
+    problems = {report.check: report.problems for report in reports if not report.passed}
+    breaks = problems.get("snapshot_chain", ())
+    if "snapshot_chain" in problems and not (breaks and all(": data file " in problem for problem in breaks)):
+        return f"; `dredge repair {table}` says what can be done"
+    if not breaks and "pages_readable" not in problems:
+        return ""
+    give_up = f", or give up the rows of lost files by `dredge remove-unexisting-files {table}`" if breaks else ""
+    return (
+        "; put the data files back from a copy, undo the compaction that wrote them, "
+        f"go back by `dredge rollback-as-latest {table} SNAPSHOT`{give_up}"
+    )

@@ -70,7 +70,7 @@ def metrics(
     from lsm_core.maintenance.metrics import format_metrics
     from lsm_core.options import duration
 
-    span, pause_ms = duration(window), duration(every, "--every")
+    span, pause_ms = duration(window, "--window"), duration(every, "--every")
 
     def read_samples() -> list[Sample]:
         return _read_samples(open_catalog(warehouse, clock), span, with_holders=with_holders)
