@@ -200,7 +200,7 @@ class _History:
 def _read_history(store: TableStore, history: tuple[int | None, int | None] | None) -> _History:
     ids = snapshots.list_ids(store)
     if not ids:
-        raise InvalidOption("history", history, "a table with snapshots", store.name)
+        raise InvalidOption("history", history or "all", "a table with snapshots", store.name)
     first, last = (None, None) if history is None else history
     a = ids[0] if first is None else whole_number(first, "history", store.name)
     b = ids[-1] if last is None else whole_number(last, "history", store.name)
