@@ -60,12 +60,13 @@ def arrange(parts: list[Part], schema: pa.Schema) -> pa.Table:
     """Combine parts into one table sorted by commit, row number and step.
 
     Args:
-        parts: changes, with the commit, row number and step of each; one part has one row kind. A step orders the
-            changes that one row has in one commit.
+        parts: changes. Each change has a commit, a row number and a step; the step orders several changes of one
+            row in one commit. All changes of a part have the same row kind.
         schema: schema of the table.
 
     Returns:
-        Columns `_commit` int32, `_ord` int32 (0-based in its commit), `_kind` string, then those of `schema`.
+        Columns `_commit` int32, `_ord` int32, `_kind` string, then those of `schema`. `_ord` is the position of the
+        change in its commit after the sort, from 0.
     """
     commit = np.concatenate([p.commit for p in parts])
     rows = np.concatenate([p.rows for p in parts])

@@ -451,8 +451,9 @@ class AppendFileWriter:
             bucket: number of the bucket.
             total_buckets: number of buckets of the partition.
             file_source: 0 for append, 1 for compact.
-            first_sequence: sequence number of the first row, which increases by one per row. It is 0 in tables without
-                buckets, and the minimum of the first input for a rewrite of small files.
+            first_sequence: sequence number of the first row; each further row has the next number. For new rows of a
+                table without buckets it is 0. For a rewrite of small files it is the smallest sequence number of the
+                first input file.
         """
         self.total_buckets = total_buckets
         schema = append_arrow_schema(store.schema)

@@ -192,9 +192,10 @@ def _require_same(store: TableStore, plan: MaintenancePlan) -> None:
 def _require_planned(store: TableStore, plan: MaintenancePlan) -> None:
     """Raise an error if a plan deletes files that its action could not have planned in this table.
 
-    The paths of every plan are checked against the names of Paimon's and Dredge's files (`file_allowlist`). Anyone can
-    compute the hash of a plan that was read from text. For such a plan the action also plans again. Every existing file
-    to delete must then be an item or declined subject of the new plan, or be in a deletion record.
+    The paths of every plan are checked against the names of Paimon's and Dredge's files (`file_allowlist`). The hash of
+    a plan that was read from a file proves nothing, because anyone can compute it. For such a plan the action therefore
+    plans again. Each existing file to delete must be in the new plan, among its items or among the files that it keeps,
+    or in the record of an earlier deletion that can be restored.
 
     Raises:
         PlanStale: the plan deletes a file that it may not delete; nothing is changed.

@@ -121,7 +121,12 @@ def examine(store: TableStore) -> Examination:
 
 @dataclass(frozen=True)
 class _Content:
-    """Live rows and files of manifests: the number of rows, and the sum of the hashes of the files (64 bits)."""
+    """Fingerprint of the live files of manifests, to compare two states of a table.
+
+    Attributes:
+        rows: number of rows of the files.
+        files: sum of 64-bit hashes of the files' entries, modulo 2**64.
+    """
 
     rows: int = 0
     files: int = 0

@@ -430,7 +430,8 @@ _FRACTIONS: Final = (TypeRoot.TIMESTAMP, TypeRoot.TIMESTAMP_LTZ, TypeRoot.TIME)
 def place_bounds(schema: TableSchema, entries: pa.Table, predicate: Predicate) -> dict[str, Bounds]:
     """Return the bounds of each file's partition columns and, in a primary-key table, key columns.
 
-    The bounds of the first key column are exact. Bounds of the further key columns come from the key statistics.
+    Only columns that the filter uses are included. The bounds of the first key column come from the file's smallest and
+    largest key, which are always recorded in full. The bounds of further key columns come from the key statistics.
     """
     codes, partitions = partition_bounds(schema, entries, predicate)
     by_column = {name: bounds.take(codes.indices) for name, bounds in partitions.items()}

@@ -131,7 +131,7 @@ def verify_table(
 
     The comparison is for a compaction or a rescale: ``b`` is its snapshot, ``a`` is the previous snapshot, and ``ok``
     must be True. A bucket differs if the snapshots differ in the number or the digest (two sums of 64-bit hashes) of
-    its merged rows. A bucket also differs if its files hold a number of rows other than the metadata records. A
+    its merged rows. A bucket also differs if the number of rows in its files is not the number in the metadata. A
     partition whose number of buckets changed is compared as a whole.
 
     Only `Table.verify` checks that the rows are in the buckets of their keys, because the bucket function is Dredge's.

@@ -103,7 +103,7 @@ def merge(session: Session, text: str, engine: QueryEngine) -> StatementResult:
     Args:
         session: catalog and settings.
         text: the statement.
-        engine: executes the query of the source, and supplies the distributed runs that change the rows.
+        engine: executes the query of the source. It may also change the rows by distributed tasks, as Spark does.
 
     Returns:
         The result with the committed snapshot, or with None if no row was changed.

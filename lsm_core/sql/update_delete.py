@@ -110,7 +110,7 @@ def stored_values(
 
     Args:
         answer: result of the query.
-        values: output of the query, or constant, by column of the table.
+        values: for each column to set, the name of a column of `answer`, or a constant.
         schema: schema of the table.
         table: name of the table, for errors.
 

@@ -64,7 +64,7 @@ class Table(ReadableTable):
     :meth:`copy` raises TableNotFound. A new table of the same name is neither read nor written by this object.
 
     Attributes:
-        store: the table's state, for the packages below `lsm_core.table`.
+        store: the table's state, which the packages `read`, `write`, `commit` and `maintenance` work on.
     """
 
     def __init__(self, store: TableStore, catalog: AltersTables | None = None) -> None:

@@ -1,7 +1,8 @@
 """Logical types as Arrow types: the mapping, checks of a column's values, and nested arrays with replaced children.
 
 Readers, writers and kernels share these functions. A check finds the first value of a column that violates its type:
-nested nulls, lengths, digits of times. CHAR values of ORC files are padded with spaces, which Paimon's reader removes.
+a null in a NOT NULL child, a text that is too long, or a time with more fractional digits than its precision. ORC files
+pad CHAR values with spaces; a function here removes them, as Paimon's reader does.
 """
 
 from __future__ import annotations

@@ -515,9 +515,10 @@ def _digest(key: str) -> str:
 
 
 def _read_channels(text: str | None) -> dict[str, ChannelState]:
-    """Return the states of the channels by name.
+    """Return the states of the channels by name, from the cursor of the last tick.
 
-    If the cursor is unreadable, the result is empty, so that all findings are sent once more.
+    The result is empty before the first tick. It is also empty if the cursor is unreadable; then all findings are sent
+    once more.
     """
     try:
         channels = parse_json(text or "{}").get("channels", {})

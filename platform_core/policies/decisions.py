@@ -320,8 +320,9 @@ def subjects(table: TableFacts, scope: DecisionScope) -> list[Subject]:
     """Return the subjects to decide about in a table.
 
     Returns:
-        One subject per partition, or only the whole table if one reason declines all partitions. Partitions with rows
-        that wait for a bucket come first; the scope IDLE ignores these rows.
+        One subject per partition, or only the whole table if one reason declines all partitions. Partitions with
+        postponed rows (`bucket` = -2), which have no bucket yet, come first. In the scope IDLE postponed rows do not
+        count.
     """
     if _decide_whole_table(table, scope) is not None:
         return [Subject(table, scope)]

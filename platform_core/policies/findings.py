@@ -266,7 +266,7 @@ def find_unmaintained(texts: Mapping[str, str], tables: Collection[str]) -> list
     """Return one alert per table that scheduled maintenance could not read.
 
     Args:
-        texts: job, run and error by table.
+        texts: a text with job, run and error, by table.
         tables: full names of the tables to report.
     """
     return [

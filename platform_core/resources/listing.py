@@ -1,8 +1,9 @@
 """Stored listing of the warehouse, so that loading definitions again opens only the tables that changed.
 
-The listing is a file per warehouse in DAGSTER_HOME. While the schema files of a table are unchanged, the table's card
-comes from the listing: one request per table instead of opening the table. The listing is only a cache. If the file is
-lost, truncated or written by a different version, all tables are opened once and the file is written again.
+The listing is a file per warehouse in DAGSTER_HOME. While the schema files of a table are unchanged, its `TableCard`
+(name, keys and options that definitions need) comes from the listing, which costs one request per table. The listing
+is only a cache. If the file is lost, truncated or written by a different version, all tables are opened once and the
+file is written again.
 """
 
 from __future__ import annotations

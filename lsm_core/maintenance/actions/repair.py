@@ -99,7 +99,7 @@ class BridgeItem(PlanItem):
     source: str
 
     def cells(self) -> tuple[Any, ...]:
-        """Return the item's cells of a printed plan: the snapshot's id, gap and source."""
+        """Return the item's cells of a printed plan: the snapshot's id, its gap and the source of its file."""
         origin = f"a bridge: what snapshot {self.after} was built on" if self.source == "bridge" else self.source
         return (self.snapshot_id, f"between {self.before} and {self.after}", origin)
 
