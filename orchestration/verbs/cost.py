@@ -113,7 +113,7 @@ def read_costs(store: TableStore, policy: Policy, months: list[Month], now_ms: i
 def _show(lines: list[CostLine], unpriced: int, pattern: str) -> None:
     if lines:
         print_table("", _COLUMNS, [_cells(line) for line in lines])
-        say("storage: the files of now, from the begin of the month until now; past months have no storage cost")
+        say("storage: the files of now, from the start of the month until now; past months have no storage cost")
         if any(line.saved is None for line in lines):
             say("reads saved: unknown without cost.reads_a_day in the policy")
     if unpriced:

@@ -121,7 +121,8 @@ def _text_of(file: Path) -> str:
     try:
         return file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise InvalidOption("--policy", str(file), f"a readable YAML file ({error})") from error
+        why = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+        raise InvalidOption("--policy", str(file), f"a readable YAML file ({why})") from error
 
 
 def _span(text: str | None) -> tuple[int | None, int | None] | None:

@@ -210,7 +210,7 @@ class CostLine:
         work: price of the runs.
         live_bytes: bytes of live data files now; None in past months.
         held_bytes: bytes of other files that snapshots, tags and other holders keep now; None in past months.
-        storage: price of storing all these bytes from the begin of the month, or of the table, until now; None in past
+        storage: price of storing all these bytes from the start of the month, or of the table, until now; None in past
             months.
         saved: price of the reads that the compactions of the month saved until now; None if the reads are unknown.
     """
