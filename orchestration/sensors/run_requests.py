@@ -374,7 +374,7 @@ def _find_neighbours(items: Sequence[_Requested], order: Sequence[str]) -> list[
     """
     wanted = {item.partition: item for item in items}
     groups: list[list[_Requested]] = [[]]
-    for partition in order:
+    for partition in dict.fromkeys(order):  # a partition that is just being added may be listed twice
         item = wanted.get(partition)
         if item is None or len(groups[-1]) == MOST_TOGETHER:
             groups.append([])

@@ -176,10 +176,14 @@ class DemoPlayer:
         )
 
     def _first_tick(self, sensor: str, wanted: Callable[[SensorTick], bool]) -> SensorTick:
-        """Return the first ended tick that `wanted` accepts, with its log. Raises PlatformFailed if the tick failed."""
+        """Return the first ended tick that `wanted` accepts, with its log. Raises PlatformFailed if the tick failed.
+
+        Dagster records a tick as SUCCESS before its runs and its log. So such a tick counts once a later tick began.
+        """
         for _ in _poll(f"a tick of {sensor}"):
             ticks = self.client.ticks(sensor, _TICKS_BACK, with_logs=False)
-            done = [tick for tick in ticks if tick.ended is not None and wanted(tick)]
+            ended = [tick for tick in ticks if tick.ended is not None and wanted(tick)]
+            done = [tick for tick in ended if tick.status != "SUCCESS" or tick.number < ticks[0].number]
             if done and done[-1].status == "FAILURE":
                 raise PlatformFailed(f"sensor {sensor}", done[-1].error)
             if done:

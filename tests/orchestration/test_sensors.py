@@ -17,7 +17,7 @@ from lsm_core.maintenance import BucketHealth
 from lsm_core.maintenance import health as health_of_buckets
 from lsm_core.metadata import snapshots
 from lsm_core.metadata.store import TableStore
-from orchestration.sensors import table_cache, table_sweep
+from orchestration.sensors import run_requests, table_cache, table_sweep
 from platform_core import health, names
 from platform_core.dagster_internals import ASSET_JOB
 from platform_core.health import table_health
@@ -449,3 +449,9 @@ def test_a_failed_run_over_partitions_is_repeated_one_by_one_at_once(tmp_path: P
         assert [request.partition_key for request in again.run_requests] == [single[1].partition_key]
         house.instance.add_run(_run(house, together, dg.DagsterRunStatus.SUCCESS))
         assert [request.partition_key for request in house.tick(RUNS).run_requests] == [], "applied by the other run"
+
+
+def test_a_partition_that_the_order_lists_twice_is_compacted_once() -> None:
+    items = [SimpleNamespace(partition="dt=a"), SimpleNamespace(partition="dt=b")]
+    groups = run_requests._find_neighbours(items, ["dt=a", "dt=b", "dt=b"])
+    assert [[item.partition for item in group] for group in groups] == [["dt=a", "dt=b"]]
