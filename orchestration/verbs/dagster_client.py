@@ -20,7 +20,7 @@ query Ticks($sensor: SensorSelector!, $limit: Int!, $withLogs: Boolean!) {
     __typename
     ... on PythonError { message }
     ... on Sensor { sensorState { status ticks(limit: $limit) {
-      id status timestamp endTimestamp skipReason cursor runIds runKeys
+      status timestamp endTimestamp skipReason cursor runIds runKeys
       error { message } logEvents @include(if: $withLogs) { events { message } }
     } } }
   }
@@ -77,9 +77,8 @@ class Tick:
     """One tick of a sensor.
 
     Attributes:
-        number: id of the tick.
         status: status in Dagster.
-        started: start in epoch seconds.
+        started: start in epoch seconds; it tells the ticks of a sensor apart.
         ended: end in epoch seconds, or None.
         skip_reason: reason why the tick started no run.
         lines: log of the tick, one line per table or partition.
@@ -88,7 +87,6 @@ class Tick:
         error: error of the tick, or "".
     """
 
-    number: int
     status: str
     started: float
     ended: float | None
@@ -211,7 +209,7 @@ class DagsterClient:
         sensor_state = self.query(_TICKS, {"sensor": selector, "limit": limit, "withLogs": with_logs})["sensorOrError"]
         if sensor_state["__typename"] != "Sensor":
             raise PlatformFailed(f"sensor {sensor}", str(sensor_state.get("message", sensor_state["__typename"])))
-        return [_tick(index, item) for index, item in enumerate(sensor_state["sensorState"]["ticks"])]
+        return [_tick(item) for item in sensor_state["sensorState"]["ticks"]]
 
     def runs(self, tags: Mapping[str, str] | None = None, limit: int = 200) -> list[Run]:
         """Return the newest runs that have all given tags, newest first."""
@@ -286,10 +284,9 @@ class DagsterClient:
         self.query("mutation { setNuxSeen }")
 
 
-def _tick(index: int, item: Mapping[str, Any]) -> Tick:
+def _tick(item: Mapping[str, Any]) -> Tick:
     events = (item.get("logEvents") or {}).get("events") or []
     return Tick(
-        number=int(item["id"]) if str(item["id"]).isdigit() else index,
         status=item["status"],
         started=float(item["timestamp"]),
         ended=item.get("endTimestamp"),

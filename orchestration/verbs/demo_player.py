@@ -176,18 +176,14 @@ class DemoPlayer:
         )
 
     def _first_tick(self, sensor: str, wanted: Callable[[SensorTick], bool]) -> SensorTick:
-        """Return the first ended tick that `wanted` accepts, with its log. Raises PlatformFailed if the tick failed.
-
-        Dagster records a tick as SUCCESS before its runs and its log. So such a tick counts once a later tick began.
-        """
+        """Return the first ended tick that `wanted` accepts, with its log. Raises PlatformFailed if the tick failed."""
         for _ in _poll(f"a tick of {sensor}"):
             ticks = self.client.ticks(sensor, _TICKS_BACK, with_logs=False)
-            ended = [tick for tick in ticks if tick.ended is not None and wanted(tick)]
-            done = [tick for tick in ended if tick.status != "SUCCESS" or tick.number < ticks[0].number]
+            done = [tick for tick in ticks if tick.ended is not None and wanted(tick)]
             if done and done[-1].status == "FAILURE":
                 raise PlatformFailed(f"sensor {sensor}", done[-1].error)
             if done:
-                return next(tick for tick in self.client.ticks(sensor, _TICKS_BACK) if tick.number == done[-1].number)
+                return next(tick for tick in self.client.ticks(sensor, _TICKS_BACK) if tick.started == done[-1].started)
         raise AssertionError
 
     def _wait_for_runs(self, since: float) -> list[Run]:
