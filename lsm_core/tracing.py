@@ -124,10 +124,10 @@ def hide_secrets(text: str) -> str:
 
 
 def _mask(match: re.Match[str]) -> str:
-    found = match[0]
-    if found.startswith("//"):
+    text = match[0]
+    if text.startswith("//"):
         return "//***@"
-    label = re.match(r".*?[=:]\s*", found)
+    label = re.match(r".*?[=:]\s*", text)
     return f"{label[0]}***" if label is not None else "***"
 
 

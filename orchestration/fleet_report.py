@@ -302,8 +302,8 @@ def _read_entries(store: TableStore) -> list[LedgerEntry]:
 
 def _dagster_run(entry: LedgerEntry) -> str:
     """Return the id of the Dagster run that made an entry, or ""."""
-    found = _RUN.search(entry.approved_by or "")
-    return "" if found is None else found[1]
+    match = _RUN.search(entry.approved_by or "")
+    return "" if match is None else match[1]
 
 
 def _find_holders(store: TableStore) -> tuple[tuple[HolderEntry, ...], int] | None:

@@ -159,7 +159,8 @@ def find_rewrite(store: TableStore, compaction: int) -> Proof | None:
     live = manifests.live_entries(store, snapshots.read(store, last), columns=["file_name"]).column("file_name")
     if pc.any(pc.is_in(live, outputs)).as_py():
         return None
-    places = frozenset(zip(delta.column("partition").to_pylist(), delta.column("bucket").to_pylist(), strict=True))
+    buckets = delta.group_by(["partition", "bucket"]).aggregate([])  # one row per bucket
+    places = frozenset(zip(buckets.column("partition").to_pylist(), buckets.column("bucket").to_pylist(), strict=True))
     return Proof(compaction - 1, places=places, passes=1, appended=bool(appended), after=last)
 
 

@@ -118,8 +118,8 @@ def evaluate_states(
             status = combine(table.table, [status], conditions.get(table.table, ()), status.score)
             evaluations.append(TableEvaluation(table.table, status, need, decisions=(table,)))
         else:
-            found = conditions.get(table.name, ())
-            evaluations.append(_evaluate(table, settled.get(table.name, []), found, troubles, decisions.turns))
+            own = conditions.get(table.name, ())
+            evaluations.append(_evaluate(table, settled.get(table.name, []), own, troubles, decisions.turns))
     return sorted(evaluations, key=evaluation_key)
 
 

@@ -177,8 +177,8 @@ class TickLog:
         named = [
             _name_unchanged(state, unchanged[state]) for state in TableState if state in unchanged and not state.is_calm
         ]
-        rest = f"{left_out:,} lines unchanged since {self._since_text} UTC: see earlier ticks of this sensor"
-        return [*selected, *named, rest]
+        summary = f"{left_out:,} lines unchanged since {self._since_text} UTC: see earlier ticks of this sensor"
+        return [*selected, *named, summary]
 
 
 def _name_unchanged(state: TableState, subjects: Sequence[str]) -> str:

@@ -428,9 +428,13 @@ def combine(
     counts: dict[TableState, int] = {}
     for status in worst.values():
         counts[status.state] = counts.get(status.state, 0) + 1
-    found = list(conditions)
+    table_conditions = list(conditions)
     candidates = [
-        *(judge_condition(table, condition, score) for condition in found if condition.state is not TableState.FAILING),
+        *(
+            judge_condition(table, condition, score)
+            for condition in table_conditions
+            if condition.state is not TableState.FAILING
+        ),
         *worst.values(),
     ]
     if not candidates:
@@ -440,7 +444,7 @@ def combine(
         status.state is first.state and status.partition not in {"", first.partition} for status in worst.values()
     )
     urgent = any(status.urgent for status in candidates if status.state is first.state)
-    failing = next((condition for condition in found if condition.state is TableState.FAILING), None)
+    failing = next((condition for condition in table_conditions if condition.state is TableState.FAILING), None)
     if failing is not None and first.state in {TableState.DUE, TableState.OUT_OF_BUDGET}:
         first = replace(
             first,
