@@ -170,14 +170,17 @@ def report_evaluation_of_run(
 def find_failed_places(
     instance: dg.DagsterInstance, checks: Collection[dg.AssetCheckKey]
 ) -> list[tuple[dg.AssetCheckKey, str | None]]:
-    """Return each pair of a check and a partition for which the check ever failed; None for the whole asset.
+    """Return each pair of a check and a partition for which the check ever failed, sorted.
 
-    One query answers for all checks, while Dagster's API reads one check at a time. A storage that is not an SQL
-    database is asked by that API, for the newest failures of each check.
+    One query finds the pairs of all checks, while Dagster's API reads one check at a time. If Dagster's storage is not
+    an SQL database, the API is used, and only the 1,000 newest failures of each check are read.
 
     Args:
         instance: Dagster instance.
         checks: keys of the checks.
+
+    Returns:
+        Pairs of the check's key and the partition key; the partition key is None for a check of the whole asset.
     """
     storage, table = instance.event_log_storage, AssetCheckExecutionsTable
     failed = AssetCheckExecutionRecordStatus.FAILED

@@ -43,7 +43,7 @@ def failure_tags(store: TableStore | None, error: BaseException) -> dict[str, st
 
     Args:
         store: the table, or None if it cannot be opened.
-        error: the exception that ended the run, or was raised from the error.
+        error: the exception that ended the run; its causes (``__cause__``) are searched for a permanent error.
     """
     cause = find_permanent_error(error)
     if cause is None:
@@ -56,7 +56,7 @@ def failure_tags(store: TableStore | None, error: BaseException) -> dict[str, st
 
 
 def _version(store: TableStore) -> dict[str, int | None]:
-    """Return the newest snapshot and schema of a table, None for what cannot be read."""
+    """Return the ids of a table's newest "snapshot" and "schema"; an id is None if it is missing or unreadable."""
     version: dict[str, int | None] = {"snapshot": None, "schema": None}
     try:
         version["snapshot"] = snapshots.latest_id(store)
@@ -67,11 +67,14 @@ def _version(store: TableStore) -> dict[str, int | None]:
 
 
 def describe_file(store: TableStore, path: str) -> str:
-    """Return a text that changes when a file is restored, lost or replaced; "" for a path outside the table.
+    """Return a text that changes when a file is restored, lost or replaced: its size and time, or "missing".
 
     Args:
         store: the table.
         path: path of the file.
+
+    Returns:
+        The text, or "" if the path is outside the table or its folder cannot be listed.
     """
     if not path.startswith(f"{store.root.rstrip('/')}/") or ".." in path.split("/"):
         return ""
@@ -164,7 +167,7 @@ def _lasts(store: TableStore, failure: PermanentFailure) -> bool:
 
 
 def uses_file(store: TableStore, path: str) -> bool:
-    """Return whether the newest snapshot needs a file; True if the metadata that answer this cannot be read.
+    """Return whether the newest snapshot needs a file; True if the snapshot's metadata cannot be read.
 
     Args:
         store: the table.
@@ -188,7 +191,7 @@ def _has_data_file(store: TableStore, snapshot: Snapshot, name: str) -> bool:
 
 
 def find_read(plan: MaintenancePlan, failures: Iterable[PermanentFailure]) -> frozenset[str]:
-    """Return the damaged data files, by path, that a plan would read.
+    """Return the paths of the damaged data files that a plan would read.
 
     Args:
         plan: the plan.
@@ -204,7 +207,9 @@ def find_read(plan: MaintenancePlan, failures: Iterable[PermanentFailure]) -> fr
 def iterate_lasting(
     instance: dg.DagsterInstance, warehouse: WarehouseResource, tables: Iterable[str]
 ) -> Iterator[PermanentFailure]:
-    """Yield the failures that still hold of all tables, sorted by table; tables without a failure are not opened.
+    """Yield the failures that still hold, sorted by table; tables without a recorded failure are not opened.
+
+    If a table cannot be opened, all its recorded failures are yielded, because nothing shows that they ended.
 
     Args:
         instance: Dagster instance.
@@ -231,11 +236,14 @@ def unreadable_metadata(warehouse_path: str, tables: Mapping[str, str]) -> dict[
 
 
 def read_unreadable_tables(instance: dg.DagsterInstance, warehouse_path: str) -> dict[str, str]:
-    """Return the tables that the newest successful run of a scheduled job could not read, with job, run and error.
+    """Return the tables that the newest successful run of each scheduled job could not read.
 
     Args:
         instance: Dagster instance.
         warehouse_path: location of the warehouse.
+
+    Returns:
+        A text with job, run and error, by table.
     """
     texts: dict[str, str] = {}
     for job in _SCHEDULED:

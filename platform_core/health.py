@@ -126,10 +126,10 @@ class TableHealth:
             snapshot if all snapshots that changed rows have expired.
         measured_ms: time of the measurement (epoch ms), to which the lags in `buckets` refer.
         buckets: health of the buckets.
-        waiting: number of postponed rows by partition path.
+        waiting: number of postponed rows, which have no bucket yet, by partition path.
         commit: text that identifies the commit, because ids of snapshots are reused after a rollback or fast-forward.
         data_commit: `version_text` of the snapshot that last changed the rows, or "" if this snapshot has expired.
-        writers_compact: whether the table's writers compacted the table lately.
+        writers_compact: whether one of the table's newest compactions was made by its writers.
         upkeep: one line for people about who compacts the table.
     """
 
@@ -218,7 +218,7 @@ def table_health(store: TableStore, snapshot: Snapshot | int | None = None) -> T
 
 
 def refusal_of(store: TableStore) -> str | None:
-    """Return why compacting the table could lose data, or None if compaction is safe."""
+    """Return why Dredge refuses to compact the table (an unsupported feature), or None if compaction is safe."""
     try:
         require_compactable(store)
     except UnsupportedFeature as error:
@@ -227,7 +227,7 @@ def refusal_of(store: TableStore) -> str | None:
 
 
 def depends_on_time(store: TableStore) -> bool:
-    """Return whether the table's own compaction rules depend on time."""
+    """Return whether time changes what the table's options compact: an interval, off-peak hours, or expiring rows."""
     options = store.options
     timed = bool(options.optimization_interval) or options.offpeak_start >= 0
     return timed or (store.has_primary_key and options.get("record-level.expire-time") is not None)

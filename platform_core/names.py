@@ -40,17 +40,20 @@ KEPT_TAG: Final = "kept by tag"
 ACCEPTED: Final = "difference accepted"
 """Metadata key of merged_view_unchanged for a snapshot whose difference from its predecessor a person accepted."""
 ACCEPTED_COMMIT: Final = "difference accepted, committed (ms)"
-"""Metadata key beside `ACCEPTED` for the commit time (epoch ms) of that snapshot: a rollback may give its id away."""
+"""Metadata key beside `ACCEPTED` for the commit time (epoch ms) of the snapshot, as a rollback may reuse its id."""
 PROVEN: Final = "proven by compaction"
-"""Metadata key of merged_view_unchanged for a later compaction whose rows are those from before a differing one."""
+"""Metadata key of merged_view_unchanged for a compaction that shows that an earlier mismatch is repaired.
+
+The rows after this compaction equal the rows before the compaction that differed, with rows appended since.
+"""
 PROVEN_COMMIT: Final = "proven by compaction, committed (ms)"
-"""Metadata key beside `PROVEN` for the commit time (epoch ms) of that snapshot: a rollback may give its id away."""
+"""Metadata key beside `PROVEN` for the commit time (epoch ms) of the snapshot, as a rollback may reuse its id."""
 PARTITION_TAG: Final = "dagster/partition"
 RANGE_TAG: Final = "dagster/asset_partition_range_start"
+"""Dagster's tag of a run over a range of partitions, such as a run of a backfill."""
 RANGE_END_TAG: Final = "dagster/asset_partition_range_end"
 TAG_PARTITIONS: Final = "dredge/partitions"
 """Run tag for the paths of the partitions that a sensor's run compacts together, as a JSON list."""
-"""Dagster's tag of a run over a range of partitions, such as a run of a backfill."""
 
 SPARK_POOL: Final = "spark"
 OWNER: Final = "team:dredge"
@@ -151,7 +154,7 @@ def _of_warehouse(text: str, separator: str) -> str:
 
 
 def table_part(name: str) -> str:
-    """Return the part of an asset key that names a table.
+    """Convert the name of a table (without database) to the part of an asset key that names the table.
 
     A table called ``orders_layout`` gets a hash, because ``orders_layout`` names the layout of ``orders``.
     """
@@ -241,7 +244,10 @@ def table_value(table: str) -> str:
 
 
 def planned_tag(plan_hash: str) -> str:
-    """Return the key of the tag of a run over several partitions for the plan that one of the partitions would have."""
+    """Return the key of the run tag that records one partition's plan on a run over several partitions.
+
+    The run has one such tag per partition, so that it can be found by the hash of the partition's own plan.
+    """
     return f"dredge/plan.{plan_hash}"
 
 

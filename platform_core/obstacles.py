@@ -74,13 +74,16 @@ def read_newest_evaluations(
 def read_layout_evaluation(
     instance: dg.DagsterInstance, layout: dg.AssetKey, check: str
 ) -> dg.AssetCheckEvaluation | None:
-    """Return the newest evaluation of a layout's check, whichever partition it is for; None if there is none."""
+    """Return the newest evaluation of a check of a layout asset, for any partition; None without an evaluation."""
     key = dg.AssetCheckKey(layout, check)
     return read_newest_evaluations(instance, [key]).get(key)
 
 
 def find_evaluated_checks(instance: dg.DagsterInstance, layouts: Iterable[dg.AssetKey]) -> frozenset[dg.AssetCheckKey]:
-    """Return the blocking checks of layouts, under current and former keys, that were ever evaluated, by one query."""
+    """Return the blocking checks of layout assets, under current and former keys, that were ever evaluated.
+
+    One query reads the checks of all layout assets.
+    """
     keys = [check for layout in layouts for check in _blocking_checks(layout)]
     return frozenset(instance.event_log_storage.get_latest_asset_check_execution_by_key(keys))
 
@@ -93,10 +96,10 @@ _NAMES: Final = {
 
 
 def _blocking_checks(layout: dg.AssetKey, name: str | None = None) -> list[dg.AssetCheckKey]:
-    """Return the current and former keys of a layout's blocking checks, current names first.
+    """Return the current and former keys of the blocking checks of a layout asset, current names first.
 
     Args:
-        layout: key of the layout.
+        layout: key of the layout asset.
         name: current name of one blocking check, or None for all blocking checks.
     """
     keys = (layout, names.former_layout_key(layout))
@@ -117,7 +120,7 @@ def find_blocking_failure(
 
     Args:
         instance: Dagster instance.
-        layout: key of the layout.
+        layout: key of the table's layout asset.
         partition: path of the partition, or None for any partition of the table.
         evaluated: result of `find_evaluated_checks` for layouts that include this one, to query only these checks.
             None to query all blocking checks.
@@ -263,7 +266,7 @@ def find_failed_checks(instance: dg.DagsterInstance, layouts: Mapping[str, dg.As
 
     Args:
         instance: Dagster instance.
-        layouts: keys of the layouts by table.
+        layouts: keys of the layout assets by table.
 
     Returns:
         The reasons by table; tables that are not blocked are missing.

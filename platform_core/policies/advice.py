@@ -1,7 +1,7 @@
 """Advice on the preset that fits a table, and on the trigger of its compactions. Pure.
 
 The preset follows from the table's options, health and newest commits. The trigger follows from a replay of its newest
-commits under several triggers (`lsm_core.maintenance.simulate`).
+commits under several triggers (`lsm_core.maintenance.simulation`).
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class AdviceFacts:
 
     @property
     def commits_an_hour(self) -> float:
-        """Commits per hour, or 0 if fewer than two distinct commit times are known."""
+        """Commits of writers per hour, or 0 if fewer than two distinct commit times are known."""
         times = [commit.time_millis for commit in self.appends]
         if len(times) < 2 or max(times) == min(times):
             return 0.0
@@ -141,7 +141,7 @@ LEAST_FILES: Final = "compaction.min.file-num"
 _TRIGGERS: Final = (2, 3, 5, 8, 12, 20)
 _FILE_NUMBERS: Final = (3, 5, 10, 20, 50)
 _CLOSE: Final = 0.9
-"""Share of the bytes rewritten as it is, below which a proposal is worth a change of the table."""
+"""Most bytes that a proposal may rewrite to be worth a change, as a share of those that the current options rewrite."""
 
 
 @dataclass(frozen=True)
@@ -162,10 +162,13 @@ class ReplayProposal:
 
 
 def replay_candidates(facts: AdviceFacts) -> dict[str, dict[str, str]]:
-    """Return the policies to replay: the table as it is, then other triggers. Names map to table options.
+    """Return the compaction policies to replay: the table's current options, then each candidate trigger.
 
     Args:
         facts: facts about the table.
+
+    Returns:
+        The table options that each policy changes, by the name of the policy.
     """
     keyed = bool(facts.primary_keys)
     key, numbers = (TRIGGER, _TRIGGERS) if keyed else (LEAST_FILES, _FILE_NUMBERS)
@@ -185,10 +188,11 @@ def propose(
     most_runs: int,
     source: str,
 ) -> ReplayProposal:
-    """Propose the policy that rewrites least among those whose worst week stays within a limit of sorted runs.
+    """Propose the policy that rewrites the fewest bytes and stays within a limit of sorted runs.
 
-    If no policy stays within it, the one with the fewest sorted runs in its worst week is proposed. The table is left
-    as it is unless the proposal keeps the limit that it breaks, or rewrites at least a tenth less.
+    If no policy stays within the limit, the policy with the fewest sorted runs in its worst week is proposed. Otherwise
+    the table is left as it is, unless its current options exceed the limit or the proposal rewrites at least a tenth
+    less.
 
     Args:
         facts: facts about the table.

@@ -34,7 +34,7 @@ RUNBOOK: Final = {
     AlertCondition.MANIFESTS: "a-table-is-slow",
     AlertCondition.SENSOR: "the-platform-itself-stopped",
 }
-"""Section of docs/operations.md with the steps for a condition; the section about alerts for all others."""
+"""Section of docs/operations.md with the steps for a condition; conditions that are missing use `_ALERTS_SECTION`."""
 _ALERTS_SECTION: Final = "alerts"
 
 
@@ -155,8 +155,8 @@ class Mute:
     """Alerts that a person snoozed or acknowledged until a time.
 
     Attributes:
-        run_id: id of the run that recorded it.
-        acknowledged: whether the person works on the cause. Then the channels are told once.
+        run_id: id of the run that recorded the mute.
+        acknowledged: whether the person works on the cause. Then each channel gets one message that says so.
         cause: glob of conditions, like ``level 0*``.
         tables: glob of tables, sensors or files, like ``shop.*``.
         severity: highest severity that is covered; more severe findings are sent.
@@ -175,7 +175,7 @@ class Mute:
     until_ms: int
 
     def covers(self, finding: Finding) -> bool:
-        """Return whether the finding is not sent while this applies."""
+        """Return whether the finding is not sent while this mute applies; the end time is not checked."""
         return (
             fnmatchcase(finding.trouble.value, self.cause)
             and fnmatchcase(finding.subject, self.tables)

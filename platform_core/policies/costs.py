@@ -92,9 +92,9 @@ class Worth:
     Attributes:
         rewrite: the compaction.
         cost: price of the compaction.
-        saving: price that all reads of the time save.
+        saving: price that all reads within `span_ms` save because of the compaction.
         reads_a_day: expected reads per day.
-        span_ms: time of the reads (ms).
+        span_ms: time after the compaction in which reads are counted (ms).
         currency: label of the prices.
     """
 
@@ -137,7 +137,7 @@ def weigh(
         prices: prices of the policy.
         size: bytes of the files to read.
         seconds: forecast seconds of the compaction.
-        bytes_out: forecast share of these bytes that the compaction writes.
+        bytes_out: forecast of the written bytes, as a share (0 to 1) of `size`.
         files_saved: number of files that reads need not open afterwards.
         merges: whether reads have to merge the files.
         open_file_cost: bytes that opening a file is worth.
@@ -156,7 +156,7 @@ def weigh(
 
 
 def money_text(price: float, currency: str) -> str:
-    """Return a price: two decimals from 1 on, else three digits."""
+    """Return a price with its currency: two decimals for 0 and from 1 on, three significant digits below 1."""
     return f"{price:,.2f} {currency}" if price >= 1 or price == 0 else f"{price:.3g} {currency}"
 
 
@@ -201,7 +201,7 @@ class CostLine:
 
     Attributes:
         month: the month, like "2026-11".
-        table: full name of the table, or the number of tables.
+        table: full name of the table, or for several tables their number, like "3 tables".
         owner: owners of the table, or "-".
         currency: label of the prices.
         runs: runs of maintenance in the ledger.
@@ -209,7 +209,7 @@ class CostLine:
         bytes_read: bytes that the runs read.
         work: price of the runs.
         live_bytes: bytes of live data files now; None in past months.
-        held_bytes: bytes of other files that snapshots, tags and other holders keep now; None in past months.
+        held_bytes: bytes of old files that snapshots, tags, branches and plans keep now; None in past months.
         storage: price of storing all these bytes from the start of the month, or of the table, until now; None in past
             months.
         saved: price of the reads that the compactions of the month saved until now; None if the reads are unknown.
@@ -240,7 +240,7 @@ class StoredBytes:
 
     Attributes:
         live: bytes of live data files.
-        held: bytes of other files that snapshots, tags and other holders keep.
+        held: bytes of old files that snapshots, tags, branches and plans keep.
         since_ms: creation of the table (epoch ms).
     """
 

@@ -27,9 +27,9 @@ from platform_core.table_card import count_text
 
 MINUTE_MS: Final = 60_000
 _UNSEEN_WAIT_MS: Final = 10 * MINUTE_MS
-"""Time (ms) that rows invisible before a compaction wait for their writers; then the platform compacts the rows."""
+"""Time (ms) that writers have to compact rows that readers cannot see; then the platform compacts the rows."""
 _LEAST_WAIT_MINUTES: Final = 10
-"""Minutes that are added to the waiting time of other work, so that scores count for new work, too."""
+"""Minutes added to the waiting time of work that is not pressing, so that the score of new work counts, too."""
 _LEAST_SCORE: Final = 1.0
 _LAST_PART: Final = 10
 """Divisor: a partition is about to expire in the last tenth of its retention time, at most in its last day."""
@@ -423,7 +423,7 @@ def sort_by_usefulness(
 
 
 def _alert_minutes(decision: Decision) -> int:
-    """Return the minutes that are added to the waiting time of pressing work."""
+    """Return the minutes that the alert of pressing work adds to its waiting time when due work is sorted."""
     critical = decision.urgent or decision.reason is Reason.ROWS_WAIT
     hours = max(_ALERT_HOURS[decision.backlog], _ALERT_HOURS[Backlog.CRITICAL] if critical else 0)
     return hours * 60

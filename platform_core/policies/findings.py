@@ -277,7 +277,7 @@ def find_unmaintained(texts: Mapping[str, str], tables: Collection[str]) -> list
 
 
 def find_late_data(table: str, states: Sequence[PartitionHealth], policy: Policy) -> list[Finding]:
-    """Return the alert about partitions with new files that were written `idle_after` or later after a compaction.
+    """Return the alert about partitions whose level-0 files came `idle_after` or longer after the last compaction.
 
     Args:
         table: full name of the table.

@@ -53,11 +53,7 @@ def find_permanent_error(error: BaseException | None) -> DredgeError | None:
 
 
 def names_permanent_error(text: str) -> bool:
-    """Return whether the text of a failed plan, ``action: class of the error: message``, names a permanent error.
-
-    Args:
-        text: the text.
-    """
+    """Return whether the text of a failed plan, ``action: class of the error: message``, names a permanent error."""
     return any(part in PERMANENT_NAMES for part in text.split(": ", _MOST_PREFIXES)[:_MOST_PREFIXES])
 
 
@@ -75,8 +71,8 @@ class PermanentFailure:
         message: text of the error.
         file: path of the file that the error is about, or "".
         file_state: state of the file in storage after the failure, or "" if it is unknown.
-        snapshot: newest snapshot at the time of the failure, or None if it is unknown.
-        schema: newest schema at the time of the failure, or None if it is unknown.
+        snapshot: id of the newest snapshot at the time of the failure, or None if it is unknown.
+        schema: id of the newest schema at the time of the failure, or None if it is unknown.
     """
 
     table: str
@@ -122,7 +118,10 @@ class PermanentFailure:
 def find_forbidding(
     failures: Iterable[PermanentFailure], plan: str, partition: str, reads: frozenset[str]
 ) -> PermanentFailure | None:
-    """Return a failure that forbids to start a plan, or None.
+    """Return the first failure that forbids to start a plan, or None.
+
+    A failure forbids the plan that failed, and plans that read the damaged file. If index files or metadata are
+    damaged, all plans of the partition are forbidden.
 
     Args:
         failures: failures of the table that still hold.

@@ -323,7 +323,7 @@ class Expectation(_Part):
     @model_validator(mode="before")
     @classmethod
     def _take_severity(cls, values: Any) -> Any:
-        """Take the severity from `meta`, and the words of great-expectations for it, if the entry sets no other."""
+        """Set a missing severity from `meta`, and translate great-expectations' severities to error and warn."""
         if not isinstance(values, dict):
             return values
         meta = values.get("meta")
@@ -751,7 +751,7 @@ class Policy:
         preset: preset of the most specific entry, or "".
         verification: verification mode, or "" for the mode of the table's options.
         approval: whether approval is required, by action; missing actions need no approval.
-        retention: by kind (snapshots, changelogs, tags, partitions, orphans), then by argument; ages in ms.
+        retention: rules by kind (snapshots, changelogs, tags, partitions, orphans), then by argument; ages in ms.
         checks: severity by check; missing checks keep their default.
         expectations: expectations of great-expectations.
         expectations_on: rows that the expectations check, "sample" or "spark".
@@ -762,7 +762,7 @@ class Policy:
         upstream: keys of assets that the table's data come from, like 'raw/orders_csv'.
         downstream: keys of assets that read the table.
         ages: further rules for old partitions, the youngest first.
-        origins: origin of each value.
+        origins: origin of each value, by the value's name in the file.
     """
 
     idle_after_ms: int = 20 * DAY_MS
@@ -1037,7 +1037,7 @@ def iterate_values(entry: CompactionRules) -> Iterator[tuple[tuple[str, ...], An
 
 
 def _set_value(values: dict[str, Any], path: tuple[str, ...], value: Any) -> None:
-    """Set one value in the form of `Policy`: ages in ms, a pause as text, None for a rule that `false` ended.
+    """Set one value in the form of `Policy`: ages in ms, a pause as text, None for a pause or hours that `false` ends.
 
     Args:
         values: values of the policy by field name, which are changed.

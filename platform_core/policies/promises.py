@@ -23,7 +23,7 @@ class PromiseVerdict(StrEnum):
     BROKEN = "broken"
     """Broken for too long, even if it was kept in all of the unknown time."""
     UNKNOWN = "unknown"
-    """The unknown time decides, because its snapshots have expired."""
+    """Undecided: snapshots of a part of the window have expired, and this unknown time could change the verdict."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Promise:
         name: name of the promise in the policy file.
         limit: limit as text.
         target: promised share of the window, in percent.
-        measured: measured time.
+        measured: time in which the value was within the limit, and the time that is known.
     """
 
     name: str

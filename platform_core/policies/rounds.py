@@ -72,7 +72,8 @@ def facts_of(
         health: health of the table.
         refusal: why maintenance does not touch the table's files, or None.
         sorted_ms: epoch ms of the last sort compaction by partition, or None if nothing sorts the table.
-        prices: prices of the table's policy. If compactions are weighed by them, the ledger calibrates the forecasts.
+        prices: prices of the table's policy, or None. If the prices can decline compactions, forecasts are corrected by
+            the table's earlier compactions in the ledger.
     """
     is_weighed = prices is not None and prices.weighs_rewrites
     return TableFacts(
@@ -142,9 +143,9 @@ def judge_table(store: TableStore, health: TableHealth, policy: Policy) -> Table
 
 
 def due_action(level0_files: int, level0_pass: int, trigger: int, *, full: bool) -> tuple[str, dict[str, Any]]:
-    """Return the action that compacts due work, with its arguments.
+    """Return the name of the action that compacts due work (compact or recover), and the action's arguments.
 
-    A bucket with more than `level0_pass` level-0 files gets one pass over the oldest of these files.
+    A bucket with more than `level0_pass` level-0 files gets one pass of recover over the oldest of these files.
 
     Args:
         level0_files: number of level-0 files of the bucket.

@@ -57,7 +57,7 @@ class TableState(StrEnum):
     PAUSED = "paused"
     """The policy pauses compactions, or a replay stops all sensors."""
     DUE = "due"
-    """Work is due, and starts at the next tick or when a running table ends."""
+    """Work is due, and starts at the next tick or as soon as the compaction of another table ends."""
     RUNNING = "running"
     """A run is queued or works on the table."""
     BACK_OFF = "in back-off"
@@ -156,7 +156,8 @@ class Queue(NamedTuple):
 
     Attributes:
         place: place of the work, from 1.
-        for_table: whether the work waits until a table of a running run is finished. Otherwise it waits for bytes.
+        for_table: whether the work waits until the compaction of another table ends. Otherwise the work waits for
+            bytes of the budget.
         limit: the limit that is used up, such as "4 of 4 tables".
         due_text: why the work is due.
     """
@@ -231,7 +232,7 @@ class TableStatus:
 
     @property
     def label(self) -> str:
-        """State as words for a column: ``in back-off until 2026-05-30 07:10 UTC`` names the time."""
+        """State in words, with the end of a back-off or closed window: ``in back-off until 2026-05-30 07:10 UTC``."""
         if self.state in {TableState.BACK_OFF, TableState.OUT_OF_HOURS} and self.when_ms is not None:
             return f"{self.state.value} until {_clock(self.when_ms)}"
         return self.state.value
@@ -387,7 +388,7 @@ def judge_undecided(decision: Decision) -> TableStatus:
 
 
 def judge_condition(table: str, condition: Condition, score: float = 0.0) -> TableStatus:
-    """Return the status that a condition of the whole table gives it.
+    """Return the status of a table for a condition of the whole table, such as a failed check.
 
     Args:
         table: full name of the table.
@@ -410,7 +411,7 @@ def judge_condition(table: str, condition: Condition, score: float = 0.0) -> Tab
 def combine(
     table: str, partitions: Sequence[TableStatus], conditions: Iterable[Condition] = (), score: float = 0.0
 ) -> TableStatus:
-    """Return the status of a table: that of the partition or condition whose state has the lowest rank.
+    """Return the status of a table: the status of its most urgent partition or condition (`TableState.rank`).
 
     A FAILING condition counts only while work is due: later commits may have made the failed run unnecessary.
 
@@ -459,7 +460,7 @@ def combine(
 
 
 def add_upkeep(status: TableStatus, debts: Sequence[str]) -> TableStatus:
-    """Return the status of a healthy table with the work of retention that is left, as its next action.
+    """Set the first overdue retention work as the next action of a healthy table that has no next action.
 
     Args:
         status: status of the table.
@@ -483,7 +484,7 @@ def _next_key(status: TableStatus) -> tuple[int, int, bool, float, float, str]:
 
 
 def _since_ms(state: TableState, subject: Subject, decision: Decision, policy: Policy, now: Now) -> int | None:
-    """Return the epoch ms since which a subject is in a state, or None if the decision does not know it."""
+    """Return the epoch ms since which a subject is in a state, or None if that time is unknown."""
     if state is TableState.PAUSED:
         return policy.paused_since_ms
     if subject.state is None or state not in _WAITING_STATES:
@@ -547,7 +548,7 @@ def _clock(epoch_ms: int | None) -> str:
 
 
 def _explain_standing(state: TableState, table: str, reason: Reason | None, plan: str) -> tuple[str, str]:
-    """Return next action and time for a state that a person, or the end of a run, changes.
+    """Return the texts of the next action and of its time, for a state that a person or the end of a run changes.
 
     Args:
         state: the state.

@@ -1,5 +1,4 @@
 """The report on all tables of a warehouse, as one HTML page or as JSON.
 
-This room is pure: it takes a `FleetReport` and returns text. What it reads from files are only its own template, style
-and script.
+The package takes a `FleetReport` and returns text. The only files that it reads are its own template, style and script.
 """

@@ -1,4 +1,4 @@
-"""Content of the report on a warehouse, as plain values: tables, their states, trends, holders and actions."""
+"""Content of the report on a warehouse, as plain values: tables, their states, score trends, kept files and runs."""
 
 from __future__ import annotations
 
@@ -253,7 +253,7 @@ def action_entry(entry: LedgerEntry, dagster_run: str = "") -> ActionEntry:
     """Return a run of the ledger for the report.
 
     Args:
-        entry: the entry; only its head is used.
+        entry: the entry; `LedgerEntry.lines` may be missing.
         dagster_run: id of the Dagster run, or "".
     """
     report = entry.report

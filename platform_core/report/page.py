@@ -187,7 +187,7 @@ def _other_orders() -> list[tuple[str, str]]:
 
 
 def _numbers(texts: Iterable[str]) -> dict[str, int]:
-    """Return the place of each text; the page refers to names by numbers."""
+    """Return the position of each text, from 0; the page refers to names by these numbers."""
     return {text: number for number, text in enumerate(texts)}
 
 
@@ -198,7 +198,7 @@ def _hash(text: str) -> str:
 
 @cache
 def _asset(name: str) -> str:
-    """Return a file of this package, without comments and line breaks at its ends."""
+    """Return the text of a file of this package, without blank space at both ends."""
     return (files("platform_core.report") / name).read_text(encoding="utf-8").strip()
 
 
@@ -263,7 +263,7 @@ def _sort_keys(table: TableReport, number: int) -> str:
 
 
 def _bytes(entry: ActionEntry) -> str:
-    """Return the bytes of an action: read and written, or deleted."""
+    """Return the bytes that an action read, wrote and freed, as one text; "-" if none is known."""
     parts = []
     if entry.bytes_in or entry.bytes_out:
         parts.append(f"{size_text(entry.bytes_in or 0)} → {size_text(entry.bytes_out or 0)}")
@@ -273,7 +273,7 @@ def _bytes(entry: ActionEntry) -> str:
 
 
 def sample_trend(trend: Sequence[tuple[int, float]], most: int = _POINTS) -> list[tuple[int, float]]:
-    """Return at most `most` points of a trend: the highest of each stretch of time, and always the newest.
+    """Return at most `most` points of a trend: the highest point of each of equal time spans, and always the newest.
 
     Args:
         trend: pairs of time and score, oldest first.

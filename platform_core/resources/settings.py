@@ -49,10 +49,11 @@ class Settings:
         maintenance_cron: cron of `maintain`, in UTC.
         orphans_cron: cron of the orphan plans, in UTC.
         audit_cron: cron of the audit, in UTC.
-        data_docs_url: http(s) address at which a web server serves the folder of Data Docs, without a final slash
         dagster_url: http(s) address of Dagster's web server, which reloads the code location, without a final slash. ""
             for no reload.
-        ui_url: http(s) address of the web server in alerts, without a final slash; "" for no links.
+        data_docs_url: http(s) address at which a web server serves the folder of Data Docs, without a final slash; ""
+            for no links.
+        ui_url: http(s) address of Dagster's web server for links in alerts, without a final slash; "" for no links.
         runbook_url: http(s) address of the page docs/operations.md in alerts; "" for its name.
         report_dir: folder of the report on all tables; "" for the folder ``dredge/report`` of the Dagster instance.
         report_url: http(s) address at which a web server serves `report_dir`; "" for no link.
@@ -81,9 +82,8 @@ class Settings:
         """Read the settings from the environment.
 
         The variables are ``DREDGE_SENSOR_SECONDS``, ``DREDGE_SENSOR_BUDGET``, ``DREDGE_WATCH_SECONDS``,
-        ``DREDGE_SENSORS``, ``DREDGE_SCHEDULES``, ``DREDGE_DAGSTER_URL``, ``DREDGE_UI_URL``, ``DREDGE_RUNBOOK_URL``,
-        ``DREDGE_REPORT_DIR``, ``DREDGE_REPORT_URL`` and
-        the crons (``DREDGE_RETENTION_CRON``
+        ``DREDGE_SENSORS``, ``DREDGE_SCHEDULES``, ``DREDGE_DAGSTER_URL``, ``DREDGE_DATA_DOCS_URL``, ``DREDGE_UI_URL``,
+        ``DREDGE_RUNBOOK_URL``, ``DREDGE_REPORT_DIR``, ``DREDGE_REPORT_URL`` and the crons (``DREDGE_RETENTION_CRON``
         and so on).
 
         Raises:

@@ -120,7 +120,7 @@ class WarehouseResource(dg.ConfigurableResource):  # type: ignore[type-arg]
 
 
 class LedgerResource(dg.ConfigurableResource):  # type: ignore[type-arg]
-    """Ledgers of all tables of a warehouse, to read and to add entries.
+    """Ledgers (records of the maintenance runs) of all tables of a warehouse, to read and to add entries.
 
     Attributes:
         path: location of the warehouse.
@@ -157,7 +157,7 @@ class LedgerResource(dg.ConfigurableResource):  # type: ignore[type-arg]
         return read_ledger(self._store(table), limit)
 
     def record_failure(self, table: str, run_id: str, plan_hash: str, error: str, action_text: str = "compact") -> str:
-        """Record a failed Dagster run.
+        """Write an entry for a failed Dagster run to the ledger of a table.
 
         Args:
             table: full name of the table.
