@@ -47,7 +47,7 @@ _ENTRIES: Final = 50
 _WINDOW_MS: Final = 7 * 86_400_000
 _MONTH_MS: Final = 30 * 86_400_000
 _HOLDERS_OF: Final = 50
-"""Number of largest tables whose holders are computed, because that reads all their manifests."""
+"""Number of largest tables for which the holders of old files are computed, which reads all manifests of a table."""
 _HOLDERS: Final = 5
 _PARTITIONS: Final = 8
 _COMMITS: Final = 12
@@ -178,7 +178,7 @@ def _report_table(
         now_ms: time of the report (epoch ms).
         scores: scores of earlier reports and of this one.
         commits: most newest commits whose scores are computed.
-        with_holders: whether to compute the holders of old data.
+        with_holders: whether to compute which snapshots, tags, branches and plans keep old files.
     """
     status, need = item.status, item.need
     store = None if item.table is None else item.table.store
@@ -307,10 +307,13 @@ def _dagster_run(entry: LedgerEntry) -> str:
 
 
 def _find_holders(store: TableStore) -> tuple[tuple[HolderEntry, ...], int] | None:
-    """Return the holders of old data, most bytes first, with the bytes that they hold; None if they cannot be read.
+    """Return the snapshots, tags, branches, consumers and plans (holders) that keep old files, and the kept bytes.
 
-    The bytes are at least those that a single holder keeps, and those that the largest holder shares with others.
-    Consumers hold files only through snapshots, so they do not count a second time.
+    The kept bytes are a lower bound: all bytes that one holder alone keeps, and of the shared bytes only those of the
+    holder that shares most. Consumers keep files only through snapshots, so their bytes are not added.
+
+    Returns:
+        The holders, most bytes first, and the kept bytes; or None if the metadata cannot be read.
     """
     try:
         rows = holds(store).to_pylist()  # one row per snapshot, tag or consumer

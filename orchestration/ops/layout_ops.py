@@ -693,6 +693,9 @@ def compare_published(
         check_follows: whether the check merged_view_unchanged runs later in the same run. Then large comparisons are
             left to this check.
 
+    Returns:
+        The result of the comparison, which is always successful; a difference raises an error.
+
     Raises:
         dg.Failure: the rows differ. The check merged_view_unchanged of the partitions has failed by then, so further
             maintenance of the table is blocked.

@@ -46,7 +46,7 @@ def mute_op(name: str, *, acknowledged: bool) -> dg.OpDefinition:
 
     Args:
         name: name of the op.
-        acknowledged: whether the person works on the cause. Then the channels are told once.
+        acknowledged: whether the person works on the cause. Then each channel gets one message that says so.
     """
 
     @job_op(name, "Record which alerts are not sent before a time.", config=MuteConfig)
@@ -57,7 +57,7 @@ def mute_op(name: str, *, acknowledged: bool) -> dg.OpDefinition:
 
 
 def _record(context: dg.OpExecutionContext, warehouse: WarehouseResource, *, acknowledged: bool) -> None:
-    """Tag this run with the record, which the sensor `watch` reads.
+    """Tag this run with the alerts not to send, the person and the duration, which the sensor `watch` reads.
 
     Raises:
         dg.Failure: the duration is invalid, the name is blank, or nothing matches the tables or the cause.

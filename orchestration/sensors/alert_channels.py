@@ -25,7 +25,7 @@ FROM_VARIABLE: Final = "DREDGE_ALERT_FROM"
 SLACK_VARIABLE: Final = "DREDGE_ALERT_SLACK"
 _SECONDS_A_TRY: Final = 3.0
 _SECONDS: Final = 8.0
-"""Most time for a channel with all tries, because Dagster's daemon evaluates the next sensor only afterwards."""
+"""Most seconds for sending to a channel with all tries; Dagster's daemon evaluates the next sensor only afterwards."""
 _TRIES: Final = 2
 _MOST_NAMED: Final = 50
 _SLACK_BLOCKS: Final = 50
@@ -124,7 +124,7 @@ def _overflow_lines(lines: Sequence[object]) -> list[str]:
 
 
 def slack_blocks(alert: Alert) -> list[dict[str, Any]]:
-    """Return the blocks of a Slack message: a header, a section per severity and owners, ended causes.
+    """Return the blocks of a Slack message: a header, sections per severity and owners, ended and acknowledged alerts.
 
     Slack accepts 50 blocks and 3,000 characters per section. Untrusted text is escaped, so that it cannot contain links
     and mentions.
@@ -364,7 +364,7 @@ def default_channels(values: Mapping[str, str]) -> dict[str, Channel]:
 
 
 def make_channel(kind: str, variable: str, values: Mapping[str, str], label: str = "") -> Channel:
-    """Return a channel.
+    """Create an alert channel whose address or recipients come from an environment variable.
 
     Args:
         kind: "webhook", "slack" or "email".

@@ -33,7 +33,7 @@ def catalog_sensor(
     declared: Policies,
     listing: Path | None = None,
 ) -> dg.SensorDefinition:
-    """Return the sensor over the whole warehouse.
+    """Return the sensor `catalog`, which compares the tables of the warehouse with the loaded definitions.
 
     Args:
         cards: tables of the loaded definitions.
@@ -87,7 +87,7 @@ def _read_card(warehouse: WarehouseResource, catalog: Catalog, name: str) -> Tab
 
 
 def find_differences(known: Sequence[TableCard], present: Sequence[TableCard]) -> dict[str, str]:
-    """Return the differences between the loaded and the present tables, by table name."""
+    """Return "new", "dropped" or "its schema or options changed" for each table that differs from the loaded card."""
     before, after = {card.name: card for card in known}, {card.name: card for card in present}
     changes = {name: "new" for name in after if name not in before}
     changes |= {name: "dropped" for name in before if name not in after}

@@ -51,7 +51,7 @@ def failure_sensor(settings: Settings) -> dg.SensorDefinition:
 
 
 def _cause(context: dg.RunFailureSensorContext) -> str:
-    """Return the error of the first failed step, or else the message of the run's failure event."""
+    """Return the innermost error of the first failed step, or else the message of the run's failure event."""
     for event in context.get_step_failure_events():
         error = event.step_failure_data.error
         if error is not None:

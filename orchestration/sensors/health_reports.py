@@ -80,7 +80,9 @@ class HealthReporter:
     def state_events(
         self, tables: Iterable[tuple[OpenTable, TableStatus]], most: int = _STATES_A_TICK
     ) -> Iterator[dg.AssetObservation]:
-        """Yield an observation of each layout whose state changed without a commit, with state, reason and next step.
+        """Yield an observation of each layout asset whose table changed its state without a commit.
+
+        The observation has the state, the reason and the next step.
 
         No event is needed for work that starts now, for a running run and for its success: the events of the commit and
         of the run show these states.
@@ -112,8 +114,8 @@ class HealthReporter:
 
         A call yields at most 100 partitions per table.
 
-        A passing backlog check is reported again only from half of its limit, with a materialisation of the layout, or
-        after a day.
+        A passing backlog check is reported again only if its files reach half of the limit, with a materialisation of
+        the layout asset, or after a day.
 
         Args:
             tables: tables that changed since the previous tick of this process.
@@ -374,7 +376,7 @@ def _state_entries(table: OpenTable, status: TableStatus) -> dict[str, dg.Metada
 
 
 def _is_quiet(status: TableStatus) -> bool:
-    """Return whether other events than an observation of the state show that a table is in this state."""
+    """Return whether a status needs no observation, because the table is calm or events of a run or commit show it."""
     starts = status.state is TableState.DUE and status.place is None
     return starts or status.state.is_calm or status.state is TableState.RUNNING
 

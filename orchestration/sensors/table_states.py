@@ -142,7 +142,7 @@ def find_conditions(
 ) -> dict[str, list[Condition]]:
     """Return the conditions of tables that hold whether or not work is due.
 
-    They are damaged files, failed checks, suspensions, other failed runs, and running runs.
+    The conditions are damaged files, failed checks, suspensions, failed runs without a suspension, and running runs.
 
     Args:
         instance: Dagster instance.

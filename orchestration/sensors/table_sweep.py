@@ -116,7 +116,7 @@ class TickResult:
     judged: dict[str, tuple[OpenTable, list[TableStatus]]] = field(default_factory=dict)
 
     def judge(self, table: OpenTable, subject: Subject, decision: Decision, queue: Queue | None = None) -> None:
-        """Add the status of a partition that the final decision about it gives."""
+        """Add the status of a partition, computed from the final decision about the partition."""
         status = judge_subject(subject, decision, table.policy_of(subject.state), table.now, queue)
         if status is not None:
             self.judged.setdefault(table.name, (table, []))[1].append(status)
@@ -417,7 +417,7 @@ class TableSweep:
         """Request runs for the due work of a tick within the policies' budgets, most useful work first.
 
         Work beyond the budgets is declined, and so is work that is left when the tick's time or its runs are used up.
-        At least one due compaction is planned.
+        If only the time is used up, at least one due compaction is still planned.
 
         Args:
             builder: makes the run requests.

@@ -123,12 +123,12 @@ class ChannelState:
 
     @staticmethod
     def of(keys: Sequence[str]) -> ChannelState:
-        """Return the state of a channel that was sent all findings with these keys."""
+        """Return the state of a channel to which all findings with these keys were sent."""
         overflow = keys[_MOST_KEYS : _MOST_KEYS + _MOST_DIGESTS]
         return ChannelState(tuple(keys[:_MOST_KEYS]), digests="".join(map(_digest, overflow)))
 
     def unknown(self, keys: Iterable[str]) -> list[str]:
-        """Return those of `keys` that were not sent to the channel yet."""
+        """Return the keys of findings that were not sent to the channel yet, in the order of `keys`."""
         sent, size = set(self.keys), len(_digest(""))
         digests = {self.digests[start : start + size] for start in range(0, len(self.digests), size)}
         return [key for key in keys if key not in sent and not (digests and _digest(key) in digests)]
@@ -258,7 +258,8 @@ class Watch:
     def _awake_since(self, cursor: str | None) -> int:
         """Return since when `watch` ticks without a gap (epoch ms, wall clock); after a gap, the current time.
 
-        While the daemon does not run, no sensor ticks. Sensors are silent only if `watch` ticks and they do not.
+        While the daemon does not run, no sensor ticks. So a sensor counts as silent only if it does not tick while
+        `watch` ticks.
 
         Args:
             cursor: cursor of the previous tick.
@@ -271,7 +272,7 @@ class Watch:
     def _find_in_dagster(
         self, instance: dg.DagsterInstance, warehouse: WarehouseResource, awake_ms: int
     ) -> Iterator[Finding]:
-        """Yield findings from Dagster's storage: suspended tables, failed blocking checks, sensors without ticks.
+        """Yield findings from Dagster's storage: failures, suspended tables, failed blocking checks, silent sensors.
 
         Args:
             instance: Dagster instance.
@@ -337,7 +338,7 @@ class Watch:
         state: Mapping[str, ChannelState],
         lines: list[str],
     ) -> dict[str, ChannelState]:
-        """Send new and ended findings to each channel that does not know about them; add the results to `lines`.
+        """Send each channel the new and ended findings that the channel did not get yet; add the results to `lines`.
 
         Args:
             warehouse: warehouse of the tables.
@@ -392,13 +393,13 @@ class Watch:
         owners_of: Callable[[str], Sequence[str]],
         lines: list[str],
     ) -> ChannelState:
-        """Send the message to a channel, unless it is empty or the channel failed lately; return the new state.
+        """Send a message to a channel, unless the message is empty or the channel failed lately; return the new state.
 
         Args:
             warehouse: warehouse of the tables.
             channel: the channel.
             before: state of the channel before the tick.
-            message: what the channel does not know yet.
+            message: findings and acknowledgements that were not sent to the channel yet.
             owners_of: returns the owners of a table.
             lines: lines of the tick's log; the result is added.
         """
@@ -458,7 +459,7 @@ def _names_in(rules: AlertRules) -> set[str]:
 
 @dataclass(frozen=True)
 class _Message:
-    """What a channel does not know yet.
+    """Findings and acknowledgements that were not sent to a channel yet.
 
     Attributes:
         new: findings that were not sent to the channel, or that were snoozed or acknowledged until now.

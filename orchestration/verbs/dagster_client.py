@@ -78,7 +78,7 @@ class Tick:
 
     Attributes:
         status: status in Dagster.
-        started: start in epoch seconds; it tells the ticks of a sensor apart.
+        started: start in epoch seconds, different for each tick of a sensor.
         ended: end in epoch seconds, or None.
         skip_reason: reason why the tick started no run.
         lines: log of the tick, one line per table or partition.
@@ -104,7 +104,7 @@ class Tick:
 
 @dataclass(frozen=True)
 class Run:
-    """One run.
+    """One run of a Dagster job.
 
     Attributes:
         run_id: id of the run.

@@ -82,6 +82,9 @@ def _start(home: Path, port: int | None, stack: ExitStack, say: Callable[[str], 
         port: port of the Dagster UI, or None for any.
         stack: context that stops Spark and Dagster.
         say: prints a line.
+
+    Returns:
+        The player of the demo's scenario.
     """
     from lsm_core.spark import await_server, start_server, stop_server  # pyspark only when the demo runs
 

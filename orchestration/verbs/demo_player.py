@@ -489,7 +489,7 @@ class DemoPlayer:
         self.say(f"     stream of carrier_daily: {flights} in its running totals; {waiting} level-0 files wait")
 
     def _check_self_compaction(self) -> None:
-        """Check the table whose writer compacts it, at the fifth commit, while the platform starts no run."""
+        """Check that the writer of `planes` compacts the table after the fifth commit, and the platform starts no run."""
         table = self.warehouse.table(PLANES.identifier)
         before, first = health(table.store), snapshots.latest_id(table.store) or 0
         self._run(REFILE_JOB)
@@ -543,7 +543,7 @@ class DemoPlayer:
 
 
 def _subjects(run: Run) -> list[str]:
-    """Return the table of a maintenance run, or its partitions with the table if the run has partitions."""
+    """Return ``db.table``, or ``db.table/partition`` for each partition, that a maintenance run worked on."""
     table, partition = names.table_of(run.tags), run.tags.get(names.TAG_PARTITION)
     if names.TAG_PARTITIONS in run.tags:
         return [f"{table}/{path}" for path in parse_json(run.tags[names.TAG_PARTITIONS])]
@@ -551,7 +551,7 @@ def _subjects(run: Run) -> list[str]:
 
 
 def _subjects_of_key(subject: str) -> list[str]:
-    """Return the partitions with the table of a run key's subject, such as ``db.t/dt=1|dt=2``."""
+    """Split the subject of a run key, such as ``db.t/dt=1|dt=2``, into ``db.t/dt=1`` and ``db.t/dt=2``."""
     table, _, partitions = subject.partition("/")
     return [f"{table}/{partition}" for partition in partitions.split("|")] if partitions else [table]
 

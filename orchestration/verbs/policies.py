@@ -146,7 +146,7 @@ def advise(
 def _replay(
     store: TableStore, facts: AdviceFacts, promised: int | None
 ) -> tuple[list[dict[str, Any]], ReplayProposal | None, str]:
-    """Return the figures of the replay, the proposal from it, and the reason why there is none.
+    """Return the figures of the replay, the proposal or None, and why there is no proposal or "".
 
     Args:
         store: the table.
