@@ -489,7 +489,7 @@ class DemoPlayer:
         self.say(f"     stream of carrier_daily: {flights} in its running totals; {waiting} level-0 files wait")
 
     def _check_self_compaction(self) -> None:
-        """Check that the writer of `planes` compacts the table after the fifth commit, and the platform starts no run."""
+        """Check that the writer of `planes` compacts the table at the fifth commit, and the platform starts no run."""
         table = self.warehouse.table(PLANES.identifier)
         before, first = health(table.store), snapshots.latest_id(table.store) or 0
         self._run(REFILE_JOB)
