@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import posixpath
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import contextmanager, suppress
@@ -90,7 +91,7 @@ class DeletionReport(TrashReport):
             return [f"{size} deleted at once{missing} (dredge.delete-mode=direct)"]
         size = f"{self.files_recorded} files ({self.bytes_recorded:,} bytes)"
         wait = f"{size} wait in the trash until {utc_text(self.not_before_ms)} UTC"
-        return [wait, f"undo with: dredge restore {table} {self.trash_id}"]
+        return [wait, f"undo with: dredge restore {shlex.quote(table)} {self.trash_id}"]
 
 
 def describe_freed_space(plan: MaintenancePlan) -> list[str]:
@@ -126,8 +127,8 @@ def files_left_text(store: TableStore, error: CorruptFile) -> str:
         error: error of reading the metadata.
     """
     return (
-        f"its files stay on disk until `dredge orphans {store.name}` removes them, which works once this deletion is "
-        f"swept from the trash: {error.finding}"
+        f"its files stay on disk until `dredge orphans {shlex.quote(store.name)}` removes them, which works once this "
+        f"deletion is swept from the trash: {error.finding}"
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass
 from typing import Final
 
@@ -58,13 +59,14 @@ def history_warnings(store: TableStore) -> list[str]:
 
     A missing hint misleads no engine, so it causes no warning.
     """
+    name = shlex.quote(store.name)
     warnings = [
         f"snapshots {first}..{last} are missing, which can stop expiry by other engines permanently; "
-        f"`dredge repair {store.name}` bridges the gap"
+        f"`dredge repair {name}` bridges the gap"
         for first, last in snapshots.gaps(snapshots.list_ids(store))
     ]
     warnings += [
-        f"the hint {hint.folder}/{hint.name} says {hint.found}, but {hint.reason}; run `dredge repair {store.name}`"
+        f"the hint {hint.folder}/{hint.name} says {hint.found}, but {hint.reason}; run `dredge repair {name}`"
         for hint in wrong_hints(store)
         if hint.found and _misleads(store, hint)
     ]

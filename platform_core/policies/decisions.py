@@ -7,6 +7,7 @@ they have, and look up further facts only if the first facts allow a run.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -811,7 +812,8 @@ def _check_budget(decision: Decision, history: History) -> Decision:
 def _check_obstacles(decision: Decision, history: History) -> Decision:
     """Decline a due decision if the partition's name, a failed check, a running run or a suspension prevents a run."""
     if history.unusable_name:
-        return decision.decline(Reason.NAME, f"{decision.text}; compact it with `dredge compact {decision.table}`")
+        command = f"dredge compact {shlex.quote(decision.table)}"
+        return decision.decline(Reason.NAME, f"{decision.text}; compact it with `{command}`")
     if history.blocked is not None:
         return decision.decline(Reason.BLOCKED, history.blocked)
     if history.at_work is not None:

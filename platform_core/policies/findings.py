@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -90,7 +91,7 @@ def find_small_files(table: str, pile: ConditionVerdict, average: ConditionVerdi
         pile: verdict of the check `small_files_backlog`.
         average: verdict of the check `average_file_size`.
     """
-    act = f"; `dredge compact {table}` gathers them"
+    act = f"; `dredge compact {shlex.quote(table)}` gathers them"
     if not pile.passed:
         return [
             Finding(
@@ -121,7 +122,7 @@ def find_backlog(table: str, states: Sequence[PartitionHealth], policy: Policy) 
         Backlog.CRITICAL: (policy.level0_critical, Severity.ERROR),
         Backlog.EMERGENCY: (policy.level0_emergency, Severity.EMERGENCY),
     }[level]
-    act = "" if level is Backlog.WARN else f"; `dredge recover {table}` merges it in passes"
+    act = "" if level is Backlog.WARN else f"; `dredge recover {shlex.quote(table)}` merges it in passes"
     place = f" in {where}" if where else ""
     return [
         Finding(
@@ -201,19 +202,20 @@ def find_history(table: str, debt: HistoryHealth, policy: Policy, now_ms: int) -
         now_ms: epoch ms.
     """
     problems = []
+    name = shlex.quote(table)
     grace = policy.watch.overdue_after_ms // HOUR_MS
     if debt.overdue:
         since = f"; the oldest is of {utc_text(debt.earliest_ms)} UTC" if debt.earliest_ms is not None else ""
         text = (
             f"{debt.overdue:,} of {debt.snapshots:,} snapshots were to expire {grace} h ago or longer{since}; "
-            f"`dredge expire {table}`"
+            f"`dredge expire {name}`"
         )
         problems.append((AlertCondition.SNAPSHOTS, Severity.WARN, text))
     if debt.held:
         seen = "" if debt.consumer_seen_ms is None else f", last seen {_days(now_ms - debt.consumer_seen_ms)} ago,"
         text = (
             f"consumer {debt.consumer!r}{seen} has yet to read {debt.consumer_behind:,} snapshots and keeps "
-            f"{debt.held:,} that were to expire; `dredge consumers {table}`, or set consumer.expiration-time"
+            f"{debt.held:,} that were to expire; `dredge consumers {name}`, or set consumer.expiration-time"
         )
         problems.append((AlertCondition.CONSUMER, Severity.WARN, text))
     if debt.gaps:
@@ -221,7 +223,7 @@ def find_history(table: str, debt: HistoryHealth, policy: Policy, now_ms: int) -
         more = f" (and {len(debt.gaps) - 1} more gaps)" if len(debt.gaps) > 1 else ""
         text = (
             f"{first}..{last}{more}; other engines may never expire snapshots again; "
-            f"`dredge repair {table}` bridges the gap"
+            f"`dredge repair {name}` bridges the gap"
         )
         problems.append((AlertCondition.GAP, Severity.WARN, text))
     if debt.overdue_tags or debt.tags > policy.watch.tags:
@@ -232,13 +234,13 @@ def find_history(table: str, debt: HistoryHealth, policy: Policy, now_ms: int) -
         )
         text = (
             f"{count_text(debt.tags, 'tag')} (limit {policy.watch.tags}){over}; each keeps its files: "
-            f"`dredge holds {table}`"
+            f"`dredge holds {name}`"
         )
         problems.append((AlertCondition.TAGS, Severity.WARN, text))
     if debt.small_manifests >= policy.watch.small_manifests:
         text = (
             f"{debt.small_manifests:,} of {debt.manifests:,} manifests are small or hold deletions "
-            f"(limit {policy.watch.small_manifests:,}): every plan reads them; `dredge compact-manifests {table}`"
+            f"(limit {policy.watch.small_manifests:,}): every plan reads them; `dredge compact-manifests {name}`"
         )
         problems.append((AlertCondition.MANIFESTS, Severity.WARN, text))
     return [Finding(table, trouble, severity, text) for trouble, severity, text in problems]

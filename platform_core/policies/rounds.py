@@ -6,6 +6,7 @@ Dagster has, such as failed checks and running runs.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
@@ -109,7 +110,7 @@ def _explain_order(store: TableStore, *, has_deletes: bool) -> str:
         return ""
     return (
         f"merging a part of its runs could change answers ({freedom.reasons[0]}): "
-        f"set 'dredge.compaction.order-sensitive' = 'closed', or run `dredge compact {store.name} --full`"
+        f"set 'dredge.compaction.order-sensitive' = 'closed', or run `dredge compact {shlex.quote(store.name)} --full`"
     )
 
 

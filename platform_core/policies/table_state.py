@@ -7,6 +7,7 @@ status of a table from those of its partitions and conditions: the status with t
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -524,7 +525,7 @@ def _judge_healthy(status: TableStatus, subject: Subject, policy: Policy) -> Tab
     if hidden:
         text = f"{count_text(hidden, 'row')} not visible to readers before the next compaction; {status.text}"
         oldest = min((b.oldest_level0_ms for b in part.buckets if b.hidden_rows and b.oldest_level0_ms), default=None)
-        action = f"`dredge compact {table.name}` makes them visible"
+        action = f"`dredge compact {shlex.quote(table.name)}` makes them visible"
         when = "by hand, or at the table's next compaction"
         return replace(status, state=TableState.INVISIBLE_ROWS, text=text, action=action, when=when, since_ms=oldest)
     if status.reason is not Reason.NOT_IDLE:
@@ -557,9 +558,10 @@ def _explain_standing(state: TableState, table: str, reason: Reason | None, plan
         plan: hash of the plan that waits for approval, or "".
     """
     by_hand = "by hand; nothing starts before"
+    name = shlex.quote(table)
     match state:
         case TableState.CORRUPT:
-            return f"restore the file, or repair as the error says (`dredge check {table} --deep` lists it)", by_hand
+            return f"restore the file, or repair as the error says (`dredge check {name} --deep` lists it)", by_hand
         case TableState.UNREADABLE:
             return "repair the cause that the error names", by_hand
         case TableState.BLOCKED:
@@ -571,7 +573,7 @@ def _explain_standing(state: TableState, table: str, reason: Reason | None, plan
         case TableState.APPROVAL:
             return f"approve it: `dredge apply {plan} --approved-by NAME`" if plan else "approve the plan", by_hand
         case TableState.PERSON if reason in {Reason.ORDER, Reason.NAME}:
-            return f"`dredge compact {table} --full`", by_hand
+            return f"`dredge compact {name} --full`", by_hand
         case TableState.PERSON:
             return "read the run's outcome, then materialise the layout", "by hand, or after the next commit"
         case TableState.NOT_LOADED:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import itertools
 import re
 from pathlib import Path
 
@@ -103,3 +104,33 @@ def test_untrusted_json_has_one_reader() -> None:
                 if isinstance(node, ast.ImportFrom) and node.module == "json":
                     users.add(path.relative_to(ROOT).as_posix())
     assert users == _OWN_JSON
+
+
+_QUOTED_PART = re.compile(r"\bdredge [a-z]+(-[a-z]+)*( [a-z]+)? $| --(partition|tag|table|database)[ =]$")
+_PLAIN_VALUES = frozenset({"plan.hash", "plan", "act"})
+"""Values that never hold a character that a shell reads: hashes of plans and names of verbs."""
+
+
+def test_commands_in_messages_quote_names() -> None:
+    unquoted = []
+    for package in PACKAGES:
+        for path in sorted((ROOT / package).rglob("*.py")):
+            tree = ast.parse(path.read_text())
+            quoted = {
+                target.id
+                for node in ast.walk(tree)
+                if isinstance(node, ast.Assign) and "quote(" in ast.unparse(node.value)
+                for target in ast.walk(ast.Tuple(node.targets))
+                if isinstance(target, ast.Name)
+            }
+            for node in ast.walk(tree):
+                if not isinstance(node, ast.JoinedStr):
+                    continue
+                for text, value in itertools.pairwise(node.values):
+                    if not (isinstance(text, ast.Constant) and isinstance(value, ast.FormattedValue)):
+                        continue
+                    source = ast.unparse(value.value)
+                    plain = "quote(" in source or source in quoted or source in _PLAIN_VALUES
+                    if _QUOTED_PART.search(str(text.value)) and not plain:
+                        unquoted.append(f"{path.relative_to(ROOT)}:{value.lineno}: {text.value}{{{source}}}")
+    assert unquoted == []

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 from dataclasses import replace
 from pathlib import Path
 
@@ -29,6 +31,8 @@ from platform_core.policies.findings import (
     find_stall,
 )
 from platform_core.policies.policy import Policy, WatchLimits
+from platform_core.policies.table_state import Condition as TableCondition
+from platform_core.policies.table_state import TableState, judge_condition
 from platform_core.policies.windows import OffPeak
 from tests.support.platform import bucket_health, commit, keyed_table
 
@@ -189,3 +193,17 @@ def test_late_data_are_shown_and_alert_nobody() -> None:
     assert found.text.startswith("dt=a was written to 25 d after its last compaction")
     soon = _state("dt=a", oldest_level0_ms=NOW, last_compaction_ms=NOW - 19 * DAY_MS)
     assert find_late_data("a.b", [soon], POLICY) == []
+
+
+def test_commands_in_findings_and_states_survive_a_shell() -> None:
+    odd = "shop.it's; ls$branch_b"
+    debt = HistoryHealth(
+        20, NOW, 12, tags=200, gaps=((3, 4),), small_manifests=900, manifests=900, consumer="c", consumer_behind=3,
+        held=4,
+    )  # fmt: skip
+    backlog = find_backlog(odd, [_state("dt=b", level0_files=10_000)], POLICY)
+    texts = [finding.text for finding in (*find_history(odd, debt, POLICY, NOW), *backlog)]
+    texts += [judge_condition(odd, TableCondition(TableState.CORRUPT, "CorruptFile: x")).action]
+    commands = [part for text in texts for part in re.findall(r"`(dredge .*?)`", text)]
+    assert len(commands) == 7
+    assert {shlex.split(command)[2] for command in commands} == {odd}

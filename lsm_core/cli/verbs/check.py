@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -101,14 +102,15 @@ def _name_remedy(table: str, reports: Sequence[CheckReport]) -> str:
         table: name of the table.
         reports: results of its checks.
     """
+    name = shlex.quote(table)
     problems = {report.check: report.problems for report in reports if not report.passed}
     breaks = problems.get("snapshot_chain", ())
     if "snapshot_chain" in problems and not (breaks and all(": data file " in problem for problem in breaks)):
-        return f"; `dredge repair {table}` says what can be done"
+        return f"; `dredge repair {name}` says what can be done"
     if not breaks and "pages_readable" not in problems:
         return ""
-    give_up = f", or give up the rows of lost files by `dredge remove-unexisting-files {table}`" if breaks else ""
+    give_up = f", or give up the rows of lost files by `dredge remove-unexisting-files {name}`" if breaks else ""
     return (
         "; put the data files back from a copy, undo the compaction that wrote them, "
-        f"go back by `dredge rollback-as-latest {table} SNAPSHOT`{give_up}"
+        f"go back by `dredge rollback-as-latest {name} SNAPSHOT`{give_up}"
     )

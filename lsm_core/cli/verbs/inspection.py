@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
@@ -163,7 +164,7 @@ def _judge_plainly(store: TableStore | None, error: Exception | None) -> dict[st
     runs = due = hidden = 0
     for bucket in health_of(store):
         runs, due, hidden = max(runs, bucket.sorted_runs), due + bucket.cost_minor, hidden + bucket.hidden_rows
-    trigger, compact = store.options.compaction_trigger, f"`dredge compact {store.name}`"
+    trigger, compact = store.options.compaction_trigger, f"`dredge compact {shlex.quote(store.name)}`"
     if unsupported(store, Purpose.COMPACT):
         state, why = "not maintained", "; ".join(unsupported(store, Purpose.COMPACT))
     elif due or (store.has_primary_key and runs >= trigger):

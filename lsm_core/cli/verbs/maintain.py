@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
@@ -243,7 +244,8 @@ def apply(
             f"saved plans: {', '.join(saved[:5])}{' ...' if len(saved) > 5 else ''}" if saved else "no plan is saved"
         )
         raise DredgeError(
-            f"say which plan of {name} to apply: a plan's hash, or --file ({known}; `dredge plan {name}` makes one)"
+            f"say which plan of {name} to apply: a plan's hash, or --file "
+            f"({known}; `dredge plan {shlex.quote(name)}` makes one)"
         )
     if runner is not RunnerName.PROCESS and not find_action(chosen.action, opened.name).runs_tasks:
         raise InvalidOption(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
@@ -57,7 +58,7 @@ def verify(
         if after is None:
             raise SnapshotNotFound(
                 f"{opened.name} has no compaction whose snapshot, and the one before, are there; name two snapshots "
-                f"(`dredge snapshots {opened.name}`)"
+                f"(`dredge snapshots {shlex.quote(opened.name)}`)"
             )
         before = after - 1
     else:

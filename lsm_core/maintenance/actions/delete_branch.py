@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -95,7 +96,7 @@ class BranchDeletionReport(TrashReport):
             return [first, f"{self.files_deleted} files ({size_text(self.bytes_freed)}) deleted at once"]
         size = f"{self.files_recorded} files ({size_text(self.bytes_recorded)})"
         wait = f"{size} that only it needed wait in the trash until {utc_text(self.not_before_ms)} UTC"
-        return [first, wait, f"undo with: dredge restore {table} {self.trash_id}"]
+        return [first, wait, f"undo with: dredge restore {shlex.quote(table)} {self.trash_id}"]
 
 
 def plan_branch_deletion(store: TableStore, branch: str) -> MaintenancePlan:

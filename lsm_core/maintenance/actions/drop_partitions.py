@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Final
@@ -82,7 +83,7 @@ class PartitionDropReport(CommitReport):
         if self.snapshot_id is None:
             return ["no partition was dropped"]
         named = ", ".join(self.dropped[:5]) + (" ..." if len(self.dropped) > 5 else "")
-        flags = " ".join(f"--partition {text.replace('/', ',')}" for text in self.dropped[:5])
+        flags = " ".join(f"--partition {shlex.quote(text.replace('/', ','))}" for text in self.dropped[:5])
         return [
             f"snapshot {self.snapshot_id}: {len(self.dropped)} partitions dropped ({named})",
             (
@@ -90,7 +91,7 @@ class PartitionDropReport(CommitReport):
                 f"snapshot {self.before} holds them until it expires"
             ),
             (
-                f"back with: dredge rollback-as-latest {table} --snapshot {self.before} "
+                f"back with: dredge rollback-as-latest {shlex.quote(table)} --snapshot {self.before} "
                 f"{flags}{' ...' if len(self.dropped) > 5 else ''}"
             ),
         ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
@@ -330,7 +331,7 @@ def damage_text(store: TableStore, snapshot_id: int, error: CorruptFile) -> str:
     """
     return (
         f"snapshot {snapshot_id} is damaged, and nothing from the one before it on expires: {error.finding}; "
-        f"`dredge repair {store.name}` replaces it"
+        f"`dredge repair {shlex.quote(store.name)}` replaces it"
     )
 
 

@@ -6,6 +6,7 @@ dropping them. Unreferenced files are left to the removal of orphan files.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Final
@@ -107,7 +108,7 @@ class PurgeReport(CommitReport):
             return [first, f"{self.files_deleted} files were deleted at once (dredge.delete-mode=direct)"]
         wait = f"{self.files_recorded} files wait in the trash until {utc_text(self.not_before_ms)} UTC"
         back = [
-            f"undo with: dredge restore {table} {trash_id}, then a rollback to the newest of its snapshots"
+            f"undo with: dredge restore {shlex.quote(table)} {trash_id}, then a rollback to the newest of its snapshots"
             for trash_id in self.trash_ids
         ]
         return [first, wait, *back]

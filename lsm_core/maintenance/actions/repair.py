@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import copy
 import hashlib
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
@@ -169,7 +170,9 @@ class RepairReport(Report):
         if lines:
             return lines
         every = "every snapshot, tag, manifest list and manifest was read"
-        return [f"the history of {table} is whole: {every}; `dredge check {table} --deep` reads the data files"]
+        return [
+            f"the history of {table} is whole: {every}; `dredge check {shlex.quote(table)} --deep` reads the data files"
+        ]
 
 
 def plan_repair(store: TableStore, now_ms: int | None = None) -> MaintenancePlan:
@@ -259,7 +262,7 @@ def _steps(
         damage: the damaged file.
         holding: ids of the remaining snapshots that need the file.
     """
-    name, newest = store.name, examination.ids[-1] if examination.ids else None
+    name, newest = shlex.quote(store.name), examination.ids[-1] if examination.ids else None
     if damage.is_unknown:
         yield "or read the table with a newer version of Dredge"
     elif damage.hides_rows and newest in holding:
@@ -278,7 +281,10 @@ def _steps(
             )
         elif examination.whole_tags:
             tag = max(examination.whole_tags.items(), key=lambda entry: entry[1])[0]
-            yield f"or `dredge rollback {name} --tag {tag}` goes back to a whole tag and drops what was committed since"
+            yield (
+                f"or `dredge rollback {name} --tag {shlex.quote(tag)}` goes back to a whole tag and drops what was "
+                "committed since"
+            )
     elif damage.hides_rows and holding and newest in damages:
         yield "it is set aside once the newest snapshot is whole"
     elif holding and damage.kind == "statistics":

@@ -8,6 +8,7 @@ keeps a tag for that reason.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -89,8 +90,8 @@ class RollbackAsLatestReport(ReturnReport):
             f"snapshot {self.snapshot_id} of {table} has the content of snapshot {self.version}: "
             f"{files}, {size_text(self.bytes_copied)} copied"
         )
-        only = "".join(f" --partition {text.replace('/', ',')}" for text in self.partitions)
-        back = f"dredge rollback-as-latest {table} --snapshot {self.base_snapshot}{only}"
+        only = "".join(f" --partition {shlex.quote(text.replace('/', ','))}" for text in self.partitions)
+        back = f"dredge rollback-as-latest {shlex.quote(table)} --snapshot {self.base_snapshot}{only}"
         return [head, f"snapshots {self.version} to {self.base_snapshot} stay; back with: {back}"]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -316,7 +317,7 @@ class CompactionReport(RewriteReport):
         if self.tag_before:
             lines.append(
                 f"tag {self.tag_before} keeps the files that were replaced; "
-                f"dredge undo {table} {self.run_id} puts them back"
+                f"dredge undo {shlex.quote(table)} {self.run_id} puts them back"
             )
         return [*lines, f"verified: {self.verification.text() if self.rows_in else moved}", *warnings]
 

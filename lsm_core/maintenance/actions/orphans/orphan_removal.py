@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -79,7 +80,7 @@ class OrphanReport(DeletionReport):
             missing = f", {self.files_missing} were gone already" if self.files_missing else ""
             return [f"{self.files_deleted} orphan files ({size_text(self.bytes_freed)}) deleted at once{missing}"]
         wait = f"{size} wait in the trash until {utc_text(self.not_before_ms)} UTC"
-        return [wait, f"undo with: dredge restore {table} {self.trash_id}"]
+        return [wait, f"undo with: dredge restore {shlex.quote(table)} {self.trash_id}"]
 
 
 # -- planning ----------------------------------------------------------------------------------------------------------
