@@ -1,9 +1,10 @@
-"""Compaction tasks as one Spark job.
+"""Compaction of buckets (`BucketTask`) as one Spark job.
 
-Large buckets are cut by key, small ones share a task, and tasks that do not fit into memory are declined. Tasks leave
-notes in a folder of the job (`WriteFolder`) when they begin and for each finished unit. From these notes the driver
-derives the progress of the job, on classic sessions and on Connect. The notes also identify the files of attempts that
-were killed or whose answer was lost.
+A large bucket is cut into pieces by key ranges, and small buckets share a Spark task. A bucket that needs more memory
+than an executor has is declined. Spark tasks create empty files ("notes") in a folder of the job (`WriteFolder`): one
+when a task begins, and one for each finished unit (a bucket or a piece). From these notes the driver derives the
+progress of the job, on classic sessions and on Connect. The notes also identify the files of task attempts that were
+killed or whose answer was lost.
 """
 
 from __future__ import annotations
@@ -54,11 +55,11 @@ if TYPE_CHECKING:
 _LOG: Final = logging.getLogger(__name__)
 _UNITS: Final = pa.schema([("task", pa.int32()), ("unit", pa.int32()), ("share", pa.int32()), ("payload", pa.binary())])
 _TASKS_PER_SLOT: Final = 4
-"""Tasks per slot: few enough to cost little, enough for the last tasks to end together."""
+"""Spark tasks per task slot: few enough to cost little, enough for the last tasks to end together."""
 _TASK_BYTES: Final = 512 << 20
-"""Maximum average of bytes per task, which bounds the work that is lost with an executor."""
+"""Maximum average of input bytes per Spark task, which bounds the work that is lost with an executor."""
 _UNIT_BYTES: Final = 1 << 20
-"""Fixed cost of a unit (files are opened, written and read again), as bytes that are compacted in that time."""
+"""Fixed cost of a bucket or piece (open, write and re-read files), as input bytes that are compacted in that time."""
 _CUT_BY_DRIVER: Final = 8
 """The driver samples the keys of up to this number of large buckets itself, because a Spark job would take longer."""
 _WORKER_BYTES: Final = 190 << 20
@@ -114,7 +115,7 @@ Tell = Callable[[JobProgress], object]
 
 
 class Meter:
-    """Counter of the progress of a plan over all jobs of its commits; it reports to the log and to ``tell``."""
+    """Counter of the progress of a compaction plan over all its Spark jobs; reports to the log and to ``tell``."""
 
     def __init__(self, table: str, tell: Tell | None, units: int, size: int, rows: int) -> None:
         self._table, self._tell = table, tell
@@ -135,7 +136,7 @@ class Meter:
         self.say(0, 0, 0)
 
     def say(self, units: int, size: int, rows: int) -> None:
-        """Report the progress: what `add` counted plus the finished part of the running job.
+        """Report the progress: the buckets counted by `add` plus the finished part of the running job.
 
         Args:
             units: Number of buckets that the running job has finished.
@@ -157,13 +158,13 @@ class Meter:
 
 
 def meter_of(store: TableStore, tasks: Sequence[BucketTask], tell: Tell | None) -> Meter:
-    """Return a meter whose totals are those of ``tasks``."""
+    """Return a meter that reports to ``tell``, with the totals (buckets, input bytes, rows) of ``tasks``."""
     sizes = [size_of(task) for task in tasks]
     return Meter(store.name, tell, len(tasks), sum(size for size, _ in sizes), sum(rows for _, rows in sizes))
 
 
 def size_of(task: BucketTask) -> tuple[int, int]:
-    """Return bytes (file sizes) and rows of the input files of a task."""
+    """Return the total bytes (file sizes) and the total rows of the input files of a task."""
     names = set(task.unit_names) or {name for names in task.bins for name in names}
     chosen = [file for file in task.files if file.file_name in names]
     return sum(file.file_size for file in chosen), sum(file.row_count for file in chosen)
@@ -186,11 +187,15 @@ class Memory:
 
     @classmethod
     def of(cls, spark: SparkSession, executor_memory: int | None) -> Memory:
-        """Return the limit ``executor_memory`` (bytes) or, if it is None, that of `spark.executor.pyspark.memory`.
+        """Return the memory limit and the number of workers of an executor.
 
-        Spark itself enforces the latter. There is no limit if neither is set.
+        Args:
+            spark: The session.
+            executor_memory: Limit in bytes. If None, the setting `spark.executor.pyspark.memory`, which Spark itself
+                enforces, is the limit. Without this setting there is no limit.
 
-        Raises InvalidOption.
+        Raises:
+            InvalidOption: The setting is not a memory size.
         """
         workers = int(str(spark.conf.get("spark.executor.cores", None) or 0)) or slots_of(spark)
         each = max(1, int(str(spark.conf.get("spark.task.cpus", None) or 1)))
@@ -231,10 +236,10 @@ def memory_needed(store: TableStore, task: BucketTask, share: int = 1) -> int:
 def compact_in_tasks(
     spark: SparkSession, store: TableStore, tasks: Sequence[BucketTask], memory: Memory, meter: Meter
 ) -> Iterator[BucketResult]:
-    """Run tasks as one Spark job and yield their results in order.
+    """Compact buckets as one Spark job and yield one result per task, in the order of ``tasks``.
 
-    Tasks that need an executor alone run in a second job. A failed task has a result with `BucketResult.error`. A
-    task that does not fit into ``memory`` has a result with `BucketResult.declined`.
+    Tasks that fit only alone on an executor run one by one in a second job. A failed task has a result with
+    `BucketResult.error`. A task that does not fit into ``memory`` has a result with `BucketResult.declined`.
 
     Raises:
         SparkFailed: Spark did not finish the job. The job's files are deleted as far as they can be found.
@@ -320,11 +325,12 @@ def _job(
 
 
 def pack_units(sizes: Sequence[int], tasks: int) -> list[int]:
-    """Assign units to tasks of about equal work, and return the task number of each unit.
+    """Distribute units of work to Spark tasks of about equal size, and return the task number of each unit.
 
     Args:
         sizes: Bytes of each unit.
-        tasks: Number of tasks, if there are as many units. More are used if their average would exceed half a GiB.
+        tasks: Wanted number of tasks. There are more tasks if their average size would exceed 512 MiB, and never more
+            tasks than units.
     """
     costs = [size + _UNIT_BYTES for size in sizes]
     count = min(len(sizes), max(tasks, -(-sum(costs) // _TASK_BYTES)))
@@ -376,14 +382,17 @@ def _results(
 def _compact_units(
     store_text: str, family: str, folder: str, spare: bool, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """Compact the units of one Spark task in sequence and verify each by the scalar reference.
+    """Compact the units (buckets or pieces) of one Spark task in sequence, and verify each unit.
+
+    A unit is verified by a second merge of sampled keys with the row-by-row reference (`ReferenceJudge`).
 
     Args:
         store_text: The table as JSON.
         family: Prefix of the UUIDs in the names of the job's files.
         folder: Path of the folder in which each finished unit is noted.
         spare: Whether some cores have no task of the job, so that a second thread saves time.
-        batches: Rows with the columns `unit` (number), `share` and `payload` (the serialized task).
+        batches: Rows with the columns `unit` (number), `share` (divisor of the merge budget) and `payload` (the
+            serialized `BucketTask`).
 
     Yields:
         Answer or error of each unit, as a batch of one row (`ANSWER_SCHEMA`).
@@ -420,10 +429,10 @@ def _compact_units(
 def cut_by_keys(
     spark: SparkSession, store: TableStore, tasks: Sequence[Task], *, whole: bool = False
 ) -> list[list[Task]]:
-    """Cut large tasks by key, and return the pieces of each task, in the order of ``tasks``.
+    """Cut the tasks of large buckets into pieces, and return the pieces of each task in the order of ``tasks``.
 
-    A small task is one piece. The driver samples the keys of a few large tasks; the keys of many are sampled by Spark
-    tasks.
+    A piece is the same task limited to a range of keys. The task of a small bucket is its only piece. The driver
+    samples the keys of up to 8 large buckets itself. For more large buckets, Spark tasks sample the keys.
 
     Args:
         spark: The session.

@@ -163,7 +163,7 @@ def stop_server(folder: str | Path, timeout_s: float = 20) -> bool:
     """Stop the server recorded in ``folder`` (TERM, then KILL after ``timeout_s`` seconds).
 
     Returns:
-        False if no server was running.
+        Whether the server was running. The record of the server is removed in both cases.
     """
     state = Path(folder) / _STATE
     try:

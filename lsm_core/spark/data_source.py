@@ -58,7 +58,7 @@ if TYPE_CHECKING:
 FORMAT: Final = "dredge"
 _PLACE: Final = ("warehouse", "table")
 PUSH_FILTERS: Final = "push-filters"
-"""Option of earlier versions that pushed Spark's conditions down; it is refused (see the module)."""
+"""Option of earlier versions that pushed Spark's conditions down; it is refused (see the docstring of the module)."""
 _NO_PUSHED_FILTERS: Final = (
     "the option 'push-filters', with which frames used twice gave wrong answers: use the option 'filter', "
     "lsm_core.spark.read_table(..., filter=...) or `dredge sql`, which prune files by a filter too"
@@ -76,7 +76,7 @@ READ_OPTIONS: Final = (*_PLACE, "columns", "snapshot-id", *_SHORT, TIMESTAMP_AS_
 TABLE_READ_OPTIONS: Final = READING
 """Prefixes of table options that a read may set (`scan.tag-name`, `incremental-between-scan-mode` ...)."""
 MERGE_ON_READ: Final = "deletion-vectors.merge-on-read"
-"""Table option that a read may set together with any choice of version."""
+"""Table option that a read may set together with any option that chooses a version."""
 PARTITION_OVERWRITE_MODE: Final = "partitionoverwritemode"
 """Spark's option for one write, with priority over the session's `spark.sql.sources.partitionOverwriteMode`.
 
@@ -139,7 +139,7 @@ def table_to_read(options: Mapping[str, str]) -> Table | ReadOnlyTable:
     Raises:
         InvalidOption: A key is not an option of reads, or two options choose a version.
         TableNotFound: The warehouse does not have the table.
-        UnsupportedFeature: The options belong to an entry of Spark's catalog.
+        UnsupportedFeature: The options are those of a table in Spark's own catalog, or contain `push-filters`.
     """
     reading = {key: text for key, text in options.items() if key.startswith(TABLE_READ_OPTIONS) and find_key(key)}
     for short, key in _SHORT.items():
@@ -271,14 +271,14 @@ class TableSource(DataSource):
 
     @raises_typed_errors
     def schema(self) -> str:
-        """Return the chosen columns as Spark DDL, with the schema of the snapshot.
+        """Return the chosen columns as Spark DDL, with the types of the snapshot's schema.
 
         Raises:
             TableNotFound: The warehouse does not have the table.
             ColumnNotFound: The table does not have a column.
             InvalidOption: An option is unknown or invalid.
             SnapshotNotFound: The snapshot does not exist or has expired.
-            UnsupportedFeature: The options belong to an entry of Spark's catalog.
+            UnsupportedFeature: The options are those of a table in Spark's own catalog.
         """
         if any(key.startswith(_OF_STREAMS) for key in self.options):
             return self._stream().ddl
@@ -292,7 +292,9 @@ class TableSource(DataSource):
             return self._stream().ddl
 
     def _stream(self) -> StreamChoice:
-        """Return the choice of a stream, with the schema of its first snapshot, or the current schema if that expired.
+        """Return the table, columns, filter and row kind setting of a stream.
+
+        The table has the schema of the stream's first snapshot, or the current schema if this snapshot has expired.
 
         Raises TableNotFound, InvalidOption, UnsupportedFeature for a system table or a Spark before 4.2.
         """
@@ -322,7 +324,7 @@ class TableSource(DataSource):
         return StreamChoice.of(store, _columns(reading), _filter(reading), own)
 
     def _fields(self, table: Table | ReadOnlyTable) -> tuple[DataField, ...]:
-        """Return the chosen columns of ``table``, with the schema of the snapshot."""
+        """Return the chosen columns of ``table``, with the types of the snapshot's schema."""
         snapshot_id = _snapshot_id(self.options)
         if not isinstance(table, Table):
             return fields_of(table.schema_at(snapshot_id), _columns(self.options), table.name)
@@ -449,7 +451,7 @@ class TableSource(DataSource):
     def _merged(
         self, store: TableStore, schema: StructType, advice: str = _SAVE_ADVICE
     ) -> tuple[TableStore, str | None]:
-        """Return the result of `prepare_write`, which checks the schema, with the options of this source."""
+        """Return the table with the merged schema, and the column of row kinds or None, from `prepare_write`."""
         from lsm_core.spark.spark_write import prepare_write
 
         merging, explicit = (_switch(self.options, key) for key in MERGE_SCHEMA)
@@ -522,7 +524,7 @@ def _columns(options: Mapping[str, str]) -> list[str] | None:
 
 
 def _filter(options: Mapping[str, str]) -> list[Any] | str | None:
-    """Return the option for `lsm_core.read.parse_filter`: SQL text unchanged, or JSON with conditions as tuples."""
+    """Return the option `filter` for `parse_filter`: SQL text unchanged, or JSON as lists of tuples; None if unset."""
     text = options.get("filter")
     if not text:
         return None

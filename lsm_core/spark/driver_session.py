@@ -33,7 +33,9 @@ _REACHED: Final[dict[str, Any]] = {}
 
 
 def leave_note(session: SparkSession) -> None:
-    """Let other Python processes of the driver reach its session; no effect on Connect or after the first call.
+    """Write the note through which other Python processes of the driver reach the driver's session.
+
+    The call has no effect on Connect, and after the first call.
 
     Args:
         session: A session of this process.

@@ -103,7 +103,7 @@ def java_executable(env: Mapping[str, str] | None = None) -> str:
 
 @functools.lru_cache(maxsize=16)
 def _probe(program: str) -> _Probe | None:
-    """Return home and version that a java program prints, or None if it does not start."""
+    """Run a java program and return its home, version and support of the vector module; None if it does not start."""
     for arguments in ([_VECTOR_MODULE], []):
         command = [program, *arguments, "-XshowSettings:properties", "-version"]
         try:

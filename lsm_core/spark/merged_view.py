@@ -1,8 +1,8 @@
 """Merged rows of a table in Spark SQL over its raw files, the second path of verification.
 
-It is written from the specification of the merge engines and shares no code with Dredge's merge. Deduplicate and
-first-row rank the versions of a key with a window. Engines that build rows fold them with `aggregate`, one version
-after another. A feature that Spark SQL cannot express exactly is refused by name.
+The SQL follows the specification of the merge engines and shares no code with Dredge's merge. For deduplicate and
+first-row, a window ranks the versions of a key. For partial-update and aggregation, Spark's function `aggregate` merges
+the versions of a key one after another. A feature that Spark SQL cannot express exactly is refused by name.
 """
 
 from __future__ import annotations
@@ -34,22 +34,26 @@ FLOATS: Final = (TypeRoot.FLOAT, TypeRoot.DOUBLE)
 
 
 def exact(value: str, kind: DataType) -> str:
-    """Return an expression whose equality is that of the value's bits.
+    """Return a SQL expression for a value that distinguishes -0.0 from 0.0, which Spark treats as equal.
 
-    Spark treats -0.0 as equal to 0.0, but their texts differ.
+    A floating-point value is compared as text. Values of other types are returned unchanged.
+
+    Args:
+        value: SQL of the value.
+        kind: Type of the value.
     """
     return f"CAST({value} AS STRING)" if kind.root in FLOATS else value
 
 
 def ordered(value: str, kind: DataType) -> str:
-    """Return an expression that sorts as the format sorts the values: nulls first, -0.0 below 0.0, NaN greatest."""
+    """Return SQL for a value of type ``kind`` that sorts as in Paimon: nulls first, -0.0 below 0.0, NaN greatest."""
     if kind.root not in FLOATS:
         return value
     return f"struct({value} AS v, CAST({value} AS STRING) <> '-0.0' AS s)"
 
 
 def exact_parts(field: DataField, unordered: bool, table: str) -> list[str]:
-    """Return expressions that are all equal for two rows exactly if the rows have the same value of the column.
+    """Return SQL expressions that are all equal for two rows exactly if the rows have the same value of the column.
 
     Args:
         field: The column.
@@ -102,9 +106,10 @@ class Function:
     The flag is true if the function was called before.
 
     Attributes:
-        plain: Returns the accumulator after an input.
-        take_back: Returns the accumulator after a retract; None if the function accepts no retracts.
-        reversed: Returns the accumulator after an input that is older than the accumulator; None to swap the arguments.
+        plain: Returns SQL of the accumulator after an input.
+        take_back: Returns SQL of the accumulator after a retract; None if the function accepts no retracts.
+        reversed: Returns SQL of the accumulator after an input that is older than the accumulator. None if this is
+            ``plain`` with the two arguments swapped.
         counts_inputs: "" if the result does not depend on the flag, "any" if every call sets it, "valid" if only inputs
             that are not null set it.
         refusal: Message of the query's failure if the function accepts no retracts.
@@ -131,7 +136,7 @@ class Function:
     def retract(self, a: str, x: str) -> str:
         """Return SQL for the accumulator ``a`` after a retract of ``x``.
 
-        The query fails if the function accepts no retracts, as merging does.
+        If the function accepts no retracts, the query fails with an error, as Dredge's merge does.
         """
         if self.ignores_retracts:
             return a
@@ -215,7 +220,7 @@ def _sum(field: DataField, raw: Mapping[str, str]) -> Function | None:
 
 
 def _product(field: DataField, raw: Mapping[str, str]) -> Function | None:
-    """Return the function `product` of whole numbers; None for other types, which Spark divides unlike the format."""
+    """Return the function `product` of whole numbers; None for other types, which Spark divides unlike Paimon."""
     del raw
     target = _INTEGERS.get(field.type.root)
     if target is None:
@@ -275,9 +280,11 @@ def _listagg(field: DataField, raw: Mapping[str, str]) -> Function:
 
 
 def _collect(field: DataField, raw: Mapping[str, str]) -> Function | None:
-    """Return the function `collect` of plain values, which appends older inputs at the end, too.
+    """Return the function `collect`, which appends an input at the end even if the input is older.
 
-    None for floating point elements, which Spark compares in another way than the format.
+    Returns:
+        The function, or None if the column is no array, or its elements are nested or floating point. Spark compares
+            floating point values unlike Paimon.
     """
     element = field.type.element
     if element is None or element.is_nested or element.root in FLOATS:
@@ -382,7 +389,7 @@ class Fold:
         return f"aggregate({versions}, struct({start}), (a, x) -> {after})"
 
     def lone(self, versions: str) -> str:
-        """Return SQL for the struct of the only version: its row unchanged, deleted if it is a retract.
+        """Return SQL for the struct of a key with one version: its row unchanged, or deleted if the version is a retract.
 
         Args:
             versions: SQL of an array with one version struct.
@@ -398,7 +405,7 @@ class Fold:
 
 
 def fold_of(store: TableStore) -> Fold:
-    """Return the merge rule of a table.
+    """Return the SQL expressions that merge the versions of a key in a partial-update or aggregation table.
 
     Raises UnsupportedFeature for a function that Spark SQL cannot express exactly.
     """
@@ -423,7 +430,7 @@ def _flag(store: TableStore, name: str) -> bool:
 def _aggregation(store: TableStore, short: Mapping[str, str]) -> dict[str, str]:
     """Return the steps (`Fold.steps`) of an aggregation table, in which every column has a function.
 
-    With `aggregation.remove-record-on-delete` a -D resets the row to its values.
+    With `aggregation.remove-record-on-delete`, a -D deletes the row and sets all columns to the values of the -D.
 
     Args:
         store: The table.
@@ -500,8 +507,8 @@ class _Group:
 def _partial_update(store: TableStore, short: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
     """Return (`Fold.steps`, `Fold.conditions`) of a partial-update table.
 
-    Columns take values that are not null. A group takes all values of a version whose sequence fields are not below
-    those of the accumulator.
+    A column without a sequence group takes each value that is not null. The columns of a sequence group take all values
+    of a version if its sequence fields are not below the sequence fields of the accumulator.
 
     Args:
         store: The table.
@@ -609,10 +616,10 @@ _EPOCH: Final = "TIMESTAMP_NTZ'1970-01-01 00:00:00'"
 
 
 def over_at(store: TableStore, now_ms: int | None) -> str:
-    """Return a condition that is true for rows whose lifetime is over at epoch ms ``now_ms``, and never null.
+    """Return a SQL condition, never null, that is true for rows whose lifetime is over at epoch ms ``now_ms``.
 
-    It is `NEVER` without a time or a lifetime. Raises UnsupportedFeature for a time column whose values Spark
-    truncates.
+    The condition is `NEVER` if ``now_ms`` is None or the table has no record-level lifetime. Raises UnsupportedFeature
+    for a time column whose values Spark truncates.
     """
     lifetime = store.options.get("record-level.expire-time")
     if lifetime is None or now_ms is None:
@@ -650,9 +657,9 @@ _ADDS: Final = f"{quoted(VALUE_KIND)} IN (0, 2)"
 def merged_view(
     spark: SparkSession, store: TableStore, files: Sequence[tuple[int, ManifestEntry]], now_ms: int | None = None
 ) -> DataFrame:
-    """Return the merged rows of files.
+    """Return the merged rows of data files as a DataFrame, computed by Spark SQL.
 
-    In a first-row table level 0 counts, too: the view has the rows that readers see after compaction.
+    In a first-row table the files of level 0 count, too: the result has the rows that readers see after compaction.
 
     Args:
         spark: The session.
@@ -708,9 +715,9 @@ def _raw_rows(spark: SparkSession, store: TableStore, files: Sequence[tuple[int,
 
 
 def _folded(raw: DataFrame, store: TableStore, fold: Fold, over: str, counts: str) -> DataFrame:
-    """Return one row per key: its versions in merge order, folded.
+    """Merge the versions of each key in merge order with ``fold``, and return one row per key.
 
-    The only version of a key is the row itself, unchanged.
+    A key with one version keeps the row of this version unchanged.
 
     Args:
         raw: All stored versions.
@@ -718,7 +725,7 @@ def _folded(raw: DataFrame, store: TableStore, fold: Fold, over: str, counts: st
         fold: Merge rule of the table.
         over: SQL condition for versions whose lifetime is over. They form one row per key that is not part of the
             merged rows.
-        counts: SQL condition for versions to fold; other versions are counted only.
+        counts: SQL condition for versions to fold; other versions are only counted.
     """
     key, order = _key(store), _order(store, newest_first=False)
     nth = f"row_number() OVER (PARTITION BY {key}, {over} ORDER BY {order}) AS n"

@@ -89,8 +89,8 @@ def replaced_partitions(store: TableStore, where: str, written: Iterable[bytes])
         The partitions of the table and of the new rows for which the condition is true, for `Committer.overwrite`.
 
     Raises:
-        InvalidData: New rows lie outside the condition.
-        DredgeError: As :func:`replace_condition`.
+        InvalidData: The condition is not true for a partition that gets rows.
+        InvalidOption: As :func:`replace_condition`.
     """
     predicate = replace_condition(store, where)
     new = sorted(set(written))

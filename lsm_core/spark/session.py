@@ -247,6 +247,6 @@ def launch_variables() -> dict[str, str]:
 
 
 def first_line(error: BaseException) -> str:
-    """Return the first line of an error's text that is not blank, or the name of the error's class without one."""
+    """Return the first line of an error's text that is not blank, or its class name if the text is blank."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return lines[0] if lines else type(error).__name__

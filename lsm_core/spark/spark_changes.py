@@ -127,8 +127,8 @@ def update_where(
         table: A table or its name, as in `read_table`.
         filter: Condition as in `Table.to_arrow`.
         values: New value of each column: a literal, or an expression over the old row. Expressions are a Column
-            (`F.expr("v + 1")`), an Arrow expression, or SQL text ("v + 1") for a column that holds no text. Key,
-            partition and bucket columns cannot be set.
+            (`F.expr("v + 1")`), an Arrow expression, or SQL text ("v + 1") for a column that is not of a text or binary
+            type. Key, partition and bucket columns cannot be set.
 
     Returns:
         The snapshot id, or None if no row matched.
@@ -136,7 +136,7 @@ def update_where(
     Raises:
         InvalidData: A new value does not fit its column.
         ColumnNotFound: The table does not have a column.
-        UnsupportedFeature: A part of an expression is not computed as Spark does. Other errors are those of
+        UnsupportedFeature: An expression has a part that Dredge cannot compute as Spark does. Other errors are those of
             `delete_where`.
     """
     store = store_of(table, spark)
@@ -248,7 +248,7 @@ def delete_keys(
 
 
 def change_runs(spark: SparkSession) -> tuple[KeyedMerge, AppendRun]:
-    """Return the functions that change rows of keyed tables and of append tables in tasks of a session."""
+    """Return (function that changes rows of keyed tables, the same for append tables); both run Spark tasks."""
     return partial(_by_bucket, spark), partial(_by_files, spark)
 
 
@@ -259,7 +259,8 @@ def _by_bucket(spark: SparkSession, change: KeyedChange, scan: Scan, additions: 
         spark: The session.
         change: The change.
         scan: Scan of the snapshot whose rows are changed.
-        additions: Returns new rows for the same commit, or None.
+        additions: Function that takes a snapshot id and returns the rows that a MERGE inserts in the same commit, or
+            None. None without a MERGE.
 
     Returns:
         The id of the snapshot, or None if nothing was committed.
@@ -308,7 +309,7 @@ def _added(job: WriteJob, rows: pa.Table | None, outcomes: Sequence[TaskOutcome]
 
 
 def _changed(job: WriteJob, change: KeyedChange, scan: Scan, payload: bytes) -> bytes:
-    """Return the commit message of one bucket as bytes, or b"" if no row matched.
+    """Change the matching rows of one bucket, and return the commit message as bytes, or b"" if no row matched.
 
     Args:
         job: The write.
@@ -360,7 +361,7 @@ def _by_files(spark: SparkSession, change: AppendChange, scan: Scan) -> list[Par
 
 
 def _changed_files(change: AppendChange, family: str, folder: WriteFolder, payload: bytes) -> bytes:
-    """Return the changes that one task made to its splits, as bytes (`PartOfChange.to_bytes`).
+    """Change the rows of one task's splits, and return the changes as bytes (`PartOfChange.to_bytes`).
 
     Args:
         change: The change.

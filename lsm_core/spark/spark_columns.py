@@ -52,7 +52,7 @@ _MAX_FRACTION: Final = 6  # Spark's timestamps count microseconds
 _FRAME_BYTES: Final = 16 << 20
 """Maximum bytes of batches and values between Python and the JVM, and in its shuffles.
 
-Each is in memory several times on the way.
+A batch is in memory several times on the way.
 """
 SESSION_ZONE: Final = "spark.sql.session.timeZone"
 _UTC: Final = frozenset({"UTC", "Etc/UTC", "GMT", "Z", "+00:00"})
@@ -163,7 +163,7 @@ def in_frames(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
 def in_session_zone(rows: pa.Table, schema: TableSchema, zone: str | None, table: str) -> pa.Table:
     """Return rows from Spark with times converted to the table's types, as Spark's casts convert them.
 
-    An instant (TIMESTAMP) for a TIMESTAMP_NTZ column becomes the local time in the session's zone. A day or
+    An instant (TIMESTAMP) for a TIMESTAMP_NTZ column becomes the local time in the session's zone. A DATE or
     TIMESTAMP_NTZ for a TIMESTAMP column becomes the instant of that local time. A local time that the zone skips is
     moved forward by the gap. A local time that occurs twice becomes its first instant. Without a known zone and in UTC
     the rows are returned unchanged.
@@ -210,7 +210,7 @@ def in_session_zone(rows: pa.Table, schema: TableSchema, zone: str | None, table
 
 
 def _crosses(source: pa.DataType, kind: DataType) -> bool:
-    """Return whether a conversion is between instants and local times."""
+    """Return whether a conversion is between instants and local times (dates count as local times)."""
     if pa.types.is_timestamp(source) or pa.types.is_date(source):
         instant = pa.types.is_timestamp(source) and source.tz is not None
         return kind.root is (TypeRoot.TIMESTAMP if instant else TypeRoot.TIMESTAMP_LTZ)

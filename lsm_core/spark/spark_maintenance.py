@@ -46,11 +46,12 @@ def compact_table(
     progress: Tell | None = None,
     executor_memory: int | None = None,
 ) -> CompactionReport:
-    """Compact buckets of a table in one Spark job, verify the new files (V0, V1, V2) and publish them in one commit.
+    """Compact buckets of a table in one Spark job, verify the new files and publish them in one commit.
 
     The plan is made from metadata. Small buckets share a task, and a large bucket is divided among several tasks. After
-    an error nothing is committed (with ``commit_every``: nothing of the failed unit), and all files that finished or
-    killed tasks wrote are deleted.
+    an error nothing is committed (with ``commit_every``: nothing of the failed job), and all files that finished or
+    killed tasks wrote are deleted. The verification compares row counts (V0), reads the new files back (V1), and merges
+    sampled keys again with a row-by-row reference (V2).
 
     Args:
         spark: The session that compacts.
@@ -67,8 +68,8 @@ def compact_table(
             report lists failed buckets in ``failed`` and the outcome of each commit in ``units``.
         progress: Function that is called about once a second with a `JobProgress`; None for no progress.
         executor_memory: Bytes that all Python workers of an executor may use together; None for
-            `spark.executor.pyspark.memory`, or no limit if this setting is absent. Tasks that need more memory get
-            smaller windows or a separate executor, or are listed in ``declined``.
+            `spark.executor.pyspark.memory`, or no limit if this setting is absent. Tasks that need more memory
+            merge fewer rows at once or run alone on an executor, or are listed in ``declined``.
 
     Raises:
         VerificationFailed: The new files do not hold the rows of the old ones.
@@ -112,10 +113,10 @@ def spark_runner(
     executor_memory: int | None = None,
     plan: MaintenancePlan | None = None,
 ) -> TaskRunner:
-    """Return a runner that executes plans on Spark, for `lsm_core.maintenance.apply_plan`.
+    """Return a runner that executes the tasks of maintenance plans on Spark, for `lsm_core.maintenance.apply_plan`.
 
-    The runner executes the tasks of compactions, and the parts of other actions that are divided into parts
-    (`TaskRunner`).
+    The runner executes the tasks of compactions, and the parts into which other actions divide their work
+    (`TaskRunner.run_parts`).
 
     Args:
         spark: The session that runs the tasks.
@@ -225,8 +226,9 @@ def rescale_table(
 ) -> RescaleReport:
     """Rewrite partitions with a new number of buckets in one Spark job, and replace them in one OVERWRITE commit.
 
-    The new files are verified (V1) before the commit. After an error nothing is committed, and all files that tasks
-    wrote are deleted, including unfinished files of killed workers. The report equals the report of a single process.
+    Before the commit, the new files are read back and compared with the old rows. After an error nothing is committed,
+    and all files that tasks wrote are deleted, including unfinished files of killed workers. The report equals the
+    report of a single process.
 
     Args:
         spark: The session that rewrites.

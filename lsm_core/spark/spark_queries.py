@@ -46,7 +46,7 @@ def explain_query(query: Query) -> list[str]:
 
 @contextmanager
 def open_answer(spark: SparkSession, query: Query) -> Iterator[DataFrame]:
-    """Yield the rows of ``query`` as a frame to collect inside the block; its views are dropped afterwards.
+    """Yield the rows of ``query`` as a DataFrame to collect inside the block; afterwards drop its temporary views.
 
     Raises SparkFailed, and as `read_table`.
     """
@@ -63,8 +63,8 @@ def frame_query(spark: SparkSession, query: Query) -> DataFrame:
     """Return the rows of a query as a frame that outlives this call.
 
     Args:
-        spark: The session. A Connect session keeps the query's views to its end, because its frames resolve them when
-            they are used.
+        spark: The session. A Connect session keeps the temporary views of the query until the session ends, because
+            frames of Connect resolve views only when a frame is used.
         query: The query; its tables are planned here.
 
     Returns:
@@ -87,7 +87,7 @@ def frame_query(spark: SparkSession, query: Query) -> DataFrame:
 
 
 def _answer(spark: SparkSession, query: Query, view_names: list[str]) -> DataFrame:
-    """Return the rows of ``query`` by temporary views, whose names are added to ``view_names``."""
+    """Return the rows of ``query``; add the names of the temporary views made for its tables to ``view_names``."""
     prefix = f"dredge_{uuid.uuid4().hex[:12]}"
     names = [f"{prefix}_{number}" for number in range(len(query.reads))]
     for name, frame in zip(names, _frames(spark, query), strict=True):
@@ -99,8 +99,8 @@ def _answer(spark: SparkSession, query: Query, view_names: list[str]) -> DataFra
 def _frames(spark: SparkSession, query: Query) -> list[DataFrame]:
     """Return a frame per mention of a table in the query; mentions of one table without a version share a snapshot.
 
-    The newest version is read with today's schema, a named snapshot with the schema of its time. The tables are
-    therefore planned again after another commit, and with continuous commits the snapshots are named.
+    The newest version is read with the current schema, a snapshot chosen by its id with the schema of that snapshot.
+    If a commit arrives while the tables are planned, they are planned again. The last attempt chooses snapshots by id.
     """
     newest = [read.table for read in query.reads if not read.version and not isinstance(read.table, ReadOnlyTable)]
     counts = Counter(table.name for table in newest)

@@ -338,7 +338,7 @@ def _made_of_metadata(
 
 
 def _changes(spark: SparkSession, choice: Choice, span: Span) -> DataFrame:
-    """Return the changed rows of a span without row kinds; each snapshot is one task, and a "diff" is one task."""
+    """Return the changed rows of a range of snapshots without row kinds, by one task per part (`span_parts`)."""
     ddl = spark_ddl(fields_of(choice.store.schema, choice.columns, choice.store.name), choice.store.name)
     parts = span_parts(span)
     with translate_errors(f"reading changes of table {choice.store.name}"):
@@ -458,7 +458,8 @@ def condition_of(predicate: Predicate, schema: TableSchema) -> str | None:
     """Return a filter as Spark SQL that is true for the same rows.
 
     Returns:
-        The condition, or None if Spark may compare differently from Dredge (floating point, NaN).
+        The condition. None if the filter is not a combination of simple tests, or if Spark may compare its values
+            differently from Dredge (floating point, NaN).
     """
     if predicate.groups is None or not predicate.groups:
         return None

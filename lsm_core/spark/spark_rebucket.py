@@ -64,7 +64,7 @@ if TYPE_CHECKING:
 _BATCH_BYTES: Final = 64 << 20
 _PLACE_SHIFT: Final = 40  # a message's place = source, then its first row in it (below 2^40 rows a source)
 _READ: Final = -1
-"""Bucket number of a message that has the counts of a source (V1) and no rows."""
+"""Bucket number of a message that has row count and digest of a source, to verify the result, and no rows."""
 RebucketTask: TypeAlias = AssignTask | RescaleTask
 
 
@@ -196,8 +196,8 @@ def _require_same(
 ) -> None:
     """Verify that no row was lost or read twice.
 
-    V0: if several tasks read parts of an old bucket, each row is in exactly one part. V1: the old and new files of
-    every partition have the same rows.
+    If several tasks read parts of an old bucket, each row must be in exactly one part (verification V0). The old and
+    new files of every partition must have the same rows (V1).
 
     Args:
         store: The table.
@@ -261,7 +261,7 @@ def _read(job: _Job, slots: int, batches: Iterator[pa.RecordBatch]) -> Iterator[
 
 
 class _Seen:
-    """Totals of a source, summed while the source is read; ``rows`` is the number of unmerged rows of its files."""
+    """Totals of a source, updated while it is read: ``content`` (count, digest of merged rows), ``rows`` (unmerged)."""
 
     content = Content()
     rows = 0
@@ -330,7 +330,7 @@ def _written(job: _Job, family: str, batches: Iterator[pa.RecordBatch]) -> Itera
 
 
 def _row_messages(batches: Iterator[pa.RecordBatch], source_results: list[bytes]) -> Iterator[pa.RecordBatch]:
-    """Yield the messages with rows; the contents of messages without rows are added to ``source_results``."""
+    """Yield the messages with rows; add the serialized results in messages without rows to ``source_results``."""
     for batch in batches:
         are_results = pc.equal(batch.column("bucket"), _READ)
         source_results += batch.filter(are_results).column("rows").to_pylist()  # one per source

@@ -60,7 +60,7 @@ _BATCH_BYTES: Final = 32 * 1024 * 1024
 
 
 def shares_of(store: TableStore, task: SortTask) -> int:
-    """Return the number of Spark tasks that write the sorted rows: one for each file of the target size."""
+    """Return the number of Spark tasks that write the sorted rows: one per target file size of the input files."""
     target = store.options.target_file_size(has_primary_key=False)
     return max(1, -(-sum(file.file_size for file in task.files_to_sort) // max(1, target)))
 
@@ -68,8 +68,8 @@ def shares_of(store: TableStore, task: SortTask) -> int:
 def sort_on_spark(spark: SparkSession, store: TableStore, task: SortTask) -> BucketResult:
     """Sort one large partition and return its commit message and counts, without a commit.
 
-    V0 and V1 compare the input rows with the rows read back from the new files. Raises the errors of `run_bucket_task`,
-    and SparkFailed. After an error all files of the tasks are deleted, including unfinished files of killed workers.
+    The input rows are compared with the rows read back from the new files. Raises the errors of `run_bucket_task`, and
+    SparkFailed. After an error all files of the tasks are deleted, including unfinished files of killed workers.
     """
     started = time.perf_counter()
     title = f"sorting table {store.name}"

@@ -121,7 +121,7 @@ class StreamOffset:
         snapshot: The snapshot whose changes are read next; 0 while no snapshot exists at which the stream could begin.
         files: Number of files with changes of this snapshot that have been read.
         initial: Whether the snapshot is read as a whole; ``files`` then counts its splits.
-        plan: Checksum of the counted files, to detect a change of the list of files.
+        plan: Checksum of the list of which ``files`` counts the first entries, to detect a change of this list.
         history: Name of the manifest list of the previous snapshot (of ``snapshot`` if ``initial``). The name is unique
             to its snapshot, so a different name shows that the table was rolled back.
         begun: In the end offset of a query's first epoch, the snapshot at which the query began. Spark does not store
@@ -397,7 +397,7 @@ class StreamReader(OfOneRelease, DataSourceStreamReader, SupportsTriggerAvailabl
         return offset
 
     def _newest(self, offset: StreamOffset) -> int:
-        """Return the newest snapshot that the stream may read. Raises SnapshotNotFound if the next one has expired."""
+        """Return the newest snapshot that the stream may read. Raises SnapshotNotFound if the next has expired."""
         store = self._store
         newest = snapshots.latest_id(store) or 0
         newest = newest if self._until is None else min(newest, self._until)

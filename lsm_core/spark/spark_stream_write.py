@@ -63,9 +63,9 @@ class EpochMessage(WriterCommitMessage):
     Attributes:
         query: Id of the streaming query.
         run: Id of the run of the query.
-        family: Prefix of the names of the task's files.
-        folder: Folder with the notes of the tasks. It and ``family`` are part of the plan, which the committing writer
-            lacks.
+        family: Prefix of the UUIDs in the names of the task's files.
+        folder: Folder with the notes of the tasks. The message contains ``folder`` and ``family`` because the
+            committing writer does not have the plan of the tasks.
         messages: Commit messages as bytes.
         failure: The error as `encode` returns it; b"" if the task succeeded.
         staged: File with the rows of the task, used if the task's data files would be small; "" if there is none.
@@ -145,7 +145,7 @@ class StreamWriter(OfOneRelease, DataSourceStreamArrowWriter):
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  (Spark's name)
         """Publish an epoch as one snapshot unless the epoch was published before, then compact if the options say so.
 
-        An epoch without files makes no snapshot, unless it replaces the rows of a table that has some.
+        An epoch without files makes no snapshot, unless the output mode is `complete` and the table has rows.
 
         Raises:
             DredgeError: The error of the first task that failed.
@@ -228,7 +228,7 @@ class StreamWriter(OfOneRelease, DataSourceStreamArrowWriter):
         commit_messages: list[CommitMessage],
         outcomes: Sequence[TaskOutcome],
     ) -> list[TaskOutcome]:
-        """Write the rows that tasks stored in staged files, and return the task outcomes.
+        """Write the rows that tasks stored in staged files, and return an outcome per commit message of these rows.
 
         Raises the error of the first task that failed, StorageFull, CorruptFile.
         """

@@ -46,7 +46,9 @@ IN_CATALOG: Final = (
 
 @dataclass(frozen=True)
 class Versions:
-    """Versions of packages in a process. The driver sends its own with every function, and workers compare them.
+    """Versions of packages in a process.
+
+    The driver sends its versions with every function, and workers compare these versions with their own.
 
     Attributes:
         dredge: version of Dredge.
@@ -135,7 +137,7 @@ class WorkerError(RuntimeError):
 
 
 def encode(error: BaseException) -> bytes:
-    """Return an error as JSON: class name and constructor arguments (no pickle). Unknown classes keep their text."""
+    """Return an error as JSON: class name and constructor arguments of a DredgeError, the text of any other error."""
     if isinstance(error, DredgeError) and hasattr(errors, type(error).__name__):
         _, (_, args, kwargs) = error.__reduce__()
         value: dict[str, Any] = {"type": type(error).__name__, "args": list(args), "kwargs": kwargs}
@@ -186,8 +188,8 @@ def marked(error: DredgeError) -> str:
 def raises_typed_errors(method: Callable[..., Any]) -> Callable[..., Any]:
     """Wrap a method that Spark calls so that its typed errors can be recognized on the driver.
 
-    These errors begin with their sentence and carry a note. Spark shows them with their traces, in which `typed_error`
-    finds the note.
+    The Python trace of such an error begins with the error's message and contains the encoded error as a note. Spark's
+    exception on the driver has this trace as text, in which `typed_error` finds the note.
     """
 
     @wraps(method)
@@ -226,9 +228,10 @@ def note_error(error: DredgeError) -> DredgeError:
 
 
 def _lead(error: DredgeError) -> None:
-    """Make Python's trace of ``error``, which Spark shows, begin with the error's sentence.
+    """Make Python's trace of ``error``, which Spark shows, begin with the error's message.
 
-    A trace begins with the first cause, and a cause without a trace of its own is shown as its sentence only.
+    A trace begins with the first cause. A copy of the error becomes this cause; it has no trace of its own, so Python
+    prints only its message.
     """
     first: BaseException = error
     seen = {id(first)}
@@ -371,8 +374,8 @@ def this_executor() -> str:
     """Return the executor that runs this task, for the ledger.
 
     For example "executor 2 on host-7", or "the driver on host-7" if a local session has no executors. Spark does not
-    pass this to its Python workers. On Kubernetes it comes from the pod's environment, elsewhere from the command line
-    of the JVM that started this worker (Linux). Without either it is "an executor on host-7".
+    pass the executor's id to Python workers. The id comes from the pod's environment on Kubernetes, elsewhere from the
+    command line of the JVM that started this worker (Linux). If the id is unknown, the text is "an executor on host-7".
     """
     host = socket.gethostname()
     number = os.environ.get("SPARK_EXECUTOR_ID", "")
@@ -410,7 +413,7 @@ PAYLOADS: Final = pa.schema([("task", pa.int32()), ("payload", pa.binary())])
 
 @dataclass(frozen=True)
 class TaskOutcome:
-    """Outcome of one task (numbered like its payload): its ``answer``, or the ``error`` that ended it."""
+    """Outcome of task number ``task`` (the index of its payload): its ``answer``, or the ``error`` that ended it."""
 
     task: int
     answer: bytes = b""

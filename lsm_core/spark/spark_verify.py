@@ -1,7 +1,7 @@
 """Verification V3: comparison of two snapshots by Spark SQL over the raw Parquet files, independent of Dredge's merge.
 
-The second path (`view`) merges all rows of a bucket's files by key in SQL. It then compares row counts and
-order-independent digests per bucket, and lists differing rows.
+`merged_view` merges all rows of a bucket's files by key in SQL. `verify_table` compares row counts and
+order-independent digests per bucket between the two snapshots, and lists differing rows.
 
 `deep_read` lets tasks read the pages of data files for the deep check. `SparkRows` compares the rows of a DataFrame
 with the expected rows, without collecting the rows on the driver.
@@ -242,7 +242,7 @@ def _value_parts(store: TableStore) -> list[str]:
 
 
 def _by_age(entries: Sequence[ManifestEntry]) -> list[ManifestEntry]:
-    """Return entries by level-0 order, oldest first: max and min sequence number, creation time, name."""
+    """Return files of level 0, oldest first: by max sequence number, descending min, descending creation time, name."""
     return sorted(
         entries,
         key=lambda e: (

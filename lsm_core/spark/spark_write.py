@@ -132,7 +132,8 @@ class WriteJob:
 
     Attributes:
         store: The table.
-        history: Sequence numbers of all buckets at the newest snapshot, and the locations of its hash indexes.
+        history: Sequence numbers of all buckets at the newest snapshot, and the locations of the snapshot's hash
+            indexes.
         overwrite: Whether the commit replaces rows of the table.
         assigners: Number of assigners of dynamic buckets, each with a share of the keys.
         numbered: User and number of a commit that must happen only once; None for other commits.
@@ -234,7 +235,9 @@ class WriteJob:
         return self._routed(batches, task, kind_column, partial(owner_of, self.assigners))
 
     def assigned(self, groups: Iterable[tuple[int, RoutedRows]]) -> Iterator[tuple[int, RoutedRows]]:
-        """Yield the rows that an assigner received as :meth:`routed` does. Raises as `HashIndexes.assign`.
+        """Assign buckets to the rows that an assigner received, and yield (place, rows of one bucket).
+
+        Raises as `HashIndexes.assign`.
 
         Args:
             groups: Rows as :meth:`to_assigners` yields them.
@@ -277,7 +280,9 @@ class WriteJob:
                 yield place, RoutedRows(b"", number, rows.take(at), None if kinds is None else kinds.take(at))
 
     def moved(self, groups: Iterable[tuple[int, RoutedRows]]) -> Iterator[tuple[int, RoutedRows]]:
-        """Yield the rows that assigners received as :meth:`routed` does, with deletes for keys that move.
+        """Route received rows to the partitions and buckets of their keys, and yield (place, rows of one bucket).
+
+        A key that moves to a different partition gets a delete in its previous partition.
 
         Args:
             groups: Rows as :meth:`to_key_owners` yields them.
@@ -633,7 +638,8 @@ def _decoded(batch: pa.RecordBatch) -> pa.RecordBatch:
 def runner_of(spark: SparkSession) -> ChooseRunner:
     """Return a function that chooses the runner of a compaction after a write.
 
-    Compactions of 64 MB or more run as a Spark job; smaller compactions run on the driver, because a job costs more.
+    The function returns a runner for a Spark job if the compaction reads 64 MiB or more. It returns None for a smaller
+    compaction, which runs in this process, because a job costs more.
 
     Args:
         spark: The session of the write.
@@ -670,7 +676,7 @@ def tasks_of(spark: SparkSession) -> int:
 
 
 def write_frame(df: DataFrame, job: WriteJob, row_kind_column: str | None = None, scope: Scope = None) -> int | None:
-    """Run a planned write and publish it; an error deletes its files.
+    """Run a planned write and publish its files; after an error delete the files.
 
     Returns and raises as :meth:`WriteJob.publish`.
 
@@ -697,7 +703,7 @@ def prepare_write(
     explicit_casts: bool = False,
     advice: str = "leave it out, or add it to the table with merge_schema=catalog",
 ) -> tuple[TableStore, str | None]:
-    """Check a schema against the table before any task runs.
+    """Check the schema of rows against the table before any task runs, and merge the schema if requested.
 
     Args:
         store: The table.
@@ -739,7 +745,7 @@ def prepare_write(
 
 
 def kind_column_of(names: Sequence[str], schema: TableSchema) -> str | None:
-    """Return the column `_row_kind` of a frame, in any case.
+    """Return the name of the column `_row_kind` of a frame, matched without regard to case.
 
     Returns:
         The column's name, or None if the frame has none or the table has a column of this name.
@@ -751,7 +757,7 @@ def kind_column_of(names: Sequence[str], schema: TableSchema) -> str | None:
 
 
 def _outcomes_of_tasks(df: DataFrame, job: WriteJob, row_kind_column: str | None) -> list[TaskOutcome]:
-    """Run the passes that the table's bucket mode needs, as one Spark job."""
+    """Write the rows in one Spark job, with the shuffles (by assigner, by bucket) that the bucket mode needs."""
     store, spark, title = job.store, df.sparkSession, f"writing table {job.store.name}"
     tasks = tasks_of(spark)
     use_this_python(spark)
@@ -986,7 +992,7 @@ def _written_as_received(job: WriteJob, batches: Iterator[pa.RecordBatch]) -> It
 def _written_where_it_lies(
     job: WriteJob, kind_column: str | None, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """Run both passes in one task, for tables without buckets and for a single task with all rows."""
+    """Route and write the rows of a task without a shuffle, for tables without buckets or one task with all rows."""
     groups = (routed for _, routed in job.routed(batches, task_number(), kind_column))
     return answers(lambda: job.write(groups, task_number()))
 

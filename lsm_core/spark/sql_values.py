@@ -68,8 +68,8 @@ def new_values(spark: SparkSession, store: TableStore, values: Mapping[str, Any]
     Args:
         spark: The session of the Columns.
         store: The table.
-        values: For each column a literal, an Arrow expression, a Column, or SQL text over the old row if the column
-            holds no text. A text that can be cast to the column's type is a literal.
+        values: For each column a literal, an Arrow expression, a Column, or SQL text over the old row. Text for a
+            column of a text or binary type, and text that can be cast to the column's type, is a literal.
 
     Returns:
         For each column a literal or an Arrow expression.
@@ -178,9 +178,9 @@ def arrow_expression(text: str, store: TableStore, name: str) -> pc.Expression:
 
 
 def _known(tree: exp.Expr, store: TableStore, name: str) -> exp.Expr:
-    """Return the expression.
+    """Return the expression unchanged, after a check that a single name is a column.
 
-    Raises InvalidData for a single name that is no column, which was probably meant as a value.
+    Raises InvalidData for a single name that is no column, because it was probably meant as a value.
     """
     if isinstance(tree, exp.Column) and not tree.table:
         (column,) = names_in_table([tree.name], store.schema)

@@ -28,14 +28,14 @@ if TYPE_CHECKING:
 
 
 class SplitPartition(InputPartition):
-    """Splits of the scan that one task reads, as bytes (none for an empty table), and their snapshot."""
+    """Splits that one task reads, as bytes (none for an empty table), and the id of the planned snapshot."""
 
     def __init__(self, splits: tuple[bytes, ...] = (), snapshot_id: int | None = None) -> None:
         super().__init__((splits, snapshot_id))
 
 
 class SpanPartition(InputPartition):
-    """Part of the requested changes: those after snapshot ``start``, up to and including snapshot ``end``."""
+    """Part of the requested changes: the changes after snapshot ``start``, up to and including snapshot ``end``."""
 
     def __init__(self, start: int, end: int) -> None:
         super().__init__((start, end))

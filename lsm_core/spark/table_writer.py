@@ -50,7 +50,7 @@ class TaskMessage(WriterCommitMessage):
 
     messages: tuple[bytes, ...] = ()
     staged: str = ""
-    """File with the rows for the single writer (`WriteFolder`), if keys move or its files would be small."""
+    """File with the task's rows for the single writer (`WriteFolder`); "" if the task wrote data files itself."""
     failure: bytes = b""
     overwrite_mode: str = ""
     """`spark.sql.sources.partitionOverwriteMode` of the session, which only tasks can read."""
@@ -69,13 +69,13 @@ class NoWriter(DataSourceArrowWriter):
 
 
 class TableWriter(OfOneRelease, DataSourceArrowWriter):
-    """Writer of a DataFrame as one commit; with ``overwrite`` it replaces the scope of `overwrite_scope`.
+    """Writer of a DataFrame as one commit; with ``overwrite`` the commit replaces the partitions of `overwrite_scope`.
 
     Row order between tasks is the order of the DataFrame's partitions. Tasks with small files leave their rows to one
     writer (`write_gathered`). `write_table`, which shuffles by bucket first, makes fewer files of large frames.
 
-    If keys may move between partitions, tasks only check their rows, and one process writes all rows when they have
-    ended.
+    If keys may move between partitions, tasks only check their rows, and one process writes all rows after the tasks
+    have ended.
     """
 
     def __init__(
@@ -139,7 +139,7 @@ class TableWriter(OfOneRelease, DataSourceArrowWriter):
 
     @raises_typed_errors
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Publish all tasks' files as one snapshot unless it exists already.
+        """Publish the files of all tasks as one snapshot, unless the numbered commit was made before.
 
         Raises as `WriteJob.commit`, which also describes when files are deleted.
         """
@@ -176,7 +176,7 @@ class TableWriter(OfOneRelease, DataSourceArrowWriter):
     def _gathered(
         self, messages: Sequence[WriterCommitMessage | None], outcomes: Sequence[TaskOutcome]
     ) -> list[TaskOutcome]:
-        """Write the rows that tasks left in staged files, and return all outcomes.
+        """Write the rows that tasks left in staged files, and return ``outcomes`` and the outcomes of these rows.
 
         Raises the error of the first task that failed, StorageFull, CorruptFile.
         """

@@ -1,8 +1,8 @@
 """Parent of Spark's Python workers (`spark.python.daemon.module`), which preloads their modules.
 
-It imports the modules once, before it forks the workers. Spark starts one parent for each kind of worker: for tasks,
-and for each call to a data source (its schema, the plan of a read or of a write, its commit). Reads of a stream are an
-exception: one process without this parent plans them, and lives as long as the query.
+This parent process imports the modules once, before it forks the workers. Spark starts one parent for each kind of
+worker: for tasks, and for each call to a data source (its schema, the plan of a read or of a write, its commit). Reads
+of a stream are an exception: one process without this parent plans them, and lives as long as the query.
 
 A worker that Spark's own parent forks has only Python, imports PySpark, Arrow and Dredge by itself, and ends after a
 minute without work. This costs about a second of processor time for each. Workers of this parent share its imports.
@@ -60,7 +60,7 @@ def preload(kind: str) -> None:
 
 
 def _own_chance() -> None:
-    """Seed NumPy's random numbers in each worker, as its own import would; `random` does this by itself."""
+    """Seed NumPy's random numbers in each forked worker, so that workers do not share a sequence."""
     numbers = sys.modules.get("numpy.random")
     if numbers is not None:
         numbers.seed()

@@ -1,8 +1,8 @@
-"""Notes and staged rows of the tasks of one write, in files below the table that are deleted after it.
+"""Notes and staged rows of the tasks of one write, in files below the table that are deleted after the write.
 
-Notes record which tasks began to write, so that the driver finds the files of tasks that Spark killed. Staged rows are
-for a writer that must see all rows. A data source cannot ask Spark for a shuffle, and if keys move between partitions
-no single task can route a row.
+Notes are empty files that record which tasks began to write, so that the driver finds the files of tasks that Spark
+killed. Staged rows are rows that tasks store for a single writer, which must see all rows of the write. A data source
+cannot ask Spark for a shuffle, and if keys move between partitions no single task can route a row.
 """
 
 from __future__ import annotations
@@ -45,7 +45,8 @@ def new_family() -> str:
 class WriteFolder:
     """Folder of one write, `<table>/dredge/staged/<id>`; sent to the tasks.
 
-    It has the file `open` while the write lasts, because tasks of a failed write may still run.
+    While the write lasts, the folder has the file `open`. Tasks check this file, because tasks of a failed write may
+    still run.
 
     Attributes:
         store: The table.
@@ -93,16 +94,16 @@ class WriteFolder:
         self.store.file_io.overwrite(f"{self.folder}/{attempt}{_DONE}", b"", durable=False)
 
     def note(self, name: str) -> None:
-        """Write a note of this name for the observer of the job; a failure to write it is ignored.
+        """Create an empty file ``name`` in the folder, from which the driver reads the progress of the job.
 
-        Raises SparkFailed if the job has ended.
+        A storage error is ignored. Raises SparkFailed if the job has ended.
         """
         self.require_open()
         with suppress(OSError, DredgeError):
             self.store.file_io.overwrite(f"{self.folder}/{name}", b"", durable=False)
 
     def forget(self, attempt: str) -> None:
-        """Remove the note of an attempt, all of whose files are deleted."""
+        """Remove the note that the attempt began; all files of the attempt are deleted already."""
         with suppress(OSError, DredgeError):
             self.store.delete(f"{self.folder}/{attempt}{_BEGUN}")
 
@@ -114,11 +115,13 @@ class WriteFolder:
     def close(self, known: Collection[str] = (), *, failed: bool = False) -> set[str]:
         """End the write for all tasks that still run, and remove the folder.
 
-        If the write ``failed``, wait until at most one unfinished attempt is left, but no longer than Spark waits
-        before it kills a worker.
+        Args:
+            known: UUIDs of the attempts whose commit messages arrived.
+            failed: Whether the write failed. If true, wait until at most one unfinished attempt is left, but no longer
+                than Spark waits before it kills a worker.
 
         Returns:
-            The attempts that may have left files, except the ``known`` ones.
+            UUIDs of the attempts that began to write and are not ``known``; they may have left files.
         """
         with suppress(OSError, DredgeError):
             self.store.delete(f"{self.folder}/{_OPEN}")
@@ -141,8 +144,9 @@ class WriteFolder:
     ) -> None:
         """End the job for all tasks that still run, and delete the files without a commit message.
 
-        Such files belong to tasks that were killed, or whose answer never arrived. Spark ran those tasks again (a lost
-        executor, speculation), or the job failed. Files that cannot be found are left to orphan removal.
+        A file without a commit message belongs to a task that was killed, or whose answer never arrived. Spark ran this
+        task again (a lost executor, speculation), or the job failed. Files that cannot be found are left to orphan
+        removal.
 
         Args:
             family: Prefix of the UUIDs in the names of all files of the job.
@@ -177,7 +181,7 @@ class WriteFolder:
             )
 
     def _noted(self) -> tuple[set[str], set[str]]:
-        """Return the attempts that began, and those that finished."""
+        """Return (UUIDs of attempts that began, UUIDs of attempts that finished) according to the notes."""
         names: list[str] = []
         with suppress(OSError, DredgeError):
             names = [file.name for file in self.store.file_io.list_dir(self.folder)]
@@ -190,9 +194,16 @@ class WriteFolder:
     # -- rows for one writer -----------------------------------------------------------------------------------------
 
     def put(self, pieces: Iterable[tuple[pa.Table, pa.Array | None]]) -> str:
-        """Write rows (the table's columns) and their kinds (int8; None: all inserts), and return the file's name.
+        """Write rows to a new file of the folder, and return the name of the file.
 
-        A failed file is deleted. Raises StorageFull, SparkFailed if the write has ended, and the errors of ``pieces``.
+        If writing fails, the file is deleted.
+
+        Args:
+            pieces: Pairs (rows with the table's columns, int8 row kinds). None in place of the kinds means inserts.
+
+        Raises:
+            SparkFailed: The write has ended.
+            StorageFull: The storage has no space left.
         """
         self.require_open()
         name = f"{uuid.uuid4()}.arrow"
@@ -213,9 +224,13 @@ class WriteFolder:
         return name
 
     def rows(self, names: Iterable[str]) -> Iterator[tuple[pa.Table, pa.Array | None]]:
-        """Yield the rows that :meth:`put` wrote, file by file, with one batch in memory at a time.
+        """Yield (rows, row kinds or None for inserts) from files of :meth:`put`, with one batch in memory at a time.
 
-        Raises CorruptFile.
+        Args:
+            names: Names of the files, read in this order.
+
+        Raises:
+            CorruptFile: A file is missing or damaged.
         """
         for name in names:
             path = f"{self.folder}/{name}"

@@ -1,8 +1,8 @@
 """Start-up code of each Python whose PYTHONPATH has this folder: in Spark sessions and servers that Dredge starts here.
 
 Tasks are forked by `lsm_core.spark.worker_daemon`. For calls to a data source Spark uses its own parent, whatever
-`spark.python.daemon.module` is, so this code preloads the modules of that parent's workers. In any other process it
-only runs the `sitecustomize` that it hides, if there is one.
+`spark.python.daemon.module` is, so this code preloads the modules of that parent's workers. In any other
+process this code only runs the `sitecustomize` module that this file hides, if there is one.
 """
 
 import os
