@@ -389,7 +389,7 @@ class Fold:
         return f"aggregate({versions}, struct({start}), (a, x) -> {after})"
 
     def lone(self, versions: str) -> str:
-        """Return SQL for the struct of a key with one version: its row unchanged, or deleted if the version is a retract.
+        """Return SQL for the struct of a key with one version: the version's row, deleted if the version is a retract.
 
         Args:
             versions: SQL of an array with one version struct.

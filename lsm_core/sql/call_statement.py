@@ -1,4 +1,4 @@
-"""The grammar of `CALL`: the name of a procedure and literals (`lsm_core.read.sql_text`), never an expression.
+"""Parser of `CALL` statements, whose arguments are literals (`lsm_core.read.sql_text`) and never expressions.
 
 [CALL] [catalog.]sys.name ( [argument => literal | literal, ...] ) [;]
 """

@@ -30,7 +30,8 @@ def read_type(reader: StatementReader, *, flink: bool = False, depth: int = 0) -
         depth: number of enclosing types.
 
     Returns:
-        The type, nullable unless NOT NULL follows inside another type; fields of a ROW are numbered from 0.
+        The type. It is nullable, except a type inside another type that NOT NULL follows. The field ids of a ROW are
+            numbered from 0.
 
     Raises:
         InvalidOption: the next words are no type, or a type that columns cannot have.
@@ -122,7 +123,7 @@ def _read_plain(reader: StatementReader, flink: bool) -> DataType:
 def type_text(kind: DataType) -> str:
     """Return a type in the syntax of :func:`read_type`, in Spark's spelling if Spark has the type.
 
-    NOT NULL is kept for types inside the type only.
+    NOT NULL is written for types inside ``kind``, but not for ``kind`` itself.
     """
     if kind.root is TypeRoot.TIMESTAMP_LTZ:
         return "TIMESTAMP" if kind.precision == 6 else f"TIMESTAMP_LTZ({kind.precision})"
@@ -148,7 +149,7 @@ def _field_text(field: RowField) -> str:
 
 
 def quoted_text(text: str) -> str:
-    """Return a text as a quoted literal."""
+    """Return a text as a quoted SQL literal."""
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 

@@ -175,7 +175,7 @@ def same_name(table: str, name: str, known: Sequence[str]) -> str:
     """Return the name among ``known`` that equals ``name``; without an exact match, upper and lower case are equal.
 
     Raises:
-        ColumnNotFound: no known name matches.
+        ColumnNotFound: no known name matches, or several names match without regard to case.
     """
     if name in known:
         return name

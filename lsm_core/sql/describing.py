@@ -29,7 +29,7 @@ def shown(catalog: Catalog, statement: Show) -> pa.Table:
     Raises:
         DatabaseNotFound: the database does not exist.
         TableNotFound: the table does not exist.
-        InvalidOption: the partition spec or the option key is invalid.
+        InvalidOption: the partition spec is invalid, or SHOW PARTITIONS names a table without partitions.
     """
     subject, name = statement.subject, statement.name
     if subject == "databases":
@@ -122,7 +122,7 @@ def _properties(catalog: Catalog, name: str, key: str) -> pa.Table:
 
 
 def _list_options(schema: TableSchema) -> dict[str, str]:
-    """Return the table options, including the keys, with the names of TBLPROPERTIES."""
+    """Return the TBLPROPERTIES of a table: its options, and `primary-key` if it has one."""
     options = dict(schema.options)
     if schema.primary_keys:
         options["primary-key"] = ",".join(schema.primary_keys)

@@ -116,7 +116,7 @@ class RowEvaluator:
         return pa.array(mask)
 
     def column(self, batch: pa.RecordBatch, name: str) -> pa.Array:
-        """Return one value for each row of ``batch``."""
+        """Return the output column ``name`` of the query, with one value for each row of ``batch``."""
         return one_array(self.evaluate(batch).column(name))
 
     def _opened(self) -> datafusion.SessionContext:

@@ -107,7 +107,7 @@ class QueryEngine(Protocol):
         ...
 
     def change_runs(self) -> tuple[KeyedMerge, AppendRun] | None:
-        """Return the runs that change rows of keyed and of append tables; None to change the rows in this process."""
+        """Return functions that change rows of keyed and append tables in distributed tasks; None for this process."""
         ...
 
     def choose_runner(self, plan: MaintenancePlan) -> Runner | None:
@@ -280,7 +280,7 @@ def _constant_arrays(plan: InsertPlan) -> dict[str, pa.Scalar]:
 
 
 class _NotLiteral(Exception):
-    """An expression that must be computed."""
+    """Raised for an expression in VALUES that only the query engine can compute."""
 
 
 _DEFAULT: Final = object()

@@ -191,7 +191,7 @@ def _require_alike(tree: exp.Expr, columns: Columns) -> None:
 
 
 def fits_whole_type(value: int, kind: exp.DataType) -> bool:
-    """Return whether a number fits a whole-number type of Spark; other types of SQL take any."""
+    """Return whether a number fits a whole-number type of Spark; True for every type that is not a whole number."""
     bits = next((bits for name, bits in _WHOLE_BITS.items() if kind.is_type(name)), None)
     return bits is None or -(1 << (bits - 1)) <= value < 1 << (bits - 1)
 

@@ -43,7 +43,7 @@ def split_statements(text: str) -> list[str]:
 
 
 class StatementReader(SqlReader):
-    """Parser of one statement; characters that only queries use end the tokens."""
+    """Parser of one statement, word by word; it reads no further than the first character that only queries use."""
 
     longest = 16 << 20
 
@@ -62,7 +62,7 @@ class StatementReader(SqlReader):
         return InvalidStatement(self.text, f"'{shown}' at character {token.at + 1} is not expected: {reason}")
 
     def restart(self) -> None:
-        """Return to the first word."""
+        """Continue at the first word of the statement."""
         self._at = 0
 
     def accept_words(self, *words: str) -> bool:

@@ -131,7 +131,7 @@ def stored_values(
 
 
 def name_outputs(values: Mapping[str, NewValue], prefix: str) -> tuple[dict[str, exp.Expr], dict[str, str | pa.Scalar]]:
-    """Return the expressions among new values by output name, and the output or constant of each column."""
+    """Return (expressions by output name, output name or constant by column) for new values of columns."""
     outputs: dict[str, exp.Expr] = {}
     sources: dict[str, str | pa.Scalar] = {}
     for place, (column, value) in enumerate(values.items()):
@@ -156,7 +156,7 @@ def delete(session: Session, text: str, engine: QueryEngine) -> StatementResult:
     Args:
         session: catalog and settings.
         text: the statement.
-        engine: supplies the distributed runs that change the rows.
+        engine: supplies the functions that change the rows in distributed tasks, if it has such tasks.
 
     Returns:
         The result with the committed snapshot, or with None if no row was changed.
@@ -185,7 +185,7 @@ def update(session: Session, text: str, engine: QueryEngine) -> StatementResult:
     Args:
         session: catalog and settings.
         text: the statement.
-        engine: supplies the distributed runs that change the rows.
+        engine: supplies the functions that change the rows in distributed tasks, if it has such tasks.
 
     Returns:
         The result with the committed snapshot, or with None if no row was changed.
@@ -230,7 +230,7 @@ def _make_filter(session: Session, target: Target, where: exp.Expr | None, text:
 
 
 def _select_runs(engine: QueryEngine, row_filter: Any, *others: RowEvaluator) -> tuple[Any, ...]:
-    """Return the distributed runs that change the rows; () if this process changes them."""
+    """Return the functions that change the rows in distributed tasks; () if this process must change the rows."""
     evaluators = list(others)
     if isinstance(row_filter, ComputedPredicate) and isinstance(row_filter.compute, Truth):
         evaluators.append(row_filter.compute.evaluator)
@@ -238,15 +238,15 @@ def _select_runs(engine: QueryEngine, row_filter: Any, *others: RowEvaluator) ->
 
 
 def runs_of(engine: QueryEngine, evaluators: Sequence[RowEvaluator]) -> tuple[Any, ...]:
-    """Return the distributed runs that change rows.
+    """Return the functions that change rows in distributed tasks.
 
     Args:
-        engine: supplies the runs.
+        engine: supplies the functions.
         evaluators: evaluators that are sent to the tasks together with the rows of subquery tables.
 
     Returns:
-        The runs for keyed and for append tables. The tuple is empty if this process must change the rows, for example
-            because the tables of subqueries are too large to send.
+        (Function for keyed tables, function for append tables). The tuple is empty if this process must change the
+            rows, for example because the tables of subqueries are too large to send.
     """
     runs = engine.change_runs()
     return () if runs is None or sum(evaluator.size for evaluator in evaluators) > _SHIPPED else runs
