@@ -27,7 +27,7 @@ def hides_level0(options: TableOptions) -> bool:
 def backlog_evaluation(
     layout: dg.AssetKey, states: Sequence[PartitionHealth], policy: Policy, *, hidden: bool = False
 ) -> dg.AssetCheckEvaluation:
-    """Return the evaluation that a sensor can report.
+    """Return the evaluation of the check `level0_backlog` of a table, which a sensor can report without a run.
 
     The check warns from ``level0_warn`` on and fails from ``level0_critical`` and ``level0_emergency`` on. There is one
     evaluation for the whole table, because Dagster fails on a second evaluation without a run for a partition.

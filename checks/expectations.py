@@ -49,7 +49,8 @@ DESCRIPTION: Final = (
 MOST_KEYS: Final = 10_000
 """Most unexpected rows of one expectation that are identified; the results count all of them."""
 _DOCS_KEYS: Final = 1_000
-"""The same if Data Docs are written, whose pages list every one of them."""
+"""Most unexpected rows of one expectation that are identified if Data Docs are written, whose pages list all of them.
+"""
 _KEYS_SHOWN: Final = 20
 _LONGEST_VALUE: Final = 1_000
 _CELLS_SHOWN: Final = 60

@@ -71,9 +71,10 @@ def layout_checks(card: TableCard, layout: dg.AssetKey, policy: Policy) -> dg.As
 
 
 def declarations_of(card: TableCard, policy: Policy) -> list[CheckDeclaration]:
-    """Return the checks of a table's layout that the policy does not switch off; the one that needs Spark is last.
+    """Return the checks of a table's layout asset that the policy does not switch off.
 
-    So the other checks have results even if Spark fails. If the policy switches all off, the last check is kept.
+    merged_view_unchanged, which needs Spark, is last, so that the results of the checks before it exist even if Spark
+    fails. If the policy switches all checks off, merged_view_unchanged is kept.
     """
     declarations = [
         CheckDeclaration(check.name, check.promise, check.blocking, by_partition=check.name == names.TREE_CHECK)
@@ -168,7 +169,7 @@ def report_checks(
 
 
 def condition_result(store: TableStore, health: TableHealth, policy: Policy, check: str) -> dg.AssetCheckResult:
-    """Return the result of a metadata check from known health; only due work makes it read the ledger.
+    """Return the result of a metadata check from known health; the ledger is read only if work is due.
 
     Args:
         store: the table.

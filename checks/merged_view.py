@@ -179,7 +179,7 @@ def _recorded_snapshot(store: TableStore, evaluation: dg.AssetCheckEvaluation, k
 def _prove_by_later_compaction(
     warehouse: WarehouseResource, spark: SparkResource, store: TableStore, table: str, suspect: int
 ) -> dg.AssetCheckResult | None:
-    """Compare the rows from before a differing compaction with those of a later one that replaced all of its outputs.
+    """Compare the rows before a differing compaction with those of a later compaction that replaced all its outputs.
 
     Args:
         warehouse: warehouse of the table.
@@ -318,8 +318,8 @@ def compare_with_previous(
 ) -> VerifyReport:
     """Compare a published snapshot as its proof requires.
 
-    If a recovery needs several passes, only the files that the pass replaced are compared. Digests are used for that,
-    because they include sequence numbers.
+    For one pass of several of a recovery, only the rows of the files that the pass replaced are compared. They are
+    compared by digests, which include sequence numbers.
 
     Args:
         warehouse: the warehouse.

@@ -23,7 +23,8 @@ def report_unevaluated(
     """Give each check that a failed run did not evaluate a result, so that Dagster does not show it as failed.
 
     The result repeats the newest evaluation, so a failed blocking check still blocks. A check without an earlier
-    evaluation warns. The comparison of a snapshot that the run published warns, too, unless it fails.
+    evaluation warns. If the run published a snapshot, merged_view_unchanged warns that the snapshot is not compared
+    yet, unless its newest evaluation failed.
 
     Args:
         instance: Dagster instance.

@@ -128,7 +128,7 @@ def write_progress(path: Path, progress: Progress) -> None:
 
 
 def follow(table: Table, path: Path) -> tuple[Progress, Mapping[str, int]]:
-    """Read every change of compactions since the last run.
+    """Read the changes that compactions wrote since the last run, and add them to the stored totals.
 
     Without a file, reading begins at the table's first snapshot or, if that expired, with the newest compacted
     version.
@@ -206,7 +206,7 @@ def compacted_totals(catalog: Catalog, following: int | None) -> pa.Table:
 
 
 def totals_key(warehouse_path: str) -> dg.AssetKey:
-    """Return the key of the asset, next to the table whose changes it reads."""
+    """Return the key of the stream's asset, which is the key of the data asset of `carrier_daily` with ``_totals``."""
     *parents, table_name = names.data_key(warehouse_path, TABLE).path
     return dg.AssetKey([*parents, f"{table_name}_totals"])
 

@@ -121,7 +121,7 @@ def expected_alerts(tick: str) -> list[ExpectedAlert]:
 
 
 def _days_since_compaction(story: dict[str, Any], tick: str) -> dict[tuple[str, str], int]:
-    """Return the days since each partition's last compaction at an earlier tick.
+    """Return the days between the current tick and the last earlier tick at which each partition was compacted.
 
     Args:
         story: clock and decisions of each tick, by name of the tick, from the reference.

@@ -48,7 +48,7 @@ class PartitionOutcome:
         return f"{self.subject}: {self.before} -> {self.after} (level {levels}){rows}{tombstones}"
 
     def matches(self, measured: PartitionOutcome) -> bool:
-        """Return whether a measured outcome matches this one in all values that it has.
+        """Return whether a measured outcome has the values of this expected outcome; values of None match any.
 
         Args:
             measured: the outcome to compare.
@@ -149,12 +149,12 @@ def find_expiry(table: Table) -> Expiry | None:
 class TagHold:
     """Tag that is set on a table after a tick's compactions, and its effect on retention.
 
-    Its rows and checksum stay those of the tick.
+    Reads of the tag return the rows of the tick also after retention.
 
     Attributes:
         tag: name of the tag.
         table: name of the table.
-        tick: tick after which it is set.
+        tick: tick after which the tag is set.
         snapshot: tagged snapshot.
         deleted: files of expired snapshots that are deleted.
         held: files of expired snapshots that the tag keeps.

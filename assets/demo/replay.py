@@ -72,7 +72,7 @@ def find_tick(name: str) -> Tick:
 
 
 def batches_of(tick: Tick) -> range:
-    """Return the batches that arrive at this tick, after the previous one (the backfill is batch -1)."""
+    """Return the numbers of the batches that arrive between the previous tick and this tick; the backfill is -1."""
     first = BACKFILL if tick.number == 0 else TICKS[tick.number - 1].last_batch + 1
     return range(first, tick.last_batch + 1)
 
@@ -84,7 +84,7 @@ def describe_batches(tick: Tick) -> str:
 
 
 def replay_job() -> dg.JobDefinition:
-    """Return the job; its configuration names the tick up to which events arrive."""
+    """Return the job `replay`, whose configuration names the tick up to which events are written."""
 
     @dg.op(
         name="replay_batches",
@@ -109,7 +109,7 @@ def replay_job() -> dg.JobDefinition:
 
 
 def refile_job() -> dg.JobDefinition:
-    """Return the job that writes the register again; this write makes the table, whose writers compact, compact."""
+    """Return the job that writes all rows of `planes` again; the write that adds the fifth sorted run also compacts."""
 
     @dg.op(
         name="refile_register",
@@ -133,7 +133,7 @@ def refile_job() -> dg.JobDefinition:
 
 
 def refile(table: Table) -> str:
-    """Write every row of the register once more, and return a text about the write and its compaction."""
+    """Write all rows of `planes` again, and return a text about the write and the compaction that followed, if any."""
     rows = table.to_arrow()
     before = _sorted_runs(table) + 1
     table.write(rows)

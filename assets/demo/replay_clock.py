@@ -18,7 +18,7 @@ BACKFILL: Final = -1
 
 @dataclass(frozen=True)
 class Tick:
-    """Stop of the replay, at which sensors tick and the runs they request finish before it continues.
+    """Point at which the replay waits until the sensors have ticked and the runs that they requested have finished.
 
     Attributes:
         name: name of the tick, like ``T0``.

@@ -47,7 +47,7 @@ Columns = Mapping[str, pa.Array]
 
 
 class _Stream:
-    """Reports of one agency. They set the key and the agency's columns, and each batch has one commit of the agency.
+    """Reports of one agency, which set only the key and the agency's columns; each batch has one commit per agency.
 
     Args:
         flights: all flights.

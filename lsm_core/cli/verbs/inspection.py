@@ -41,7 +41,7 @@ _STATUS = (
 )  # fmt: skip
 
 _PLAIN_STATES = ("corrupt", "unreadable", "due", "invisible rows", "not maintained", "healthy")
-"""States of tables without a policy, the most urgent first; a platform knows more."""
+"""States of tables without a policy file, the most urgent first; a subset of the platform's `TableState`."""
 
 
 def tables(
@@ -147,7 +147,7 @@ def _load_state_function() -> Callable[[TableStore | None, Exception | None], Ma
 
 
 def _judge_plainly(store: TableStore | None, error: Exception | None) -> dict[str, Any]:
-    """Return the state of a table that no policy rules, by the table's own rules alone.
+    """Return the state of a table without a policy file: its name, rank, reason and next step, by the table's options.
 
     Args:
         store: the table, or None if it cannot be read.

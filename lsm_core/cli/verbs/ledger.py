@@ -64,7 +64,7 @@ def ledger(
 
 
 def _summary(entry: LedgerEntry) -> str:
-    """Return the error of a run, or the numbers of its report, in a few words."""
+    """Return the error of a maintenance run, or else the numbers of its report in one line; "-" without numbers."""
     if entry.error is not None:
         return entry.error
     shown = {

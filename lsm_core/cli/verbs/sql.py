@@ -104,11 +104,11 @@ class _LazyEngine:
         self._started: QueryEngine | None = None
 
     def answer(self, catalog: Catalog, text: str) -> pa.RecordBatchReader:
-        """Return the result of a query."""
+        """Return the rows of a query as a stream."""
         return self._engine().answer(catalog, text)
 
     def insert(self, catalog: Catalog, text: str, plan: Any) -> int | None:
-        """Write the result of a query."""
+        """Write the rows of a query in one commit; return the snapshot id, or None for no rows."""
         return self._engine().insert(catalog, text, plan)
 
     def change_runs(self) -> None:
