@@ -42,7 +42,7 @@ _FieldEdit = Callable[[RowField], RowField]
 def changed(
     schema: TableSchema, changes: Sequence[SchemaChange], table: str, followed: PaimonVersion | None
 ) -> TableSchema:
-    """Return a schema with some changes applied in order; its id stays the same.
+    """Return a copy of a schema with changes applied in order; the id of the schema stays the same.
 
     Nothing is written. Only the changes are checked, not the schema as a whole.
 
@@ -50,7 +50,8 @@ def changed(
         schema: the schema before the changes.
         changes: changes in the order of their application.
         table: name of the table, for errors.
-        followed: version of Paimon that a table with snapshots follows; None for a table without snapshots.
+        followed: Paimon version whose rules about option changes apply; None for a table without snapshots, all of
+            whose options may change.
 
     Raises:
         InvalidSchema: a change does not fit; the error names table and column.
@@ -78,7 +79,7 @@ def _permissions(changes: Sequence[SchemaChange]) -> dict[str, str]:
 
 
 class _Altering:
-    """Schema under alteration. The options before the first change decide which changes are allowed."""
+    """Schema to which changes are applied one by one; its options before the first change decide what is allowed."""
 
     def __init__(
         self, schema: TableSchema, table: str, followed: PaimonVersion | None, permissions: Mapping[str, str]
@@ -364,9 +365,9 @@ _NUMBERS: Final = frozenset({*_WHOLE, TypeRoot.FLOAT, TypeRoot.DOUBLE, TypeRoot.
 
 
 def _limits(kind: DataType) -> tuple[int, int] | None:
-    """Return (lower, upper): a cast to ``kind`` preserves the numbers between both, without the limits themselves.
+    """Return (lower, upper), the exclusive bounds of the numbers that a cast to ``kind`` preserves.
 
-    None for types without such limits.
+    None for types without such bounds.
     """
     if kind.root is TypeRoot.DECIMAL:
         beyond = 10 ** ((kind.precision or 0) - (kind.scale or 0))

@@ -59,7 +59,8 @@ class Catalog:
     Args:
         warehouse: path or URL of the warehouse's folder, also in an object store: ``s3://bucket/folder``.
         options: catalog options with Paimon's keys (docs/options.md).
-        clock: clock for all times that the catalog's tables write; None for the system's clock.
+        clock: clock for all times that the catalog's tables write, or its text (`clock_from`); None for the system's
+            clock.
 
     Raises:
         UnsupportedFeature: the storage of this URL is not offered.

@@ -86,7 +86,7 @@ _ADD_PROPERTY: Final = (
 
 
 class JdbcMetastore(FolderMetastore):
-    """One catalog of a SQL database, over the warehouse at a root.
+    """Metastore that lists databases and tables in a SQL database; their directories are in the warehouse.
 
     All methods raise MetastoreFailed when the database cannot be used.
 

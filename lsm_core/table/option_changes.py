@@ -93,7 +93,7 @@ def with_option(
         key: key of the option.
         value: new value of the option; None removes the option.
         table: name of the table, for errors.
-        followed: version of Paimon that a table with snapshots follows; None for a table without snapshots.
+        followed: Paimon version whose rules about option changes apply; None for a table without snapshots.
 
     Raises:
         InvalidSchema: the key belongs to the schema, such as `primary-key`.

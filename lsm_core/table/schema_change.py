@@ -65,17 +65,17 @@ class SchemaChange:
 
     @staticmethod
     def set_option(key: str, value: str) -> SchemaChange:
-        """Set an option."""
+        """Return a change that sets a table option."""
         return SchemaChange("set_option", key, str(value))
 
     @staticmethod
     def remove_option(key: str) -> SchemaChange:
-        """Remove an option, so that its default applies again."""
+        """Return a change that removes a table option, so that the default applies again."""
         return SchemaChange("remove_option", key)
 
     @staticmethod
     def set_comment(comment: str | None) -> SchemaChange:
-        """Set the table's comment; None removes it."""
+        """Return a change that sets the comment of the table, or removes the comment if ``comment`` is None."""
         return SchemaChange("set_comment", value=comment)
 
     @staticmethod
@@ -89,7 +89,7 @@ class SchemaChange:
         first: bool = False,
         last: bool = False,
     ) -> SchemaChange:
-        """Add a nullable column.
+        """Return a change that adds a nullable column.
 
         Args:
             name: the column, possibly nested.
@@ -106,7 +106,7 @@ class SchemaChange:
 
     @staticmethod
     def rename_column(name: Column, to: str) -> SchemaChange:
-        """Rename a column; its id stays the same, and options that name it are changed too.
+        """Return a change that renames a column, also in the options that name the column; the column keeps its id.
 
         Args:
             name: the column, possibly nested.
@@ -116,12 +116,12 @@ class SchemaChange:
 
     @staticmethod
     def drop_column(name: Column) -> SchemaChange:
-        """Drop a column; its id is never used again."""
+        """Return a change that drops a column; the column's id is never used again."""
         return SchemaChange("drop_column", name)
 
     @staticmethod
     def update_type(name: Column, data_type: AnyType, keep_nullability: bool = True) -> SchemaChange:
-        """Change a column's type; readers cast the values of older files.
+        """Return a change of a column's type; readers cast the values of older files.
 
         Args:
             name: the column, possibly nested.
@@ -132,24 +132,24 @@ class SchemaChange:
 
     @staticmethod
     def update_nullability(name: Column, nullable: bool) -> SchemaChange:
-        """Allow or forbid nulls in a column."""
+        """Return a change that allows or forbids nulls in a column."""
         return SchemaChange("update_nullability", name, nullable)
 
     @staticmethod
     def update_column_comment(name: Column, comment: str | None) -> SchemaChange:
-        """Set a column's comment; None removes it."""
+        """Return a change that sets the comment of a column, or removes the comment if ``comment`` is None."""
         return SchemaChange("update_column_comment", name, comment=comment)
 
     @staticmethod
     def update_default(name: Column, default: str | None) -> SchemaChange:
-        """Set the default of a column, for rows that are written without this column; None removes the default."""
+        """Return a change that sets the default for rows written without the column; None removes the default."""
         return SchemaChange("update_default", name, default)
 
     @staticmethod
     def move(
         name: Column, after: str | None = None, *, before: str | None = None, first: bool = False, last: bool = False
     ) -> SchemaChange:
-        """Move a column: after column ``after``, before column ``before``, to the end, or (default) to the front."""
+        """Return a move of a column: after ``after``, before ``before``, to the end, or (default) to the front."""
         return SchemaChange("move", name, move_to=_place(after, before, first, last) or Move("first"))
 
 

@@ -95,7 +95,13 @@ def maintain_after_commit(store: TableStore, snapshot_id: int | None, runner: Ch
 
 
 def compactor(store: TableStore, *, automatic: bool) -> Compactor:
-    """Return a compactor that selects compaction units as maintenance does, and verifies each result (V0, V1, V2)."""
+    """Return the compactor of a writer, which selects files as maintenance does and verifies each result.
+
+    Args:
+        store: the table.
+        automatic: whether the compactor compacts written buckets on its own; never in a `write-only` table. If false,
+            only buckets that the caller names are compacted.
+    """
     from lsm_core.maintenance.actions.compact.unit_choice import bucket_task
     from lsm_core.maintenance.verify import ReferenceJudge
     from lsm_core.write import Compactor

@@ -23,8 +23,8 @@ class AppendBucket:
     :meth:`flush` moves the buffer into the open file. :meth:`release` also closes that file, so that a writer over many
     partitions keeps few files open.
 
-    Rows get sequence numbers from ``first_sequence`` on. In tables without buckets, whose rows have no order, this is
-    0; in bucketed tables it is the bucket's largest sequence number + 1.
+    Rows get sequence numbers from ``first_sequence`` on. In bucketed tables ``first_sequence`` is the bucket's largest
+    sequence number + 1. In tables without buckets, whose rows have no order, ``first_sequence`` is 0.
 
     Source: Paimon `AppendOnlyWriter`.
     """

@@ -139,9 +139,9 @@ class PartitionIndex:
     def assign(self, hashes: Hashes) -> Buckets:
         """Return the bucket of each hash, and add the new hashes to the index.
 
-        A new hash goes to the lowest bucket of this assigner that is not full. If all are full, it goes to a new bucket
-        with the assigner's lowest free number. If the limit forbids a new bucket, it goes to bucket number ``abs(hash)
-        % count`` in the list of the assigner's ``count`` buckets. So a repeated write chooses the same bucket.
+        A new hash goes to the lowest bucket of this assigner that is not full. If all are full, the hash goes to a new
+        bucket with the assigner's lowest free number. If the limit forbids a new bucket, the hash goes to the bucket at
+        index ``abs(hash) % count`` of the assigner's ``count`` buckets. So a repeated write chooses the same bucket.
 
         Args:
             hashes: one key hash per row, in arrival order.
@@ -178,7 +178,8 @@ class PartitionIndex:
     def _choice_apart(self, number: int) -> list[int]:
         """Return the buckets among which assigner ``number`` distributes new key hashes.
 
-        That is one bucket with room or one new bucket; if the limit forbids a new bucket, all its full buckets.
+        The result is one bucket that is not full, or one new bucket. If the limit forbids a new bucket, the result is
+        all buckets of the assigner, which are full.
         """
         if number not in self._apart:
             rules, counts = replace(self._rules, number=number), self._rooms.counts

@@ -58,7 +58,7 @@ class Compactor:
     Args:
         store: the table.
         choose: returns the compaction task of a bucket, or None.
-        judge: verifies compaction results (verification V2); None for no such verification.
+        judge: verifies compaction results by a second merge of sampled keys (V2); None to skip this verification.
         automatic: whether every flush starts a compaction; if False, only an explicit request does
             (``requested`` of :meth:`BucketCompaction.trigger`).
     """
@@ -265,8 +265,8 @@ class BucketCompaction:
     def drain(self) -> tuple[tuple[DataFileMeta, ...], tuple[DataFileMeta, ...], tuple[DataFileMeta, ...]]:
         """Return three tuples: files that compactions replaced, files that they wrote, and their changelog files.
 
-        Each covers the time since the last call. Files written and replaced again in this time are left out. Their
-        changelog files are included, because the changes did happen.
+        Each tuple covers the time since the last call. Files written and replaced again in this time are left out. The
+        changelog files of their compactions are included, because the changes did happen.
         """
         drained = tuple(self._before.values()), tuple(self._after.values()), tuple(self._changelog)
         self._before, self._after, self._changelog = {}, {}, []

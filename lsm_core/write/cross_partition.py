@@ -1,7 +1,7 @@
 """Writes to tables whose primary key does not contain the partition columns: each key is looked up in all partitions.
 
-If the key exists in another partition, the row is written there, or the key moves to the row's own partition. This
-depends on the merge engine.
+If the key exists in a partition other than the row's, the merge engine decides: the row is written to the partition of
+the existing key, or the key moves to the row's own partition, or the row is dropped.
 
 Java reads all keys of the table into RocksDB when a writer opens. Here the rows of a commit are collected, and spilled
 in parts by key hash to the local disk if they are many. Their keys are looked up in the table's sorted files and in

@@ -33,7 +33,7 @@ _AVRO_DIGITS: Final = {TypeRoot.TIMESTAMP: 6, TypeRoot.TIMESTAMP_LTZ: 6, TypeRoo
 def postponing(store: TableStore, commit_user: str | None, number: int | None = None) -> TableStore:
     """Return a copy of ``store`` for writing postponed rows: Avro files without statistics, with their own name prefix.
 
-    Columns whose type Avro cannot hold keep the table's own format and statistics.
+    If Avro cannot hold the type of any column, the files keep the table's own format and statistics.
 
     Args:
         store: the table.

@@ -47,7 +47,7 @@ def internal_text(column: pa.Array, kind: DataType) -> pa.Array:
 def cast_text(column: pa.Array, kind: DataType) -> pa.Array:
     """Return the texts of SQL's CAST to STRING.
 
-    Dates and timestamps have the digits of their type; zoned ones are in UTC.
+    Times and timestamps have as many fractional digits as their type. Timestamps with local time zone are in UTC.
     """
     if kind.root is TypeRoot.DATE:
         return _signed_year(pc.cast(column, pa.string()))

@@ -110,7 +110,7 @@ class Files(View):
 def _entry_filter(store: TableStore, predicate: Predicate | None) -> Callable[[pa.Table], pa.Table]:
     """Return a function that filters entries by partition, bucket and level before the entries are kept in memory.
 
-    The function always drops postponed files.
+    In a table with postponed buckets (`bucket` = -2), the function always drops postponed files.
     """
     placed = _placement_filter(predicate)
 
