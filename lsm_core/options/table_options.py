@@ -55,7 +55,7 @@ _NUMBERS: Final = re.compile(r"(?:^|-)(\d{1,4})\.(\d{1,4})(?=\D|$)")
 
 
 class PaimonVersion(StrEnum):
-    """A Paimon version to follow; versions are compared by their numbers."""
+    """Paimon version whose behaviour a table follows where versions differ; versions are compared by their numbers."""
 
     V1_4 = "1.4"
     V2_0 = "2.0"
@@ -140,7 +140,9 @@ def answers_differ(options: Mapping[str, str], versions: Collection[PaimonVersio
 
 
 def version_followed(writer_versions: Iterable[str | None]) -> PaimonVersion:
-    """Return the version that a table without the option follows: the newest writer of its snapshots, otherwise 1.4.
+    """Return the version that a table without `dredge.paimon-version` follows.
+
+    This is the version of the newest writer of the table's snapshots, or 1.4 if no writer's version is known.
 
     Args:
         writer_versions: `writerVersion` of each snapshot; None is a writer of unknown version.
@@ -782,7 +784,7 @@ class TableOptions:
 
     @property
     def merge_engine(self) -> str:
-        """``merge-engine``."""
+        """``merge-engine``: deduplicate, partial-update, aggregation or first-row."""
         return str(self.get("merge-engine"))
 
     @property
@@ -797,7 +799,7 @@ class TableOptions:
 
     @property
     def changelog_producer(self) -> str:
-        """``changelog-producer``."""
+        """``changelog-producer``: none, input, full-compaction or lookup."""
         return str(self.get("changelog-producer"))
 
     @property
@@ -963,7 +965,7 @@ class TableOptions:
 
     @property
     def commit_max_retries(self) -> int:
-        """``commit.max-retries``; negative values mean 0."""
+        """``commit.max-retries`` as set: number of attempts after the first; a negative value has the effect of 0."""
         return int(self.get("commit.max-retries"))
 
     @property
@@ -983,17 +985,17 @@ class TableOptions:
 
     @property
     def partition_default_name(self) -> str:
-        """``partition.default-name``: directory of null and blank values."""
+        """``partition.default-name``: text that stands for null and blank values in directory names of partitions."""
         return str(self.get("partition.default-name"))
 
     @property
     def partition_legacy_name(self) -> bool:
-        """``partition.legacy-name``: directory names by Java's toString."""
+        """``partition.legacy-name``: whether directory names of partitions have values as Java's toString."""
         return bool(self.get("partition.legacy-name"))
 
     @property
     def delete_mode(self) -> str:
-        """``dredge.delete-mode``: two-phase or direct."""
+        """``dredge.delete-mode``: two-phase (files go to the trash first) or direct (files are deleted at once)."""
         return str(self.get("dredge.delete-mode"))
 
     @property
@@ -1004,7 +1006,10 @@ class TableOptions:
 
     @property
     def trash_grace_expiry(self) -> int:
-        """``dredge.trash-grace-expiry`` in ms; if only `dredge.trash-grace` is set, the value of that option."""
+        """``dredge.trash-grace-expiry`` in ms: time for which expired snapshots can be restored from the trash.
+
+        If only `dredge.trash-grace` is set, its value is used.
+        """
         own, general = "dredge.trash-grace-expiry", "dredge.trash-grace"
         return int(self.get(general if self.is_set(general) and not self.is_set(own) else own))
 
@@ -1103,9 +1108,9 @@ class TableOptions:
 
     @property
     def needs_lookup(self) -> bool:
-        """Whether keys of level 0 are looked up in older levels (`LookupStrategy`).
+        """Whether compactions look up the keys of level 0 in older levels (`LookupStrategy`).
 
-        Readers then wait until level 0 moves up.
+        This is the case with changelog producer lookup, merge engine first-row, deletion vectors, or ``force-lookup``.
         """
         by_producer = self.get("changelog-producer") == "lookup" or self.get("merge-engine") == "first-row"
         return bool(by_producer or self.get("deletion-vectors.enabled") or self.get("force-lookup"))
@@ -1168,7 +1173,11 @@ class TableOptions:
 
     @property
     def order_sensitive(self) -> str:
-        """``dredge.compaction.order-sensitive``: closed or as-paimon."""
+        """``dredge.compaction.order-sensitive``: closed or as-paimon, for tables whose result depends on merge order.
+
+        With "closed", a compaction includes all older sorted runs that overlap, so that no query result changes. With
+        "as-paimon", a compaction takes the sorted runs that Java would take.
+        """
         return str(self.get("dredge.compaction.order-sensitive"))
 
     @property
@@ -1186,5 +1195,5 @@ class TableOptions:
 
     @property
     def tombstone_retention(self) -> int:
-        """``dredge.tombstone-retention`` in ms."""
+        """``dredge.tombstone-retention`` in ms: time for which compactions keep deletes, with a ``sequence.field``."""
         return int(self.get("dredge.tombstone-retention"))

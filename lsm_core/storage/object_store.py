@@ -60,7 +60,7 @@ _NO_KEYS: Final = f"the environment has no keys: set {_KEY} and {_SECRET} (profi
 _MACHINE_ROLE_PATHS: Final = ("/latest/api/token", "/latest/meta-data/")
 """Paths at which the library asks the machine for the keys of its role if the environment has none."""
 _processes: set[int] = set()
-"""Id of the process that uses a store: threads of the library do not survive a fork."""
+"""Id of the process that used a store first, to detect a forked copy, in which the library's threads do not exist."""
 
 
 class _NotAnswered(OSError):
