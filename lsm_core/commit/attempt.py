@@ -596,8 +596,8 @@ def full_merge(
 ) -> list[ManifestFileMeta] | None:
     """Rewrite all manifests that contain deletions, contain files that are deleted, or are small.
 
-    The result contains no DELETE entries, so unchanged manifests may come first in it. Memory holds the deletions and
-    two manifests.
+    The result contains no DELETE entries, so the order of its manifests does not matter: unchanged manifests come
+    first. Memory holds the deletions and two manifests.
 
     Args:
         store: the table.
@@ -730,7 +730,7 @@ _CATCHING_UP = 8
 
 
 class Phase(StrEnum):
-    """Phases of a commit, in order. Compactors and writers use the first and third for their own work."""
+    """Phases of an operation, in order; a commit enters READ_BASE, WRITE_MANIFESTS, PUBLISH and CLEAN."""
 
     PLAN = "plan"
     READ_BASE = "read_base"

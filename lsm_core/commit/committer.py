@@ -1,4 +1,4 @@
-"""The committer turns commit messages into snapshots; committing again resolves an unknown outcome."""
+"""The committer, which turns commit messages into snapshots; a repeated commit resolves an unknown outcome."""
 
 from __future__ import annotations
 
@@ -72,9 +72,9 @@ class Committer:
     """Commits messages of one user to one table.
 
     A commit has three outcomes. A returned result means that the commit is done. :class:`CommitUnknown` means that the
-    snapshot may exist and no file was deleted. Committing the same messages again with the same user resolves it.
-    :class:`CommitConflict` or any other error means that nothing was committed: the new manifests are deleted, and the
-    caller may :func:`abort` its data files.
+    snapshot may exist and no file was deleted. A second commit of the same messages with the same user finds out
+    whether the snapshot exists. :class:`CommitConflict` or any other error means that nothing was committed: the new
+    manifests are deleted, and the caller may :func:`abort` its data files.
 
     Source: Paimon `FileStoreCommitImpl`.
     """

@@ -59,7 +59,7 @@ class LastOfUser:
 
 
 class Signatures:
-    """Cache of snapshots' signatures, so that a stream of commits by one user reads each snapshot at most once."""
+    """Cache of snapshots' signatures (`_signature`), so that a stream of commits reads each snapshot at most once."""
 
     def __init__(self) -> None:
         self._known: dict[str, frozenset[tuple[object, ...]]] = {}
@@ -321,9 +321,10 @@ class AddedFiles:
 
 
 def _signature(entries: pa.Table, kind: CommitKind) -> frozenset[tuple[object, ...]]:
-    """Return the identity of a commit: its added files.
+    """Return the signature of a commit: a set that identifies the commit by its files.
 
-    For a COMPACT or a commit without added files: all its entries, each with its kind (added or removed).
+    The set has the identity (`IDENTITY`) of each added file. For a COMPACT, or a commit without added files, the set
+    has all added and removed files, each with the kind of its entry.
     """
     added = entries.filter(pc.equal(entries.column("kind"), ADD))
     if kind is CommitKind.COMPACT or not added.num_rows:

@@ -343,7 +343,7 @@ class IndexChange:
 
     @property
     def partitions(self) -> list[bytes]:
-        """Partitions that get or lose index files by name."""
+        """Partitions of the added and removed index files, each once."""
         return list(dict.fromkeys(entry.partition for entry in (*self.added, *self.removed)))
 
     @cached_property

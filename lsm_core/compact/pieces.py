@@ -193,7 +193,7 @@ class _Sample:
         return float(self.weights[inside].sum()) + _DECODING * self._decoded_twice(low)
 
     def _decoded_twice(self, rank: int) -> float:
-        """Return the number of rows below a cut that the piece above the cut decodes too, in row groups across it."""
+        """Return the number of rows that both pieces at a cut decode, because their row group contains the cut."""
         inside = np.bincount(self.groups, self.weights)
         below = np.bincount(self.groups, self.weights * (self.ranks < rank))
         return float(below[(below > 0) & (below < inside)].sum())
@@ -262,9 +262,9 @@ _DIGEST_MODULUS = 1 << 128
 def join(store: TableStore, task: BucketTask, results: Sequence[BucketResult]) -> BucketResult:
     """Join the results of a task's pieces to one result of ``task``.
 
-    Verification V0 is checked over all pieces. Every row of the rewritten files must have been read by exactly one
-    piece; the sum of rows read proves this, because a piece reads only rows of its range. The bucket must be a valid
-    tree afterwards.
+    Counts are verified over all pieces (verification V0). Every row of the rewritten files must have been read by
+    exactly one piece. The sum of rows read proves this, because a piece reads only rows of its range. The bucket must
+    be a valid LSM tree afterwards.
 
     Args:
         store: the table.
@@ -368,7 +368,7 @@ def run_tasks_locally(
     Args:
         store: the table.
         tasks: the tasks.
-        judge: performs verification V2; None to skip V2.
+        judge: merges sampled keys again to verify the result (V2); None to skip this verification.
         threads: number of threads; None for one thread per core of this process.
         keep_going: whether to continue after a DredgeError; the failed task's result contains the error
             (`BucketResult.error`).

@@ -90,7 +90,7 @@ class ChangelogProducer:
             rules: rules of the table's changelog.
             shapes: cache of the key ranges of files.
             living: filter that drops expired rows; None without record-level expiry.
-            witness: receives the looked-up rows and the changelog rows for verification V2; None to skip V2.
+            witness: receives the looked-up rows and the changelog rows to verify them (V2); None to skip this.
             deletions: deletion vectors by file name.
         """
         tree, mine = shapes.of(task.files), shapes.of(files)
@@ -275,7 +275,7 @@ def rewrite(
         files: files to rewrite.
         shapes: cache of the key ranges of files.
         pipelined: merge and encode on two threads.
-        witness: receives every input row for verification V2; None to skip V2.
+        witness: receives every input row to verify the result (V2); None to skip this verification.
         within: range of keys to rewrite; None for all.
         share: number of rewrites that share one merge budget.
         deletions: vectors of deleted rows by file name.

@@ -201,7 +201,7 @@ class RowGroupDigest:
         rows: number of rows.
         streams: hashes for a comparison of values to the bit and in order, or None.
         content: digest for types or formats that do not keep every bit, or None if ``streams`` is used. Both are None
-            if V1 does not re-read the group.
+            if the verification does not re-read the group.
     """
 
     rows: int
@@ -210,7 +210,7 @@ class RowGroupDigest:
 
     @property
     def is_read_again(self) -> bool:
-        """Whether V1 re-reads this row group."""
+        """Whether the verification of the written file re-reads this row group."""
         return self.streams is not None or self.content is not None
 
 

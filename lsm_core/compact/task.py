@@ -152,9 +152,9 @@ class BucketReport:
         digest: hex digest of the rows that the writers received (the content of ``files_out``), summed over rewrites
             and pieces; "" where not all rows were digested. For rewrites compared to the bit it also depends on order
             and row groups.
-        verification: highest level passed: "V0", "V1" or "V2".
+        verification: highest check passed: "V0" (counters, metadata), "V1" (re-read files) or "V2" (the judge).
         setting: level that was requested (`BucketTask.verification`).
-        rows_read_again: output rows that V1 re-read.
+        rows_read_again: output rows that the verification re-read from the new files (V1).
         keys_checked: keys that the judge compared.
         keys_folded: keys of which several versions became a new row.
         keys_one_by_one: number of the ``keys_folded`` that an aggregate function folded one key at a time.
@@ -236,7 +236,7 @@ class BucketResult:
 
 
 class Witness(Protocol):
-    """Verification V2 of one task: receives the rows that a rewrite reads and writes, and checks the result."""
+    """Independent check of one task (V2): receives the rows that a rewrite reads and writes, and compares them."""
 
     def add_input(self, file: DataFileMeta, batch: pa.RecordBatch) -> None:
         """Receive rows read from an input file: `_KEY_*`, `_SEQUENCE_NUMBER`, `_VALUE_KIND` and all value columns."""
@@ -269,7 +269,8 @@ class Witness(Protocol):
     def add_written(self, batch: pa.RecordBatch) -> None:
         """Receive rows as they are passed to the file writer.
 
-        If V1 re-reads only a part of the output, this replaces :meth:`select_output` and :meth:`add_output`.
+        If the verification re-reads only a part of the output, this replaces :meth:`select_output` and
+        :meth:`add_output`.
         """
 
     def check_lookups(

@@ -44,7 +44,7 @@ def run_bucket_task(
     Args:
         store: the table.
         task: the task.
-        judge: performs verification V2; None to skip V2.
+        judge: merges sampled keys again to verify the result (V2); None to skip this verification.
         pipelined: use a second thread: for merging, then for re-reading.
         share: number of pieces of the bucket that share one merge budget and one sample of the judge.
 
@@ -155,7 +155,7 @@ class _Execution:
         does_upgrades: whether this task also does the upgrades: always, or only in the first piece of a bucket.
         rewrites: results of the rewrites so far.
         upgrade_changelogs: changelogs of the upgrades so far.
-        witness: verification V2 of this task, or None.
+        witness: collects rows for the check by the judge (verification V2); None without a judge.
     """
 
     def __init__(self, store: TableStore, task: BucketTask, *, pipelined: bool, share: int) -> None:
@@ -288,7 +288,7 @@ class _Execution:
         return BucketResult(message, report, {} if task.piece is None else pending)
 
     def _verify_files(self) -> int:
-        """Check the written files by V0 and V1, and return the number of rows that were re-read."""
+        """Check counters, metadata and content of the written files, and return the number of re-read rows."""
         threads, rows_read_again = 2 if self.pipelined else 1, 0
         for part in self.rewrites:
             check_counters(self._rows_in(part), part.content.rows, part.dropped, part.after)

@@ -52,7 +52,7 @@ def check_counters(rows_in: int, rows_out: int, dropped: dict[str, int], files: 
 
 
 def check_metadata(store: TableStore, task: BucketTask, done: RewriteResult, shapes: Shapes) -> None:
-    """V0: check that levels, sequence ranges, key ranges and delete counts of a rewrite match its inputs and its task.
+    """Check that levels, sequence ranges, key ranges and delete counts of a rewrite match its inputs and task (V0).
 
     Args:
         store: the table.
@@ -97,7 +97,7 @@ def check_tree(
     after: Sequence[DataFileMeta],
     shapes: Shapes,
 ) -> None:
-    """V0: check that the bucket with ``before`` replaced by ``after`` is a valid tree.
+    """Check that the bucket is a valid LSM tree after ``before`` is replaced by ``after`` (V0).
 
     Args:
         store: the table.
@@ -126,7 +126,7 @@ def check_content(
     threads: int = 1,
     repeats: bool = False,
 ) -> int:
-    """V1: re-read the new files and compare their content with the rows that the writer received.
+    """Re-read the new files and compare their content with the rows that the writer received (V1).
 
     Values and order are compared to the bit where Parquet keeps them, else digests. With `dredge.verification` =
     sampled, some row groups and all footers are read, and the witness receives no rows; with counts, no file is read.
@@ -135,7 +135,7 @@ def check_content(
         store: the table.
         task: the task.
         done: the rewrite.
-        witness: receives rows of the files for verification V2; None to skip V2.
+        witness: receives rows of the files for the independent check (V2); None to skip this check.
         threads: number of threads; with two, each decodes half of the columns of a row group.
         repeats: whether a key may occur more than once.
 
@@ -184,7 +184,7 @@ def check_content(
 
 
 def check_changes(store: TableStore, task: BucketTask, changelog: ProducedChangelog, *, threads: int = 1) -> None:
-    """V1: check the content of changelog files like :func:`check_content`; keys must ascend, but may repeat."""
+    """Check the content of changelog files as :func:`check_content` does (V1); keys must ascend, but may repeat."""
     written = RewriteResult((), changelog.files, changelog.content, {}, digests=changelog.digests)
     check_content(store, task, written, threads=threads, repeats=True)
 

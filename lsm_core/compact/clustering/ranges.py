@@ -50,7 +50,12 @@ class Cuts:
         return len(self.bounds) + 1
 
     def split(self, keys: ByteKeys) -> tuple[Ints, list[tuple[int, int, int]]]:
-        """Return the permutation that sorts the rows by key, and (range, start, end) of each range's part of it."""
+        """Sort rows by key and divide them into ranges.
+
+        Returns:
+            (Permutation that sorts the rows, list of tuples (range number, start, end)). Start and end are positions in
+                the permutation; ranges without rows are left out.
+        """
         order, _ = keys.order(sorted_runs=False)
         ends, position = [0], 0
         for bound in self.bounds:
