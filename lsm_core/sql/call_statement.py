@@ -1,6 +1,8 @@
 """Parser of `CALL` statements, whose arguments are literals (`lsm_core.read.sql_text`) and never expressions.
 
-[CALL] [catalog.]sys.name ( [argument => literal | literal, ...] ) [;]
+[CALL] [catalog.]sys.name ( [value, ...] [argument => value, ...] ) [;]
+
+A value is a literal, or `CAST(literal AS type)` as Flink's documentation writes it for numbers and nulls.
 """
 
 from __future__ import annotations
@@ -10,15 +12,27 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from lsm_core.errors import InvalidOption
+from lsm_core.options import parse_digits
 from lsm_core.read.sql_text import Literal, tokens
 from lsm_core.sql.reading import StatementReader
 
 FORM: Final = "CALL sys.procedure(argument => literal, ...)"
+_CASTS: Final[Mapping[str, type]] = {
+    "TINYINT": int,
+    "SMALLINT": int,
+    "INT": int,
+    "INTEGER": int,
+    "BIGINT": int,
+    "LONG": int,
+    "STRING": str,
+    "VARCHAR": str,
+}
+"""Types of CAST in a CALL, with the Python type of the value."""
 
 
 @dataclass(frozen=True)
 class CallStatement:
-    """Parsed CALL; its arguments are either all positional or all named.
+    """Parsed CALL; positional arguments precede named arguments, as in Spark SQL.
 
     Attributes:
         procedure: name of the procedure in lower case, without `sys`.
@@ -64,11 +78,36 @@ def parse_call(text: str) -> CallStatement:
             if name.lower() in map(str.lower, named):
                 raise reader.wrong(token, f"the argument {name} is given twice")
             reader.expect("=>")
-            named[name] = reader.literal()
+            named[name] = _read_value(reader)
+        elif token.kind == "name" and reader.peek(1).text == "=":
+            raise reader.wrong(reader.peek(1), f"write => between the argument {token.text} and its value")
+        elif named:
+            raise reader.wrong(token, "arguments by position precede the arguments by name")
         else:
-            positional.append(reader.literal())
-        if positional and named:
-            raise reader.wrong(token, "arguments are all named or all by position")
+            positional.append(_read_value(reader))
     reader.accept(";")
     reader.end()
     return CallStatement(parts[-1].lower(), tuple(positional), named)
+
+
+def _read_value(reader: StatementReader) -> Literal:
+    """Consume a literal or `CAST(literal AS type)`; the cast's type is one of `_CASTS`.
+
+    Raises:
+        InvalidOption: the next words are neither, or the literal cannot be converted to the type.
+    """
+    token = reader.peek()
+    if not (reader.word() == "CAST" and reader.peek(1).text == "("):
+        return reader.literal()
+    reader.take()
+    reader.expect("(")
+    value = reader.literal()
+    reader.expect_words("AS")
+    kind = _CASTS[reader.one_of(*_CASTS)]
+    reader.expect(")")
+    if value is None:
+        return None
+    number = parse_digits(str(value).strip()) if kind is int and not isinstance(value, bool) else None
+    if isinstance(value, tuple | Mapping) or (kind is int and number is None):
+        raise reader.wrong(token, "CAST in CALL converts whole numbers, texts and null only")
+    return number if kind is int else str(value)

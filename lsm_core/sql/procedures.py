@@ -8,8 +8,9 @@ without a plan.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from enum import StrEnum
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
@@ -29,11 +30,37 @@ from lsm_core.read.table_versions import millis
 from lsm_core.sql.call_statement import CallStatement, parse_call
 from lsm_core.table import Catalog
 from lsm_core.table.names import TableName
+from lsm_core.table.schema_change import SchemaChange
 
 if TYPE_CHECKING:
     from lsm_core.table import Table
 
 _COMMIT_EVERY: Final = "commit_every"
+_SIMILAR: Final = 0.6
+"""Smallest similarity (0 to 1) of the names that an error proposes."""
+_MOST_BUCKETS: Final = 1_000_000
+"""Largest number of buckets in one range."""
+_PAIR: Final = r"[\w.$-]+\s*=[^=<>]*"
+_FORMS: Final[Mapping[str, re.Pattern[str]]] = {
+    name: re.compile(form, re.IGNORECASE | re.DOTALL)
+    for name, form in {
+        "partitions": rf"{_PAIR}([,;/]{_PAIR})*",
+        "compact_strategy": "full|minor",
+        "order_strategy": "none|order|zorder|hilbert",
+        "order_by": "[^=<>]+",
+        "options": rf"{_PAIR}(,{_PAIR})*",
+        "where": r".*([=<>]|\b(in|is|like|between)\b).*",
+        "mode": "|".join(MODES),
+        "tag": r".*\D.*",
+        "snapshot_id": r"\d+",
+        "retain_max": r"\d+",
+        "delete_all": "true|false",
+        "scan_parallelism": r"\d+",
+        "expire_strategy": "values-time|update-time|custom",
+        "timestamp_pattern": r".*\$.*",
+    }.items()
+}
+"""Forms of the values of parameters whose position differs between Spark and Flink."""
 
 
 class ParameterKind(StrEnum):
@@ -43,7 +70,7 @@ class ParameterKind(StrEnum):
     NUMBER = "a whole number"
     FLAG = "true or false"
     NAMES = "names with commas between"
-    NUMBERS = "whole numbers with commas between"
+    NUMBERS = "whole numbers or ranges with commas between, such as '0-3,7'"
     PARTITIONS = "partitions such as 'dt=2024-01-01,h=3;dt=2024-01-02,h=4'"
     OPTIONS = "options such as 'key=value,other=value', or a map"
     TIME = "a time such as '2024-01-31 12:00:00', or epoch ms"
@@ -60,12 +87,14 @@ class Parameter:
         kind: accepted kind of literal.
         required: whether a call must pass the parameter.
         ignored: whether the parameter is accepted for existing runbooks but has no effect in Dredge.
+        aliases: further names of the parameter, in Flink's or Spark's documentation.
     """
 
     name: str
     kind: ParameterKind = ParameterKind.TEXT
     required: bool = False
     ignored: bool = False
+    aliases: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -135,6 +164,9 @@ class Procedure:
         on_catalog: for procedures over several tables, the function that returns the steps in place of ``prepare``;
             None for procedures on one table.
         options: keys of the argument `options` that belong to the procedure and not to the table.
+        orders: further orders of positional arguments, as names of parameters; for example the order of Flink.
+        repeats: whether the last parameter takes all further positional arguments, each as one part of a list with
+            semicolons.
     """
 
     name: str
@@ -142,6 +174,8 @@ class Procedure:
     prepare: Prepare | None = None
     on_catalog: Callable[[Catalog, Arguments], Iterator[Step]] | None = None
     options: tuple[Parameter, ...] = ()
+    orders: tuple[tuple[str, ...], ...] = ()
+    repeats: bool = False
 
     @property
     def form(self) -> str:
@@ -315,38 +349,93 @@ def prepare_call(catalog: Catalog, statement: str | CallStatement) -> PreparedCa
     """Check a statement against `PROCEDURES`; no table is opened yet.
 
     Raises:
-        InvalidOption: the text is not a CALL, the procedure is unknown (the message lists all procedures), or an
-            argument is unknown, missing or invalid.
+        InvalidOption: the text is not a CALL, the procedure is unknown (the message names similar procedures, or lists
+            all), or an argument is unknown, missing or invalid.
+        UnsupportedFeature: Paimon has the procedure, but Dredge does not offer it; the message says what to do instead.
     """
-    read = parse_call(statement) if isinstance(statement, str) else statement
-    procedure = PROCEDURES.get(read.procedure)
+    call = parse_call(statement) if isinstance(statement, str) else statement
+    procedure = PROCEDURES.get(call.procedure)
     if procedure is None:
-        raise InvalidOption("CALL", f"sys.{read.procedure}", f"one of {', '.join(PROCEDURES)}")
-    return PreparedCall(procedure, catalog, _bind_arguments(procedure, read))
+        if call.procedure in NOT_OFFERED:
+            raise UnsupportedFeature(f"the procedure sys.{call.procedure}: {NOT_OFFERED[call.procedure]}")
+        similar = get_close_matches(call.procedure, (*PROCEDURES, *NOT_OFFERED), 3, _SIMILAR)
+        known = f"perhaps {' or '.join(f'sys.{name}' for name in similar)}" if similar else ", ".join(PROCEDURES)
+        raise InvalidOption("CALL", f"sys.{call.procedure}", known if similar else f"one of {known}")
+    return PreparedCall(procedure, catalog, _bind_arguments(procedure, call))
 
 
 # -- arguments ---------------------------------------------------------------------------------------------------------
 
 
-def _bind_arguments(procedure: Procedure, statement: CallStatement) -> dict[str, Any]:
+def _bind_arguments(procedure: Procedure, call: CallStatement) -> dict[str, Any]:
     """Return the typed arguments by parameter name; null and blank texts count as missing, as in Paimon."""
-    parameters = {_plain(parameter.name): parameter for parameter in procedure.parameters}
-    if len(statement.positional) > len(parameters):
-        raise InvalidOption("CALL", f"{len(statement.positional)} arguments", procedure.form)
-    literals: dict[str, Literal] = dict(zip(parameters, statement.positional, strict=False))
-    for name, value in statement.named.items():
-        if _plain(name) not in parameters:
+    names = {
+        _plain(name): parameter.name
+        for parameter in procedure.parameters
+        for name in (parameter.name, *parameter.aliases)
+    }
+    literals = _name_positional(procedure, call.positional)
+    for name, value in call.named.items():
+        parameter_name = names.get(_plain(name))
+        if parameter_name is None:
             raise InvalidOption(name, value, f"arguments of {procedure.form}")
-        literals[_plain(name)] = value
+        if parameter_name in literals:
+            raise InvalidOption(name, value, f"one value for the argument {parameter_name} of {procedure.form}")
+        literals[parameter_name] = value
     bound: dict[str, Any] = {}
-    for plain, parameter in parameters.items():
-        value = literals.get(plain)
-        if value is None or (isinstance(value, str) and not value.strip()):
+    for parameter in procedure.parameters:
+        value = literals.get(parameter.name)
+        if _is_missing(value):
             if parameter.required:
                 raise InvalidOption(parameter.name, value, f"{parameter.kind}: {procedure.form} requires it")
             continue
         bound[parameter.name] = _convert(parameter, value)
     return bound
+
+
+def _is_missing(value: Literal) -> bool:
+    return value is None or (isinstance(value, str) and not value.strip())
+
+
+def _name_positional(procedure: Procedure, values: Sequence[Literal]) -> dict[str, Literal]:
+    """Return positional arguments by parameter name.
+
+    Spark and Flink document different orders for some procedures. The order is chosen whose parameters fit the values
+    (`_FORMS`); if several orders fit, the order with the most parameters that only certain values fit.
+
+    Raises:
+        InvalidOption: there are more values than parameters, or the values fit two orders with different meanings.
+    """
+    orders = (tuple(parameter.name for parameter in procedure.parameters), *procedure.orders)
+    if procedure.repeats and len(values) > len(orders[0]):
+        head, rest = values[: len(orders[0]) - 1], values[len(orders[0]) - 1 :]
+        values = (*head, ";".join(map(_text, rest)))
+    named = [dict(zip(order, values, strict=False)) for order in orders if len(values) <= len(order)]
+    if not named:
+        raise InvalidOption("CALL", f"{len(values)} arguments", procedure.form)
+    matches = [[_fits(name, value) for name, value in arguments.items()] for arguments in named]
+    fitting = [
+        (sum(match is True for match in found), arguments)
+        for found, arguments in zip(matches, named, strict=True)
+        if False not in found
+    ]
+    if not fitting:
+        return named[0]  # its conversion raises the error that names the argument
+    most = max(count for count, _ in fitting)
+    best = [arguments for count, arguments in fitting if count == most]
+    meanings = [{name: value for name, value in arguments.items() if not _is_missing(value)} for arguments in best]
+    if any(meaning != meanings[0] for meaning in meanings[1:]):
+        both = " and ".join(f"({', '.join(arguments)})" for arguments in best)
+        raise InvalidOption("CALL", list(values), f"arguments by name: these values fit the orders {both}")
+    return best[0]
+
+
+def _fits(name: str, value: Literal) -> bool | None:
+    """Return whether a literal has the form of a parameter, or None if there is no form or no value."""
+    form = _FORMS.get(name)
+    if form is None or _is_missing(value):
+        return None
+    return not isinstance(value, tuple | Mapping) and form.fullmatch(str(value).strip()) is not None
 
 
 def _plain(name: str) -> str:
@@ -391,6 +480,16 @@ def _names(value: Literal, sign: str = ",") -> list[str]:
     return [part.strip() for part in _text(value).split(sign) if part.strip()]
 
 
+def _range(text: str) -> range:
+    """Parse "7", or the range "0-3" with both bounds. Raises TypeError or ValueError."""
+    first, sign, last = (part.strip() for part in text.partition("-"))
+    low = _number_of(first)
+    high = _number_of(last) if sign else low
+    if not 0 <= high - low < _MOST_BUCKETS:
+        raise ValueError(text)
+    return range(low, high + 1)
+
+
 def _options(value: Literal) -> dict[str, str]:
     return {key: _text(item) for key, item in value.items()} if isinstance(value, Mapping) else _pairs(_text(value))
 
@@ -400,7 +499,7 @@ _READERS: Final[Mapping[ParameterKind, Callable[[Literal], Any]]] = {
     ParameterKind.NUMBER: _number_of,
     ParameterKind.FLAG: _flag,
     ParameterKind.NAMES: _names,
-    ParameterKind.NUMBERS: lambda value: list(map(_number_of, _names(value))),
+    ParameterKind.NUMBERS: lambda value: [number for part in _names(value) for number in _range(part)],
     ParameterKind.PARTITIONS: lambda value: [_partition(part.replace("/", ",")) for part in _names(value, ";")],
     ParameterKind.OPTIONS: _options,
     ParameterKind.TIME: _time,
@@ -554,20 +653,52 @@ def _need_of(catalog: Catalog, name: str) -> float:
 
 def _orphans(catalog: Catalog, values: Arguments) -> Iterator[Step]:
     """Prepare the removal of orphan files; `db.*` means all tables of a database."""
-    name = values["table"].replace("`", "")
     arguments = {"older_than_ms": values["older_than"]} if "older_than" in values else {}
-    database = name.removesuffix(".*")
-    names = [name] if database == name else [f"{database}.{table}" for table in catalog.list_tables(database)]
-    for table in names:
+    for table in _tables_named(catalog, values["table"]):
         yield PlannedStep(_open(catalog, table, None), "orphans", arguments)
 
 
+def _missing_files(catalog: Catalog, values: Arguments) -> Iterator[Step]:
+    """Prepare the removal of missing data files from the metadata; `db.*` means all tables of a database."""
+    for table in _tables_named(catalog, values["table"]):
+        yield PlannedStep(_open(catalog, table, None), "remove_unexisting_files")
+
+
+def _tables_named(catalog: Catalog, text: str) -> list[str]:
+    """Return the table names that "db.table" or "db.*" means."""
+    name = text.replace("`", "")
+    database = name.removesuffix(".*")
+    return [name] if database == name else [f"{database}.{table}" for table in catalog.list_tables(database)]
+
+
 def _repair(catalog: Catalog, values: Arguments) -> Iterator[Step]:
-    """Prepare the repair of one or more tables or databases, separated by commas."""
-    for name in _names(values["database_or_table"].replace("`", "")):
+    """Prepare the repair of tables or databases, separated by commas; of all databases if none is named."""
+    selected = values.get("database_or_table")
+    for name in catalog.list_databases() if selected is None else _names(selected.replace("`", "")):
         names = [name] if "." in name else [f"{name}.{table}" for table in catalog.list_tables(name)]
         for table in names:
             yield PlannedStep(_open(catalog, table, None), "repair")
+
+
+def _repair_earliest(table: Table, values: Arguments) -> Iterator[Step]:
+    """Prepare to point the hint EARLIEST at a snapshot.
+
+    Raises:
+        SnapshotNotFound: the table has no snapshot, or one is missing between the named and the newest snapshot.
+
+    Source: ``SnapshotManager.repairEarliestSnapshot``.
+    """
+    number, ids = values["snapshot_id"], snapshots.list_ids(table.store)
+    missing = sorted(set(range(number, ids[-1] + 1 if ids else number + 1)).difference(ids)) if ids else [number]
+    if missing or number > ids[-1]:
+        held = f"its snapshots are {ids[0]} to {ids[-1]}" if ids else "it has no snapshot"
+        first = missing[0] if missing else number
+        raise SnapshotNotFound(f"table {table.name} has no snapshot {first}; {held}; `dredge repair` bridges gaps")
+    yield DirectStep(
+        table,
+        f"point the hint EARLIEST of {table.name} at snapshot {number}",
+        partial(snapshots.write_earliest_hint, table.store, number),
+    )
 
 
 def _replace_tag(table: Table, values: Arguments) -> Iterator[Step]:
@@ -595,6 +726,20 @@ def _tag_of_time(table: Table, values: Arguments) -> Iterator[Step]:
     if oldest is None:
         raise SnapshotNotFound(f"table {table.name} has no snapshot of {values['timestamp']} (ms) or later")
     yield from _CREATE_TAG(table, {**values, "snapshot": oldest.id})
+
+
+def _tag_of_watermark(table: Table, values: Arguments) -> Iterator[Step]:
+    """Prepare a tag on the oldest snapshot whose watermark is at least the requested one, expired snapshots included.
+
+    Source: ``CreateTagFromWatermarkProcedure``.
+    """
+    tagged = sorted(tags.list_tags(table.store).values(), key=lambda snapshot: snapshot.id)
+    for candidates in (tagged, snapshots.iterate(table.store)):
+        for snapshot in candidates:
+            if snapshot.watermark is not None and snapshot.watermark >= values["watermark"]:
+                yield from _CREATE_TAG(table, {**values, "snapshot": snapshot.id})
+                return
+    raise SnapshotNotFound(f"table {table.name} has no snapshot with a watermark of {values['watermark']} or later")
 
 
 def _rollback(table: Table, values: Arguments) -> Iterator[Step]:
@@ -634,6 +779,21 @@ def _expire_partitions(table: Table, values: Arguments) -> Iterator[Step]:
 def _rescale(table: Table, values: Arguments) -> Iterator[Step]:
     arguments = {"bucket_num": values.get("bucket_num"), "partitions": chosen_partitions(table.store, values)}
     yield PlannedStep(table, "rescale", arguments)
+
+
+def _drop_partitions(table: Table, values: Arguments) -> Iterator[Step]:
+    """Prepare to drop the existing partitions that match; without one, as in Java, nothing is done."""
+    partitions = chosen_partitions(table.store, values)
+    if partitions:
+        yield PlannedStep(table, "drop_partitions", {"partitions": partitions})
+
+
+def _set_default(catalog: Catalog, values: Arguments) -> Iterator[Step]:
+    column, default = values["column"], values["default_value"]
+    table = _open(catalog, values["table"], None)
+    text = f"set the default of column {column} of {table.name} to {default}"
+    change = SchemaChange.update_default(column, default)
+    yield DirectStep(table, text, partial(catalog.alter_table, table.name, [change]))
 
 
 def _purge(table: Table, values: Arguments) -> Iterator[Step]:
@@ -692,12 +852,17 @@ def _automatic_tags(table: Table, values: Arguments) -> Iterator[Step]:
 # -- the table of procedures -------------------------------------------------------------------------------------------
 
 
+def _number(name: str, *, required: bool = False) -> Parameter:
+    return Parameter(name, ParameterKind.NUMBER, required)
+
+
 _TABLE: Final = Parameter("table", required=True)
 _OPTIONS: Final = Parameter("options", ParameterKind.OPTIONS)
 _DRY_RUN: Final = Parameter("dry_run", ParameterKind.FLAG)
 _PARALLELISM: Final = Parameter("parallelism", ParameterKind.NUMBER, ignored=True)
 _RETAINED: Final = Parameter("time_retained")
 _TAG: Final = Parameter("tag", required=True)
+_SNAPSHOT: Final = Parameter("snapshot", ParameterKind.NUMBER, aliases=("snapshot_id",))
 _CREATE_TAG: Final = _of_action(
     "create_tag", tag="tag", snapshot_id="snapshot", time_retained="time_retained", replace="replace"
 )
@@ -707,10 +872,6 @@ _EXPIRY: Final = (
     Parameter("older_than", ParameterKind.TIME),
     Parameter("max_deletes", ParameterKind.NUMBER),
 )
-
-
-def _number(name: str, *, required: bool = False) -> Parameter:
-    return Parameter(name, ParameterKind.NUMBER, required)
 
 
 PROCEDURES: Final[Mapping[str, Procedure]] = {
@@ -731,6 +892,20 @@ PROCEDURES: Final[Mapping[str, Procedure]] = {
             ),
             _compact,
             options=(Parameter(_COMMIT_EVERY, ParameterKind.NUMBER),),
+            orders=(
+                (
+                    "table",
+                    "partitions",
+                    "order_strategy",
+                    "order_by",
+                    "options",
+                    "where",
+                    "partition_idle_time",
+                    "compact_strategy",
+                    "buckets",
+                ),
+                ("table", "order_strategy", "order_by"),
+            ),
         ),
         Procedure(
             "compact_database",
@@ -745,16 +920,51 @@ PROCEDURES: Final[Mapping[str, Procedure]] = {
                 Parameter("compact_strategy"),
             ),
             on_catalog=_compact_database,
+            orders=(
+                (
+                    "including_databases",
+                    "mode",
+                    "including_tables",
+                    "excluding_tables",
+                    "table_options",
+                    "partition_idle_time",
+                    "compact_strategy",
+                ),
+            ),
         ),
-        Procedure("compact_manifest", (_TABLE, _OPTIONS, _DRY_RUN), _of_action("manifests")),
-        Procedure("create_tag", (_TABLE, _TAG, _number("snapshot"), _RETAINED), _CREATE_TAG),
-        Procedure("replace_tag", (_TABLE, _TAG, _number("snapshot"), _RETAINED), _replace_tag),
+        Procedure(
+            "compact_manifest",
+            (
+                _TABLE,
+                _OPTIONS,
+                _DRY_RUN,
+                Parameter("manifest_sort_enabled", ParameterKind.FLAG, ignored=True),
+                Parameter("manifest_sort_partition_field", ignored=True),
+                Parameter("manifest_sort_max_rewrite_size", ignored=True),
+            ),
+            _of_action("manifests"),
+        ),
+        Procedure("create_tag", (_TABLE, _TAG, _SNAPSHOT, _RETAINED), _CREATE_TAG),
+        Procedure("replace_tag", (_TABLE, _TAG, _SNAPSHOT, _RETAINED), _replace_tag),
         Procedure(
             "create_tag_from_timestamp",
             (_TABLE, _TAG, Parameter("timestamp", ParameterKind.TIME, required=True), _RETAINED),
             _tag_of_time,
         ),
-        Procedure("rename_tag", (_TABLE, _TAG, Parameter("target_tag", required=True)), _rename_tag),
+        Procedure(
+            "create_tag_from_watermark",
+            (_TABLE, _TAG, _number("watermark", required=True), _RETAINED),
+            _tag_of_watermark,
+        ),
+        Procedure(
+            "rename_tag",
+            (
+                _TABLE,
+                Parameter("tag", required=True, aliases=("tagName",)),
+                Parameter("target_tag", required=True, aliases=("targetTagName",)),
+            ),
+            _rename_tag,
+        ),
         Procedure(
             "delete_tag",
             (_TABLE, Parameter("tag", ParameterKind.NAMES, required=True)),
@@ -771,6 +981,13 @@ PROCEDURES: Final[Mapping[str, Procedure]] = {
             "rollback_to",
             (_TABLE, Parameter("tag"), _number("snapshot_id")),
             _of_action("rollback", tag="tag", snapshot_id="snapshot_id"),
+            orders=(("table", "snapshot_id"),),
+        ),
+        Procedure(
+            "rollback_to_as_latest",
+            (_TABLE, Parameter("tag"), _number("snapshot_id")),
+            _of_action("rollback_as_latest", tag="tag", snapshot_id="snapshot_id"),
+            orders=(("table", "snapshot_id"),),
         ),
         Procedure(
             "rollback_to_timestamp",
@@ -823,6 +1040,7 @@ PROCEDURES: Final[Mapping[str, Procedure]] = {
                 max_deletes="max_deletes",
                 delete_all="delete_all",
             ),
+            orders=(("table", "delete_all"),),
         ),
         Procedure(
             "expire_partitions",
@@ -836,6 +1054,13 @@ PROCEDURES: Final[Mapping[str, Procedure]] = {
                 _OPTIONS,
             ),
             _expire_partitions,
+            orders=(("table", "expiration_time", "timestamp_formatter", "expire_strategy", "options"),),
+        ),
+        Procedure(
+            "drop_partition",
+            (_TABLE, Parameter("partitions", ParameterKind.PARTITIONS, required=True)),
+            _drop_partitions,
+            repeats=True,
         ),
         Procedure(
             "mark_partition_done",
@@ -853,20 +1078,25 @@ PROCEDURES: Final[Mapping[str, Procedure]] = {
             ),
             on_catalog=_orphans,
         ),
-        Procedure("remove_unexisting_files", (_TABLE, _DRY_RUN, _PARALLELISM), _of_action("remove_unexisting_files")),
-        Procedure("remove_unexisting_manifests", (_TABLE, _DRY_RUN), _of_action("remove_unexisting_manifests")),
+        Procedure("remove_unexisting_files", (_TABLE, _DRY_RUN, _PARALLELISM), on_catalog=_missing_files),
+        Procedure(
+            "remove_unexisting_manifests",
+            (Parameter("table", required=True, aliases=("tableId",)), _DRY_RUN),
+            _of_action("remove_unexisting_manifests"),
+        ),
         Procedure("purge_files", (_TABLE,), _purge),
         Procedure(
             "rescale",
             (
                 _TABLE,
                 _number("bucket_num"),
-                Parameter("partitions", ParameterKind.PARTITIONS),
+                Parameter("partitions", ParameterKind.PARTITIONS, aliases=("partition",)),
                 Parameter("where"),
                 Parameter("scan_parallelism", ParameterKind.NUMBER, ignored=True),
                 Parameter("sink_parallelism", ParameterKind.NUMBER, ignored=True),
             ),
             _rescale,
+            orders=(("table", "bucket_num", "partitions", "scan_parallelism", "sink_parallelism"),),
         ),
         Procedure(
             "reset_consumer",
@@ -882,10 +1112,42 @@ PROCEDURES: Final[Mapping[str, Procedure]] = {
             ),
             _clear_consumers,
         ),
-        Procedure("repair", (Parameter("database_or_table", required=True),), on_catalog=_repair),
+        Procedure("repair", (Parameter("database_or_table", aliases=("table",)),), on_catalog=_repair),
+        Procedure("repair_earliest_snapshot", (_TABLE, _number("snapshot_id", required=True)), _repair_earliest),
+        Procedure(
+            "alter_column_default_value",
+            (_TABLE, Parameter("column", required=True), Parameter("default_value", required=True)),
+            on_catalog=_set_default,
+        ),
         Procedure(
             "analyze", (_TABLE, Parameter("columns", ParameterKind.NAMES)), _of_action("analyze", columns="columns")
         ),
     )
 }
 """Every procedure that can be called, in the order in which people read them."""
+
+NOT_OFFERED: Final[Mapping[str, str]] = {
+    "materialize_deletion_vectors": "it is for data-evolution tables, which Dredge does not write",
+    "reassign_row_id": "it is for data-evolution tables, which Dredge does not write",
+    "data_evolution_merge_into": "it is for data-evolution tables, which Dredge does not write",
+    "compact_chain_table": "Dredge does not write chain tables; run it in Paimon's Spark or Flink",
+    "create_global_index": "global indexes are for tables with row tracking in Paimon's Spark or Flink",
+    "drop_global_index": "global indexes are for tables with row tracking in Paimon's Spark or Flink",
+    "full_text_search": "Dredge does not read full-text indexes; query with Paimon's Flink",
+    "vector_search": "Dredge does not read vector indexes; query with Paimon's Flink",
+    "merge_into": "write the statement MERGE INTO instead",
+    "query_service": "it starts a Flink service; read the table with a lookup of keys (`Table.lookup`) instead",
+    "migrate_table": "it moves a table of a Hive metastore; write INSERT INTO ... SELECT in Spark instead",
+    "migrate_database": "it moves tables of a Hive metastore; write INSERT INTO ... SELECT in Spark instead",
+    "migrate_iceberg_table": "it moves an Iceberg table; write INSERT INTO ... SELECT in Spark instead",
+    "alter_view_dialect": "views belong to the catalog of Paimon's Spark or Flink",
+    "create_function": "functions belong to the catalog of Paimon's Spark or Flink",
+    "alter_function": "functions belong to the catalog of Paimon's Spark or Flink",
+    "drop_function": "functions belong to the catalog of Paimon's Spark or Flink",
+    "init_file_based_privilege": "Dredge keeps no privileges of its own; use those of the storage",
+    "create_privileged_user": "Dredge keeps no privileges of its own; use those of the storage",
+    "drop_privileged_user": "Dredge keeps no privileges of its own; use those of the storage",
+    "grant_privilege_to_user": "Dredge keeps no privileges of its own; use those of the storage",
+    "revoke_privilege_from_user": "Dredge keeps no privileges of its own; use those of the storage",
+}
+"""Paimon's procedures that Dredge does not offer, each with the reason and a replacement."""

@@ -29,6 +29,11 @@ from lsm_core.sql.call_statement import is_call, parse_call
         ),
         ("CALL sys.compact(map('k', 'v', 'l', 2), array(1, 'x'))", ({"k": "v", "l": 2}, (1, "x")), {}),
         ("/* why */ CALL sys.compact() -- done", (), {}),
+        (
+            "CALL sys.compact('db.t', n => cast(10 as bigint), m => CAST(null AS STRING), k => cast('7' as INT))",
+            ("db.t",),
+            {"n": 10, "m": None, "k": 7},
+        ),
     ],
 )
 def test_a_statement_is_read(text: str, positional: tuple[Any, ...], named: dict[str, Any]) -> None:
@@ -52,7 +57,11 @@ def test_a_statement_is_read(text: str, positional: tuple[Any, ...], named: dict
         "CALL sys.compact(concat('a', 'b'))",
         "CALL sys.compact((SELECT 1))",
         "CALL sys.compact(table => 'a', table => 'b')",
-        "CALL sys.compact('a', table => 'b')",
+        "CALL sys.compact(table => 'b', 'a')",
+        "CALL sys.compact(cast('x' as bigint))",
+        "CALL sys.compact(cast(true as int))",
+        "CALL sys.compact(cast(1 as date))",
+        "CALL sys.compact(cast(1 + 1 as int))",
         "CALL sys.compact('unclosed)",
         "CALL sys.compact(map('k'))",
         "CALL sys.compact('a'); DROP TABLE x",

@@ -327,6 +327,9 @@ def test_planned_procedures_name_actions_and_arguments_that_exist(warehouse: War
         "mode": "'local'",
         "columns": "'v'",
         "table_options": "'num-levels=6'",
+        "manifest_sort_max_rewrite_size": "'1 gb'",
+        "column": "'v'",
+        "default_value": "'7'",
     }
     warehouse.table.write(pa.table({"dt": ["a"], "k": [5], "v": [5]}, FIELDS), watermark=1)
     for procedure in PROCEDURES.values():
@@ -338,7 +341,11 @@ def test_planned_procedures_name_actions_and_arguments_that_exist(warehouse: War
             values["tag"] = "'x'"
         if procedure.name == "compact_database":
             values["mode"] = "'combined'"
-        if procedure.name in ("create_tag", "create_tag_from_timestamp", "create_branch"):
+        if procedure.name == "rollback_to_as_latest":
+            values["snapshot_id"] = "1"
+        if procedure.name == "repair_earliest_snapshot":
+            values["snapshot_id"] = "2"
+        if procedure.name in ("create_tag", "create_tag_from_timestamp", "create_tag_from_watermark", "create_branch"):
             values |= {"tag": "'y'"} if "tag" in values else {"branch": "'y'"}
         if "time_retained" in values:
             values["time_retained"] = "'1 d'"
