@@ -59,7 +59,8 @@ class Argument:
             (epoch ms) can be passed in Python only.
         help: help text.
         flag: flag on the command line, "" for ``--name``.
-        required: whether the argument has no default; the action's own verb takes a required argument without its flag.
+        required: whether the argument has no default. On the command line, the action's own verb takes a required
+            argument by position, without a flag.
         aliases: further flags with the same meaning as ``option``.
     """
 
@@ -121,7 +122,7 @@ class PlannedFile:
         level: level of the file.
         size: size of the file in bytes.
         rows: number of stored rows.
-        deletes: number of stored rows that are deletes, None if unknown.
+        deletes: number of stored rows whose row kind is a delete, None if unknown.
     """
 
     name: str
@@ -166,7 +167,7 @@ class RewriteItem(PartitionItem):
 
     @classmethod
     def from_object(cls, value: Mapping[str, Any]) -> Self:
-        """Return the item that JSON values of :meth:`to_object` describe; JSON lists become tuples, objects files.
+        """Return the item from JSON values of :meth:`to_object`, with lists as tuples and inputs as PlannedFile.
 
         Args:
             value: JSON values by field name.
@@ -384,12 +385,12 @@ def _items(values: Iterable[Mapping[str, Any]], action: Action, table: str) -> I
 
 @dataclass(frozen=True)
 class Applied:
-    """Earlier application of a plan.
+    """Evidence that a plan was already applied.
 
     Attributes:
         snapshot_id: snapshot that the application committed, None if the action commits no snapshot.
         time_ms: time of the application (epoch ms).
-        told_by: where the application was found: a snapshot, a run of the ledger, or a trace of the action.
+        told_by: the evidence as text: a snapshot, a run in the ledger, or files that the action left or deleted.
     """
 
     snapshot_id: int | None
@@ -406,10 +407,11 @@ class Report(ABC):
     """Result of applying a plan.
 
     Attributes:
-        left_alone: title for people of each field that lists unchanged subjects, by field name.
-        undone: text for people that describes the :attr:`failures`.
+        left_alone: printed title of each field of the report that lists unchanged subjects, by field name.
+        undone: printed title of the list of :attr:`failures`.
         seconds: wall-clock time of the whole call.
-        applied_before: earlier or concurrent application of the same plan, because of which this call did nothing.
+        applied_before: earlier or concurrent application of the same plan, because of which this call did nothing;
+            None if this call applied the plan.
         run_id: id of the ledger entry, "" if there is no entry.
     """
 
@@ -421,12 +423,12 @@ class Report(ABC):
 
     @property
     def changed(self) -> bool:
-        """Whether the table was changed; reports of actions without a snapshot override it."""
+        """Whether the table was changed; reports of actions that commit no snapshot override this property."""
         return self.published is not None
 
     @property
     def is_recorded(self) -> bool:
-        """Whether the ledger keeps the run."""
+        """Whether the ledger records the run, by default only if the table was changed."""
         return self.changed
 
     @property
@@ -458,7 +460,7 @@ class Report(ABC):
         return {name: value for name, value in self.to_object().items() if name not in self.left_alone}
 
     def declined_lists(self) -> dict[str, Sequence[Declined]]:
-        """Return the unchanged subjects by title."""
+        """Return the lists of unchanged subjects, by their printed titles (``left_alone``)."""
         return {title: getattr(self, name) for name, title in self.left_alone.items()}
 
 
@@ -514,7 +516,7 @@ class ApplyOutcome:
 
 
 PartOutcomes: TypeAlias = "Sequence[tuple[MaintenancePlan, Report | DredgeError]]"
-"""Report or error of each part of a plan that is applied in parts."""
+"""Each part of a plan that is applied in parts, with the part's report or error."""
 
 
 class Runner(Protocol):
@@ -598,7 +600,7 @@ class ActionWork:
 
 @dataclass(frozen=True)
 class Action:
-    """One kind of maintenance.
+    """Kind of maintenance, such as compaction, with its arguments and its implementation.
 
     The module that implements the action is imported on first use, so that listing actions and their flags is cheap.
 
@@ -654,12 +656,12 @@ class Action:
         return self.work.plan(store, **arguments)
 
     def apply(self, store: TableStore, plan: MaintenancePlan, runner: Runner | None = None) -> ApplyOutcome:
-        """Carry out a plan.
+        """Apply a plan to its table and return the report with the lines for the ledger.
 
         Args:
             store: the table.
-            plan: the plan.
-            runner: executor of compaction tasks, None for this process.
+            plan: a plan of this action for the table.
+            runner: executor of the work, None for this process. It is ignored unless the action ``runs_tasks``.
 
         Raises:
             PlanStale: the table changed so that the plan no longer fits. Further errors depend on the action.
@@ -680,21 +682,25 @@ class Action:
         return self.plan(store, **arguments)
 
     def parts(self, plan: MaintenancePlan) -> tuple[MaintenancePlan, ...]:
-        """Return the plans that together carry out ``plan``, in order, each with its own run in the ledger.
+        """Split a plan into the plans that are applied in its place, in order, each with its own run in the ledger.
 
-        Most actions return the plan itself.
+        Most actions do not split a plan; the result then contains only the plan itself.
 
         Args:
-            plan: the plan.
+            plan: a plan of this action.
         """
         return self.work.parts(plan) if self.work.parts else (plan,)
 
     def report_of_parts(self, plan: MaintenancePlan, outcomes: PartOutcomes) -> Report:
-        """Return one report for all :meth:`parts` of a plan, of which at least one was carried out.
+        """Combine the reports and errors of all :meth:`parts` of a plan into one report.
 
         Args:
-            plan: the plan.
-            outcomes: pairs of each part and its report or error, in the order of the parts.
+            plan: the whole plan.
+            outcomes: pairs of each part and its report or error, in the order of the parts. At least one part has a
+                report, unless the plan was not split.
+
+        Raises:
+            DredgeError: the plan was not split and failed with this error.
         """
         if self.work.report_of_parts:
             return self.work.report_of_parts(plan, outcomes)
@@ -721,10 +727,10 @@ class Action:
         return kind(**{field.name: values[field.name] for field in fields(kind) if field.name in values})
 
     def remarks(self, plan: MaintenancePlan) -> list[str]:
-        """Return lines for people below the items of a plan.
+        """Return the lines to print below the items of a plan, none for a plan without items.
 
         Args:
-            plan: the plan.
+            plan: a plan of this action.
         """
         return self.work.remarks(plan) if self.work.remarks and plan.items else []
 
@@ -732,7 +738,7 @@ class Action:
         """Return the report that applying a plan would give; nothing is read or changed.
 
         Args:
-            plan: the plan.
+            plan: a plan of this action.
 
         Raises:
             UnsupportedFeature: the action has no dry run.
@@ -743,11 +749,13 @@ class Action:
         return self.work.dry_run(plan)
 
     def fits(self, store: TableStore, plan: MaintenancePlan) -> bool:
-        """Return whether applying a plan could still change the table; an old saved plan that could is not deleted.
+        """Return whether applying a plan could still change the table.
+
+        The cleanup of old saved plans keeps a plan that still fits.
 
         Args:
             store: the table.
-            plan: the plan.
+            plan: a plan of this action for the table.
 
         Returns:
             Whether the plan fits; always True if only applying the plan can show this.
@@ -755,11 +763,14 @@ class Action:
         return self.work.fits is None or self.work.fits(store, plan)
 
     def trace(self, store: TableStore, plan: MaintenancePlan) -> Applied | None:
-        """Return the earlier application of a plan from traces other than snapshots and ledger, None if there are none.
+        """Find an earlier application of a plan by evidence other than snapshots and the ledger.
 
         Args:
             store: the table.
-            plan: the plan.
+            plan: a plan of this action for the table.
+
+        Returns:
+            The earlier application, or None if there is no evidence.
         """
         return self.work.trace(store, plan) if self.work.trace else None
 
@@ -814,7 +825,9 @@ def _actions() -> Mapping[str, Action]:
 
 
 def record_plan(action: str) -> Callable[[Callable[P, MaintenancePlan]], Callable[P, MaintenancePlan]]:
-    """Return a decorator that records a planning function as a span; its first argument is the table.
+    """Return a decorator for a planning function that records each call as a span.
+
+    The first argument of the planning function is the table (a TableStore).
 
     Args:
         action: name of the action.
@@ -839,7 +852,7 @@ def record_plan(action: str) -> Callable[[Callable[P, MaintenancePlan]], Callabl
 def plan_maintenance(
     store: TableStore, action: str, runner: Runner | None = None, /, **arguments: Any
 ) -> MaintenancePlan:
-    """Plan an action with its arguments.
+    """Check the arguments of an action and plan the action for a table.
 
     Args:
         store: the table.

@@ -62,7 +62,7 @@ def apply_plan(
         store: the table.
         plan: the plan.
         runner: executor of compaction tasks; None for threads of this process, with verification V2.
-        approved_by: name of the approver for the ledger.
+        approved_by: name of the person who approved the plan, for the ledger; None without an approval.
 
     Returns:
         The report of the plan's action. If the same plan was applied before or concurrently and nothing was left to do,
@@ -140,7 +140,7 @@ def _apply_parts(
     runner: Runner | None,
     approved_by: str | None,
 ) -> Report:
-    """Apply the parts of a plan as plans of their own; a failed part does not stop the others.
+    """Apply each part of a plan as a plan of its own; after a failed part, the further parts are still applied.
 
     Raises:
         CommitUnknown: it is unknown whether the commit of a part succeeded; later parts are not applied.
@@ -167,7 +167,7 @@ def dry_run(plan: MaintenancePlan) -> Report:
     """Return the report that applying a plan would give; nothing is read or changed.
 
     Args:
-        plan: the plan.
+        plan: plan that may be applied.
 
     Raises:
         UnsupportedFeature: the action has no dry run.

@@ -87,7 +87,7 @@ def _delete_surplus_tags(store: TableStore) -> None:
 
 
 def _tag_batch(store: TableStore) -> list[str]:
-    """Move the tag of the day, or of `tag.batch.customized-name`, to the newest snapshot."""
+    """Move the tag of the day, or `tag.batch.customized-name`, to the newest snapshot; return the tag if it moved."""
     newest = snapshots.latest(store)
     if newest is None:
         return []
@@ -98,7 +98,7 @@ def _tag_batch(store: TableStore) -> list[str]:
 
 
 def _tag_periods(store: TableStore) -> list[str]:
-    """Tag each snapshot since the last automatic tag that is the first after the end of a period."""
+    """Tag the first snapshot after the end of each period since the last automatic tag; return the new tags' names."""
     periods = tags.periods(store)
     if periods is None:
         return []

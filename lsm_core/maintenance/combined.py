@@ -97,7 +97,7 @@ class Rules(Protocol):
 
         Args:
             store: the table.
-            plan: the plan.
+            plan: plan to apply.
         """
         ...
 
@@ -270,9 +270,9 @@ def plan_combined(
 ) -> CombinedPlan:
     """Plan actions for all tables, worst first, within limits.
 
-    Compactions come first, in the order of the rules, else by the table's score, then by bytes. Actions that only free
-    files follow by bytes. A table that cannot be opened or planned is added to ``declined``. Memory holds the plan of
-    one table, and one item per table.
+    Requests that have a turn by the rules come first, in that order. The further requests follow by score, then by
+    bytes freed, then by bytes read; without a given score, only compactions have a score above 0. A table that cannot
+    be opened or planned is added to ``declined``. Memory holds the plan of one table, and one item per table.
 
     Args:
         names: names of the tables.
@@ -397,7 +397,7 @@ def apply_combined(
     Args:
         plan: the combined plan.
         open_table: function that opens a table by name.
-        approved_by: name of the approver for the ledgers.
+        approved_by: name of the person who approved the plan, for the ledgers; None without an approval.
         runner: executor of compaction tasks, None for this process.
         tell: callback that receives each line as soon as its item ends.
         rules: rules in addition to the tables' options; `Rules.why_not` is called before each item.

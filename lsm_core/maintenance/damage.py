@@ -137,7 +137,7 @@ class _Content:
 
 @dataclass
 class _Found:
-    """Damaged file and what needs it.
+    """Damaged file with the snapshots, tags and changelogs that need the file.
 
     Attributes:
         damage: the file and its error.
@@ -388,7 +388,7 @@ class _Examiner:
 
 
 def _read_content(store: TableStore, meta: ManifestFileMeta) -> _Content:
-    """Return the content of a manifest. Raises CorruptFile if it cannot be read or is not what its list records."""
+    """Return the content of a manifest. Raises CorruptFile if it is unreadable or differs from its manifest list."""
     path = store.manifest_path(meta.file_name)
     entries = manifests.read_manifest(store, meta, lambda part: part.select(_COLUMNS))
     signs = np.where(numpy_array(entries.column("kind")) == ADD, 1, -1)

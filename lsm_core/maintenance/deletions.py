@@ -43,8 +43,8 @@ class TrashReport(Report):
         files_deleted: number of files deleted at once (direct mode).
         bytes_freed: bytes of the deleted files.
         files_missing: number of files that were already missing (direct mode).
-        trash_id: id of the deletion record, None in direct mode.
-        not_before_ms: time from which a sweep may delete the files (epoch ms).
+        trash_id: id of the deletion record, None if nothing was recorded or the files were deleted at once.
+        not_before_ms: time from which a sweep may delete the recorded files (epoch ms), None without such files.
         failed: files that could not be deleted, with the reason; the next sweep tries again (direct mode).
         declined: files, snapshots and other subjects of the plan that were left unchanged, with the reason.
     """
@@ -95,10 +95,10 @@ class DeletionReport(TrashReport):
 
 
 def describe_freed_space(plan: MaintenancePlan) -> list[str]:
-    """Return lines for people on the space that a plan frees, and when.
+    """Return lines for people on the number and bytes of the files that a plan frees, and on when they are deleted.
 
     Args:
-        plan: the plan.
+        plan: plan that deletes files.
     """
     files = plan.items_of(DeleteItem)
     if not files:
@@ -120,7 +120,7 @@ def grace_ms(options: TableOptions) -> int:
 
 
 def files_left_text(store: TableStore, error: CorruptFile) -> str:
-    """Return the text for people that says that no files are freed, because damaged metadata hides which are unused.
+    """Return the text for people that no file is freed, because damaged metadata does not show the unused files.
 
     Args:
         store: the table.

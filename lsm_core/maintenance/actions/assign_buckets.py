@@ -112,7 +112,7 @@ def plan_assignment(
         now_ms: time of planning (epoch ms), None for the table's clock.
 
     Raises:
-        UnsupportedFeature: the table has no postponed buckets.
+        UnsupportedFeature: the table's option `bucket` is not -2, or the table cannot be compacted.
         InvalidOption, ColumnNotFound, InvalidData: a partition does not fit the table's partition columns.
         CorruptFile: metadata cannot be read.
     """
@@ -181,7 +181,7 @@ def estimate_seconds(items: Sequence[AssignItem]) -> float:
 def apply_assignment(store: TableStore, plan: MaintenancePlan, runner: Runner | None = None) -> ApplyOutcome:
     """Write the planned rows into their buckets and remove the postponed files, in one COMPACT commit.
 
-    The memory needed is that of a write buffer. After an error other than CommitUnknown the new files are deleted.
+    The work needs the memory of one write buffer. After an error other than CommitUnknown the new files are deleted.
 
     Args:
         store: the table.
@@ -364,7 +364,7 @@ def replay_rows(store: TableStore, partition: bytes, file: DataFileMeta) -> Iter
 
 
 def newest_compaction(store: TableStore) -> int | None:
-    """Return the newest compaction whose snapshot must have the same rows as the snapshot before it.
+    """Return the id of the newest compaction snapshot that must have the same rows as the snapshot before it.
 
     Compactions that assigned postponed rows to buckets, or that were undone later, are skipped.
 
@@ -397,7 +397,7 @@ def newest_compaction(store: TableStore) -> int | None:
 def count_assigned_rows(store: TableStore, snapshot_id: int) -> int:
     """Return the number of postponed rows that a snapshot assigned to buckets.
 
-    Readers do not see postponed rows, so after the assignment a read returns more rows than before.
+    Readers do not see postponed rows. A read after the assignment can therefore return more rows than before.
 
     Args:
         store: the table.

@@ -150,7 +150,7 @@ def _require_only_automatic(store: TableStore, tag: str, snapshot: Snapshot) -> 
 
 
 def apply_tag_creation(store: TableStore, plan: MaintenancePlan) -> ApplyOutcome:
-    """Write the tag; first, files that only the replaced tag kept are recorded in the trash.
+    """Write the tag, after recording the files that only the replaced tag kept in the trash.
 
     In direct mode (`dredge.delete-mode`) the recorded files are deleted at once. Nothing is done if the tag is already
     as planned.
@@ -201,7 +201,7 @@ def _is_created(item: TagItem, tag: Any) -> bool:
 
 
 def tag_creation_fits(store: TableStore, plan: MaintenancePlan) -> bool:
-    """Return whether a snapshot file or a tag still holds the planned snapshot, and it is not yet tagged as planned.
+    """Return whether the planned snapshot still exists (as snapshot or tag) and the tag is not yet as planned.
 
     Args:
         store: the table.

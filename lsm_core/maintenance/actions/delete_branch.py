@@ -206,8 +206,8 @@ def _still_needed(held: Sequence[Declined]) -> Iterator[Declined]:
 def apply_branch_deletion(store: TableStore, plan: MaintenancePlan) -> ApplyOutcome:
     """Record the whole branch in the trash, then delete its metadata files, schemas last.
 
-    In direct mode (`dredge.delete-mode`) its data files are deleted at once, otherwise by a sweep. An interrupted
-    deletion is continued.
+    The data files that only the branch needs are deleted by a sweep of the trash, or at once in direct mode
+    (`dredge.delete-mode`). An interrupted deletion is continued.
 
     Args:
         store: the table.
@@ -217,8 +217,8 @@ def apply_branch_deletion(store: TableStore, plan: MaintenancePlan) -> ApplyOutc
         ApplyOutcome with a BranchDeletionReport.
 
     Raises:
-        PlanStale: the branch was written to, or replaced by another one of its name, after planning. If it was written
-            to during the deletion, the deleted metadata has been written back.
+        PlanStale: the branch was written to, or replaced by a new branch of the same name, after planning. If the
+            branch was written to during the deletion, the deleted metadata has been written back.
     """
     item = next(iter(plan.items_of(BranchItem)), None)
     if item is None or not branches.metadata_paths(store, item.branch):
@@ -247,7 +247,7 @@ def _write_branch_record(store: TableStore, plan: MaintenancePlan, item: BranchI
     """Write the deletion record, without files that became needed after planning.
 
     Such files are needed, for example, by a new branch that was created from the branch to delete. Raises PlanStale if
-    the branch was written to, or replaced by another one of its name, after planning.
+    the branch was written to, or replaced by a new branch of the same name, after planning.
     """
     view = branches.open_branch(store, item.branch)
     if item.continues or (snapshots.latest_id(view) or 0) != item.newest:
@@ -279,7 +279,7 @@ def _delete_metadata(store: TableStore, record: TrashRecord) -> None:
 
     Until the last schema is deleted, the branch can be opened. A branch without a schema would block all deletions of
     the table. The newest snapshot is deleted after all older ones, so that no reader takes an older snapshot for the
-    newest.
+    newest. If the branch is written to meanwhile, the deleted files are written back and PlanStale is raised.
     """
     for path in sorted(record.metadata, key=_age):
         if "/schema/schema-" in path and set(branches.metadata_paths(store, record.branch)) - set(record.metadata):
@@ -296,7 +296,7 @@ _NUMBERED: Final = re.compile(r"/(snapshot|schema)/\1-([0-9]+)")
 
 
 def _age(path: str) -> tuple[int, int, str]:
-    """Return the sort key of a metadata file: tags, hints and the like first, then snapshots by id, then schemas."""
+    """Return the sort key of a metadata file: tags, hints and other files first, then snapshots and schemas by id."""
     match = _NUMBERED.search(path)
     return (0, 0, path) if match is None else (1 + (match[1] == "schema"), int(match[2]), path)
 

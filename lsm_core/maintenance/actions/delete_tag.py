@@ -191,7 +191,8 @@ def apply_tag_deletion(store: TableStore, plan: MaintenancePlan) -> ApplyOutcome
         ApplyOutcome with a TagDeletionReport.
 
     Raises:
-        PlanStale: the remaining tags of the plan reference different snapshots now.
+        PlanStale: all remaining tags of the plan reference different snapshots now, or a tag was moved during the
+            deletion.
         LockTimeout: another process holds the table's lock.
     """
     report, swept = sweep_if_direct(store, _delete(store, plan))

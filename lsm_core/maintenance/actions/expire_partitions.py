@@ -69,7 +69,7 @@ class ExpirePartitionItem(PartitionItem):
     reason: str
 
     def cells(self) -> tuple[Any, ...]:
-        """Return the item's cells of a printed plan: the partition, its time, and its files, rows and bytes."""
+        """Return the item's cells of a printed plan: partition, time, numbers of files, rows and bytes, and reason."""
         return (self.partition_text, self.time, self.files, self.rows, self.size, self.reason)
 
 
@@ -169,7 +169,11 @@ class _Rule:
         )
 
     def time_of(self, values: Sequence[str | None], newest_ms: int) -> int:
-        """Return the time of a partition in nanoseconds since 1970. Raises NoTime."""
+        """Return the time of a partition in nanoseconds since 1970, computed as the strategy requires.
+
+        ``values`` are the texts of the partition values, None for null. ``newest_ms`` is the creation time of the
+        partition's newest file (epoch ms). Raises NoTime if the values cannot be read as a time.
+        """
         return newest_ms * _NANOS_PER_MS if self.strategy == _BY_UPDATE else self.times.extract(values)
 
     def is_past(self, time_ns: int) -> bool:

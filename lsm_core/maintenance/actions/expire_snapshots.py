@@ -253,9 +253,9 @@ def _plan_range(
 def expiry_is_due(store: TableStore) -> bool:
     """Return whether a writer should expire snapshots after a commit.
 
-    At least one snapshot must be due. In a table with more than 40 snapshots, a twentieth of them, or as many as one
-    expiry removes at most, must be due. No expiry is due while a consumer still reads the oldest snapshot, unless a
-    consumer has to be removed.
+    At least one snapshot must be due. In a table with 40 or more snapshots, a twentieth of them must be due, but never
+    more than one expiry removes (`snapshot.expire.limit`). No expiry is due while a consumer still reads the oldest
+    snapshot, unless there are consumers to remove because they made no progress.
 
     Args:
         store: the table.

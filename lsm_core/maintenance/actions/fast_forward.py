@@ -58,7 +58,7 @@ class ForwardItem(PlanItem):
 
 @dataclass(frozen=True)
 class DropItem(PlanItem):
-    """Snapshot, tag or schema of the table to drop, because the branch does not have the file with the same content.
+    """Snapshot, tag or schema file of the table to drop or replace, because the branch has no equal file.
 
     Attributes:
         name: path of the file relative to the table's metadata folder.
@@ -125,8 +125,8 @@ class _Change:
         last: id of the branch's last snapshot.
         removed: former content of removed or replaced files, by path.
         new: content of added files and replacements, by path.
-        snapshots: the removed snapshots.
-        tags: the removed tags.
+        snapshots: the removed or replaced snapshots, by id.
+        tags: snapshots of the removed or replaced tags, by tag name.
     """
 
     first: int
@@ -140,9 +140,9 @@ class _Change:
 def plan_fast_forward(store: TableStore, branch: str) -> MaintenancePlan:
     """Plan to replace the table's snapshots by those of a branch, from the branch's first snapshot on.
 
-    The table is the branch that ``store`` has opened, usually main. Snapshots, tags and schemas from the branch's first
-    snapshot on that the branch does not have are dropped. The plan lists these files. As in Java, the rows of dropped
-    snapshots are lost. Only metadata is read.
+    The table is the branch that ``store`` has opened, usually main. From the branch's first snapshot on, the table's
+    snapshots, tags and schemas are dropped or replaced, unless the branch has an equal file. The plan lists these
+    files. As in Java, the rows of dropped snapshots are lost. Only metadata is read.
 
     Args:
         store: the table.
@@ -186,7 +186,7 @@ def plan_fast_forward(store: TableStore, branch: str) -> MaintenancePlan:
 
 
 def _change(store: TableStore, branch: TableStore) -> _Change:
-    """Return the metadata files to remove and to add.
+    """Return the metadata files to remove from the table and to add, for a fast-forward to ``branch``.
 
     Raises:
         PlanRefused: the resulting history would be invalid, or an interrupted rollback must be finished first.
@@ -353,7 +353,7 @@ def _write_record(
 
 
 def digest_text(data: bytes) -> str:
-    """Return the digest by which a plan or deletion record of a fast-forward recognises a file later.
+    """Return the SHA-256 hex digest by which a plan or deletion record of a fast-forward recognises a file later.
 
     Args:
         data: content of the file.

@@ -74,7 +74,7 @@ class PurgeReport(CommitReport):
         files_recorded: number of files in the deletion records.
         files_deleted: number of files deleted at once (direct mode).
         trash_ids: ids of the deletion records, which can be restored until ``not_before_ms``.
-        not_before_ms: time from which a sweep may delete the files (epoch ms).
+        not_before_ms: time from which a sweep may delete the recorded files (epoch ms), None without such files.
         failed: files that could not be deleted.
         held: not used, always empty.
     """

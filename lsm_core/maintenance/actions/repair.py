@@ -447,7 +447,7 @@ def _put_back(store: TableStore, item: BridgeItem) -> bool:
 
 
 def _bridge(store: TableStore, before: Snapshot, after: Snapshot, item: BridgeItem) -> Snapshot:
-    """Return the bridge between two snapshots: it follows ``before``, and ``after`` was built on its content.
+    """Return the snapshot to write into a gap: it follows ``before`` and has the content that ``after`` was built on.
 
     The manifests of the bridge are written through ``store``.
     """

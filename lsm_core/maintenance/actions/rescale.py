@@ -60,7 +60,7 @@ _MOST_BUCKETS: Final = (1 << 31) - 1
 _CHANGES_WRITTEN: Final[Mapping[str, str]] = {"lookup": "any", "full-compaction": "top"}
 """By changelog producer, the levels above 0 whose rows are in the changelog: any of them, or the top one."""
 Bucket = tuple[bytes, int, tuple[DataFileMeta, ...], tuple[IndexFileMeta, ...]]
-"""Partition, bucket, data files, and the index files with their deletion vectors."""
+"""Partition (serialised), bucket number, data files of the bucket, and index files with their deletion vectors."""
 
 
 @dataclass(frozen=True)
@@ -313,7 +313,7 @@ def live_buckets(store: TableStore, item: RewriteItem) -> list[Bucket]:
 
 
 def rescale_fits(store: TableStore, plan: MaintenancePlan) -> bool:
-    """Return whether all partitions of the plan are as planned.
+    """Return whether all partitions of the plan still have exactly the planned files.
 
     Args:
         store: the table.

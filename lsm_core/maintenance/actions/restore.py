@@ -34,11 +34,11 @@ class RestoreItem(PlanItem):
         first_snapshot: id of the record's first snapshot or changelog, None if the record lists none (orphan files, a
             deleted branch, only tags).
         last_snapshot: id of the record's last snapshot or changelog, None if the record lists none.
-        files: number of files that are kept from deletion.
+        files: number of recorded files, which a sweep will not delete any more.
         changelogs: whether the ids are those of changelogs instead of snapshots.
         branch: branch to which the snapshots belong.
         whole_branch: whether the record is of a deleted branch (its snapshots are not listed).
-        others: names of tags and changelogs that are put back too.
+        others: names of tags, changelogs and schemas that are put back too, as text.
     """
 
     item_kind: ClassVar[str] = "restore"
@@ -72,7 +72,7 @@ class RestoreReport(Report):
         changelogs: whether ``restored`` are changelogs.
         orphans: whether the record was of orphan files.
         branch: name of the restored branch, "" if the record was not of a branch.
-        others: names of tags and changelogs that were put back too.
+        others: names of tags, changelogs and schemas that were put back too.
         snapshot_id: None, unless another process made a commit during the undo of a rollback. Then it is the id of the
             snapshot below that commit, which has the content of the newest restored snapshot.
     """
@@ -357,7 +357,7 @@ def restore_fits(store: TableStore, plan: MaintenancePlan) -> bool:
 
 
 def trace_of_restore(store: TableStore, plan: MaintenancePlan) -> Applied | None:
-    """Return the earlier application of a plan, recognised before the ledger has an entry of the run.
+    """Return the earlier application of a plan, recognised by the restored content instead of by the ledger.
 
     Args:
         store: the table.

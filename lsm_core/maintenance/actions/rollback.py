@@ -98,7 +98,7 @@ class RollbackReport(DeletionReport):
         tags: names of the removed tags.
         target_written: whether the target snapshot had expired and was written again from its tag.
         snapshot_id: None, unless another process made a commit during the rollback. Then it is the id of the snapshot
-            below that commit, which has the content of the target, and all older snapshots are kept.
+            below that commit, which has the content of the target, and the newer snapshots are kept.
     """
 
     rolled_back_to: int | None = None

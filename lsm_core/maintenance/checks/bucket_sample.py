@@ -85,7 +85,7 @@ class BucketSample:
     Attributes:
         looked_at: partition and number of each chosen bucket.
         buckets: number of buckets of the table.
-        rows: number of rows of the table.
+        rows: number of stored rows of the table, before merging.
         totals: number of buckets by partition.
     """
 
@@ -135,7 +135,7 @@ def draw_buckets(check_input: CheckInput, *, partitions: bool = False) -> Bucket
 
 
 def draw_units(check_input: CheckInput) -> BucketSample:
-    """Choose buckets as `draw_buckets` does, and whole partitions where keys may move between buckets.
+    """Choose buckets by `draw_buckets`; whole partitions if the table's buckets are not fixed, as keys may move then.
 
     Args:
         check_input: store, snapshot and limits.
@@ -144,7 +144,7 @@ def draw_units(check_input: CheckInput) -> BucketSample:
 
 
 def open_bucket(check_input: CheckInput, partition: bytes, bucket: int) -> SampledBucket:
-    """Return a bucket with its files, or with the files that overlap one key range if it is above the row limit.
+    """Return a bucket with its files; of a bucket above the row limit, only the files that overlap one key range.
 
     Args:
         check_input: store, snapshot and limits.
@@ -192,8 +192,8 @@ def check_input_at(store: TableStore, snapshot_id: int | None = None, *, rows: i
     Args:
         store: the table.
         snapshot_id: the snapshot, None for the newest one with the newest schema.
-        rows: number of rows to read, in addition to the first bucket.
-        keys: number of keys per bucket to check.
+        rows: largest number of stored rows in the chosen buckets; the first bucket is chosen even if it has more rows.
+        keys: approximate number of keys to check per bucket.
 
     Raises:
         SnapshotNotFound: the snapshot does not exist, or the table has no snapshot yet.

@@ -40,11 +40,11 @@ _UPDATE_BEFORE, _DELETE = 1, 3
 _REPLAYABLE: Final = {CommitKind.APPEND, CommitKind.COMPACT, CommitKind.ANALYZE}
 Values = tuple[Any, ...]
 State = dict[Any, tuple[Values, Values]]
-"""By `key_order` of the bucket's key: that key and the compared columns, as plain values."""
+"""Rows of a bucket by `key_order` of the key: the key's values, and the values of the compared columns."""
 
 
 def changelog_replays(check_input: CheckInput) -> CheckReport:
-    """Check the sampled keys of some buckets, starting from the oldest snapshot that `snapshots_to_replay` allows.
+    """Check that an older snapshot plus its later changelog gives the current rows, for sampled keys of some buckets.
 
     Args:
         check_input: store, snapshot and limits.
@@ -84,7 +84,8 @@ def changelog_replays(check_input: CheckInput) -> CheckReport:
 def snapshots_to_replay(check_input: CheckInput) -> list[Snapshot]:
     """Return the snapshots to replay, oldest first, back to an overwrite, a schema change or the start of the history.
 
-    The snapshots also end at a missing changelog, and are at most `limits.history`. Empty if nothing can be replayed.
+    The list also ends at a snapshot without changelog, and has at most `limits.history` snapshots. The list is empty if
+    nothing can be replayed.
     Tables with record-level expiry are not replayed, because compactions remove expired rows without emitting changes.
 
     Args:
@@ -201,7 +202,7 @@ def chosen_rows_of(
         store: the table.
         place: the bucket.
         keys: the chosen keys.
-        batches: KV rows.
+        batches: rows with Paimon's KV columns (keys, sequence number, row kind, values).
 
     Yields:
         Key, row kind and values of the compared columns.

@@ -15,7 +15,7 @@ from lsm_core.progress import advance, stage
 
 _ROOM: Final = "lsm_core.maintenance.checks"
 PAGES_CHECK: Final = "pages_readable"
-"""The check that reads data files page by page."""
+"""Name of the check that reads data files page by page."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class TableTraits:
 
 @dataclass(frozen=True)
 class Check:
-    """One check.
+    """Declaration of a check: its invariant, its function, and the tables to which it applies.
 
     Attributes:
         name: name of the check and of its function.
@@ -68,7 +68,7 @@ class Check:
         module: module of the function.
         of: predicate that returns whether the check applies to a table, None if it applies to all tables.
         blocking: whether a failure forbids all maintenance of the table.
-        warn: whether a failure is a warning.
+        warn: whether a failure is only a warning.
         reads_rows: whether the check opens data files; such checks run at night and not after every compaction.
     """
 
@@ -248,7 +248,7 @@ def check_table(
 def run_check(store: TableStore, check: Check | str, limits: CheckLimits | None = None) -> CheckReport:
     """Run one check over the newest snapshot. A damaged file makes the check fail and raises no error.
 
-    Another error of Dredge gives a warning that the check was not evaluated. Without a snapshot the check passes.
+    Any other DredgeError gives a warning that the check was not evaluated. Without a snapshot the check passes.
 
     Args:
         store: the table.

@@ -54,7 +54,8 @@ class ExpectedRow:
     Attributes:
         key: values of the primary key's columns.
         values: values of the compared columns, None where readers must not see the key.
-        versions: the merged versions; if given, sums of floats may differ in their last bits.
+        versions: the versions that were merged into the row. If they are known, float sums of readers may differ from
+            ``values`` in the last bits.
     """
 
     key: Values
@@ -80,7 +81,7 @@ class ExpectedRows:
 
 
 def merge_by_rules(check_input: CheckInput) -> ExpectedRows:
-    """Return the rows that the reference computes from the written versions by the rules of the merge engine.
+    """Return the rows that the reference implementation computes from the written versions for the merge engine.
 
     The versions are the rows of an older snapshot and all rows that writers added since (see `history_of`). A key is
     not compared if a version has expired, or if a version is on level 0 while readers skip level 0.
@@ -198,7 +199,7 @@ def rows_before(check_input: CheckInput, before: int | None = None) -> ExpectedR
 
     Raises:
         InvalidOption: the table has no primary key, ``before`` is not an older snapshot, or a snapshot after ``before``
-            is not a compaction.
+            is neither a compaction nor only statistics.
         SnapshotNotFound: the snapshot ``before`` has expired.
     """
     store, after = check_input.store, check_input.snapshot

@@ -182,7 +182,8 @@ def _equal_versions(
 ) -> tuple[int, list[str]]:
     """Return the number of rows read, and a text per key with two versions of equal sequence number and fields.
 
-    Only the keys of the bucket's sample are compared. Fields are those of the option `sequence.field`.
+    Only the keys of the bucket's sample are compared, and at most 20 texts are returned. Fields are those of the option
+    `sequence.field`.
     """
     place, store = opened.place, opened.place.store
     keys, fields = list(store.schema.trimmed_primary_keys), list(store.options.sequence_field)

@@ -17,7 +17,7 @@ from lsm_core.maintenance.writers_compact import WATCHING, writers_compact
 from lsm_core.metadata.store import TableStore
 
 ALIVE: Final = "maintenance_alive"
-"""The check whose text names the writers that compact."""
+"""Name of the check that due compactions are run; its text says if the table's writers compact."""
 _SMALL_SHARE: Final = 10
 """Files of a partition are small on average when this many of them fit into one file of the target size."""
 _GATHERED: Final = 2
@@ -59,7 +59,7 @@ class ConditionVerdict:
     Attributes:
         text: result in one sentence.
         numbers: figures for the report.
-        problems: buckets that violate the check's invariant.
+        problems: buckets or partitions that violate the check's invariant, as text.
         passed: whether the invariant holds.
         critical: whether a failure is an error, not only a warning.
     """
@@ -188,7 +188,7 @@ def judge_bucket_size(condition: Condition, limits: CheckLimits) -> ConditionVer
 
 
 def judge_file_size(condition: Condition, limits: CheckLimits) -> ConditionVerdict:
-    """Check the average file size of each partition with more files than its bytes need, and of the whole table.
+    """Check the average file size of each partition with many files, and of a whole table with many files.
 
     Args:
         condition: condition of the table.
@@ -338,7 +338,7 @@ def report_of(check_input: CheckInput, verdict: ConditionVerdict) -> CheckReport
 
 
 level0_backlog = small_files_backlog = bucket_size = average_file_size = ro_is_fresh = maintenance_alive = _report
-"""Check functions; each applies the judge of its name to the snapshot of its input."""
+"""Check functions; each applies the ``judge_`` function of the check that its input names."""
 
 
 def _name(bucket: BucketHealth) -> str:

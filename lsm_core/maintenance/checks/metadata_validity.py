@@ -80,7 +80,7 @@ def inspect_tree(store: TableStore, partition: str | None = None) -> tuple[int, 
 
 
 def deletion_vectors_valid(check_input: CheckInput) -> CheckReport:
-    """Check a sample of deletion vectors: positions in range, the recorded number of positions, and a live data file.
+    """Check deletion vectors: a sample for valid positions and their recorded number, all for the data file's bucket.
 
     A vector whose data file is no longer live is counted but is not a failure, because Java leaves such vectors behind
     and no reader opens them.

@@ -34,7 +34,7 @@ class PageProblem:
 
 
 PageReader = Callable[[TableStore, pa.Table], list[PageProblem]]
-"""Decodes every page of data files and returns the files that cannot be read."""
+"""Function that decodes every page of data files (schema `FILES_TO_READ`) and returns the files it cannot read."""
 
 
 @dataclass(frozen=True)
@@ -68,17 +68,17 @@ class CheckLimits:
     """Thresholds of the checks and limits of their reads.
 
     Attributes:
-        rows: largest number of rows that a check of rows reads, in addition to the first bucket.
-        keys: number of keys that are checked in each bucket.
+        rows: largest number of stored rows in the buckets that a check of rows reads; one bucket is read in any case.
+        keys: approximate number of keys that are checked in each bucket.
         vectors: largest number of deletion vectors that are read.
         history: largest number of snapshots that are read backwards.
         level0_warn: number of level-0 files of one bucket from which the check warns.
         level0_critical: number of level-0 files of one bucket from which the check is critical.
         pile_warn: number of small files of one partition of an append table from which the check warns.
         pile_critical: number of small files of one partition of an append table from which the check is critical.
-        many_files: number of files of a table that is too large if the files are small on average.
+        many_files: largest number of files that a table may have if its files are small on average.
         bucket_bytes: largest allowed bytes of a bucket.
-        small_files: number of files of a partition that is too large if the files are small on average.
+        small_files: largest number of files that a partition may have if its files are small on average.
         ro_lag_ms: largest allowed age (ms) of rows that the read-optimized view does not show.
         idle_ms: time (ms) for which a compaction may be due while nothing runs.
         paused: reason why maintenance is paused, None if it is not paused.

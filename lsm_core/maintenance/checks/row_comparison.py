@@ -25,7 +25,7 @@ SHOWN_ROWS: Final = 20
 _KEYS_AT_ONCE: Final = 20_000
 _MAX_TEXT: Final = 120
 COUNT_COLUMN: Final = "(rows)"
-"""Column of `repeated_keys` with the number of rows."""
+"""Name of the column in the table of `repeated_keys` that has the number of rows per key."""
 
 
 class ReadRows(Protocol):

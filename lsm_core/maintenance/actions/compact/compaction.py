@@ -145,7 +145,8 @@ class Verification:
     """Result of verifying a compaction.
 
     Attributes:
-        level: highest verification level ("V0", "V1" or "V2") that every bucket passed.
+        level: highest verification level that every bucket passed: "V0" (counters and metadata), "V1" (output re-read)
+            or "V2" (keys merged again by the reference implementation).
         keys_checked: number of keys whose merged row was compared with the reference implementation of merging (V2).
         units: number of verified buckets.
         digests: hex digest of the rewritten rows by bucket name ("" if not all rows of the bucket were digested).
@@ -274,7 +275,7 @@ class CompactionReport(RewriteReport):
 
     @property
     def stale(self) -> tuple[Declined, ...]:
-        """Buckets of the plan that were skipped because their inputs are missing or moved."""
+        """Buckets of the plan that were skipped because their files changed after planning."""
         return tuple(item for item in self.declined if item.reason == "stale")
 
     @property

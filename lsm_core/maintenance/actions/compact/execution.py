@@ -101,7 +101,7 @@ def changed_keys(
 ) -> ChangedKeys:
     """Find the keys whose merged row differs before and after a compaction, bucket by bucket, in bounded memory.
 
-    Rows that other commits added during the compaction are counted on both sides of the comparison. Rows past their
+    Files that other commits added during the compaction are read on both sides of the comparison. Rows past their
     record-level expiry are ignored.
 
     Args:
@@ -145,7 +145,7 @@ def _differing(
 
 
 EntriesOf: TypeAlias = Callable[[TableStore, Snapshot, Sequence[CompactItem]], pa.Table]
-"""Function that returns the live entries (`ENTRY_SCHEMA`) of the items' buckets at a snapshot, as far as needed."""
+"""Function that returns the live entries (`ENTRY_SCHEMA`) of the items' buckets at a snapshot, and maybe of others."""
 
 
 def read_bucket_entries(store: TableStore, snapshot: Snapshot, items: Sequence[CompactItem]) -> pa.Table:
@@ -412,9 +412,9 @@ def _conflicting_files(message: CommitMessage) -> list[WrittenFile]:
 
 
 def compaction_fits(store: TableStore, plan: MaintenancePlan) -> bool:
-    """Return whether at least one bucket of the plan is as planned, or all postponed files of the plan still are.
+    """Return whether a planned bucket still has its planned files, or all planned postponed files still exist.
 
-    A plan that sorts a table of dynamic buckets fits only if all its partitions are as planned.
+    A plan that sorts a table of dynamic buckets fits only if all its partitions still have the planned files.
 
     Args:
         store: the table.
@@ -528,7 +528,7 @@ def local_runner(judge: Judge | None, *, keep_going: bool = False) -> Runner:
 
     Args:
         judge: reference implementation that verifies merged rows (V2), None to skip this verification.
-        keep_going: whether the error of a task becomes a result, so that the other tasks still run.
+        keep_going: whether the error of a task is returned as its result, so that the remaining tasks still run.
     """
 
     def run(store: TableStore, tasks: Sequence[BucketTask]) -> Iterator[BucketResult]:

@@ -424,7 +424,7 @@ def _missing_places(
 
 
 def _require_buckets(store: TableStore, absent: Sequence[int], entries: pa.Table) -> None:
-    """Raise InvalidOption if a number in ``absent`` is no bucket number by the option `bucket` and by ``entries``.
+    """Raise InvalidOption if a number in ``absent`` exceeds the bucket numbers of option `bucket` and of ``entries``.
 
     ``absent`` are requested buckets without files; ``entries`` are live manifest entries.
     """

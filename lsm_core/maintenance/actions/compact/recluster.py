@@ -46,7 +46,7 @@ from lsm_core.write.restore import hash_entries
 from lsm_core.write.table_write import StoredRows
 
 _SAMPLED_A_BATCH: Final = 256
-"""Rows of each batch that curves are fitted to."""
+"""Smallest number of rows sampled from each larger batch, to scale the z-order or Hilbert curve to the values."""
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,7 @@ def recluster_items(
 
 
 def recluster_fits(store: TableStore, plan: MaintenancePlan) -> bool:
-    """Return whether all partitions of the plan are as planned.
+    """Return whether all partitions of the plan still have exactly the planned files.
 
     Args:
         store: the table.

@@ -194,7 +194,8 @@ def decide(
 
     Off-peak hours are in the time zone of this machine, as in Paimon. In an order-sensitive table, merging only some of
     the runs could change a row. In such a table more runs are added to the chosen files until no older run overlaps
-    the files. With `dredge.compaction.order-sensitive` = `as-paimon` no runs are added.
+    the files. No runs are added if `dredge.compaction.order-sensitive` is `as-paimon`. No runs are added either if
+    the compaction looks up the older rows of its keys (`lookup`, deletion vectors) and no row has expired.
 
     Args:
         store: the table.
@@ -260,7 +261,7 @@ def keeps_tombstones(store: TableStore, files: Sequence[DataFile], now_ms: int) 
 def choose_bins(
     store: TableStore, files: Sequence[DataFile], full: bool, deleted: Mapping[str, int] = NOTHING_DELETED
 ) -> list[list[DataFile]] | Decline:
-    """Return the bins of files to compact in one bucket of an append table, or the reason for having none.
+    """Return the bins of files to compact in one bucket of an append table, or a Decline with the reason for no bins.
 
     The files of a bin are rewritten together. In tables without buckets a bin combines any small files
     (`AppendCompactCoordinator`). With `bucket` > 0 the rows of a bucket keep their order, so a bin combines only files
@@ -570,7 +571,7 @@ class FullCompactionsByCommits:
 
         Args:
             store: the table.
-            snapshot: the newest snapshot, None for a table without one.
+            snapshot: the newest snapshot, None for a table without snapshots.
 
         Raises:
             CorruptFile: a snapshot or manifest cannot be read.
@@ -614,7 +615,7 @@ class FullCompactionsByCommits:
         return self._most is not None and self._commits.get((partition, bucket), self._whole) >= self._most
 
     def _record_full(self, entries: pa.Table, last_level: int) -> None:
-        """Record for the buckets that a snapshot compacted completely how many commits of writers followed.
+        """Record how many write commits followed a snapshot, for each bucket that the snapshot compacted completely.
 
         Snapshots are visited newest first, so a bucket keeps the number of its newest full compaction.
 

@@ -40,8 +40,8 @@ class Listing:
         folders: absolute paths of the listed folders.
         files: one row per file (schema `FILES`). Sizes are bytes, times are epoch ms by the storage's clock.
             ``folder`` is an index into ``folders``, ``kind`` an index into `KINDS`.
-        strange: misplaced directories and files: the reason by path.
-        shared: external locations that further tables use too: the names of these tables by location.
+        strange: misplaced directories and files, and external paths that are not allowed: the reason by path.
+        shared: external paths that other tables use too: the names of these tables (text) by path.
     """
 
     folders: list[str] = field(default_factory=list)
@@ -70,7 +70,7 @@ class Folder:
 def list_table(store: TableStore) -> Listing:
     """List all directories of the table that Paimon or Dredge creates, including `data-file.external-paths`.
 
-    External paths that are not allowed, or that further tables use too, are not listed. They are in ``strange`` or
+    External paths that are not allowed, or that other tables use too, are not listed. Such paths are in ``strange`` or
     ``shared`` of the result.
 
     Args:
@@ -268,7 +268,7 @@ class _Walk:
         self._waiting, self._count = {}, 0
 
     def users_of(self, place: str) -> str:
-        """Return the names of further tables of the warehouse that use the external path ``place`` ("" for none).
+        """Return the names of other tables of the warehouse that use the external path ``place`` ("" for none).
 
         A path above or below ``place`` counts too. Files of such tables cannot be distinguished from files of this
         table. A table whose schema cannot be read is counted as a user.

@@ -111,9 +111,9 @@ def plan_orphans(
         InvalidOption: an argument is invalid, for example a time in the future.
         UnsupportedFeature: ``store`` is a branch, or a manifest has unknown fields.
         CorruptFile: metadata that might reference files cannot be read.
-        PlanRefused: no file is referenced, the listing is incomplete, a deletion record cannot be read, or more than
-            ``max_share`` would be removed; or the oldest or newest snapshot changed, or a tag or branch was created,
-            during planning.
+        PlanRefused: there is no snapshot, tag or changelog, the listing is incomplete, a deletion record cannot be
+            read, or more than ``max_share`` would be removed. Also if the oldest or newest snapshot changed, or a tag
+            or branch was created, during planning.
     """
     if store.branch != branches.MAIN:
         raise UnsupportedFeature(
@@ -217,6 +217,7 @@ def _require_whole_history(store: TableStore, was: History, now: History, of: st
 
     A file of the first listing that still exists must be listed again. Hints and gaps in the ids must not lead to a
     snapshot that exists but was not listed. PlanRefused is raised too if a tag was created between the listings.
+    ``was`` and ``now`` are the two listings; ``of`` names the branch in errors.
     """
     root = store.metadata_root
     lost = [f"{root}/snapshot/snapshot-{number}" for number in sorted({*was.snapshots} - {*now.snapshots})]
@@ -240,9 +241,10 @@ def _require_whole_history(store: TableStore, was: History, now: History, of: st
 
 
 def _old_enough(store: TableStore, newest: int, orphans: pa.Table) -> tuple[pa.Table, pa.Table]:
-    """Split orphans into files that are old by the storage's clock too, and files that are not.
+    """Split orphans into files that are 24 hours old by the storage's clock too, and younger files.
 
-    The local clock may be days ahead of the storage's clock.
+    The local clock may be days ahead of the storage's clock. ``newest`` is the newest change time of a listed file
+    (epoch ms); the storage's clock is read only if that time does not decide.
     """
     last = pc.max(orphans.column("mtime_ms")).as_py()
     if last >= newest - FLOOR_MS:
@@ -269,8 +271,8 @@ def _storage_time(store: TableStore) -> int | None:
 def _split_links(orphans: pa.Table, store: TableStore) -> tuple[list[Declined], list[DeleteItem]]:
     """Split orphans into declined entries and items to delete.
 
-    Symbolic links, and files below a linked folder, are kept and declined, because the linked file may be anywhere. Of
-    these only the first are listed.
+    Symbolic links, and files below a linked folder, are kept and declined, because the linked file may be anywhere. At
+    most 50 of them are listed.
     """
     links: list[Declined] = []
     items: list[DeleteItem] = []
@@ -330,7 +332,7 @@ def _in_use(survey: Survey) -> Iterator[Declined]:
 
 
 def _decline_unknown(survey: Survey) -> Iterator[Declined]:
-    """Yield declined entries of files with unknown names, and of external paths that further tables use.
+    """Yield declined entries of files with unknown names, and of external paths that other tables use.
 
     Only the first files are named; the remaining ones are counted.
     """

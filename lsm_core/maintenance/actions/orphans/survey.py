@@ -78,8 +78,8 @@ class Survey:
         held: old referenced files by holder (the snapshot, tag, changelog, branch or deletion record).
         unknown: path and bytes of the first files with unknown names.
         unknown_files: number of files with unknown names.
-        strange: misplaced directories and files: the reason by path.
-        shared: external locations that further tables use too: the names of these tables by location.
+        strange: misplaced directories and files, and external paths that are not allowed: the reason by path.
+        shared: external paths that other tables use too: the names of these tables (text) by path.
         filled: paths of the folders that have files.
         lists: names of the manifest lists.
     """
@@ -260,7 +260,7 @@ def is_kind(files: pa.Table, kinds: frozenset[FileKind]) -> npt.NDArray[np.bool_
 
 
 def survey_of(store: TableStore, listing: Listing, limit: int, now: int) -> tuple[Survey, FileHolders]:
-    """Return the survey of a listing, and the references to its old files by holder.
+    """Return the survey of a listing, and the snapshots, tags and so on that reference the listing's old files.
 
     References are read after the listing, so that files committed during the listing are not taken for orphans.
 

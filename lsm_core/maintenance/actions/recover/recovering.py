@@ -381,7 +381,7 @@ class _Choice:
         return ""
 
     def _ends_history(self, cut: RecoveryCut) -> bool:
-        """Return whether all rows of a bucket's newer level-0 files are newer than the rows of its oldest files."""
+        """Return whether all rows of the level-0 files above ``cut`` are newer than all rows of the files below it."""
         return cut.apart and not self._store.options.sequence_field
 
     def _oldest(
@@ -462,7 +462,7 @@ def apply_recovery(store: TableStore, plan: MaintenancePlan, runner: Runner | No
 
 
 def recovery_fits(store: TableStore, plan: MaintenancePlan) -> bool:
-    """Return whether at least one bucket of the plan is as planned.
+    """Return whether at least one bucket of the plan still has its planned files.
 
     Args:
         store: the table.

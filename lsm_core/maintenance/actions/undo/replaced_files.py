@@ -131,7 +131,7 @@ class UndoObstacle:
     """Bucket whose compaction cannot be undone.
 
     Attributes:
-        place: partition and bucket.
+        place: partition (serialised) and number of the bucket.
         rule: safety rule that would be violated.
         text: the reason, for people.
     """

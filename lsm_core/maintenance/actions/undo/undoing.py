@@ -411,7 +411,7 @@ def _as_planned(store: TableStore, plan: MaintenancePlan, compaction: Compaction
 
 
 def undo_fits(store: TableStore, plan: MaintenancePlan) -> bool:
-    """Return whether all buckets of the plan are as planned.
+    """Return whether all buckets of the plan can still be undone exactly as planned.
 
     Args:
         store: the table.
