@@ -23,6 +23,8 @@ from platform_core.policies.permanent_failures import (
     MOST_TEXT,
     PERMANENT_NAMES,
     PermanentFailure,
+    RemoteError,
+    error_name,
     find_permanent_error,
     is_data_file,
 )
@@ -48,11 +50,11 @@ def failure_tags(store: TableStore | None, error: BaseException) -> dict[str, st
     cause = find_permanent_error(error)
     if cause is None:
         return {}
-    path = cause.path[:_MOST_PATH] if isinstance(cause, CorruptFile) else ""
+    path = cause.path[:_MOST_PATH] if isinstance(cause, CorruptFile | RemoteError) else ""
     detail: dict[str, Any] = {"text": " ".join(str(cause).split())[:MOST_TEXT], "file": path}
     if store is not None:
         detail |= {"state": describe_file(store, path), **_version(store)}
-    return {names.TAG_FAILURE: type(cause).__name__, names.TAG_FAILURE_DETAIL: json.dumps(detail)}
+    return {names.TAG_FAILURE: error_name(cause), names.TAG_FAILURE_DETAIL: json.dumps(detail)}
 
 
 def _version(store: TableStore) -> dict[str, int | None]:

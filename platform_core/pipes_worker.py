@@ -20,6 +20,7 @@ from lsm_core.maintenance.action import Report, find_action
 
 _GATEWAY: Final = "PYSPARK_GATEWAY_PORT"
 """Environment variable that spark-submit sets for a script."""
+_MOST_CAUSES: Final = 10
 
 
 def report_object(report: Report, table: str) -> dict[str, Any]:
@@ -52,8 +53,7 @@ def apply_saved_plan(request: Mapping[str, Any]) -> dict[str, Any]:
         request: warehouse, catalog_options, clock, table, options, hash, approved_by.
 
     Returns:
-        `report_object` of the report, or ``{"error": name, "text": ...}`` if the plan was refused or failed; for a
-        corrupt file also its ``path`` and the ``reason``.
+        `report_object` of the report, or `describe_error` of the error if the plan was refused or failed.
     """
     table = str(request["table"])
     try:
@@ -66,17 +66,32 @@ def apply_saved_plan(request: Mapping[str, Any]) -> dict[str, Any]:
 
             runner = spark_runner(spark_session())
         report = report_object(apply_plan(store, plan, runner, request["approved_by"]), table)
-    except CorruptFile as error:
-        return {**_describe_error(error), "path": error.path, "reason": error.reason}
     except DredgeError as error:
-        return _describe_error(error)
+        return describe_error(error)
     lists = {name: [asdict(item) for item in report[name]] for name in ("left_alone", "failed")}
     answer: dict[str, Any] = json.loads(json.dumps({**report, **lists}, default=str))
     return answer
 
 
-def _describe_error(error: DredgeError) -> dict[str, Any]:
-    return {"error": type(error).__name__, "text": " ".join(str(error).split())}
+def describe_error(error: DredgeError) -> dict[str, Any]:
+    """Return an error with its causes as values for JSON.
+
+    Returns:
+        `error` (name of the class), `text`, `path` (of a corrupt file, or ""), and `causes`: the errors of the engine
+        from which it was raised, the nearest first, each with the same first three keys.
+    """
+    causes: list[dict[str, str]] = []
+    cause = error.__cause__
+    while cause is not None and len(causes) < _MOST_CAUSES:
+        if isinstance(cause, DredgeError):
+            causes.append(_name_error(cause))
+        cause = cause.__cause__
+    return {**_name_error(error), "causes": causes}
+
+
+def _name_error(error: DredgeError) -> dict[str, str]:
+    path = error.path if isinstance(error, CorruptFile) else ""
+    return {"error": type(error).__name__, "text": " ".join(str(error).split()), "path": path}
 
 
 def main() -> None:

@@ -14,7 +14,7 @@ from platform_core import names
 from platform_core.dagster_internals import resolve_annotations
 from platform_core.failure_records import failure_tags, unreadable_metadata
 from platform_core.metadata import plain_cell
-from platform_core.policies.permanent_failures import find_permanent_error, names_permanent_error
+from platform_core.policies.permanent_failures import error_name, find_permanent_error, names_permanent_error
 from platform_core.resources.warehouse import WarehouseResource
 from platform_core.table_card import count_text
 
@@ -143,7 +143,7 @@ def report_failure(context: dg.OpExecutionContext, warehouse: WarehouseResource,
             report_unevaluated(context.instance, run, names.layout_key(warehouse.path, table))
         if cause is None or isinstance(error, dg.Failure):
             raise
-        text = f"{table}: {type(cause).__name__}: {' '.join(str(cause).split())}"
+        text = f"{table}: {error_name(cause)}: {' '.join(str(cause).split())}"
         raise dg.Failure(text, allow_retries=False) from error
 
 

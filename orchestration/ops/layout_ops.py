@@ -66,6 +66,7 @@ from platform_core.metadata import (
 from platform_core.partitions import partitions_of
 from platform_core.pipes_worker import report_object
 from platform_core.policies import Reason, policy_source
+from platform_core.policies.permanent_failures import find_permanent_error, restore_remote_error
 from platform_core.policies.policy import SortRule
 from platform_core.policies.rounds import COMPACT, due_action, judge_table, values_of
 from platform_core.resources.spark_resource import SparkResource
@@ -586,9 +587,9 @@ def _apply_with_pipes(
         return report
     if report["error"] == PlanStale.__name__:
         raise PlanStale(str(report["text"]), store.name)
-    retryable = report["error"] in {kind.__name__ for kind in TRANSIENT_ERRORS}
-    # The cause lets the run's record name the damaged file.
-    cause = CorruptFile(str(report["path"]), str(report["reason"])) if report.get("path") else None
+    cause = restore_remote_error(report)  # lets the run's record name the error and the damaged file
+    transient = report["error"] in {kind.__name__ for kind in TRANSIENT_ERRORS}
+    retryable = transient and find_permanent_error(cause) is None
     raise dg.Failure(f"{store.name}: {report['error']}: {report['text']}", allow_retries=retryable) from cause
 
 

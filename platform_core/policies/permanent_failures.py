@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Final
+from itertools import pairwise
+from typing import Any, Final
 
 from lsm_core.errors import (
     ArithmeticOverflow,
@@ -39,6 +40,35 @@ _MOST_PREFIXES: Final = 3
 CORRUPT: Final = CorruptFile.__name__
 
 
+class RemoteError(DredgeError):
+    """Error of the engine in the process of another machine, which reported only its name and text.
+
+    Attributes:
+        error: name of the error's class.
+        path: path of the damaged file of a `CorruptFile`, or "".
+    """
+
+    def __init__(self, error: str, text: str, path: str = "") -> None:
+        self.error, self.path = error, path
+        super().__init__(text)
+
+
+def restore_remote_error(report: Mapping[str, Any]) -> RemoteError:
+    """Return an error that another process reported, raised from its causes.
+
+    Args:
+        report: result of `platform_core.pipes_worker.describe_error`.
+    """
+    entries = [report, *(cause for cause in report.get("causes") or () if isinstance(cause, Mapping))]
+    errors = [
+        RemoteError(str(entry.get("error", "")), str(entry.get("text", "")), str(entry.get("path") or ""))
+        for entry in entries[:_MOST_CAUSES]
+    ]
+    for error, cause in pairwise(errors):
+        error.__cause__ = cause
+    return errors[0]
+
+
 def find_permanent_error(error: BaseException | None) -> DredgeError | None:
     """Return the permanent error that an exception is, or was raised from; None if there is none.
 
@@ -48,8 +78,15 @@ def find_permanent_error(error: BaseException | None) -> DredgeError | None:
     for _ in range(_MOST_CAUSES):
         if error is None or isinstance(error, PERMANENT_ERRORS):
             return error
+        if isinstance(error, RemoteError) and error.error in PERMANENT_NAMES:
+            return error
         error = error.__cause__
     return None
+
+
+def error_name(error: DredgeError) -> str:
+    """Return the name of an error's class, also of an error that another process reported."""
+    return error.error if isinstance(error, RemoteError) else type(error).__name__
 
 
 def names_permanent_error(text: str) -> bool:
