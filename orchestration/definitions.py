@@ -160,7 +160,7 @@ def _automation(
     listing: Path | None,
     environment: Mapping[str, str],
 ) -> dg.Definitions:
-    """Return the jobs, schedules and sensors.
+    """Return the definitions of the code location's jobs, schedules and sensors.
 
     Args:
         cards: tables of the definitions.

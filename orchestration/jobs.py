@@ -121,7 +121,7 @@ def mute_jobs() -> list[dg.JobDefinition]:
 
 
 def warehouse_jobs() -> dict[str, dg.JobDefinition]:
-    """Return the jobs over many tables by name, except retention, expectations and the ranking."""
+    """Return the jobs maintain, orphan_plans, audit, verify_snapshots, deep_check and adopt_warehouse, by name."""
     return {
         names.MAINTAIN_JOB: _job(
             names.MAINTAIN_JOB,

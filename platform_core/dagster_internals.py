@@ -156,7 +156,7 @@ def report_evaluation_of_run(
     Args:
         instance: Dagster instance.
         run: the run that planned the check; its planned evaluation is replaced.
-        evaluation: the evaluation.
+        evaluation: result of the check, with the keys of asset and check and the partition.
     """
     event = dg.DagsterEvent(
         event_type_value=dg.DagsterEventType.ASSET_CHECK_EVALUATION.value,

@@ -89,7 +89,7 @@ def describe_file(store: TableStore, path: str) -> str:
 
 
 def list_failures(instance: dg.DagsterInstance) -> dict[str, list[PermanentFailure]]:
-    """Return the recorded permanent failures by table, newest first; only the newest of each file or plan.
+    """Return the recorded permanent failures by table, newest first, and one failure per damaged file or failed plan.
 
     Whether a failure still holds is not checked: `find_lasting` does that.
 

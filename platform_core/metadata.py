@@ -104,14 +104,14 @@ NEXT_STEP: Final = "next step"
 
 
 def terms_table() -> dg.TableMetadataValue:
-    """Return the terms of a layout's page with an explanation of each, as a table that the page shows inline."""
+    """Return the terms on the page of a layout asset with their explanations, as a table that pages show inline."""
     columns = [dg.TableColumn("term", "string"), dg.TableColumn("meaning", "string")]
     records = [dg.TableRecord({"term": term, "meaning": meaning}) for term, meaning in TERMS.items()]
     return dg.MetadataValue.table(records, dg.TableSchema(columns))
 
 
 def state_metadata(line: str, next_step: str, decided_ms: int) -> dict[str, dg.MetadataValue]:
-    """Return the first entries of a layout's page: state, reason and next step, with the time of the decision.
+    """Return the first entries on the page of a layout asset: state, reason, next step and time of the decision.
 
     Args:
         line: state and reason in one line (`TableStatus.line`).

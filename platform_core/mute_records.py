@@ -42,7 +42,9 @@ def mute_tags(
 
 
 def list_mutes(instance: dg.DagsterInstance, now_ms: int) -> list[Mute]:
-    """Return the records of the last 30 days, newest first; unreadable records are left out.
+    """Return the alerts that persons snoozed or acknowledged in the last 30 days, newest first, also expired ones.
+
+    Records that cannot be read are left out.
 
     Args:
         instance: Dagster instance.
@@ -59,7 +61,7 @@ def list_mutes(instance: dg.DagsterInstance, now_ms: int) -> list[Mute]:
 
 
 def _read_mute(run: dg.DagsterRun, created_ms: int) -> Mute | None:
-    """Return the record of a run, or None if its tags are unreadable."""
+    """Return the snoozed or acknowledged alerts that a run recorded, or None if the run's tags are unreadable."""
     try:
         detail: dict[str, Any] = parse_json(run.tags.get(names.TAG_MUTE_DETAIL, ""))
         texts = {key: str(detail[key])[:MOST_TEXT] for key in ("cause", "tables", "by", "reason")}

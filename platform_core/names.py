@@ -180,9 +180,9 @@ def warehouse_health_key(warehouse: str) -> dg.AssetKey:
 
 
 def former_layout_key(layout: dg.AssetKey) -> dg.AssetKey:
-    """Return the key that a layout had in earlier versions: ``[warehouse, db, orders, layout]``.
+    """Return the key that a layout asset had in earlier versions: ``[warehouse, db, orders, layout]``.
 
-    Runs and failed blocking checks under the former key apply until the layout is evaluated under the current key.
+    Runs and failed blocking checks under the former key apply until the asset is evaluated under the current key.
     """
     *parents, name = layout.path
     table = re.sub(rf"({LAYOUT})_[0-9a-f]{{6}}$", r"\1", name.removesuffix(LAYOUT))
@@ -195,13 +195,13 @@ def node_name(warehouse: str, table: str) -> str:
 
 
 def op_name(verb: str, table: str) -> str:
-    """Return the name of one table's op, unique in the code location."""
+    """Return the name of one table's op, unique in the code location, like ``apply__db__orders``."""
     database, name = split(table)
     return f"{verb}__{part(database)}__{table_part(name)}"
 
 
 def partitions_name(table: str) -> str:
-    """Return the name of the table's dynamic partitions."""
+    """Return the name of the table's dynamic partitions in Dagster, which is unique in the Dagster instance."""
     return _of_warehouse(table, "/")
 
 

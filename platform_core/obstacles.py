@@ -142,7 +142,7 @@ def find_blocking_failure(
 def read_newest_comparison(
     instance: dg.DagsterInstance, layout: dg.AssetKey, partition: str | None
 ) -> dg.AssetCheckEvaluation | None:
-    """Return the newest evaluation of merged_view_unchanged, for a partition or (None) for the whole table."""
+    """Return the evaluation of merged_view_unchanged that applies to a partition; None selects the whole table."""
     return _newest_evaluation(instance, _blocking_checks(layout, names.MERGED_VIEW_CHECK), partition)
 
 

@@ -50,7 +50,8 @@ def apply_saved_plan(request: Mapping[str, Any]) -> dict[str, Any]:
     """Apply the saved plan that a request names.
 
     Args:
-        request: warehouse, catalog_options, clock, table, options, hash, approved_by.
+        request: mapping with the keys warehouse, catalog_options, clock, table, options (overriding table options),
+            hash (of the plan) and approved_by.
 
     Returns:
         `report_object` of the report, or `describe_error` of the error if the plan was refused or failed.

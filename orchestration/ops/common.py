@@ -112,7 +112,7 @@ def process_tables(
 
 @contextmanager
 def report_failure(context: dg.OpExecutionContext, warehouse: WarehouseResource, table: str) -> Iterator[None]:
-    """Report an error that ends the run without a retry, and pass the error on.
+    """Report an error of the block that ends the run without a retry, and raise the error again.
 
     An error that no retry heals becomes a tag of the run: sensors start no further run of the plan, and the sensor
     `watch` sends an alert. Checks of the layout that the run planned keep their earlier results.
@@ -149,7 +149,7 @@ def report_failure(context: dg.OpExecutionContext, warehouse: WarehouseResource,
 
 @contextmanager
 def fail_in_one_line(table: str) -> Iterator[None]:
-    """Turn an error of the engine into a failure of the run with one line and no retry.
+    """Turn an error of the engine in the block into a failure of the run with one line and no retry.
 
     Raises:
         dg.Failure: the engine raised a DredgeError; the message names the table.

@@ -904,7 +904,7 @@ def _level_metadata(store: TableStore, published: int, partitions: Sequence[str]
 
 
 def layout_graph(table: str, name: str) -> dg.GraphDefinition:
-    """Return the five ops of one table's layout as a graph.
+    """Return the graph that materialises one table's layout asset: observe, plan, apply, verify and record.
 
     All tables share the ops, except ``apply``, which has a pool per table.
     """

@@ -42,7 +42,7 @@ class MuteConfig(dg.Config):
 
 
 def mute_op(name: str, *, acknowledged: bool) -> dg.OpDefinition:
-    """Return the op of one of the jobs.
+    """Return the op of the job `snooze_alerts` or `acknowledge_alerts`.
 
     Args:
         name: name of the op.

@@ -83,7 +83,7 @@ _MOST_PARTITIONS: Final = 200
 
 
 class TableActionConfig(dg.Config):
-    """Configuration that every action has."""
+    """Configuration that the jobs of all actions have: the table, and whether to plan only."""
 
     table: str = Field(description="full name of the table: db.table")
     dry_run: bool = Field(default=False, description="true: store the plan for apply_plan, and change nothing")
@@ -189,7 +189,7 @@ def apply_plan_op(
 
 
 def open_for_run(context: dg.OpExecutionContext, warehouse: WarehouseResource, table: str) -> TableStore:
-    """Open the table for this run.
+    """Open the table for this run, and tag the run with the table, so that other runs wait for this run.
 
     Raises:
         dg.Failure: a run that began earlier is working on the table.

@@ -197,7 +197,7 @@ def propose(
     Args:
         facts: facts about the table.
         candidates: table options of each replayed policy, by its name.
-        rows: result of the replay, a mapping per policy; one of them is `AS_IT_IS`.
+        rows: result of the replay, a mapping per policy; the policy `AS_IT_IS` has the current options.
         most_runs: most sorted runs (append tables: files) of a bucket, as mean of the worst week and as 95th
             percentile.
         source: name of the value that set the limit.

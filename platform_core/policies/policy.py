@@ -605,7 +605,7 @@ class PolicyFile(_Part):
     @model_validator(mode="before")
     @classmethod
     def _fill_empty_entries(cls, value: Any) -> Any:
-        """Treat an empty heading or a table name alone as an entry without rules."""
+        """Replace empty sections, and entries without rules, by empty mappings."""
         if not isinstance(value, dict):
             return value
         sections = {key: {} if part is None else part for key, part in value.items()}

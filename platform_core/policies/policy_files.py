@@ -260,7 +260,7 @@ _sources: Final[dict[str, PolicySource]] = {}
 
 
 def policy_source(path: str) -> PolicySource:
-    """Return the policies of a file: one object per process, which keeps the last valid content of the file.
+    """Return the `PolicySource` of a file; the process has one for each file, which keeps the last valid content.
 
     Args:
         path: path of the file, or "" for the built-in values.

@@ -198,7 +198,7 @@ class _DuePartition:
 
 @dataclass(frozen=True)
 class Round:
-    """Rules of one round (`lsm_core.maintenance.combined.Rules`).
+    """Rules of one round of maintenance over many tables (`lsm_core.maintenance.combined.Rules`).
 
     Attributes:
         policies: policies in force.

@@ -479,7 +479,7 @@ def agrees(status: TableStatus, decision: Decision) -> bool:
 
 
 def _next_key(status: TableStatus) -> tuple[int, int, bool, float, float, str]:
-    """Return the key by which the status to show is chosen among those of one table."""
+    """Return the sort key of the statuses of one table; the table shows the first status in this order."""
     soonest = float("inf") if status.when_ms is None else float(status.when_ms)
     return (status.state.rank, status.place or 0, not status.urgent, -status.score, soonest, status.partition)
 
@@ -511,7 +511,7 @@ _WAITING_STATES: Final = frozenset(
 
 
 def _judge_healthy(status: TableStatus, subject: Subject, policy: Policy) -> TableStatus:
-    """Return the status of a subject without due work, with the next action that time alone makes due.
+    """Return the status of a subject without due work, with the next action that becomes due without a commit.
 
     Args:
         status: status of the subject so far.

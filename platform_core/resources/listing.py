@@ -43,14 +43,14 @@ class _ListingEntry:
 
 
 def listing_file(environment: Mapping[str, str], warehouse: WarehouseResource) -> Path | None:
-    """Return the path of the listing of a warehouse, or None without DAGSTER_HOME."""
+    """Return the path of a warehouse's stored listing (cached table descriptions), or None without DAGSTER_HOME."""
     home = environment.get(_HOME, "").strip()
     identity = json.dumps([warehouse.path, sorted(warehouse.catalog_options.items())])
     return Path(home) / "dredge" / f"tables-{hashlib.sha256(identity.encode()).hexdigest()[:16]}.json" if home else None
 
 
 def describe_with_listing(warehouse: WarehouseResource, file: Path | None) -> list[TableCard]:
-    """Describe every table like `describe_warehouse`, from valid entries of the listing, and update the listing.
+    """Describe every table like `describe_warehouse`, from valid entries of the stored listing, and update the listing.
 
     Tables that cannot be opened or maintained are opened every time, because the reason may end without a new schema.
     Tables of catalogs with a metastore (such as JDBC) are opened every time, too, because only the metastore knows
