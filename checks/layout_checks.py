@@ -102,7 +102,8 @@ def _check(
         elif check == names.MERGED_VIEW_CHECK:
             partition = partition_of(context)
             several = partitions_of(context) if partition is None else ()
-            result = merged_view_result(context.instance, warehouse, spark, card.name, partition, several)
+            run = context.run
+            result = merged_view_result(context.instance, warehouse, spark, card.name, partition, several, run)
             yield _report_partitions(context, apply_severity(result, policy, check))
         elif check == names.TREE_CHECK:
             result = tree_result(warehouse.store(card.name), partition_of(context))

@@ -72,6 +72,7 @@ def merged_view_result(
     table: str,
     partition: str | None,
     others: Sequence[str] = (),
+    run: dg.DagsterRun | None = None,
 ) -> dg.AssetCheckResult:
     """Compare the last published snapshot of a partition with the previous one.
 
@@ -86,6 +87,7 @@ def merged_view_result(
         table: full name of the table.
         partition: partition of the run, or None.
         others: partitions of a run over several partitions, which has no ``partition``; the result applies to each.
+        run: run of the check, for a link to the job that repairs the table; None for no link.
     """
     layout, store = names.layout_key(warehouse.path, table), warehouse.store(table)
     try:
@@ -103,7 +105,7 @@ def merged_view_result(
     for suspect, evaluation in sorted(suspects.items(), key=lambda item: item[0]):
         # A difference persists through later snapshots until the snapshot is undone or the difference is accepted.
         result = _find_resolution(store, suspect, evaluation) or _check_snapshot(
-            warehouse, spark, store, table, suspect
+            warehouse, spark, store, table, suspect, run
         )
         if not result.passed:
             result = _prove_by_later_compaction(warehouse, spark, store, table, suspect) or result
@@ -127,7 +129,7 @@ def merged_view_result(
         return dg.AssetCheckResult(
             passed=True, description="the last run published no snapshot, so no row could change"
         )
-    return _check_snapshot(warehouse, spark, store, table, published)
+    return _check_snapshot(warehouse, spark, store, table, published, run)
 
 
 def _differing_snapshot(evaluation: dg.AssetCheckEvaluation) -> int | None:
@@ -271,7 +273,12 @@ def _find_resolution(
 
 
 def _check_snapshot(
-    warehouse: WarehouseResource, spark: SparkResource, store: TableStore, table: str, published: int
+    warehouse: WarehouseResource,
+    spark: SparkResource,
+    store: TableStore,
+    table: str,
+    published: int,
+    run: dg.DagsterRun | None,
 ) -> dg.AssetCheckResult:
     """Compare a snapshot as its `Proof` requires; if rows differ, a tag keeps the files of the previous snapshot.
 
@@ -283,6 +290,7 @@ def _check_snapshot(
         store: the table.
         table: full name of the table.
         published: id of the snapshot.
+        run: run of the check, or None.
     """
     proof = Proof(published - 1)
     try:
@@ -303,14 +311,14 @@ def _check_snapshot(
     except CorruptFile as error:
         if reversal := _find_reversal(store, published):
             return dg.AssetCheckResult(passed=True, description=reversal)
-        kept_files = keep_for_undo(store, published)
+        kept_files = keep_for_undo(store, published, run, error)
         text = f"snapshot {published} cannot be trusted: {error}; {kept_files.text}"
         return dg.AssetCheckResult(passed=False, description=text, metadata=kept_files.metadata)
     if report.ok:
         return to_check_result(report, note)
     if reversal := _find_reversal(store, published):
         return dg.AssetCheckResult(passed=True, description=reversal)
-    return to_check_result(report, kept=keep_for_undo(store, published))
+    return to_check_result(report, kept=keep_for_undo(store, published, run))
 
 
 def compare_with_previous(

@@ -1,46 +1,76 @@
-"""Protection after a failed comparison: a tag keeps the old files, and the text gives the undo command."""
+"""Protection after a failed comparison: a tag keeps the old files, and the text gives a repair that is possible now."""
 
 from __future__ import annotations
 
 import shlex
-from dataclasses import dataclass
-from typing import Final
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import PurePosixPath
+from typing import Any, Final
 
 import dagster as dg
+import pyarrow.compute as pc
 
 from lsm_core.cli.render import visible
-from lsm_core.errors import DredgeError
+from lsm_core.errors import CorruptFile, DredgeError
+from lsm_core.format.manifest import ADD, DELETE
 from lsm_core.maintenance import apply_plan, plan_maintenance, read_ledger
-from lsm_core.metadata import snapshots, tags
+from lsm_core.metadata import manifests, snapshots, tags
 from lsm_core.metadata.store import TableStore
 from platform_core import names
-from platform_core.metadata import plain_cell
+from platform_core.metadata import launch_link, plain_cell
+from platform_core.table_card import count_text
 
 _LEDGER_ENTRIES: Final = 50
 """Number of newest ledger entries that are searched for the run that published a snapshot."""
+_REASON_CHARACTERS: Final = 400
 
 
 @dataclass(frozen=True)
 class UndoProtection:
-    """Files kept for an undo.
+    """Files kept for a repair.
 
     Attributes:
-        text: kept files and the command that undoes the compaction.
-        metadata: kept files and the undo command as metadata for the page of the check.
+        text: kept files and the command that repairs the table.
+        metadata: kept files, command and link of the repair as metadata for the page of the check.
     """
 
     text: str
     metadata: dict[str, dg.MetadataValue]
 
 
-def keep_for_undo(store: TableStore, published: int) -> UndoProtection:
-    """Tag the snapshot before a compaction, so that expiry keeps its files, and describe how to undo the compaction.
+@dataclass(frozen=True)
+class _Repair:
+    """Repair of a table after a compaction that cannot be trusted.
 
-    Errors of the table and the storage are described in the text and not raised.
+    Attributes:
+        job: action and Dagster job of the repair.
+        label: first word or words of the repair in texts.
+        config: configuration of the job.
+        flags: options of the command line, after the name of the table.
+        loss: effect on commits after the compaction, "" if they stay.
+    """
+
+    job: str
+    label: str
+    config: Mapping[str, Any] = field(default_factory=dict)
+    flags: tuple[str, ...] = ()
+    loss: str = ""
+
+
+def keep_for_undo(
+    store: TableStore, published: int, run: dg.DagsterRun | None = None, error: CorruptFile | None = None
+) -> UndoProtection:
+    """Tag the snapshot before a compaction, so that expiry keeps its files, and describe a repair that is possible now.
+
+    The repair is the undo of the compaction. If the undo is refused, it is a return to the snapshot before. Errors of
+    the table and the storage are described in the text and not raised.
 
     Args:
         store: the table.
         published: snapshot of the compaction.
+        run: run whose code location has the jobs, for a link to the launchpad; None for no link.
+        error: damaged file because of which the snapshots cannot be compared, or None if they were compared.
     """
     tag = f"before-compaction-{published}"
     try:
@@ -49,11 +79,11 @@ def keep_for_undo(store: TableStore, published: int) -> UndoProtection:
             apply_plan(store, plan_maintenance(store, "create_tag", **arguments), approved_by="a failed check")
         kept_text = f"tag '{tag}' keeps the files of snapshot {published - 1}"
         tagged = True
-    except (DredgeError, OSError) as error:
+    except (DredgeError, OSError) as failure:
         tagged = False
-        kept_text = f"the files of snapshot {published - 1} could not be tagged ({error})"
+        kept_text = f"the files of snapshot {published - 1} could not be tagged ({failure})"
     try:
-        run = next(
+        compaction = next(
             (
                 entry.run_id
                 for entry in read_ledger(store, _LEDGER_ENTRIES, heads=True)[::-1]
@@ -62,27 +92,100 @@ def keep_for_undo(store: TableStore, published: int) -> UndoProtection:
             None,
         )
         newest = snapshots.latest_id(store)
-    except (DredgeError, OSError) as error:
-        run, newest = None, None
-        kept_text = f"{kept_text}; the ledger cannot be read: {error}"
-    warehouse = store.root.rstrip("/").rsplit("/", 2)[0]
-    # The rows differ, so an undo that must not change query results would refuse.
+    except (DredgeError, OSError) as failure:
+        compaction, newest = None, None
+        kept_text = f"{kept_text}; the ledger cannot be read: {failure}"
+    commits = newest - published if newest is not None and newest > published else 0
+    later = f"; {commits} commits followed" if commits else ""
     name = shlex.quote(visible(store.name))
-    run_text = shlex.quote(visible(run)) if run else "RUN"
-    command = f"dredge undo {name} {run_text} --allow-changes -w {shlex.quote(visible(warehouse))}"
-    where = "" if run else " (`dredge ledger TABLE` names the run)"
-    later = f"; {newest - published} commits followed" if newest is not None and newest > published else ""
-    text = f"{kept_text}; undo: {command}, then execute this check again{later}"
-    delete = plain_cell(f"dredge tag delete {name} {tag}")
-    accept = f"To accept the rows of snapshot {published} instead, delete the tag first: {delete}."
-    page = (
-        f"{plain_cell(kept_text)}{later}.\n\nUndo the compaction{where}, then execute this check again:\n\n"
-        f"```\n{command}\n```\n\n{accept}\n\nMore: docs/platform.md, *When something is wrong*."
-    )
-    metadata: dict[str, dg.MetadataValue] = {
-        "undo": dg.MetadataValue.md(page),
-        names.COMPARED: dg.MetadataValue.int(published),
-    }
+    delete = f"dredge tag delete {name} {tag}{_warehouse_flag(store)}"
+    metadata: dict[str, dg.MetadataValue] = {names.COMPARED: dg.MetadataValue.int(published)}
     if tagged:
         metadata[names.KEPT_TAG] = dg.MetadataValue.text(tag)
-    return UndoProtection(text, metadata)
+    if error is not None and _was_replaced(store, published, error.path):
+        text = (
+            f"the compaction replaced this file, and the rows of snapshot {published} do not need it: put it back from "
+            f"a copy, or accept snapshot {published} as it is: {delete}, then execute this check again{later}"
+        )
+        page = f"{plain_cell(text)}.\n\n```\n{delete}\n```\n\n{_MORE}"
+        return UndoProtection(f"{kept_text}; {text}", {"undo": dg.MetadataValue.md(page), **metadata})
+    repair, refusal = _choose_repair(store, published, compaction, commits)
+    # The rows differ, so an undo that must not change query results would refuse.
+    command = " ".join(["dredge", repair.job.replace("_", "-"), name, *map(shlex.quote, repair.flags)])
+    command += _warehouse_flag(store)
+    instead = f"; undo is not possible: {refusal}" if refusal else ""
+    text = f"{kept_text}{instead}; {repair.label}: {command}, then execute this check again{later}{repair.loss}"
+    where = "" if compaction or repair.job != "undo" else " (`dredge ledger TABLE` names the run)"
+    link = ""
+    if run is not None and (compaction or repair.job != "undo"):
+        address = launch_link(run, repair.job, {"table": store.name, **repair.config})
+        link = f"[Launch the job {repair.job}]({address}), filled in, or run"
+    page = (
+        f"{plain_cell(f'{kept_text}{instead}')}{later}{repair.loss}.\n\n{link or repair.label.capitalize()}{where}:\n\n"
+        f"```\n{command}\n```\n\nThen execute this check again. To accept the rows of snapshot {published} instead, "
+        f"delete the tag first: {plain_cell(delete)}.\n\n{_MORE}"
+    )
+    return UndoProtection(text, {"undo": dg.MetadataValue.md(page), **metadata})
+
+
+_MORE: Final = "More: docs/operations.md, *A check failed*."
+
+
+def _warehouse_flag(store: TableStore) -> str:
+    return f" -w {shlex.quote(visible(store.root.rstrip('/').rsplit('/', 2)[0]))}"
+
+
+def _choose_repair(store: TableStore, published: int, compaction: str | None, commits: int) -> tuple[_Repair, str]:
+    """Return the first repair whose plan no safety rule refuses, and the reason why the undo is refused, if it is.
+
+    Args:
+        store: the table.
+        published: snapshot of the compaction.
+        compaction: run of the compaction in the ledger, or None if it is unknown.
+        commits: number of commits after the compaction.
+
+    Returns:
+        The repair and the reason. The undo with an empty reason if every plan is refused without a reason.
+    """
+    refusal = ""
+    for repair in _repairs(published, compaction, commits):
+        try:
+            if compaction is None and repair.job == "undo":
+                raise LookupError("the ledger does not name the run of the compaction")
+            if plan_maintenance(store, repair.job, **repair.config).items:
+                return repair, visible(refusal)[:_REASON_CHARACTERS]
+        except (DredgeError, OSError, LookupError) as error:
+            refusal = refusal or str(error)
+    return next(_repairs(published, compaction, commits)), visible(refusal)[:_REASON_CHARACTERS]
+
+
+def _repairs(published: int, compaction: str | None, commits: int) -> Iterator[_Repair]:
+    """Yield the repairs, the one that keeps most first."""
+    run_id = visible(compaction) if compaction else "RUN"
+    yield _Repair("undo", "undo", {"run_id": compaction, "allow_changes": True}, (run_id, "--allow-changes"))
+    before = {"snapshot_id": published - 1}
+    flags = ("--snapshot", str(published - 1))
+    lost = f"; the rows of {count_text(commits, 'later commit')} must be written again" if commits else ""
+    yield _Repair("rollback_as_latest", "go back", before, flags, lost)
+    yield _Repair("rollback", "go back", before, flags, lost)
+
+
+def _was_replaced(store: TableStore, published: int, path: str) -> bool:
+    """Return whether a compaction removed a data or index file, so that its snapshot does not need the file.
+
+    Args:
+        store: the table.
+        published: snapshot of the compaction.
+        path: path of the file.
+    """
+    name = PurePosixPath(path).name
+    try:
+        snapshot, before = snapshots.read(store, published), tags.find_snapshot(store, published - 1)
+        entries = manifests.delta_entries(store, snapshot)
+        index_files, earlier_index_files = (
+            {entry.file_name for entry in manifests.index_entries(store, version)} for version in (snapshot, before)
+        )
+    except (DredgeError, OSError):
+        return False
+    kinds = set(entries.filter(pc.equal(entries.column("file_name"), name)).column("kind").to_pylist())
+    return (DELETE in kinds and ADD not in kinds) or name in earlier_index_files - index_files

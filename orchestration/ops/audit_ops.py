@@ -128,11 +128,11 @@ def _audit_table(
         context.log.info("%s: %s: it is audited next time", table, error)
         return
     except CorruptFile as error:
-        kept_files = keep_for_undo(warehouse.store(table), published)
+        kept_files = keep_for_undo(warehouse.store(table), published, context.run, error)
         text = f"snapshot {published} cannot be trusted: {error}; {kept_files.text}"
         result = dg.AssetCheckResult(passed=False, description=text, metadata=kept_files.metadata)
     else:
-        kept_if_different = None if report.ok else keep_for_undo(warehouse.store(table), published)
+        kept_if_different = None if report.ok else keep_for_undo(warehouse.store(table), published, context.run)
         result = to_check_result(report, f"{note}; by the nightly audit", kept_if_different)
     result = apply_severity(result, policy, names.MERGED_VIEW_CHECK)
     context.log.info("%s: %s", table, result.description)

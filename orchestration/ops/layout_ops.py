@@ -729,7 +729,7 @@ def compare_published(
         else:
             verdict = _compare_snapshots(store, published)
         if not verdict.ok:
-            kept_files = keep_for_undo(store, published)
+            kept_files = keep_for_undo(store, published, context.run)
             verdict = replace(verdict, text=f"{verdict.text}; {kept_files.text}")
     context.log.info(verdict.text)
     if verdict.ok:

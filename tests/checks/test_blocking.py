@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import re
 import shlex
+import struct
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import dagster as dg
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -18,12 +21,15 @@ from lsm_core.cli.app import run as run_cli
 from lsm_core.errors import UnsupportedFeature
 from lsm_core.maintenance import apply_plan
 from lsm_core.maintenance.checks import metadata_validity
+from lsm_core.metadata import manifests, snapshots
+from lsm_core.metadata.indexes import index_file_path
 from orchestration.ops import layout_ops
 from orchestration.ops.layout_ops import VerifyVerdict
 from platform_core import names
 from platform_core.obstacles import find_blocking_failure, find_failed_checks
 from platform_core.resources import SparkResource
 from tests.support.platform import (
+    KEYED,
     House,
     commit,
     compacted_file,
@@ -491,7 +497,7 @@ def _damage(path: Path, how: str) -> None:
 
 def _run_named_command(text: str) -> None:
     """Run the command that a check's text names, as a person pastes it."""
-    command = re.search(r"(dredge undo .+?), then execute this", text)
+    command = re.search(r"(dredge [^`]+?), then execute this", text)
     assert command is not None, text
     program, *arguments = shlex.split(command.group(1))
     assert program == "dredge"
@@ -573,3 +579,128 @@ def test_a_later_whole_compaction_ends_the_block_if_its_rows_are_those_from_befo
         if restored:
             table.delete_tag("before-compaction-6")
             assert check_again(house)[0]
+
+
+def vectors_table(root: Path, **options: str) -> Table:
+    """Create a table whose next compaction marks rows of the top level by deletion vectors."""
+    options = {"deletion-vectors.enabled": "true", "compaction.total-size-threshold": "1 kb", **options}
+    table = keyed_table(root, partitioned=False, **options)
+    commit(table, 1, rows=20_000)
+    table.compact(full=True)
+    for number in range(5):
+        rows = {"dt": ["a"] * 3, "id": [2040 + number + row for row in range(3)], "v": [f"new {number}"] * 3}
+        table.write(pa.table(rows, schema=KEYED))
+    return table
+
+
+def vectors_index(table: Table) -> Path:
+    """Return the path of the only index file with deletion vectors."""
+    newest = snapshots.latest(table.store)
+    assert newest is not None
+    (entry,) = manifests.index_entries(table.store, newest)
+    return Path(index_file_path(table.store, entry))
+
+
+def _damage_index(path: Path, how: str) -> None:
+    """Damage, replace or delete an index file with one deletion vector: version, size, magic, bitmap, CRC32."""
+    data = path.read_bytes()
+    match how:
+        case "checksum":
+            path.write_bytes(data[:-1] + bytes([data[-1] ^ 255]))
+        case "other rows":  # a valid file of the same size that marks another row
+            body = bytearray(data[5:-4])
+            body[-2:] = struct.pack("<H", struct.unpack("<H", body[-2:])[0] + 3)
+            path.write_bytes(data[:5] + bytes(body) + struct.pack(">I", zlib.crc32(bytes(body))))
+        case "truncated":
+            path.write_bytes(data[: len(data) // 2])
+        case "other version":
+            path.write_bytes(b"\5" + data[1:])
+        case "empty":
+            path.write_bytes(b"")
+        case _:
+            path.unlink()
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        "other rows",
+        "truncated",
+        "lost",
+        *(pytest.param(how, marks=pytest.mark.soak) for how in ("checksum", "other version", "empty")),
+    ],
+)
+def test_a_damaged_index_of_deletion_vectors_leads_back_to_green(
+    tmp_path: Path, how: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table = vectors_table(tmp_path / "wh")
+    with open_house(tmp_path / "wh") as house:
+        layout = house.layout("shop.orders")
+        assert house.run(house.tick(names.SORTED_RUN_SENSOR).run_requests[0]).success
+        rows = table.to_arrow().sort_by("id")
+        assert rows.num_rows == 20_000
+        _damage_index(vectors_index(table), how)
+        passed, text = check_again(house)
+        assert not passed
+        assert find_blocking_failure(house.instance, layout) is not None
+        _run_named_command(text)
+        assert "readers see 15 rows put back into level 0 only after the next compaction" in capsys.readouterr().out
+        for _ in range(2):
+            assert check_again(house)[0]
+        assert find_blocking_failure(house.instance, layout) is None
+        assert house.run(house.tick(names.SORTED_RUN_SENSOR).run_requests[0]).success, "due again at once"
+        assert table.to_arrow().sort_by("id") == rows
+        assert check_again(house)[0]
+
+
+@pytest.mark.parametrize(
+    ("options", "commits", "kept"),
+    [
+        ({"changelog-producer": "lookup"}, 0, True),
+        ({"changelog-producer": "lookup"}, 2, False),
+        pytest.param({"changelog-producer": "full-compaction"}, 0, True, marks=pytest.mark.soak),
+        ({"bucket": "-1"}, 0, True),
+    ],
+)
+def test_a_compaction_that_cannot_be_undone_names_the_way_back_that_works(
+    tmp_path: Path, options: dict[str, str], commits: int, kept: bool
+) -> None:
+    table = keyed_table(tmp_path / "wh", partitioned=False, **options)
+    commit(table, 5)
+    before = table.to_arrow().sort_by("id")
+    with open_house(tmp_path / "wh") as house:
+        assert house.maintain("shop.orders").success
+        _damage(Path(compacted_file(table)), "lost")
+        commit(table, commits)
+        passed, text = check_again(house)
+        assert not passed
+        assert ("undo is not possible: plan for table shop.orders refused by rule changes-told" in text) == (
+            "changelog-producer" in options
+        )
+        assert ("; the rows of 2 later commits must be written again" in text) != kept
+        _run_named_command(text)
+        for _ in range(2):
+            assert check_again(house)[0]
+        assert table.to_arrow().sort_by("id") == before
+        assert find_blocking_failure(house.instance, house.layout("shop.orders")) is None
+
+
+@pytest.mark.parametrize("how", ["lost", pytest.param("truncated", marks=pytest.mark.soak)])
+def test_a_damaged_input_that_the_compaction_replaced_costs_nothing(tmp_path: Path, how: str) -> None:
+    table = keyed_table(tmp_path / "wh", partitioned=False)
+    commit(table, 5)
+    newest = snapshots.latest(table.store)
+    assert newest is not None
+    entry = manifests.live_entries(table.store, newest).to_pylist()[2]
+    before = table.to_arrow().sort_by("id")
+    with open_house(tmp_path / "wh") as house:
+        assert house.maintain("shop.orders").success
+        _damage(Path(table.store.data_path(entry["partition"], entry["bucket"], entry["file_name"])), how)
+        passed, text = check_again(house)
+        assert not passed
+        assert "the rows of snapshot 6 do not need it: put it back from a copy, or accept snapshot 6 as it is" in text
+        _run_named_command(text)
+        check_again(house)
+        assert find_blocking_failure(house.instance, house.layout("shop.orders")) is None, "a warning"
+        assert check_again(house)[0]
+        assert table.to_arrow().sort_by("id") == before

@@ -310,7 +310,12 @@ def test_rows_that_readers_see_are_not_hidden(tmp_path: Path, options: dict[str,
     for number in range(5):
         table.write(rows(range(number, number + 4), v=number))
     report = table.compact(full=True)
+    before = content(table)
     assert "rows-would-hide" in refusal(table, report.run_id)
+    undone = table.undo(report.run_id, allow_changes=True)
+    assert undone.hidden_rows == 20 and content(table) == []
+    table.compact(full=True)
+    assert content(table) == before
 
 
 def test_deletion_vectors_of_a_keyed_table_are_as_they_were(tmp_path: Path) -> None:

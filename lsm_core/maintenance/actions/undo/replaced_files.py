@@ -166,7 +166,8 @@ def find_compaction(store: TableStore, run_id: str, *, allow_changes: bool = Fal
     Args:
         store: the table.
         run_id: id of the compaction's run in the ledger.
-        allow_changes: accept buckets in which a newer row may have the sequence number of a restored row.
+        allow_changes: accept buckets in which a newer row may have the sequence number of a restored row, or in which
+            restored rows are hidden from readers until the next compaction.
 
     Raises:
         InvalidOption: the run does not exist, is not a compaction, or published no snapshot.
@@ -406,7 +407,8 @@ def _why_unfit(
         latest: newest snapshot of the table.
         bucket: changes of the compaction in the bucket, with the bucket's current live files.
         snapshot: snapshot of the compaction, or None if it expired.
-        allow_changes: accept that dropped rows had larger sequence numbers than the kept ones.
+        allow_changes: accept that dropped rows had larger sequence numbers than the kept ones, and that rows of level
+            0 are hidden from readers until the next compaction.
     """
     live = frozenset((file.file_name, file.level) for file in bucket.live)
     changed = find_changed_files(store, bucket, live)
@@ -443,10 +445,11 @@ def _why_unfit(
             text = f"rows of {marked[0]}, which it wrote, were marked as deleted since (deletion vectors)"
             return UndoObstacle(bucket.place, RefusalRule.OUTPUTS_USED, text)
     returning = (*bucket.inputs, *(old for _, old in bucket.moved))
-    if store.has_primary_key and compacted_only(store) and any(file.level == 0 for file in returning):
+    hides = store.has_primary_key and compacted_only(store) and any(file.level == 0 for file in returning)
+    if hides and not allow_changes:
         text = (
             "it replaced files of level 0, whose rows readers of this table see only after a compaction: they would be "
-            "hidden until the next one; roll the table back to the snapshot before it, if nothing was written since"
+            "hidden until the next one, which allow_changes accepts"
         )
         return UndoObstacle(bucket.place, RefusalRule.ROWS_WOULD_HIDE, text)
     for file in bucket.inputs:

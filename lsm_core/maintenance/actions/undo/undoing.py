@@ -51,6 +51,7 @@ from lsm_core.maintenance.actions.undo.replaced_files import (
 from lsm_core.maintenance.verify import BucketDifference, bucket_content
 from lsm_core.metadata import snapshots
 from lsm_core.metadata.indexes import deletion_files, read_vector
+from lsm_core.metadata.live_files import compacted_only
 from lsm_core.metadata.store import TableStore
 from lsm_core.metadata.support import require_compactable
 from lsm_core.read.prune import living_at
@@ -180,6 +181,7 @@ class UndoReport(ReturnReport):
         differences: buckets whose merged rows were changed by the undo.
         unreadable: buckets whose rows could not be read before the undo, each with the damaged file and the reason.
             Their rows before and after were not compared.
+        hidden_rows: restored rows of level 0 that readers do not see before the next compaction.
     """
 
     undone_run: str = ""
@@ -187,6 +189,7 @@ class UndoReport(ReturnReport):
     predicted_seconds: float = 0.0
     differences: tuple[BucketDifference, ...] = ()
     unreadable: tuple[str, ...] = ()
+    hidden_rows: int = 0
 
     def lines(self, table: str) -> list[str]:
         """Return lines on files and rows, and on the differences that readers see."""
@@ -204,6 +207,11 @@ class UndoReport(ReturnReport):
             for bucket in self.differences
         ]
         changed += [f"warning: not compared, because it could not be read before: {text}" for text in self.unreadable]
+        if self.hidden_rows:
+            changed.append(
+                f"warning: readers see {self.hidden_rows:,} rows put back into level 0 only after the next compaction: "
+                f"dredge compact {table}"
+            )
         if self.differences:
             answers = "verified: V1, copies read back; these buckets answer otherwise than before:"
         elif self.unreadable:
@@ -357,6 +365,7 @@ def apply_undo(store: TableStore, plan: MaintenancePlan) -> ApplyOutcome:
         verification="V1" if verified else "V0",
         differences=tuple(differences),
         unreadable=tuple(unreadable),
+        hidden_rows=_count_hidden(store, messages),
         declined=plan.declined,
     )
     return ApplyOutcome(report, [item.line("undone") for item in plan.items_of(UndoItem)])
@@ -380,6 +389,13 @@ def count_returned(messages: Sequence[CommitMessage], buckets: Sequence[Replaced
         "rows_restored": sum(file.row_count for file in restored),
         "bytes_copied": sum(file.file_size for file in restored),
     }
+
+
+def _count_hidden(store: TableStore, messages: Sequence[CommitMessage]) -> int:
+    """Return the number of restored rows that readers do not see before the next compaction."""
+    if not (store.has_primary_key and compacted_only(store)):
+        return 0
+    return sum(file.row_count for message in messages for file in message.compact_after if file.level == 0)
 
 
 def _would_differ(store: TableStore, difference: BucketDifference) -> str:
