@@ -95,7 +95,7 @@ class FileClock:
         return ms
 
     def set(self, ms: int) -> None:
-        """Set the shared time by a rename, so that no reader sees a partial number."""
+        """Write the shared time (epoch ms) to the file; the file is replaced by a rename, never seen half-written."""
         target = Path(self.path)
         target.parent.mkdir(parents=True, exist_ok=True)
         temporary_file = target.with_name(target.name + ".new")

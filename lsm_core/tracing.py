@@ -132,7 +132,7 @@ def _mask(match: re.Match[str]) -> str:
 
 
 def _named(attributes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return attributes with prefix, without None, with bounded texts."""
+    """Return ``attributes`` with the prefix "dredge.", without None values; texts are cut to 300 characters."""
     return {
         f"dredge.{name}": value[:_LONGEST] if isinstance(value, str) else value
         for name, value in attributes.items()

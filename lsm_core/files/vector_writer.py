@@ -55,7 +55,7 @@ def change_vectors(
         bucket: number of the bucket.
         live: all index files of the bucket.
         changed: new vector by name of the data file; None if the data file has no vector any more.
-        present: names of the data files that exist; vectors of data files that are not in it are removed.
+        present: names of the data files that exist; vectors of all further data files are removed.
 
     Returns:
         The new index files, and the files of ``live`` that they replace; empty if no vector changes.

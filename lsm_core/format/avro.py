@@ -568,7 +568,7 @@ class RecordDecoder:
         return in_record(["null", record]) if self._in_union else record
 
     def records(self, plain: bytes, rows: int) -> Any:
-        """Return an iterator over the records of a block, for :meth:`take`, which converts decoding errors.
+        """Return an iterator over the records of a block; read it only by :meth:`take`, which raises typed errors.
 
         Args:
             plain: the decompressed bytes of the block.
@@ -578,7 +578,11 @@ class RecordDecoder:
         return fastavro.reader(io.BytesIO(frame), self._reader_schema)
 
     def take(self, records: Any, count: int) -> list[Any]:
-        """Return at most ``count`` more records of the iterator ``records`` as fastavro's objects."""
+        """Return at most ``count`` more records of the iterator ``records`` as fastavro's objects.
+
+        Raises:
+            CorruptFile: a record cannot be decoded.
+        """
         try:
             return list(islice(records, count))
         except (

@@ -351,7 +351,10 @@ def _polynomial(array: pa.Array) -> _U32:
 
 
 def _decimals(array: pa.Array, kind: DataType) -> _U32:
-    """Return ``31 * sign * (31 * high + low) + scale`` of the magnitude without trailing zeros (scale >= 0)."""
+    """Return Hive's hash of each decimal: ``31 * sign * (31 * high + low) + scale``.
+
+    ``high`` and ``low`` are the 32-bit halves of the magnitude without trailing zeros; the scale never gets negative.
+    """
     if len(array) == 0:
         return np.zeros(0, np.uint32)
     high, low = decimal_limbs(array)

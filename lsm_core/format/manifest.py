@@ -131,14 +131,14 @@ _LIST_FIELDS = [
 ]
 
 MANIFEST_LIST: Final[dict[str, Any]] = {"type": "record", "name": _ROOT, "fields": _LIST_FIELDS}
-"""Schema of manifest lists in 1.3."""
+"""Avro schema of manifest lists in Paimon 1.3."""
 
 MANIFEST_LIST_WITH_ROW_IDS: Final[dict[str, Any]] = {
     "type": "record",
     "name": _ROOT,
     "fields": [*_LIST_FIELDS, _nullable("_MIN_ROW_ID", "long"), _nullable("_MAX_ROW_ID", "long")],
 }
-"""Schema of manifest lists in 1.4 and later, used only if a range of row ids must be kept."""
+"""Avro schema of manifest lists in Paimon 1.4 and later, used only if a range of row ids must be kept."""
 
 _RANGE = {
     "type": "record",
@@ -167,7 +167,7 @@ INDEX_MANIFEST: Final[dict[str, Any]] = {
         _nullable("_EXTERNAL_PATH", "string"),
     ],
 }
-"""Schema of index manifests in 1.3; 1.4 adds fields that only global indexes need."""
+"""Avro schema of index manifests in Paimon 1.3; 1.4 adds fields that only global indexes need."""
 
 
 ADD: Final = 0
@@ -419,7 +419,7 @@ _RANGES = {
 
 
 def encode_manifest(table: pa.Table) -> bytes:
-    """Return a manifest file of entries (`ENTRY_SCHEMA`): Avro, zstd, Java's record names, the fields of 1.3.
+    """Return a manifest file of entries (`ENTRY_SCHEMA`): Avro, zstd, Java's record names, fields of Paimon 1.3.
 
     Raises:
         UnsupportedFeature: an ADD entry has fields that this version does not know; the message names the file.
@@ -673,7 +673,7 @@ def identity_rows(table: pa.Table) -> pa.Array:
 
 
 class HashesMeet(ValueError):
-    """Hash collision of two identities; use :func:`merge_entries` instead."""
+    """Error of `Cancelling`: two deleted files have the same hash; use :func:`merge_entries` instead."""
 
 
 class Cancelling:
@@ -1016,7 +1016,7 @@ class IndexManifestEntry:
         row_count: number of hashes or vectors.
         deletion_vectors: positions of the vectors, or None.
         external_path: path outside the table's folder, or None.
-        is_global: whether it is a global index.
+        is_global: whether the file is a global index.
     """
 
     kind: int
@@ -1119,7 +1119,7 @@ def change_index_manifest(data: bytes, path: str, keep: Sequence[bool], added: S
 
 
 def _with_fields(earlier: Mapping[str, Any], current: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the Avro record type ``earlier`` with the fields that only ``current`` has appended.
+    """Return the Avro record type ``earlier``, to which the fields that only ``current`` has are appended.
 
     The record type of a deletion vector's range, which is nested in it, is extended in the same way.
     """

@@ -290,7 +290,7 @@ def partition_bytes(schema: TableSchema, values: Mapping[str, Any], table: str =
 
 
 def partition_value(column: str, value: Any, kind: DataType, of: str = "") -> Any:
-    """Validate a value of a partition column; the text of a value that is not a text is parsed.
+    """Validate a value of a partition column; for a column that is no text column, a text is parsed.
 
     Args:
         column: name of the column.
@@ -358,7 +358,7 @@ _ACCEPTED: Final = "Java's letters y u M L d D H m s S, text in '...', and optio
 
 
 class NoTime(ValueError):
-    """A partition whose values do not form a time; the text is the reason."""
+    """Error of a partition whose values do not form a time; the message is the reason."""
 
 
 @dataclass(frozen=True)

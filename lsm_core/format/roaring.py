@@ -61,8 +61,8 @@ def encode(positions: BitMap, *, runs: bool = False) -> bytes:
 def encode_all(positions: U32, starts: I64) -> tuple[U8, I64]:
     """Return the portable forms of many bitmaps, concatenated.
 
-    Each equals :func:`encode` with ``runs``. A dictionary of values has as many bitmaps as values, so about a million
-    positions are encoded at once, while the library encodes one bitmap at a time.
+    Each bitmap has the bytes of :func:`encode` with ``runs``. The index of a column has as many bitmaps as distinct
+    values. So about a million positions are encoded at once, while the library encodes one bitmap at a time.
 
     Args:
         positions: positions of all bitmaps, ascending within each.

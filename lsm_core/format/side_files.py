@@ -1,6 +1,6 @@
-"""Encodings of the small files beside snapshots and manifests.
+"""Encodings of the small metadata files: tags, consumers, changelogs, statistics and hash indexes.
 
-Tags, consumers, changelogs, statistics, hash indexes (format.md 11.1, 12).
+The layouts are described in docs/format.md, sections 11.1 and 12.
 """
 
 from __future__ import annotations

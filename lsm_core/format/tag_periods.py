@@ -1,4 +1,4 @@
-"""Periods of automatic tags: the name of a time, and the time of a name. No I/O, no clock.
+"""Periods of automatic tags: conversion between the time of a period and the name of its tag. No I/O, no clock.
 
 Times are local times in ms, encoded as if they were UTC (Java's `LocalDateTime`).
 

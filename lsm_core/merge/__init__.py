@@ -1,7 +1,7 @@
 """Columnar merge of the versions of keys: merge order, windows of limited memory, merge functions, digests.
 
 Inputs and outputs are Arrow columns; this package has no I/O, clock or random numbers. The choice of files is in
-`lsm_core.tree`. A reference merge that handles single rows is in `lsm_core.maintenance.reference`. Begin with
+`lsm_core.tree`. A reference merge that handles one row at a time is in `lsm_core.maintenance.reference`. Begin with
 `function`, the factory of merge engines.
 """
 

@@ -39,7 +39,7 @@ class Against(StrEnum):
     """Old row of a key with which the changelog compares the key's merged row."""
 
     HIGH_LEVELS = "high levels"
-    """The row above level 0, an input row or looked up; keys without a level-0 version have no change."""
+    """The row above level 0, either an input row or a row looked up; keys without a level-0 version have no change."""
     TOP_LEVEL = "top level"
     """The row of the top level, to which a full compaction writes."""
 
@@ -92,8 +92,9 @@ WriteChanges = Callable[[pa.RecordBatch], None]
 class ChangelogMerger:
     """Merge function for windows with all versions of their keys, which also writes the change of each key.
 
-    Changes have the same columns as the input rows, with +I, -U, +U or -D as `_VALUE_KIND`. Unless the comparison is
-    with the top level, only a key's row on the lowest level above 0 is used, because it replaces all older rows.
+    Changes have the same columns as the input rows, with +I, -U, +U or -D as `_VALUE_KIND`. Under
+    `Against.HIGH_LEVELS`, only the newest of a key's rows above level 0 (the row on the lowest such level) is merged.
+    This row replaces all older rows of the key.
 
     Attributes:
         rules: rules of the table's changelog.
@@ -114,7 +115,11 @@ class ChangelogMerger:
     counters: MergeCounters = field(default_factory=MergeCounters)
 
     def merge(self, pieces: Sequence[Piece]) -> list[pa.RecordBatch]:
-        """Return the merged rows of all keys of ``pieces`` in key order, and write the keys' changes in key order."""
+        """Merge all versions of the keys of ``pieces``, and write the change of each key.
+
+        Returns:
+            The merged rows in key order, without the rows that ``drop_delete`` or the merge engine leaves out.
+        """
         count = sum(len(piece) for piece in pieces)
         if not count:
             return []
@@ -156,11 +161,11 @@ class ChangelogMerger:
         return merged.batches(merged.place[kept])
 
     def _look_up_groups(self, versions: _Versions, groups_mask: Mask) -> tuple[Ints, Ints, pa.RecordBatch]:
-        """Look up the wanted groups in the levels above.
+        """Look up the keys of the groups in ``groups_mask`` in the levels above the output level.
 
         Returns:
-            The groups that were looked up, the positions of those that exist above the output, and their rows from
-            above.
+            The numbers of the groups in the mask; the positions, in this array, of the groups whose keys exist above
+            the output level; and the rows of these keys there.
         """
         groups = np.flatnonzero(groups_mask)
         if self.look_up is None or not len(groups):
@@ -188,8 +193,8 @@ class ChangelogMerger:
     def _first_rows(self, versions: _Versions, new: Mask, known: Mask, count: int) -> list[pa.RecordBatch]:
         """Return the first row of each key that no level above the output has, and write new keys as +I rows.
 
-        ``new``: mask of the keys without an input row above level 0. ``known``: mask of the keys that were found above
-        the output. ``count``: number of input rows.
+        ``new``: mask of the keys that have an input row on level 0 and none above level 0. ``known``: mask of the keys
+        that were found above the output. ``count``: number of input rows.
         """
         merged = self._merge_versions(versions, bypass=True)
         has_row = merged.place != NO_ROW
@@ -216,7 +221,7 @@ class ChangelogMerger:
             versions: rows that contain the old rows.
             before: for each key, the number of its old row in ``versions``, or NO_ROW; a retract counts as no row.
             merged: merge result of each key.
-            concerned: mask of the keys whose merge results are considered.
+            concerned: mask of the keys that may have changed; no change is written for a key outside the mask.
         """
         had_row = before != NO_ROW
         had_row &= ~retracts(versions.kinds)[before]
@@ -322,7 +327,7 @@ class _Versions:
         return result
 
     def row_of(self, mask: Mask) -> Ints:
-        """Return the number of each group's row in the mask ``mask``, or NO_ROW."""
+        """Return, for each group, the number of its row in ``mask``, or NO_ROW if the mask has none of its rows."""
         rows = np.full(len(self.groups), NO_ROW, np.int64)
         chosen = np.flatnonzero(mask)
         rows[self.group_of[chosen]] = chosen

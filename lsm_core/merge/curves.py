@@ -62,10 +62,11 @@ _SAMPLED: Final = 4096
 
 @dataclass(frozen=True, eq=False)
 class Scale:
-    """Distribution of a column's values, by a sample.
+    """Distribution of a column's values, estimated from a sample.
 
     Attributes:
-        nulls: number of nulls, scaled down in the same ratio as ``words`` if the sample has more non-null values.
+        nulls: number of sampled nulls. If the sample has more than 4,096 non-null values, the number is reduced in the
+            same ratio as ``words``.
         words: order-preserving 64-bit numbers of the sampled non-null values, ascending, 4,096 at most.
         prefix: common prefix of all sampled texts; ``words`` are computed from the bytes after this prefix.
     """
@@ -96,10 +97,10 @@ class Scale:
         return Scale(nulls, kept, prefix)
 
     def places(self, column: pa.Array) -> Words:
-        """Return the rank of each value among the sampled values.
+        """Return the rank of each value among the sampled values, as a number from 0 to 65535.
 
         Returns:
-            Fraction of sampled values below each value, scaled to 0 (null) to 65535, as uint64.
+            For each value, 65535 times the fraction of sampled values (nulls included) that are smaller; 0 for null.
         """
         rank = np.searchsorted(self.words, _words_after(column, self.prefix)) + (self.nulls + 1)
         valid = valid_mask(column)

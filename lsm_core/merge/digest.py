@@ -143,7 +143,7 @@ def value_hashes(column: pa.Array) -> Words:
 
 
 def _raw_words(column: pa.Array) -> list[Words]:
-    """Return one or two words of each value; words at null positions are undefined."""
+    """Return one or two arrays with a 64-bit word per value; equal values have equal words, nulls undefined words."""
     kind = column.type
     if is_text(kind):
         return [_text_hash(column)]
@@ -161,7 +161,7 @@ def _raw_words(column: pa.Array) -> list[Words]:
 
 
 def _nested_hash(column: pa.Array) -> Words:
-    """Return a word for each list, map or struct, computed from the words of its elements."""
+    """Return a 64-bit hash of each list, map or struct, computed from the hashes of its elements."""
     if pa.types.is_struct(column.type):
         total = np.zeros(len(column), np.uint64)
         for child in column.flatten():
@@ -183,7 +183,7 @@ def _nested_hash(column: pa.Array) -> Words:
 
 
 def _value_words(column: pa.Array) -> Words:
-    """Return one word for each element of nested values, including nulls."""
+    """Return a 64-bit hash of each value; all nulls have the same hash."""
     valid = valid_mask(column)
     total = np.zeros(len(column), np.uint64)
     for raw in _raw_words(column):
@@ -195,9 +195,9 @@ def _value_words(column: pa.Array) -> Words:
 
 
 def _float_bits(column: pa.Array) -> Words:
-    """Return the bits of each float in Java's order, all NaNs equal.
+    """Return the bits of each float as a number that sorts like the float in Java; all NaNs have equal bits.
 
-    A float32 is hashed as the float64 of its value.
+    A float32 is converted to float64 first.
     """
     wide = column.type.bit_width == 64
     values = values_of(column, np.float64 if wide else np.float32)
@@ -215,7 +215,7 @@ def _float_bits(column: pa.Array) -> Words:
 
 
 def _text_hash(column: pa.Array) -> Words:
-    """Return a word for each text: its length, and every eight bytes times a factor of their position."""
+    """Return a hash of each text: the sum of its length and its 8-byte words, each times a factor for its position."""
     raw, starts, lengths = text_parts(column)
     width = int(lengths[0]) if len(lengths) else 0
     if 8 <= width <= _LONG_TEXT and bool((lengths == width).all()):

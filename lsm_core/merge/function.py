@@ -45,7 +45,7 @@ class PickFunction(Protocol):
         ...
 
     def pick(self, groups: Groups, kinds: npt.NDArray[np.int64] | None, folded: bool) -> Ints:
-        """Return the row of each group's result; -1 for none.
+        """Return the number of the row that is each group's result; -1 for a group without result.
 
         Args:
             groups: rows of each key.

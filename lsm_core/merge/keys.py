@@ -85,7 +85,7 @@ class KeySpec:
 
 
 def normalise_keys(columns: Sequence[pa.Array]) -> NormalisedKeys:
-    """Return keys of rows without nulls that order as Java's comparison of the key row.
+    """Return one key for each row; the keys compare as Java compares the rows of key columns.
 
     Args:
         columns: key columns, most significant first.
@@ -97,6 +97,7 @@ def normalise_keys(columns: Sequence[pa.Array]) -> NormalisedKeys:
 
     Raises:
         InvalidData: a key is null, or the keys are too large.
+        UnsupportedFeature: the type of a column has no order.
     """
     columns = [flat(column) for column in columns]
     if not columns:
@@ -407,17 +408,19 @@ class IntKeys:
 
     @staticmethod
     def concat(parts: Sequence[IntKeys]) -> IntKeys:
-        """Return all rows, in order."""
+        """Return the keys of all ``parts``, one part after the other."""
         return parts[0] if len(parts) == 1 else IntKeys(np.concatenate([part.values for part in parts]))
 
 
 @dataclass(frozen=True, eq=False)
 class Lead:
-    """Eight bytes of each key; up to the first of them all keys are equal, or end earlier.
+    """Eight bytes of each key, from the first position at which keys differ; positions are multiples of eight.
+
+    All keys are equal before this position, if zeros are added to shorter keys.
 
     Attributes:
-        position: first byte in each key.
-        words: the eight bytes of each key, as a number.
+        position: number of bytes of each key before its eight bytes.
+        words: the eight bytes of each key, as a big-endian number.
     """
 
     position: int

@@ -75,12 +75,12 @@ class OrderVerdict:
 def order_free(
     schema: TableSchema, options: Mapping[str, str], has_retracts: bool, table: str = "", has_expired: bool = True
 ) -> OrderVerdict:
-    """Test a primary-key table by its merge engine, its functions, and whether its files hold retracts or expired rows.
+    """Return whether the merge results of a primary-key table are independent of the order in which runs are merged.
 
     With record-level expiry, a compaction drops expired rows, including deletes. If only some runs are compacted, a
     dropped row makes an older version of its key visible until that version is compacted too. Readers expire no rows.
-    In a closed unit all versions of a key expire together. Reads then return the result from before the compaction, or
-    the result at the compaction's clock.
+    A compaction that reads all versions of its keys expires these versions together. Reads then return the result from
+    before the compaction, or the result at the time of the compaction.
 
     An order-free verdict means that merging neighbouring runs first never changes a result, as long as no result leaves
     the range of its type. An integer sum or product beyond the range raises an error. A decimal sum beyond its
@@ -89,7 +89,7 @@ def order_free(
     Args:
         schema: schema of the table.
         options: options of the table.
-        has_retracts: whether files hold retracts.
+        has_retracts: whether the table's files may hold -U or -D rows.
         table: name of the table, for errors.
         has_expired: whether some rows may be expired.
 

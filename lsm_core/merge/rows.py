@@ -449,9 +449,10 @@ def _descents(rows: Rows, spec: KeySpec, chosen: Ints, within: Mask) -> Mask:
 
 
 def version_parts(rows: Rows, spec: KeySpec, chosen: Ints) -> Iterator[npt.NDArray[Any]]:
-    """Yield the parts of the order within one key, most significant first.
+    """Yield the arrays of numbers by which versions of one key are sorted, most significant first.
 
-    Without a sequence column (files with disjoint ranges), level, age and arrival give the order.
+    The arrays are those of the sequence fields, then sequence number, row kind, level and age. If the rows were read
+    without the sequence number, level, age and row number replace it.
 
     Args:
         rows: the rows.
@@ -484,12 +485,12 @@ def kind_part(rows: Rows, chosen: Ints) -> Ints:
 
 
 def level_part(rows: Rows, chosen: Ints) -> Ints:
-    """Return the negated levels: higher levels come first, because they are older."""
+    """Return the negated levels of the rows numbered ``chosen``: higher levels sort first, because they are older."""
     levels = np.array([-piece.level for piece in rows.pieces], dtype=np.int64)
     return levels[rows.piece_of(chosen)]
 
 
 def age_part(rows: Rows, chosen: Ints) -> Ints:
-    """Return the ages; larger is newer."""
+    """Return the age ranks of the rows numbered ``chosen``; larger is newer."""
     ages = np.array([piece.age for piece in rows.pieces], dtype=np.int64)
     return ages[rows.piece_of(chosen)]

@@ -4,7 +4,7 @@ The cut is the smallest full sort key among the last buffered rows of the unfini
 Rows up to the cut form a window. The window's last key may have later rows, so the key's result so far is carried into
 the next window. Memory is about inputs x batch, independent of the number of rows or of versions of a key.
 
-Counters check the merge (V0): each input row is either returned or dropped for a named reason.
+Counters check the merge (check V0 of a compaction): each input row is either returned or dropped for a named reason.
 """
 
 from __future__ import annotations
@@ -161,9 +161,9 @@ class Buffer:
         """Read until enough rows are buffered, or the input ends.
 
         Args:
-            at_least: number of rows. None reads one batch, measured by the rows or bytes of this input's largest batch,
-                or `RunInput.at_hand` rows where all batches are smaller. So a reader that cuts batches by bytes keeps
-                its bound for wide rows, and tiny files are not merged one by one.
+            at_least: number of rows to buffer. None reads until the buffer holds as many rows or bytes as the largest
+                batch so far. If all batches are small, it reads `RunInput.at_hand` rows or 64 KiB. So wide rows need no
+                more memory than one batch, and tiny files are not merged one by one.
 
         Raises:
             UnsortedInput: the input is not in key order.
@@ -246,7 +246,7 @@ def is_ended(buffer: Buffer) -> bool:
 
 
 def cut_key(last_keys: Sequence[Key]) -> Key | None:
-    """Return the key of the cut.
+    """Return the key up to which the buffered rows of all inputs can be merged, the key of the cut.
 
     Args:
         last_keys: last buffered key of each unfinished input.
@@ -263,14 +263,16 @@ def stays_open(key: Key | None) -> bool:
 
 
 def take_window(buffers: Sequence[Buffer], spec: KeySpec) -> tuple[list[Piece], bool]:
-    """Remove the rows up to the cut from the buffers.
+    """Remove the rows that can be merged now from the buffers: all rows up to the cut.
+
+    The cut is the smallest, in merge order, of the last buffered rows of the unfinished inputs.
 
     Args:
         buffers: the inputs.
         spec: columns that order the rows.
 
     Returns:
-        The rows, oldest input first, and whether their last key stays open.
+        The rows, oldest input first, and whether the last key of the rows may have later rows.
     """
     unfinished = [buffer for buffer in buffers if buffer.rows and not is_ended(buffer)]
     key = cut_key([buffer.last_key for buffer in unfinished])
@@ -283,9 +285,10 @@ def take_window(buffers: Sequence[Buffer], spec: KeySpec) -> tuple[list[Piece], 
 
 
 def take_whole_keys(buffers: Sequence[Buffer]) -> list[Piece]:
-    """Remove the rows with keys below the cut from the buffers; the inputs have no further rows with these keys.
+    """Remove the rows of all keys that are completely buffered from the buffers.
 
-    If no row is below the cut, more rows are read.
+    These are the keys below the smallest last buffered key of the unfinished inputs. If there is no such key, more rows
+    are read.
 
     Args:
         buffers: the inputs.
@@ -307,9 +310,10 @@ def take_whole_keys(buffers: Sequence[Buffer]) -> list[Piece]:
 def _within_cut(
     buffers: Sequence[Buffer], counts: list[int], key: Key, bounds: Sequence[int], spec: KeySpec
 ) -> list[int]:
-    """Limit the rows with the cut's key to those within the full cut, so that versions are folded in order.
+    """Return the number of rows to take from each buffer, without rows that follow the cut in merge order.
 
-    An input that repeats keys out of order is taken up to its last row within the cut, so every window makes progress.
+    Such rows have the cut's key and must be merged later, so that versions are merged in order. An input that repeats
+    keys out of order is taken up to its last row within the cut, so every window makes progress.
 
     Args:
         buffers: buffered rows of each input.
@@ -366,7 +370,8 @@ def state_first(pieces: list[Piece], spec: KeySpec, state: OpenState | None, sor
         sorted_runs: whether the rows are a few ascending runs.
 
     Returns:
-        Rows with the state as row 0, before all other rows of its key in any sequence, and their groups.
+        The rows, with the state as row 0; and the rows of each key in merge order. Row 0 precedes all other rows of its
+        key, whatever their sequence numbers.
     """
     if state is None:
         rows = Rows.of(pieces)
@@ -385,7 +390,7 @@ def state_first(pieces: list[Piece], spec: KeySpec, state: OpenState | None, sor
 
 @dataclass
 class Merger:
-    """Merge of consecutive windows that carries the result of the open key from one window to the next.
+    """Merge of consecutive windows; the result so far of the last key (the open key) is carried into the next window.
 
     Attributes:
         function: merge function.
@@ -491,7 +496,7 @@ class Merger:
         return batches
 
     def _require_newer(self, rows: Rows, groups: Groups) -> None:
-        """Raise UnsortedInput if an input has an older version of the open key, which an accumulator cannot insert."""
+        """Raise UnsortedInput if the window has an older version of the open key than those already merged."""
         if self.newest is None or int(groups.ends[0]) < 2:
             return
         oldest = self._copy(rows, int(groups.order[1]))
@@ -526,8 +531,8 @@ def merge_streams(
         function: merge function.
         key_spec: columns that order the rows; None for the ``key_spec`` of ``function``.
         drop_delete: leave out keys whose result is a retract.
-        batch_rows: rows that each unfinished input must have buffered before each cut; None for the rows of the input's
-            largest batch.
+        batch_rows: rows that each unfinished input must have buffered before each window is merged; None for the rows
+            or bytes of the input's largest batch.
         counters: counters to update; None for new counters.
         whole_keys: merge function to use instead of ``function``, which receives all rows of its keys at once. All
             versions of a key are then in memory together.

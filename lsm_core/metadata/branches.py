@@ -74,7 +74,9 @@ def open_branch(store: TableStore, branch: str) -> TableStore:
 
 
 def newest_manifest_list(branch: TableStore) -> str:
-    """Return the name of the newest snapshot's manifest list, which is unique to the snapshot; "" for an empty branch.
+    """Return the name of the newest snapshot's delta manifest list, by which a snapshot is recognised.
+
+    The name is unique to the snapshot. It is "" for a branch without snapshots.
 
     Args:
         branch: the branch, opened as a table.
@@ -140,7 +142,7 @@ def metadata_paths(store: TableStore, branch: str) -> list[str]:
     """Return the paths of all files below a branch's directory; links are not followed.
 
     Returns:
-        Paths relative to the table's root, sorted.
+        Paths relative to the table's root, sorted. Temporary files of interrupted writers are left out.
     """
     paths: list[str] = []
     folders = [branch_dir(store, branch)]
@@ -173,8 +175,8 @@ def create_branch(
 ) -> TableStore:
     """Create a branch by copying metadata, and return the table on it; no data file is copied.
 
-    The branch starts with the rows of a tag or snapshot and the schemas up to that version. If neither is given, the
-    branch starts empty, with all schemas. A call after an interrupted attempt completes the branch.
+    The branch starts with the rows of a tag or snapshot and the schemas up to the schema of that snapshot. If neither
+    is given, the branch starts empty, with all schemas. A call after an interrupted attempt completes the branch.
 
     Args:
         store: the table, on the branch to copy from.
@@ -297,7 +299,7 @@ def remove_folder(store: TableStore, branch: str) -> bool:
     """Remove the directory of a branch if it contains no files.
 
     Returns:
-        Whether the directory contained no files.
+        True if the directory contained no files or did not exist.
 
     Raises:
         CorruptFile: the directory is a link.

@@ -177,9 +177,9 @@ def kept_entries(store: TableStore, changelog: Snapshot) -> pa.Table:
 
 
 def is_written(entries: pa.Table) -> pa.ChunkedArray:
-    """Return a mask that is True for entries whose file was written by a writer or has an unknown source.
+    """Return a mask of the entries whose file was added by a write, not by a compaction.
 
-    See format.md 4.3, `_FILE_SOURCE`.
+    A file without a recorded source (`_FILE_SOURCE` is null) counts as added by a write.
     """
     source = pc.fill_null(entries.column("file_source"), arrow_scalar(SOURCE_APPEND, pa.int8()))
     return pc.equal(source, arrow_scalar(SOURCE_APPEND, pa.int8()))

@@ -43,7 +43,7 @@ def consumer_path(store: TableStore, consumer_id: str) -> str:
 
 
 def list_consumers(store: TableStore) -> dict[str, int]:
-    """Return each consumer's next snapshot id, by name.
+    """Return the id of the snapshot that each consumer reads next, by consumer id.
 
     Raises:
         CorruptFile: a consumer file is unreadable; the message names it.
@@ -52,7 +52,7 @@ def list_consumers(store: TableStore) -> dict[str, int]:
 
 
 def list_details(store: TableStore) -> list[Consumer]:
-    """Return all consumers, ordered by name.
+    """Return all consumers, ordered by consumer id.
 
     Raises:
         CorruptFile: a consumer file is unreadable; the message names it.
@@ -154,7 +154,7 @@ def min_next_snapshot(store: TableStore, excluded: Collection[str] = ()) -> int 
         excluded: names of consumers to ignore.
 
     Returns:
-        The id, or None without consumers.
+        The id, or None if no consumer remains.
     """
     positions = list_consumers(store)
     return min((next_snapshot for name, next_snapshot in positions.items() if name not in excluded), default=None)

@@ -32,7 +32,7 @@ class WrongHint:
 
 
 def wrong_hints(store: TableStore) -> list[WrongHint]:
-    """Return the hints that do not name the first and last file of their folder."""
+    """Return the wrong hints of snapshots and changelogs: EARLIEST must name the oldest id, LATEST the newest id."""
     wrong = []
     for folder in _FOLDERS:
         path = f"{store.metadata_root}/{folder}"

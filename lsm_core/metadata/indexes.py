@@ -262,7 +262,7 @@ def deletion_files(
 
 
 def deleted_rows(files: Sequence[IndexFileMeta]) -> dict[str, int]:
-    """Return the number of deleted rows by data file; 1 if the index manifest does not record it."""
+    """Return the number of deleted rows by data file; 1 if the index manifest does not record the number."""
     return {
         vector.data_file: 1 if vector.cardinality is None else vector.cardinality
         for file in files
@@ -271,7 +271,7 @@ def deleted_rows(files: Sequence[IndexFileMeta]) -> dict[str, int]:
 
 
 def read_vector(store: TableStore, file: DeletionFile, rows: int | None = None) -> DeletionVector:
-    """Return one deletion vector; at most ``file.length`` bytes plus the frame around them are read.
+    """Read one deletion vector: at most ``file.length`` bytes, plus 8 bytes for its size and checksum.
 
     Args:
         store: the table.

@@ -289,7 +289,8 @@ def totals(
         partitions: partitions to include (serialised rows), or None for all.
 
     Returns:
-        One row per group.
+        One row per group, with the columns of ``keys``, `record_count` (rows), `file_size_in_bytes`, `file_count` and
+        `last_update_time` (epoch ms).
 
     Raises:
         CorruptFile: a manifest list or manifest is damaged.
@@ -426,10 +427,14 @@ def compacted_only(store: TableStore) -> bool:
 
 
 def has_unmarked_levels(store: TableStore, entries: pa.Table) -> bool:
-    """Return whether a bucket of ``entries`` has several levels above 0 from before `deletion-vectors.enabled` was set.
+    """Return whether a bucket has files from before `deletion-vectors.enabled` was set on several levels above 0.
 
     Such levels may contain several versions of a key, and no deletion vector marks the older versions. Java would
     return each version as a row.
+
+    Args:
+        store: the table.
+        entries: live manifest entries of any buckets.
     """
     if not store.has_primary_key or not store.options.deletion_vectors_enabled:
         return False

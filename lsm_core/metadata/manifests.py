@@ -768,9 +768,9 @@ def fill_tracking(
 def assign(entries: pa.Table, snapshot_id: int, next_row_id: int) -> tuple[pa.Table, int]:
     """Assign row ids and sequence numbers to the files of one commit on a table with row tracking.
 
-    Appended files get ``snapshot_id`` as their sequence number, and consecutive row ids from ``next_row_id`` on. Files
-    that store both columns and have rows without a sequence number (largest 0) get ``snapshot_id`` as their largest
-    number.
+    Appended files get ``snapshot_id`` as their sequence number. Those without row ids get consecutive row ids from
+    ``next_row_id`` on. A file that stores both columns and whose largest sequence number is 0 (no row is numbered) gets
+    ``snapshot_id`` as its largest number, and as its smallest number if that is 0.
 
     Args:
         entries: the commit's entries (`ENTRY_SCHEMA`).

@@ -140,16 +140,16 @@ def of_snapshots(file_io: FileIO, snapshot_dir: str, kept: Kept | None = None) -
         kept: cache of earlier evidence, or None.
 
     Returns:
-        The version, or None if no snapshot shows a version, so that the default applies.
+        The version, or None if no examined snapshot has an `Evidence.writer`, so that the default applies.
     """
     writers = [item.writer for item in read_evidence(file_io, snapshot_dir, kept)]
     return version_followed(writers) if any(writer is not None for writer in writers) else None
 
 
 def followed(file_io: FileIO, snapshot_dir: str, options: TableOptions) -> PaimonVersion:
-    """Return the Paimon version that a table follows, for a table that was opened without reading its snapshots.
+    """Return the Paimon version that a table follows: that of its option, else of its snapshots, else the default.
 
-    Append tables need no detection, because they merge no rows.
+    Append tables need this function, because `TableStore.open` does not read their snapshots.
 
     Args:
         file_io: access to the table's files.

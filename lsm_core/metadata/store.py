@@ -359,7 +359,7 @@ class TableStore:
         return self._own_uuid
 
     def with_buckets(self, count: int) -> TableStore:
-        """Return this table as seen by writers of ``count`` buckets."""
+        """Return this table with ``count`` as option `bucket`, for writers that assign rows to this many buckets."""
         schema = replace(self.schema, options={**self.schema.options, "bucket": str(count)})
         options = self.dynamic_options
         return TableStore(

@@ -176,7 +176,9 @@ def require_possible(store: TableStore, purpose: Purpose) -> None:
 
 
 def require_supported(store: TableStore, purpose: Purpose, snapshot: Snapshot | None) -> None:
-    """Check the features that the files of a snapshot need; the result is cached until schema or indexes change.
+    """Check that Dredge supports all features that the files of a snapshot need.
+
+    A passed check of formats and indexes is cached until the schema or the index manifest changes.
 
     Args:
         store: the table.
@@ -203,7 +205,7 @@ def require_supported(store: TableStore, purpose: Purpose, snapshot: Snapshot | 
 
 
 def require_compactable(store: TableStore, snapshot: Snapshot | None = None) -> None:
-    """Check that a compaction cannot change answers or lose a side product (changelog, index).
+    """Check that a compaction cannot change the rows that reads return, and loses no changelog and no index.
 
     Args:
         store: the table.
@@ -291,7 +293,7 @@ def _find_contradiction(store: TableStore, snapshot: Snapshot) -> str | None:
 def _find_mergeable_history(store: TableStore, snapshot: Snapshot) -> str | None:
     """Return why a compaction of an append table would prevent a later merge of its branches, or None.
 
-    Paimon merges branches only if both contain every snapshot from the first, and each of these appended rows.
+    Paimon merges two branches only if both still have all snapshots from the first on, and all are of kind APPEND.
 
     Source: `FileSystemBranchManager.mergeBranch` (Paimon 2.0 and 2.1).
     """

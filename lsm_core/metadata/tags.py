@@ -170,9 +170,9 @@ def made_now(store: TableStore, snapshot: Snapshot, time_retained_ms: int | None
 
 
 def create(store: TableStore, name: str, tag: Tag) -> bool:
-    """Write a new tag, and delete it again if its snapshot expired during the creation.
+    """Write a new tag and its success file; delete the tag again if its snapshot expired during the creation.
 
-    The tag is not deleted if another tag keeps the same snapshot, because its files then still exist.
+    The tag is not deleted if another tag keeps the same snapshot, because the snapshot's files then still exist.
 
     Args:
         store: the table.

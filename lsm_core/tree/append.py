@@ -20,7 +20,7 @@ def pick_small_files(
     full: bool = False,
     marked: Collection[str] = (),
 ) -> Bins | Decline:
-    """Return bins of small files of one partition of an unbucketed table; each bin becomes one rolling output.
+    """Return bins of small files of one partition of an unbucketed table; the files of a bin are rewritten together.
 
     Files are taken by ascending size. A bin of two or more is full once its bytes, plus ``open_cost`` per file, reach
     twice ``target``. The last bin needs ``min_file_num`` files (two if ``full``). Inside a bin, files are ordered by
@@ -68,7 +68,7 @@ def pick_small_files(
 
 
 def pick_windows(files: Sequence[DataFile], target: int, min_file_num: int) -> Bins | Decline:
-    """Return windows of adjacent files of one ordered bucket; each window becomes one rolling output in the same order.
+    """Return windows of adjacent files of one ordered bucket; the files of a window are rewritten in the same order.
 
     A window moves over ``files`` by sequence number and is complete with ``min_file_num`` files (at least two). If a
     window reaches twice ``target`` bytes before it is complete, its oldest file is dropped (Java up to 1.3: once

@@ -17,10 +17,10 @@ class EarlyFullCompaction:
 
     Attributes:
         interval_ms: a full compaction runs if the last one is longer ago (ms) (`compaction.optimization-interval`).
-        total_size_threshold: it runs if all sorted runs together are smaller (bytes)
+        total_size_threshold: a full compaction runs if all sorted runs together are smaller (bytes)
             (`compaction.total-size-threshold`).
-        incremental_size_threshold: it runs if the sorted runs below the last level are larger (bytes)
-            (`compaction.incremental-size-threshold`).
+        incremental_size_threshold: a full compaction runs if the sorted runs outside the last level together are larger
+            (bytes) (`compaction.incremental-size-threshold`).
     """
 
     interval_ms: int | None = None

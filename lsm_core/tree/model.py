@@ -136,7 +136,7 @@ class CompactUnit:
 
 
 def interval_partition(files: Iterable[DataFile]) -> list[list[SortedRun]]:
-    """Return sections in key order: no key is in two sections, and a section has as few runs as its overlap allows.
+    """Divide files into sections with disjoint key ranges, each with the fewest possible sorted runs, in key order.
 
     Key ranges are closed: files that share an endpoint belong to one section and to different runs.
     """
@@ -284,8 +284,8 @@ class Levels:
 
     Attributes:
         files: the files.
-        num_levels: the configured number of levels, but at least 2. It is raised if a file is on a higher level,
-            because the table may have had more levels earlier.
+        num_levels: the configured number of levels, but at least 2. The number is raised if a file is on a higher
+            level, because the table may have had more levels earlier.
     """
 
     files: tuple[DataFile, ...]
@@ -443,9 +443,9 @@ class State:
 
     @staticmethod
     def of(levels: Levels) -> State:
-        """Derive the state from a table's levels.
+        """Derive the state from the levels of a bucket.
 
-        The creation time of the last level's newest file is taken as the end of the last full compaction. Every commit
+        The creation time of the last level's newest file is taken as the time of the last full compaction. Every commit
         adds a level-0 file and makes one decision. So the number of level-0 files, minus one for the coming decision,
         gives the number of decisions since the last forced compaction.
         """

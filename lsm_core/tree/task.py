@@ -38,8 +38,8 @@ class TaskPlan:
 
     Attributes:
         output_level: level of the output.
-        rewrites: sections to merge, each into one rolling output. A run may have files of several levels, so the level
-            and age of a row are those of its file, not of its run.
+        rewrites: the sorted runs of each merge; the output of a merge is split into files of about the target size. A
+            run may have files of several levels, so the level and age of a row are those of its file, not of its run.
         upgrades: files, in their current state, that move to ``output_level`` by a change of metadata.
         drop_delete: whether delete rows may be dropped.
         unchanged: files of the unit that are already on the output level.

@@ -82,7 +82,7 @@ class UniversalCompaction:
 
     Attributes:
         max_size_amp: largest size of newer runs relative to the oldest (percent).
-        size_ratio: percent by which the next run may be larger.
+        size_ratio: percent by which the next older run may be larger than all runs taken so far.
         num_run_trigger: number of sorted runs that starts a compaction.
         early_full: rule for early full compactions, or None.
         off_peak: off-peak hours, or None.
@@ -234,11 +234,11 @@ def pick_oldest(levels: Levels, size_ratio: int) -> CompactUnit:
     """Return a unit of all level-0 files of ``levels``, and of older runs not larger than the files taken so far.
 
     The files of the unit are adjacent in age. So the output is written to the level before the next older run, or to
-    the last level. Because runs of similar size are merged, a row is rewritten about log2(passes) times.
+    the last level. Because runs of similar size are merged, a row is rewritten about log2(number of merges) times.
 
     Args:
         levels: the oldest level-0 files of a bucket, without the newer ones, and all its higher levels.
-        size_ratio: percent by which the next run may be larger.
+        size_ratio: percent by which the next older run may be larger than all files taken so far.
 
     Returns:
         The unit.

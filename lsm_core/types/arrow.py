@@ -173,7 +173,7 @@ def same_values(source: DataType, target: DataType) -> bool:
 
 
 def compact(array: pa.Array) -> pa.Array:
-    """Return a list or map array whose children contain only referenced values; a slice has further values in them."""
+    """Return a list or map array whose children contain only the values of its lists; those of a slice contain more."""
     offsets = numpy_array(array.offsets)
     first, last = (int(offsets[0]), int(offsets[-1])) if len(offsets) else (0, 0)
     is_map = pa.types.is_map(array.type)

@@ -26,7 +26,7 @@ _TEXTS: Final = {7: 4, 16: 4, 17: 4, 8: 8}
 _FIXED_BYTES: Final = 16
 """Largest bytes of a value of a kind that is not in `_TEXTS`: those of a decimal. A list or a map has one offset."""
 BATCH_BYTES: Final = 64 << 20
-"""Decoded bytes of a batch, as far as statistics show them."""
+"""Largest decoded bytes of a batch, as far as the footer's statistics show the size of values."""
 _LARGEST_ROW: Final = 256 << 20
 _MOST_FOOTER: Final = 1 << 26
 _MOST_BLOCK: Final = 1 << 23

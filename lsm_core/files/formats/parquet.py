@@ -264,9 +264,9 @@ class ParquetSink:
 
 
 def _batch_rows(sample: pa.Table, coded: Sequence[str], page_size: int) -> int:
-    """Return the rows that the writer encodes at a time.
+    """Return the number of rows that the writer encodes at a time.
 
-    They fill a quarter of a page of the widest column without a dictionary.
+    This number of rows fills a quarter of a page of the widest column without a dictionary.
 
     Pages end only between these batches. Arrow's default, 1,024, makes dictionaries slower than plain text.
 
@@ -325,7 +325,7 @@ def open_sink(
 
 
 def _require_small_values(footer: Footer, path: str) -> None:
-    """Raise :class:`ValueTooLarge` where even a mean value does not fit into memory safely."""
+    """Raise :class:`ValueTooLarge` if the average value of a column chunk is too large to be decoded safely."""
     for group in footer.groups:
         if group.plain_bytes <= LARGEST_VALUE * max(group.rows, 1):
             continue
@@ -425,7 +425,7 @@ class ParquetSource:
         return [] if self._wide else dictionary_texts(self._footer, texts)
 
     def group_bounds(self, name: str) -> tuple[pa.Array, pa.Array] | None:
-        """Return the bounds of each row group; see FileSource."""
+        """Return the smallest and the largest value of column ``name`` in each row group; None if not recorded."""
         return group_bounds(self._footer, self.schema, name, self.path)
 
     def batches(

@@ -539,8 +539,8 @@ def plain_sizes(footer: Footer, names: Iterable[str]) -> dict[str, float]:
 def dictionary_texts(footer: Footer, names: Iterable[str]) -> list[str]:
     """Return the text columns of which all values are stored as a dictionary and indexes.
 
-    If the writer stopped using a column's dictionary, the column has a dictionary too. It is recognised by its size:
-    plain texts take at least four bytes each for their length.
+    A column has a dictionary too if its writer stopped using the dictionary midway. Such a column is recognised by its
+    size: plain texts take at least four bytes each for their length.
 
     Args:
         footer: the footer.

@@ -90,7 +90,7 @@ def iter_batches(
 LARGEST_VALUE: Final = 64 << 20
 """Largest bytes of a value that is read into memory; writers reject larger ones too."""
 BATCH_BYTES: Final = 128 << 20
-"""Decoded bytes of a batch, as far as page headers show them."""
+"""Largest decoded bytes of a batch, as far as page headers show the size of values."""
 _HOLLOW: Final = 64
 """Compression ratio above which a large page counts as hollow (few stored bytes, many decoded bytes)."""
 _LEAST_HOLLOW: Final = 2 << 20

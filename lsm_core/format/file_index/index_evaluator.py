@@ -86,7 +86,8 @@ class FileIndex:
             column: name of the column.
             data_type: its type in the file.
             op: one of `= == != <> < <= > >= in`, `not in`, `is null`, `is not null`, `starts with`.
-            values: a scalar, or the array of a list. Values that the type cannot represent exactly exclude nothing.
+            values: the literal as a scalar, or the literals of a list as an array. Values that the type cannot
+                represent exactly exclude nothing.
 
         Returns:
             False only if certainly no row matches.
@@ -151,7 +152,7 @@ class FileIndex:
             column: name of the column.
             data_type: its type in the file.
             op: the operator, as for :meth:`may_match`.
-            values: a scalar, the array of a list, or None.
+            values: the literal as a scalar, the literals of a list as an array, or None.
             rows: number of rows of the file.
 
         Returns:

@@ -73,7 +73,8 @@ class Aggregation:
     Attributes:
         key_spec: columns that order the table's rows.
         functions: function of each column.
-        remove_on_delete: whether a -D replaces the row by the values of the -D, and is the result if no row follows.
+        remove_on_delete: whether a -D discards all earlier values of its key, so that aggregation restarts from the
+            values of the -D. If no row follows the -D, the result is a delete.
         table: name of the table, for errors.
     """
 
@@ -193,7 +194,7 @@ class _Reset:
     """Effect of -D rows on each group.
 
     Attributes:
-        last: position of each group's last -D; -1 for none.
+        last: position of each group's last -D among the rows of all groups; -1 for none.
         discarded: per row, whether it is the group's last -D or a row before it.
         has_called: per group, whether the function received an input before the last -D.
         is_last: per group, whether its last row is a -D.

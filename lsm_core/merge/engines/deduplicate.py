@@ -42,7 +42,7 @@ class Deduplicate:
         return not self.ignore_delete or kinds is None or not retracts(kinds).any()
 
     def pick(self, groups: Groups, kinds: npt.NDArray[np.int64] | None, folded: bool) -> Ints:
-        """Return the row of each key's result: its newest version; -1 for none.
+        """Return the number of the row that is each key's result, its newest version; -1 for a key without result.
 
         Under ``ignore_delete`` the result of a key with several versions is its newest version that is no retract.
 

@@ -1,7 +1,7 @@
 """Record-level expiry: expired rows are left out before they are merged.
 
-Only compactions expire rows, at their plan's clock. An older version of a key with a later time outlives a newer one
-that expired.
+Only compactions drop expired rows; a row is expired if it is so at the time of the compaction's plan. If the newest
+version of a key is expired and an older version with a later time is not, the older version becomes the result.
 
 Source: ``RecordLevelExpire``.
 """
@@ -28,7 +28,7 @@ from lsm_core.types import TypeRoot
 _TIME: Final = "record-level.expire-time"
 _FIELD: Final = "record-level.time-field"
 _MILLISECONDS_FROM: Final = 10**12
-"""BIGINT values from here on are milliseconds, smaller ones are seconds."""
+"""Smallest BIGINT value that is read as milliseconds since the epoch; smaller values are seconds."""
 _PER_SECOND: Final = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 _ROOTS: Final = (TypeRoot.INT, TypeRoot.BIGINT, TypeRoot.TIMESTAMP, TypeRoot.TIMESTAMP_LTZ)
 
@@ -83,7 +83,7 @@ class RowExpiry:
         return np.asarray(is_expired if valid is None else is_expired & valid, np.bool_)
 
     def living(self, now_ms: int) -> Living:
-        """Return a filter of batches that drops expired rows, deletes too.
+        """Return a function that removes the expired rows of a batch, whether they are adds or deletes.
 
         Args:
             now_ms: time of the check (epoch ms).

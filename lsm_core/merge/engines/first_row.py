@@ -37,7 +37,7 @@ class FirstRow:
     table: str = ""
 
     def effective_columns(self, read: Sequence[str]) -> tuple[str, ...]:
-        """Return the columns read: only sequence numbers decide the order."""
+        """Return the columns ``read`` unchanged: the order is decided by sequence numbers, not by columns."""
         return tuple(read)
 
     def takes_newest(self, kinds: npt.NDArray[np.int64] | None) -> bool:
@@ -45,7 +45,7 @@ class FirstRow:
         return False
 
     def pick(self, groups: Groups, kinds: npt.NDArray[np.int64] | None, folded: bool) -> Ints:
-        """Return the row of each key's oldest version that is no retract; -1 for none.
+        """Return the number of the row with each key's oldest version that is no retract; -1 for none.
 
         The only row of a key is returned even if it is a retract.
 

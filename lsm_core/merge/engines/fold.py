@@ -30,7 +30,7 @@ _MOST_LAYERS: Final = 64
 
 @dataclass(frozen=True, eq=False)
 class OpenState:
-    """Result so far of a key that may have further rows.
+    """Result so far of a key that may have further rows in the next window.
 
     Attributes:
         piece: one row: the only version so far, or the accumulators of several versions.
@@ -114,13 +114,13 @@ class FoldInput:
         return pa.Array.from_buffers(kind, len(rows), [bits, pa.py_buffer(values)])
 
     def valid(self, name: str) -> Mask | None:
-        """Return a mask of the rows with a value in a column.
+        """Return a mask of the rows that are not null in a column.
 
         Args:
             name: name of the column.
 
         Returns:
-            Mask of the rows, or None if all have a value.
+            Mask of the rows, or None if no row is null.
         """
         return self._column(name)[2]
 
@@ -131,7 +131,7 @@ class FoldInput:
 
     @cached_property
     def multiple(self) -> Mask:
-        """Mask of the groups to fold: groups of two or more versions, or all groups without ``bypass``."""
+        """Mask of the groups to fold: groups of two or more versions, or all groups if ``bypass`` is False."""
         if not self.bypass:
             return np.ones(len(self.groups), np.bool_)
         several = self.groups.ends - self.groups.starts > 1
@@ -180,7 +180,7 @@ class GroupRows:
 
     @cached_property
     def places(self) -> Ints:
-        """The position of each row."""
+        """The numbers 0, 1, ..., one per row: the position of each row in ``rows``."""
         return np.arange(len(self.rows))
 
     @cached_property
@@ -321,10 +321,16 @@ class ResultColumns:
     def fold_plain(
         self, name: str, fold: Callable[[npt.NDArray[Any], Sequence[Ints]], npt.NDArray[Any] | None]
     ) -> bool:
-        """Set a column of plain numbers without nulls by ``fold``, which receives all numbers and the layers' rows.
+        """Set a column of numbers without nulls to the results of ``fold``.
+
+        Args:
+            name: name of the column.
+            fold: called with the column's values of all rows, and `Layers.rows`: the row numbers by position in their
+                group. It returns one value for each group of `Layers.groups`, or None if it cannot fold the values.
 
         Returns:
-            False if the column has nulls or another type, or ``fold`` returns None.
+            True if the column was set. False if it has nulls or is no column of numbers, if a group has no row or more
+            than 64 rows, or if ``fold`` returned None.
         """
         layers, whole = self.window.inputs.layers, self.window.whole(name)
         if layers is None or not _plain(whole):
@@ -339,7 +345,7 @@ class ResultColumns:
         return True
 
     def column(self, name: str) -> pa.Array:
-        """Return the finished column."""
+        """Return the finished column; a picked or computed column can be returned only once, to free its memory."""
         if name in self._columns:
             return self._columns.pop(name)
         newest = self.window.take_fast(name, self.window.groups.newest)
@@ -357,8 +363,8 @@ class FoldOutput:
     Attributes:
         batches: the rows.
         state: the open key; None for none.
-        folded: number of keys with several versions.
-        alone: number of groups that a function folded one by one.
+        folded: number of keys that were folded; keys with a single version usually are not.
+        alone: number of keys that a function folded one key at a time, instead of all keys at once.
     """
 
     batches: list[pa.RecordBatch]

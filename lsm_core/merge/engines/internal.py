@@ -1,6 +1,7 @@
-"""Merge engines without an option.
+"""Internal merge engines, which no table can select by its option `merge-engine`.
 
-They return all versions in order (for passes and write buffers), or the keys in which two inputs differ.
+`AllVersions` returns all versions in merge order, for intermediate merges and write buffers. `Differences` returns the
+keys in which two inputs differ.
 """
 
 from __future__ import annotations
@@ -22,9 +23,10 @@ _NOT_VALUES = frozenset({SEQUENCE_NUMBER, VALUE_KIND, LEVEL})
 
 @dataclass(frozen=True)
 class AllVersions:
-    """Merge engine that returns every row.
+    """Merge engine that returns every row, in merge order.
 
-    Folding some runs of a key first could change the result of engines that build rows.
+    Intermediate merges of some of the sorted runs use this engine. A merge engine that builds rows could give a
+    different result if some versions of a key were merged before all versions are known.
 
     Attributes:
         name: name of the engine.

@@ -58,8 +58,8 @@ class PartialUpdate:
         groups: sequence groups.
         functions: aggregate functions of protected fields.
         ignore_delete: whether -U and -D are ignored, with or without sequence groups.
-        remove_on_delete: without groups, whether -D deletes the row. Without groups and ``ignore_delete``, -U and -D
-            are an error if ``remove_on_delete`` is False.
+        remove_on_delete: in a table without sequence groups, whether -D deletes the row. If a table has no sequence
+            groups and neither ``ignore_delete`` nor ``remove_on_delete`` is set, -U and -D are an error.
         required: columns that are NOT NULL, without the primary key.
         table: name of the table, for errors.
     """
@@ -125,7 +125,7 @@ class PartialUpdate:
         return finish(result)
 
     def _segments(self, window: FoldInput, inputs: GroupRows, backs: Mask) -> tuple[Segment, Mask]:
-        """Return each key's segment that affects the result, and a mask of the keys that their last row deleted.
+        """Return the rows of each key that affect its result, and a mask of the keys whose last row deletes the row.
 
         ``backs``: mask of the rows of ``inputs`` that are retracts.
         """
@@ -190,14 +190,17 @@ class PartialUpdate:
 
         Args:
             result: columns of the result.
-            inputs: versions of the keys of this window.
-            segment: keys of the window, with their results so far.
-            backs: mask of the versions that retract.
+            inputs: rows of the keys of this window.
+            segment: the part of each key's rows that affects the result.
+            backs: mask of the rows that are retracts.
             group: the sequence group.
-            seen: for each aggregated field, whether the first key of the window already had an input.
+            seen: for each aggregated field, whether its function received an input of the first key in earlier windows.
 
         Returns:
-            For each aggregated field, whether the last key of the window had an input, for the next window.
+            For each aggregated field, whether its function received an input of the last key, for the next window.
+
+        Raises:
+            InvalidData: the window lacks an ordering field of the group.
         """
         window = result.window
         present = set(window.rows.pieces[0].batch.schema.names)
@@ -266,7 +269,7 @@ class PartialUpdate:
         Args:
             window: the keys to fold.
             inputs: rows of the keys.
-            segment: part of each key that affects the result.
+            segment: the part of each key's rows that affects the result.
             group: sequence group of the column.
             name: column whose aggregate function is meant.
             seen: for each column, whether its function has received an input of the open key in earlier windows.

@@ -66,7 +66,7 @@ class RefusedRetracts:
 
 @dataclass(frozen=True)
 class Refusals:
-    """Rows that one table rejects, derived once from its merge function.
+    """Rules by which a table rejects rows; they are derived from the table's merge function.
 
     Attributes:
         retracts: rules for retracts.
@@ -91,7 +91,7 @@ class Refusals:
         """Check that all retracts among the rows can be merged.
 
         Args:
-            rows: columns of the table.
+            rows: the rows to write, with the columns of the table.
             kinds: row kind of each row, int8.
 
         Raises:
@@ -119,7 +119,7 @@ class Refusals:
         """Check that all bitmaps and sketches can be decoded; each distinct value is decoded, as merging would do.
 
         Args:
-            rows: columns of the table.
+            rows: the rows to write, with the columns of the table.
             ignored: mask of rows to skip; None for none.
             row_name: returns the name of a row for errors.
 
@@ -142,9 +142,10 @@ class Refusals:
 
 
 def _retract_rules(function: MergeFunction) -> Iterator[RefusedRetracts]:
-    """Yield the retracts that the merge engine cannot merge.
+    """Yield the rules for retracts that the merge engine cannot merge.
 
-    A sequence group has at most one rule: for its first field whose aggregate function does not support retracts.
+    An aggregation table has at most one rule, for its first column whose function does not support retracts. The same
+    holds for each sequence group of a partial-update table.
     """
     if isinstance(function, FirstRow) and not function.ignore_delete:
         yield RefusedRetracts(first_row.REFUSAL)

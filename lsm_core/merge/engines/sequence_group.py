@@ -27,7 +27,7 @@ from lsm_core.merge.keys import (
 
 _LOWEST: Final = np.iinfo(np.int64).min
 _MOST_LOOKBACKS: Final = 6
-"""Number of a group's last rows that are checked one by one before all rows are."""
+"""Number of a group's last rows that are checked one by one before all its rows are checked at once."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class SequenceGroup:
 
 @dataclass(frozen=True, eq=False)
 class Segment:
-    """Part of each key that affects the result.
+    """For each key, the part of its rows that affects the result.
 
     Attributes:
         base: number of the row whose values each key starts with; NO_ROW for none.
@@ -101,12 +101,13 @@ def accept_rows(
 
 
 def newest_of_inserts(group: SequenceGroup, window: FoldInput, inputs: GroupRows) -> Ints | None:
-    """Return the position of the last row with each group's greatest ordering value; -1 for none.
+    """Return the position of the last row with each group's greatest ordering value; -1 if all values are null.
 
-    All rows must be adds of keys without an accumulator.
+    All rows must be adds.
 
     Returns:
-        The positions; None with an accumulator, for several ordering fields, or for a field wider than eight bytes.
+        The positions. None if the first group continues from an accumulator, the sequence group has several ordering
+        fields, or the field is wider than eight bytes.
     """
     if len(group.ordering) > 1 or inputs.begun:
         return None
@@ -162,7 +163,7 @@ def apply_removals(
     Whether a -D is accepted depends on earlier -D rows. So each round handles the next -D of all keys together.
 
     Returns:
-        The remaining segment of each key, and whether its last row was a deleting -D.
+        The remaining segment of each key, and a mask of the keys whose last row is a -D that deleted the row.
     """
     deletes = inputs.kinds == DELETE
     base, begin = segment.base, segment.begin

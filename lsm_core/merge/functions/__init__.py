@@ -1,4 +1,4 @@
-"""Aggregate functions of single fields: the values of one column, merged with the versions of a key.
+"""Aggregate functions of single fields: each merges the values that the versions of a key have in one column.
 
 `base` has the common fold over many groups at once. `first_last_min_max` picks an input, and `numeric` computes; the
 other modules build texts, collections, maps, nested tables, bitmaps and sketches. A module is imported when a table

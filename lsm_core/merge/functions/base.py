@@ -95,7 +95,7 @@ class FieldOptions:
         return f"fields.{self.field}.{name}"
 
     def text(self, name: str, default: str | None = None) -> str | None:
-        """Return the unparsed value, or the default."""
+        """Return the text of an option of this field, or ``default`` if the option is not set."""
         return self.options.get(self.key(name), default)
 
     def flag(self, name: str, default: bool = False) -> bool:
@@ -116,8 +116,8 @@ class FieldOptions:
 class Folding:
     """Inputs of one aggregate function for many groups of rows, stored group after group.
 
-    A group has the rows of one key. A caller may leave out inputs, for example ignored retracts; ``source`` then maps
-    the rest to its rows.
+    A group has the rows of one key. Some of the caller's rows may be left out, for example ignored retracts; ``source``
+    then maps the remaining inputs to the caller's rows.
 
     Attributes:
         values: the inputs; group g has rows ``offsets[g]`` up to, but not including, ``offsets[g + 1]``.
@@ -224,7 +224,7 @@ class AggregateFunction(ABC):
         return self._fold(folding, initial)
 
     def prepare(self, values: pa.Array, offsets: Ints, ops: Operations | None) -> Folding:
-        """Return the inputs, without inputs that are hidden from the function.
+        """Return the inputs for the function, without those of operation SKIP and without ignored retracts.
 
         Args:
             values: inputs of all groups; group g is ``values[offsets[g]:offsets[g + 1]]``.
@@ -265,7 +265,7 @@ class AggregateFunction(ABC):
             layers: ``layers[k]`` has the rows of the k-th inputs of all groups; the largest groups come first.
 
         Returns:
-            One result for each group of ``layers[0]``, or None where the function cannot fold these values this way.
+            One result for each group of ``layers[0]``, or None if the function cannot fold these values this way.
         """
         return None
 

@@ -76,11 +76,11 @@ class Collect(ListFold):
 
 
 class ListAggregate(ListFold):
-    """Function `listagg`: texts joined by a delimiter, without null and empty texts (since 2.0: and blank texts).
+    """Function `listagg`: texts joined by a delimiter, without null and empty texts.
 
-    Without any text the accumulator is unchanged; until 2.0 a null accumulator is replaced by the first text, blank or
-    not. With `distinct`, inputs are split at the delimiter, and only parts that are new are added; the first text is
-    unchanged.
+    Since Paimon 2.0, blank texts are left out too. If no input has a text to add, the accumulator is unchanged; before
+    Paimon 2.0 a null accumulator is then replaced by an empty input. With `distinct`, inputs are split at the
+    delimiter, and only parts that are new are added; the first text is unchanged.
     """
 
     name: ClassVar[str] = "listagg"

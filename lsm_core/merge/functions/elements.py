@@ -148,7 +148,9 @@ def _valid(values: pa.Array) -> Mask:
 
 @dataclass(frozen=True, eq=False)
 class Chains:
-    """Chains of equal elements within a group, in their order; chain c is ``order[starts[c]:ends[c]]``.
+    """Elements of each group divided into chains of equal elements; chain c is ``order[starts[c]:ends[c]]``.
+
+    Elements of a chain keep their order.
 
     Attributes:
         order: numbers of the elements, sorted by group and chain.
@@ -207,7 +209,8 @@ class Chains:
 class ListFold(AggregateFunction):
     """Function over lists, maps or texts that folds consecutive inputs of one operation at once.
 
-    Late input swaps accumulator and input, so consecutive late inputs come first, the newest before the others.
+    Late input swaps accumulator and input. So the result has consecutive late inputs before the accumulator, the newest
+    input first.
     """
 
     def _fold(self, folding: Folding, initial: Accumulators) -> Accumulators:
@@ -252,9 +255,9 @@ class ListFold(AggregateFunction):
 
     @abstractmethod
     def _join(self, lists: pa.Array, bounds: Ints, groups: Ints) -> pa.Array:
-        """Fold ``lists[bounds[g]:bounds[g + 1]]``, with the accumulator among them, into one for each group.
+        """Return one list for each group g: ``lists[bounds[g]:bounds[g + 1]]`` folded from left to right.
 
-        ``groups`` are the group numbers for errors.
+        The lists of a group contain its accumulator. ``groups`` are the group numbers for errors.
         """
 
     def _take_back(self, before: pa.Array, retracted: pa.Array, bounds: Ints) -> pa.Array:
@@ -263,7 +266,7 @@ class ListFold(AggregateFunction):
 
 
 def _rounds(folding: Folding, late_is_input: bool, late_one_by_one: bool) -> Iterator[tuple[Ints, Ints, Ints, int]]:
-    """Yield stretches of one operation: the first stretch of all groups, then the second, and so on.
+    """Yield stretches of consecutive inputs with the same operation: the first stretch of all groups, then the second.
 
     Args:
         folding: inputs of all groups.
@@ -271,7 +274,8 @@ def _rounds(folding: Folding, late_is_input: bool, late_one_by_one: bool) -> Ite
         late_one_by_one: whether each late input is a stretch by itself.
 
     Yields:
-        Groups, first rows, ends, and the operation.
+        Numbers of groups whose stretches have the same operation, first row of each stretch, end (exclusive) of each
+        stretch, and the operation.
     """
     count = len(folding.values)
     if not count:

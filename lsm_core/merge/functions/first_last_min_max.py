@@ -166,7 +166,7 @@ class LastValue(PickAggregate):
 
 
 class PrimaryKey(LastValue):
-    """Value of a key column, or of a column that orders versions: always the input's value."""
+    """Function of primary-key columns: the newest input, null or not, even of a retract; late input is ignored."""
 
     name: ClassVar[str] = "primary-key"
     retract_leaves_null: ClassVar[bool] = False
@@ -189,11 +189,11 @@ class LastNonNullValue(PickAggregate):
 
 
 def takes_newest(function: AggregateFunction, valid: Mask | None) -> bool:
-    """Return whether plain aggregation always returns the newest version's value.
+    """Return whether aggregation without retracts and late inputs always returns the newest version's value.
 
     Args:
-        function: the function.
-        valid: mask of the rows with a value; None if all have one.
+        function: aggregate function of the column.
+        valid: mask of the rows that are not null in the column; None if no row is null.
     """
     return isinstance(function, LastValue) or (isinstance(function, LastNonNullValue) and valid is None)
 
@@ -245,12 +245,12 @@ class _Extreme(PickAggregate):
 
     @property
     def computes(self) -> bool:
-        """Whether the type is a number whose order is a number too, from which the value is restored."""
+        """Whether values are integers or doubles: they are compared as 64-bit integers and restored from them."""
         kind = self.arrow_type
         return bool(pa.types.is_integer(kind) or pa.types.is_float64(kind))
 
     def fold_layers(self, values: npt.NDArray[Any], layers: Sequence[Ints]) -> npt.NDArray[Any] | None:
-        """Fold integers and doubles as the base class describes."""
+        """Fold integers and doubles as the base class describes; return None for other types."""
         if not self.computes:
             return None
         extreme, is_float = np.maximum if self.greatest else np.minimum, pa.types.is_floating(self.arrow_type)
@@ -307,7 +307,7 @@ class _Extreme(PickAggregate):
 
 
 def _from_order(numbers: Ints) -> npt.NDArray[np.float64]:
-    """Return the doubles of these order numbers; the conversion is its own inverse."""
+    """Return the doubles whose numbers by `float_order` are ``numbers``."""
     return (numbers ^ ((numbers >> np.int64(63)) & np.int64(0x7FFFFFFFFFFFFFFF))).view(np.float64)
 
 

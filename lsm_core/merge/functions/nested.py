@@ -66,7 +66,10 @@ class MergeMap(ListFold):
 
 
 def _shares_fields(held: Flat, back: Flat, fields: list[int]) -> Mask:
-    """Return a mask of the elements of ``held`` whose ``fields`` equal a ``back`` element's in the same group."""
+    """Return a mask of the elements of ``held`` with the same ``fields`` as an element of ``back`` in the same group.
+
+    ``fields``: positions of fields in the elements.
+    """
     all_elements = pa.concat_arrays([held.elements, back.elements])
     parts = [codes(all_elements.field(place)) for place in fields]
     pair = dense([np.concatenate((held.group, back.group)), *parts])
@@ -75,7 +78,7 @@ def _shares_fields(held: Flat, back: Flat, fields: list[int]) -> Mask:
 
 
 def _in_first_list(lists: pa.Array, bounds: Ints, flat: Flat) -> Mask:
-    """Return a mask of the elements in the first list of their group that is not null; later lists are added to it."""
+    """Return a mask of the elements that are in the first non-null list of their group."""
     valid = np.append(_valid(lists), True)
     soonest = np.minimum.accumulate(np.where(valid, np.arange(len(valid)), len(valid))[::-1])[::-1]
     return np.asarray(flat.source == soonest[bounds[:-1]][flat.group], np.bool_)
@@ -84,9 +87,8 @@ def _in_first_list(lists: pa.Array, bounds: Ints, flat: Flat) -> Mask:
 class MergeMapWithKeyTime(ListFold):
     """Function `merge_map_with_keytime`: for each key the entry with the newest time.
 
-    A null entry removes the key; an entry without a time is ignored.
-
-    The map with which a fold begins is unchanged.
+    An entry with a null value removes the key; an entry without a time is ignored. Neither applies to the entries of
+    the first map of a fold that is not null.
     """
 
     name: ClassVar[str] = "merge_map_with_keytime"
@@ -125,10 +127,11 @@ class MergeMapWithKeyTime(ListFold):
 
 
 def _base_lists(lists: pa.Array, bounds: Ints, with_null: bool) -> tuple[Ints, Mask]:
-    """Return the base list of each group, and whether a list that is not null is added to it.
+    """Return the number of each group's base list, and a mask of the groups with a later list that is not null.
 
-    ``with_null``: True as in Paimon since 2.0: the base is the first list, even if this list is null. False as in
-    earlier versions: the base is the first list that is not null, because it replaced a null accumulator unchanged.
+    Later lists are added to the base list. ``with_null``: True as in Paimon since 2.0: the base is the first list, even
+    if this list is null. False as in earlier versions: the base is the first list that is not null, because this list
+    replaced a null accumulator unchanged.
     """
     valid = _valid(lists)
     base = bounds[:-1]
@@ -153,10 +156,10 @@ def _choose(use_first: Mask, first: pa.Array, second: pa.Array) -> pa.Array:
 
 
 class _Nested(ListFold):
-    """Rows of a nested table with a key: fields ``nested-key``, and the treatment of nulls among them.
+    """Function over nested tables (lists of rows) whose rows have a key, the fields of option `nested-key`.
 
-    Null rows are removed. Where Paimon versions differ, the table's version is followed, and 2.0 for columns with
-    options that 1.4 does not know.
+    Null rows are removed. If Paimon versions differ, the result is that of the table's version. Columns with an option
+    that Paimon 1.4 does not know have the result of 2.0.
     """
 
     _late_one_by_one = True
@@ -205,10 +208,11 @@ class _Nested(ListFold):
         return _choose(~added, lists.take(pa.array(base)), rebuilt_lists)
 
     def _join_one_by_one(self, lists: pa.Array, bounds: Ints) -> pa.Array:
-        """Apply a limit as version 1.4 does: take as many rows of each input as are missing, even rows of known keys.
+        """Merge lists with a `count-limit` as Paimon 1.4 does.
 
-        The number of rows taken from an input depends on the number of keys before this input. So each group takes a
-        few inputs at a time until the limit is reached.
+        From each input, as many rows are taken as are missing to the limit, even rows whose keys are already there. So
+        the number of rows taken depends on the number of keys before the input, and each group takes a few inputs at a
+        time until the limit is reached.
         """
         base, _ = _base_lists(lists, bounds, with_null=False)
         owner = np.repeat(np.arange(len(base)), np.diff(bounds))
@@ -234,10 +238,11 @@ class _Nested(ListFold):
     def _fill_up(self, held: pa.Array, inputs: pa.Array, sizes: Ints) -> tuple[pa.Array, Ints]:
         """Return each list of ``held``, filled up with the first rows of its inputs, and the number of inputs used.
 
-        With a key, the last row of each key is kept.
+        The last row of each key is kept.
 
-        ``sizes``: number of inputs of each list. All inputs before the first new key have the same room, and no input
-        is cut while all rows fit. The inputs up to the later of these two points are processed at once.
+        ``sizes``: number of inputs of each list. The number of free rows is the same for all inputs up to the first new
+        key, and no input is cut while all rows fit. The inputs up to the later of these two points are processed at
+        once.
         """
         count = len(held)
         bounds = offsets_from(sizes + 1)
@@ -290,7 +295,10 @@ class _Nested(ListFold):
         return flat.only(np.flatnonzero(~nulls & _valid(flat.elements)))
 
     def _winning_rows(self, flat: Flat, chains: Chains, order: Ints) -> Flat:
-        """Return one row for each chosen chain: the last one, or the one with the greatest sequence fields."""
+        """Return one row of each chain (rows with equal keys): the last, or that with the greatest sequence fields.
+
+        ``order``: numbers of the chains to return, in the order of the result.
+        """
         winners = chains.last
         if self.sequence and len(chains):
             parts = [part for place in self.sequence for part in order_parts(flat.elements.field(place))]

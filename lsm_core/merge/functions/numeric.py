@@ -1,7 +1,7 @@
 """Sums and products: exact, step by step in arrival order, with Paimon's rules for nulls, overflow and retracts.
 
-Integers that leave their type raise at that step. Floats are left folds, bit for bit. A decimal that leaves its
-precision becomes null, and the next input starts again.
+An integer result outside the range of its type is an error at that step. Floats are added in arrival order, so the
+result equals Java's bit for bit. A decimal that leaves its precision becomes null, and the next input starts again.
 
 Source: ``FieldSumAgg``, ``FieldProductAgg``, ``DecimalUtils``.
 """
@@ -65,7 +65,7 @@ class _Numeric(AggregateFunction):
 
     @abstractmethod
     def _numbers(self, inputs: Folding, initial: pa.Array, has_initial: Mask) -> Numbers:
-        """Return the accumulators after inputs that are not null, and the groups that were folded one by one.
+        """Return the accumulators after all inputs, and a mask of the groups that were folded one by one (or None).
 
         Args:
             inputs: inputs of all groups, without nulls.
@@ -169,7 +169,10 @@ class SumIntegers(_Numeric):
 
 
 class _Stepwise(_Numeric):
-    """Left folds of NumPy numbers. Short groups are folded together, step by step; each long group is folded alone."""
+    """Folds of NumPy numbers in arrival order.
+
+    Short groups are folded together, one input of each group at a time. Each long group may be folded alone.
+    """
 
     def _numbers(self, inputs: Folding, initial: pa.Array, has_initial: Mask) -> Numbers:
         dtype = self._dtype()

@@ -127,7 +127,7 @@ def _read_node(source: _Source, path: bytes, places: dict[int, bytes]) -> None:
 
 
 def _read_children(source: _Source, kind: int, count: int) -> list[int]:
-    """Return the key bytes of a node's children, in the order in which they follow."""
+    """Return the key byte of each child of a node, in the order in which the children are stored."""
     if kind == _NODE4:
         return list(source.take(4)[::-1][:count])
     if kind == _NODE16:
@@ -209,7 +209,7 @@ def _write_node(keys: list[bytes], start: int, stop: int, depth: int, out: list[
 
 
 def _node(children: list[int]) -> tuple[int, bytes]:
-    """Return the kind and content of a node with these children, ascending."""
+    """Return the kind and content of a node; ``children`` are the key bytes of its children, ascending."""
     count = len(children)
     if count <= 4:
         return _NODE4, bytes(children).ljust(4, b"\0")[::-1]
@@ -226,8 +226,8 @@ def _node(children: list[int]) -> tuple[int, bytes]:
 def canonical_bytes(bitmap: BitMap) -> bytes:
     """Return portable bytes that depend on the values only.
 
-    A container whose runs would take as many bytes as an array keeps its earlier kind in a union. Here it becomes an
-    array.
+    If a container takes as many bytes as runs as it takes as an array, CRoaring leaves it as it was before a union.
+    Here such a container becomes an array.
     """
     portable = roaring.encode(bitmap, runs=True)
     keys = list(_tied_containers(portable))

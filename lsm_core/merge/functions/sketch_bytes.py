@@ -31,7 +31,7 @@ _MOST: Final = 63
 
 
 def check_hll(data: bytes) -> bytes:
-    """Return the bytes of one sketch that the library may read, without the bytes after it.
+    """Check the bytes of an HLL sketch, and return them without the bytes after the end of the sketch.
 
     Raises:
         CorruptFile: the bytes are damaged.
@@ -148,7 +148,7 @@ _FLOAT_ONE: Final = struct.pack("<f", 1.0)
 
 
 def check_theta(data: bytes) -> bytes:
-    """Return the same sketch in the compact form, its hashes ascending.
+    """Check the bytes of a theta sketch, and return the sketch in the compact form, its hashes ascending.
 
     Raises:
         CorruptFile: the bytes are damaged.
@@ -185,7 +185,11 @@ def check_theta(data: bytes) -> bytes:
 
 
 def java_theta(data: bytes) -> bytes:
-    """Return the library's compact bytes with the three header fields that Java writes differently."""
+    """Return the bytes of a compact theta sketch with the header fields that Java writes differently than the library.
+
+    These are the sampling rate of a sketch with more than one hash, the seed hash of an empty sketch, and the flag of a
+    sketch with a single hash.
+    """
     words, flags = data[0] & 63, data[5]
     if words > 1:
         return data[:12] + _FLOAT_ONE + data[16:]

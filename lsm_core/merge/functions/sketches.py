@@ -21,7 +21,7 @@ _THETA_LOG: Final = 12
 
 
 class HllSketchUnion(BinaryUnion):
-    """Approximate number of distinct values; registers of the larger sketch are folded onto those of the smaller."""
+    """Union of HLL sketches, which estimate numbers of distinct values; the result has the size of the smaller one."""
 
     name: ClassVar[str] = "hll_sketch"
 
@@ -43,7 +43,7 @@ class HllSketchUnion(BinaryUnion):
 
 
 class ThetaSketchUnion(BinaryUnion):
-    """Approximate number of distinct values, in a form that also allows intersections."""
+    """Union of theta sketches, which estimate numbers of distinct values and also allow intersections."""
 
     name: ClassVar[str] = "theta_sketch"
 
