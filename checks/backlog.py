@@ -33,7 +33,7 @@ def backlog_evaluation(
     evaluation for the whole table, because Dagster fails on a second evaluation without a run for a partition.
 
     Args:
-        layout: key of the layout.
+        layout: key of the table's layout asset.
         states: health of the partitions.
         policy: policy of the table.
         hidden: whether readers do not see level 0, so that a backlog is missing data and not only slow reads.

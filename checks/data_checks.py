@@ -126,7 +126,7 @@ def data_results(
 def _unreadable_file(table: Table, policy: Policy, evaluated: Sequence[str]) -> str:
     """Return a text that names a file of the newest snapshot that cannot be read, or "" if none is found.
 
-    Every file is looked for. The content of a sample of files is read, as by the check `pages_readable`.
+    The existence of every file is checked. The content of a sample of files is read, as by the check `pages_readable`.
 
     Args:
         table: the opened table.

@@ -83,7 +83,7 @@ def merged_view_result(
     Args:
         instance: Dagster instance.
         warehouse: the warehouse.
-        spark: how Spark is used.
+        spark: Spark resource for the comparison.
         table: full name of the table.
         partition: partition of the run, or None.
         others: partitions of a run over several partitions, which has no ``partition``; the result applies to each.
@@ -331,7 +331,7 @@ def compare_with_previous(
 
     Args:
         warehouse: the warehouse.
-        spark: how Spark is used.
+        spark: Spark resource for the comparison; without Spark, digests are compared.
         table: full name of the table.
         published: the published snapshot.
         proof: how to compare; None to compare the whole snapshot with the previous one.

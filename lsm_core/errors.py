@@ -103,7 +103,7 @@ class InvalidStatement(InvalidOption):
 
 
 def _shorten(value: object) -> str:
-    """Return the text of a value for a message; a very long one is truncated, with its length."""
+    """Return the text of a value for a message; beyond 200 characters, the text is cut and its length is added."""
     text = repr(value)
     return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}... ({len(text)} characters)"
 

@@ -372,7 +372,7 @@ def read_scores(file: Path) -> ScoreHistory:
 
 
 def write_report(report: FleetReport, files: ReportFiles, scores: ScoreHistory) -> None:
-    """Write the page of a report and the scores for the next one.
+    """Write the page of a report, and the scores from which later reports show trends.
 
     Args:
         report: the report.

@@ -49,7 +49,7 @@ _FOLLOWING: Final = b"following"
 
 @dataclass(frozen=True)
 class Progress:
-    """Totals over all snapshots before the next one to read.
+    """Running totals over all snapshots before the next snapshot to read.
 
     Attributes:
         totals: totals by carrier, SCHEMA.
@@ -212,7 +212,7 @@ def totals_key(warehouse_path: str) -> dg.AssetKey:
 
 
 def stream_definitions(warehouse_path: str, settings: Settings) -> dg.Definitions:
-    """Return the asset, the check, the job and the sensor of the stream."""
+    """Return the asset, check, job and sensor of the stream that adds up the changes of `carrier_daily`."""
     key = totals_key(warehouse_path)
 
     @dg.asset(

@@ -56,8 +56,8 @@ class SourceErrors:
     """Errors in the source of `weather`, which maintenance neither adds nor removes.
 
     Attributes:
-        impossible_winds: rows above 250 mph.
-        repeated_hours: rows beyond the first of one station and hour.
+        impossible_winds: number of rows with a wind above 250 mph.
+        repeated_hours: number of rows beyond the first row of the same station and hour.
     """
 
     impossible_winds: int

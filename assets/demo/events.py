@@ -15,7 +15,7 @@ _MASK = np.uint64(0xFFFFFFFF)
 
 @dataclass(frozen=True)
 class Part:
-    """Rows of one rule.
+    """Changes that one rule of the demo's scenario makes.
 
     Attributes:
         rows: row numbers of the source.
@@ -93,7 +93,7 @@ def commit_of(events: pa.Table, number: int) -> tuple[pa.Table, pa.Array]:
 
 
 def hash_numbers(numbers: npt.NDArray[np.int64], salt: int) -> npt.NDArray[np.int64]:
-    """Return h(n, salt), the scenario's 32-bit mixer, of every row number: int64 values in [0, 2^32)."""
+    """Return the scenario's 32-bit hash h(n, salt) of each row number, as int64 values in [0, 2^32)."""
     x = (numbers.astype(np.uint64) * np.uint64(2654435761) + np.uint64(salt * 2246822519)) & _MASK
     x ^= x >> np.uint64(16)
     x = (x * np.uint64(2146121005)) & _MASK
@@ -104,7 +104,7 @@ def hash_numbers(numbers: npt.NDArray[np.int64], salt: int) -> npt.NDArray[np.in
 
 
 def select_percent(numbers: npt.NDArray[np.int64], salt: int, below: int, of: int = 100) -> npt.NDArray[np.bool_]:
-    """Select the rows for "p %" of the scenario.
+    """Return a mask of the pseudo-random share of rows that a rule of the scenario selects.
 
     Args:
         numbers: row numbers.

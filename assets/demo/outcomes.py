@@ -92,7 +92,7 @@ class Expiry:
         months: the dropped months.
         rows: number of rows in the dropped months.
         files: number of data files of the dropped months.
-        held_by: older snapshots that still hold these files.
+        held_by: number of older snapshots that still reference these files.
         following: next month to expire.
         due: day on which ``following`` expires.
     """
@@ -156,8 +156,8 @@ class TagHold:
         table: name of the table.
         tick: tick after which the tag is set.
         snapshot: tagged snapshot.
-        deleted: files of expired snapshots that are deleted.
-        held: files of expired snapshots that the tag keeps.
+        deleted: number of files of expired snapshots that are deleted.
+        held: number of files of expired snapshots that the tag keeps.
         partition: partition of the kept files.
     """
 

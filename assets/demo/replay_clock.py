@@ -47,7 +47,7 @@ def batch_clock_ms(batch: int) -> int:
 
 
 def batch_of_commit(table: str, commit: int) -> int:
-    """Return the live batch of a commit; -1 for the nine commits of the backfill (one of `planes`)."""
+    """Return the number of a commit's six-day batch; -1 for the backfill, which has nine commits (one in `planes`)."""
     if table == "planes":
         return (BACKFILL, 4, 9, LAST_BATCH)[commit]
     if commit < 9:

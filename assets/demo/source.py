@@ -96,7 +96,7 @@ def local_dates(table: pa.Table) -> Days:
 
 
 def batches(dates: Days) -> Integers:
-    """Return the live batch of each date: six days each from 2013-10-01 on; negative before."""
+    """Return the number of each date's six-day batch, counted from 0 at 2013-10-01; negative before that day."""
     return np.asarray((dates - LIVE_FROM).astype(np.int64) // 6)
 
 

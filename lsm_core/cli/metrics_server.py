@@ -21,7 +21,7 @@ _MOST_PORT: Final = 65_535
 
 
 class LatestText:
-    """Text that is read again when it is requested and older than a pause.
+    """Cached text, which is read again if it is requested and older than a given age.
 
     Requests at the same time share one reading, so that scrapers cannot multiply the load on the warehouse.
     """
@@ -48,10 +48,10 @@ class LatestText:
 
 
 class MetricsServer(ThreadingHTTPServer):
-    """Server of one text at ``/metrics``.
+    """HTTP server of the metrics text at ``/metrics``.
 
     Attributes:
-        latest: the text.
+        latest: cached text of the metrics.
     """
 
     daemon_threads = True
@@ -61,7 +61,7 @@ class MetricsServer(ThreadingHTTPServer):
 
         Args:
             address: host and port.
-            latest: the text.
+            latest: cached text of the metrics.
         """
         self.latest = latest
         self.address_family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET

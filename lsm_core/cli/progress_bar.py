@@ -68,13 +68,13 @@ class _Line:
 
 
 class _Bars:
-    """One line for each running stage (a `Listener`)."""
+    """Progress `Listener` that shows one line for each running stage."""
 
     def __init__(self, bar: Progress) -> None:
         self._bar, self._lines, self._lock = bar, list[_Line](), Lock()
 
     def begins(self, label: str, total: int | None, unit: str) -> None:
-        """Add a line."""
+        """Add a line for a stage that begins."""
         with self._lock:
             self._lines.append(_Line(self._bar.add_task(f"  {visible(label)}", total=total, done=""), total, unit))
         self.advanced(0)
@@ -98,6 +98,6 @@ class _Bars:
         self._bar.update(line.number, completed=line.done, done=f"{amount_text} {line.unit}")
 
     def ends(self) -> None:
-        """Remove the newest line."""
+        """Remove the newest line, because its stage has ended."""
         with self._lock:
             self._bar.remove_task(self._lines.pop().number)

@@ -135,7 +135,7 @@ def _require_allowed(address: str, options: TableOptions, name: str) -> None:
     connects and sends its password.
 
     Args:
-        address: address of the folder of the lock files.
+        address: address of the lock's database, or of the folder of the lock files.
         options: the table's options.
         name: the table's name, for messages.
     """

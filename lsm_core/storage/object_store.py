@@ -517,7 +517,7 @@ def _folder(path: str) -> str:
 
 @contextmanager
 def _bucket_missing(path: str) -> Iterator[None]:
-    """Convert "not found" of a put to StorageRefused, because it means the bucket."""
+    """Convert a FileNotFoundError of a put in the block to StorageRefused, because the bucket does not exist."""
     try:
         yield
     except FileNotFoundError as error:

@@ -150,7 +150,7 @@ def done_in_turn(requests: Iterable[Callable[[], T]], *, at_once: bool) -> Itera
 
 
 class _Source:
-    """A file-like object for Python's io, for one reader at a time, as Arrow ensures."""
+    """File-like object that serves the reads of one Arrow reader by range requests and from prefetched ranges."""
 
     def __init__(self, fetch: Fetch, size: int, end: memoryview, groups: Sequence[Sequence[Range]] = ()) -> None:
         self._fetch, self._size, self._position, self.closed = fetch, size, 0, False

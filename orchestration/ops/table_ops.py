@@ -189,7 +189,7 @@ def apply_plan_op(
 
 
 def open_for_run(context: dg.OpExecutionContext, warehouse: WarehouseResource, table: str) -> TableStore:
-    """Open the table for this run, and tag the run with the table, so that other runs wait for this run.
+    """Open the table for this run, and tag the run with the table, so that later runs on the table find this run.
 
     Raises:
         dg.Failure: a run that began earlier is working on the table.

@@ -38,7 +38,7 @@ class Platform:
 
     @property
     def url(self) -> str:
-        """Address of the UI."""
+        """Address of Dagster's web UI."""
         return f"http://{LOOPBACK}:{self.port}"
 
     @property

@@ -214,12 +214,12 @@ class DemoPlayer:
     def _compare_checksums(
         self, tick: str, when: str, versions: Mapping[str, int], exceptions: Mapping[str, TableChecksum] | None = None
     ) -> None:
-        """Compare rows and checksums of the tables in these snapshots with the reference.
+        """Compare the rows and checksums that the tables have in given snapshots with the reference.
 
         Args:
             tick: name of the tick.
             when: description of the moment.
-            versions: snapshot ids by table.
+            versions: ids of the snapshots to read, by table name.
             exceptions: expected checksums by table that replace those of the tick.
         """
         for table in TABLES:

@@ -32,13 +32,13 @@ class Flights:
         rn: row number in the file, from 0.
         month: month of the flight, 1 to 12.
         dates: local date of the flight.
-        batch: live batch of the date; negative before October.
+        batch: number of the date's six-day batch, from 0 at 2013-10-01; negative before October.
         scheduled: scheduled departure (epoch ms, UTC).
         departure: departure, or one hour after the scheduled departure if cancelled (epoch ms, UTC).
         arrival: arrival computed from departure delay and air time (epoch ms, UTC).
         dep_delay: departure delay (minutes).
         arr_delay: arrival delay (minutes).
-        live: whether the flight is in October or later, so that its events arrive in live batches.
+        live: whether the flight is in October or later, so that its events arrive in batches after the backfill.
         cancelled: whether the flight has no departure time.
         landed: whether the flight has an arrival time.
         delay_known: whether the arrival delay is known.
@@ -69,42 +69,42 @@ class Flights:
 
     @property
     def diverted(self) -> Flags:
-        """Flights that landed with an unknown delay."""
+        """Mask of the flights that landed with an unknown delay."""
         return np.asarray(self.landed & ~self.delay_known)
 
     @property
     def blizzard(self) -> Flags:
-        """Cancellations whose departure report arrives months later."""
+        """Mask of the cancelled flights of the February blizzard, whose departure report arrives months later."""
         return np.asarray(self.cancelled & np.isin(self.dates, _BLIZZARD))
 
     @property
     def audited(self) -> Flags:
-        """September arrivals that an audit corrects."""
+        """Mask of the September flights whose arrival an audit corrects."""
         return np.asarray((self.month == 9) & self.delay_known & select_percent(self.rn, 18, 1))
 
     @property
     def swapped(self) -> Flags:
-        """Flights filed with the aircraft of the carrier's previous flight."""
+        """Mask of the flights that were first filed with the aircraft of the carrier's previous flight."""
         return np.asarray(self.live & not_null(self.column("tailnum")) & select_percent(self.rn, 1, 6))
 
     @property
     def departure_fixed(self) -> Flags:
-        """Departures whose first report is wrong."""
+        """Mask of the flights whose first departure report is wrong."""
         return np.asarray(self.live & ~self.cancelled & select_percent(self.rn, 7, 4))
 
     @property
     def falsely_departed(self) -> Flags:
-        """Cancelled flights that were reported as departed on time."""
+        """Mask of the cancelled flights that were reported as departed on time."""
         return np.asarray(self.live & self.cancelled & select_percent(self.rn, 10, 1, of=10))
 
     @property
     def arrival_fixed(self) -> Flags:
-        """Arrivals whose first report is wrong."""
+        """Mask of the flights whose first arrival report is wrong."""
         return np.asarray(self.live & self.delay_known & select_percent(self.rn, 16, 3))
 
     @property
     def departure_batch(self) -> Integers:
-        """Batch of the first departure report."""
+        """Number of the batch in which the first departure report of each flight arrives."""
         late = np.where(select_percent(self.rn, 5, 3), self.batch + 1 + hash_numbers(self.rn, 6) % 3, self.batch)
         after_fix = np.where(hash_numbers(self.rn, 9) % 3 == 0, self.batch + 1, self.batch)
         return self.clipped(
@@ -113,7 +113,7 @@ class Flights:
 
     @property
     def arrival_batch(self) -> Integers:
-        """Batch of the first arrival report."""
+        """Number of the batch in which the first arrival report of each flight arrives."""
         late = np.where(select_percent(self.rn, 13, 5), self.batch + 1 + hash_numbers(self.rn, 14) % 3, self.batch)
         return self.clipped(np.where(self.arrival_fixed, self.batch, late))
 
