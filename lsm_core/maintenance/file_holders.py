@@ -99,7 +99,7 @@ class FileHolders:
         return [(row["partition"], row["bucket"], row["files"]) for row in rows]  # one a bucket
 
     def by_name(self) -> dict[str, Holder]:
-        """Return the holder of every name that has one."""
+        """Return the holders by file name; names without a holder are left out."""
         held_places = np.flatnonzero(self.codes != _NO_HOLDER)
         held = self.names.take(arrow_array(held_places)).to_pylist()
         return {name: self.holders[code] for name, code in zip(held, self.codes[held_places].tolist(), strict=True)}
@@ -359,7 +359,8 @@ class _Search:
     def mark_restorable(self, record: TrashRecord) -> None:
         """Mark as used by the trash the files that a deletion record lists, and those that its snapshots and tags list.
 
-        A restore of the record needs all of them. Missing metadata files are skipped: without them it fails anyway.
+        A restore of the record needs all of these files. Missing metadata files are skipped, because the restore fails
+        without them anyway.
         """
         code = self.code(Holder(HolderKind.GRACE, f"trash {record.trash_id} (can be restored)"))
         self.marks.name([PurePosixPath(file.path).name for file in record.files], code)

@@ -194,7 +194,7 @@ class _OtherHolders:
     live: pa.Array
 
     def add(self, holder: Holder, since_ms: int, files: pa.Table) -> None:
-        """Record that ``holder`` references ``files``."""
+        """Record that ``holder`` references ``files``; a snapshot without files to record is left out."""
         files = files.filter(pc.invert(pc.is_in(files.column("name"), value_set=self.live)))
         if len(files) or holder.kind is not HolderKind.SNAPSHOT:
             self.ledger.add(holder, since_ms, files)

@@ -41,7 +41,7 @@ ChooseRunner = Callable[["MaintenancePlan"], "Runner | None"]
 """Function that returns the executor of a compaction plan's tasks, None for threads of this process."""
 _LOG: Final = logging.getLogger(__name__)
 _WARNED: Final[set[str]] = set()
-"""Tables of whose unseen rows this process has warned: the log has it once per table, reports every time."""
+"""Root paths of the tables about whose unseen rows this process has logged a warning; it is logged once per table."""
 _LOGGED: Final[dict[tuple[str, str], float]] = {}
 """Time (s, monotonic) of the last log line by root of the table and text of the warning."""
 _SAME_WARNING_EVERY_SECONDS: Final = 3600.0
@@ -446,11 +446,11 @@ def _is_new(root: str, text: str) -> bool:
 
 
 def _background() -> ThreadPoolExecutor:
-    """Return the thread of `snapshot.expire.execution-mode` = async; the process waits for it when it ends."""
+    """Return the executor for `snapshot.expire.execution-mode` = async; at exit, the process waits for its work."""
     return _background_of(os.getpid())
 
 
 @cache
 def _background_of(_process: int) -> ThreadPoolExecutor:
-    """Return the thread of a process; a forked process needs a thread of its own, because forking copies no threads."""
+    """Return the one-thread executor of a process; a forked process needs its own, as forking copies no threads."""
     return ThreadPoolExecutor(1, thread_name_prefix="dredge-expire")

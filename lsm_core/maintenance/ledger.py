@@ -80,9 +80,9 @@ class LedgerEntry:
         outcome: "done", "refused", "failed", "unknown" (whether it was published) or "unreadable".
         plan_hash: hash of the plan.
         base_snapshot: newest snapshot at planning.
-        snapshot_id: published snapshot.
-        approved_by: name of the approver.
-        error: error of the run.
+        snapshot_id: snapshot that the run published, None if it published none.
+        approved_by: name of the person or process that approved the run, None if unknown.
+        error: error that ended the run, as text; None without an error.
         who: user, host and process that ran the action.
         seconds: wall-clock time.
         predicted_seconds: seconds that the plan estimated.
@@ -288,7 +288,7 @@ def applied_before(store: TableStore, plan: MaintenancePlan) -> Applied | None:
 
     Args:
         store: the table.
-        plan: the plan.
+        plan: plan that may have been applied before.
 
     Raises:
         CorruptFile: a snapshot cannot be read.

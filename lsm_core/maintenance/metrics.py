@@ -157,8 +157,8 @@ class RunTotals:
         bytes_read: bytes of files that the runs read.
         bytes_written: bytes of files that the runs wrote.
         bytes_freed: bytes of files that the runs deleted.
-        predicted: seconds that the plans of runs with a prediction predicted.
-        predicted_runs: seconds that these runs took.
+        predicted: seconds that plans predicted, for runs that are done and have a prediction.
+        predicted_runs: seconds that the runs counted in ``predicted`` took.
     """
 
     runs: int = 0
@@ -183,7 +183,7 @@ class RunTotals:
             self.predicted_runs += entry.seconds
 
     def numbers(self) -> dict[str, float]:
-        """Return the totals by name of the metric after ``dredge_maintenance_``, without those of other actions."""
+        """Return the totals by metric name without ``dredge_maintenance_``; bytes and predictions of 0 are left out."""
         numbers = {
             "runs": self.runs,
             "run_seconds": round(self.seconds, 3),
@@ -211,7 +211,7 @@ def reported_bytes(entry: LedgerEntry, name: str) -> int:
 
 
 def _holder_samples(store: TableStore) -> list[Sample]:
-    """Return the bytes that holders of each kind keep alone."""
+    """Return one sample per kind of holder (snapshot, tag, ...): bytes of the files that exactly one holder keeps."""
     held = holds(store).group_by("kind").aggregate([("bytes", "sum")]).to_pylist()  # one row per kind of holder
     return [
         Sample("dredge_table_held_bytes", row["bytes_sum"], {"table": store.name, "kind": row["kind"]})

@@ -128,7 +128,7 @@ class BucketHealth:
         small_files: files below the compaction's size limit.
         read_amplification: sorted runs that a read merges; for append tables, the number of files divided by the
             number of files of the target size that their bytes would fill.
-        space_amplification: all bytes over those of the last run.
+        space_amplification: bytes of all files divided by the bytes of the oldest sorted run; 1 for append tables.
         oldest_level0_ms: creation time of the oldest level-0 file.
         last_compaction_ms: creation time of the newest file of a compaction.
         ro_lag_ms: age of the oldest data that the read-optimised view does not show.

@@ -24,7 +24,7 @@ Ints = npt.NDArray[np.int64]
 SORTED_RUNS: Final = "sorted_runs_p95"
 FRESHNESS: Final = "freshness"
 MOST_SNAPSHOTS: Final = 2_000
-"""Most snapshots that are read for one table; the time before them is unknown."""
+"""Largest number of snapshots that are read for one table; the time before these snapshots is unknown."""
 _PERCENTILE: Final = 95
 _COLUMNS: Final = ("kind", "partition", "bucket", "level")
 
@@ -193,7 +193,7 @@ def _begins(keys: Ints) -> npt.NDArray[np.bool_]:
 
 
 def _cumulate(keys: Ints, values: Ints) -> Ints:
-    """Return running sums of ``values`` that begin anew with each group of equal ``keys``."""
+    """Return running sums of ``values``, separately for each group of equal ``keys``."""
     sums = np.cumsum(values)
     starts = np.flatnonzero(_begins(keys))
     before = np.where(starts > 0, sums[starts - 1], 0)
@@ -202,7 +202,7 @@ def _cumulate(keys: Ints, values: Ints) -> Ints:
 
 
 def _differences(keys: Ints, values: Ints) -> Ints:
-    """Return the change of ``values`` against the row before it of the same group, which begins at 0."""
+    """Return each value minus the value before it in the same group of ``keys``; the first of a group is unchanged."""
     before = np.append(np.zeros(min(len(values), 1), np.int64), values[:-1])
     before[_begins(keys)] = 0
     return values - before
@@ -248,7 +248,7 @@ def measure_freshness(store: TableStore, history: RecentHistory, limit_ms: int) 
 
 
 def _visible_commits(commits: Sequence[Snapshot], times: Ints, *, hides: bool) -> tuple[Ints, Ints]:
-    """Return when readers see the writers' commits, and the commit time of the newest one that they then see.
+    """Return the times at which readers begin to see commits of writers, and the commit time of the newest then seen.
 
     Args:
         commits: consecutive snapshots.

@@ -151,7 +151,7 @@ class ExpiryRange:
         """Return the reason of the expiry of an id.
 
         Args:
-            snapshot_id: the id.
+            snapshot_id: id of an expiring snapshot or changelog.
         """
         if snapshot_id < self.forced:
             return f"more snapshots than {self.kept}.num-retained.max"

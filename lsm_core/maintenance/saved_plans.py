@@ -41,7 +41,7 @@ def save_plan(store: TableStore, plan: MaintenancePlan) -> str:
 
     Args:
         store: the table.
-        plan: the plan.
+        plan: plan to save.
 
     Returns:
         The hash of the plan.
@@ -120,8 +120,8 @@ def hold_plan(store: TableStore, plan: MaintenancePlan, why: str) -> str:
 
     Args:
         store: the table.
-        plan: the plan.
-        why: reason of the wait.
+        plan: plan to save.
+        why: reason why the plan waits, as text.
 
     Returns:
         The hash of the plan.

@@ -361,7 +361,7 @@ def due_compactions(
     Args:
         store: the table.
         entries: live entries, sorted by bucket.
-        starts: first entry of each bucket.
+        starts: index of the first entry of each bucket in ``entries``.
         runs: number of sorted runs of each bucket.
         now_ms: time of the observation (epoch ms).
         marked: number of rows that a deletion vector marks, by file name.
@@ -449,7 +449,7 @@ def _due_compaction(
 
 
 def too_few_runs(signs: ScoreFigures, oldest_run: int, options: TableOptions) -> DueCompaction:
-    """Return the decision for a bucket without a due compaction; it is "" from the trigger on and for append tables.
+    """Return the decision "too few runs" for a bucket, or "" if it has enough runs or is of an append table.
 
     For speed, the decision is computed without creating an object per file.
 

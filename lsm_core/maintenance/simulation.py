@@ -185,8 +185,8 @@ class _History:
         end_ms: end of the replay (epoch ms).
         commits: number of commits.
         bytes_written: bytes that writers added.
-        novelty: share of the bytes of all runs but the largest that a compaction keeps; rows of new keys are kept, and
-            updates replace rows of known keys.
+        novelty: share (0 to 1) that a compaction keeps of the bytes of all its runs except the largest. Rows of new
+            keys are kept, and updates replace rows of known keys.
     """
 
     entries: pa.Table
@@ -247,7 +247,7 @@ def _add_stamps(entries: pa.Table, time_ms: int, step: int) -> pa.Table:
 
 
 def _new_run_shares(store: TableStore, snapshot: Snapshot) -> list[float]:
-    """Return the share of all runs but the largest that each bucket's compaction in a snapshot kept, from 0 to 1.
+    """Return, per bucket compacted in a snapshot, the share of the bytes of all runs except the largest that was kept.
 
     Files that were only upgraded do not count.
     """
@@ -337,7 +337,10 @@ class _Tally:
         self.days.add_bytes(moment, written)
 
     def worst_week(self) -> tuple[float, int, int]:
-        """Return the highest mean runs of seven days, the most bytes rewritten in seven days, and the first's start."""
+        """Return the highest mean number of runs in seven days, the most bytes rewritten in seven days, and a time.
+
+        The time is the start of the seven days with the highest mean (epoch ms).
+        """
         runs, time, rewritten = (
             np.convolve(values, np.ones(min(_WEEK_DAYS, len(values))), "valid")
             for values in (self.days.runs_time, self.days.time, self.days.rewritten.astype(np.float64))
@@ -351,8 +354,9 @@ class _Intervals:
     """Sums over intervals of equal length.
 
     Attributes:
-        runs_time: sorted runs times the share of the interval, summed over buckets.
-        time: shares of the interval, summed over buckets.
+        runs_time: number of sorted runs, multiplied by the share of the interval in which a bucket had it, summed over
+            buckets.
+        time: share of the interval in which a bucket had files, summed over buckets.
         rewritten: bytes written by compactions.
     """
 

@@ -44,7 +44,7 @@ class ResultComparison:
         Args:
             expected: row of the reference.
             actual: row to compare with it.
-            inputs: the merged versions; with them sums of floats may differ in their last bits.
+            inputs: versions that were merged. If given, float sums and products may differ in their last bits.
         """
         if (expected.sequence, expected.kind) != (actual.sequence, actual.kind):
             return False
@@ -60,7 +60,7 @@ class ResultComparison:
             places: index, among the table's columns, of each compared column.
             expected: values of the compared columns in the reference's row.
             actual: values of the compared columns in the kernel's row.
-            inputs: the merged versions; with them sums of floats may differ in their last bits.
+            inputs: versions that were merged. If given, float sums and products may differ in their last bits.
         """
         pairs = zip(places, expected, actual, strict=True)
         return [i for i, mine, theirs in pairs if not self._same_value(i, mine, theirs, inputs)]

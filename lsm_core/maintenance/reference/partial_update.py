@@ -19,8 +19,8 @@ class Group:
     """Sequence group; columns are given by their index in the schema.
 
     Attributes:
-        ordering: the fields whose values decide which version is newer.
-        protected: the columns that follow this order.
+        ordering: the sequence fields, whose values decide which version is newer.
+        protected: the columns whose values come from the newest version by ``ordering``.
     """
 
     ordering: tuple[int, ...]

@@ -83,9 +83,9 @@ class Place:
                 yield self.ranks(batch), batch
 
     def stretch(self, file: DataFileMeta) -> tuple[int, pa.RecordBatch]:
-        """Read consecutive rows of one randomly chosen row group, at most `_HEAD_ROWS`.
+        """Read the first rows of one randomly chosen row group, at most 131,072.
 
-        Bounds and indexes are not used.
+        The range ``within`` and the indexes of the file are not used.
 
         Args:
             file: the data file.
@@ -114,7 +114,7 @@ class Place:
         return first, pa.concat_batches(parts)
 
     def keys(self, batch: pa.RecordBatch) -> list[pa.Array]:
-        """Return the key columns; thin files keep them among the values only.
+        """Return the key columns; files of thin mode have key columns only among their value columns.
 
         Args:
             batch: KV rows.
@@ -338,7 +338,7 @@ class RowCollector:
 
 
 def _deleted_keys(place: Place, files: Sequence[DataFileMeta]) -> Ranks:
-    """Return some keys that a file deletes."""
+    """Return the ranks of some keys that have a delete in a file."""
     deleted: list[Ranks] = []
     for file in files:
         if file.delete_row_count == 0:
@@ -350,7 +350,7 @@ def _deleted_keys(place: Place, files: Sequence[DataFileMeta]) -> Ranks:
 
 
 def _tied_keys(place: Place, files: Sequence[DataFileMeta]) -> Ranks:
-    """Return some keys with two versions that only the last rules of the merge order distinguish.
+    """Return the ranks of some keys that have two versions with equal sequence fields or sequence numbers.
 
     Seen ranks of (key, order) are kept as bits, so a chance collision merely chooses one key more.
     """
@@ -375,7 +375,7 @@ def _tied_keys(place: Place, files: Sequence[DataFileMeta]) -> Ranks:
 
 
 def _null_keys(place: Place, files: Sequence[DataFileMeta]) -> Ranks:
-    """Return some keys with a null, read from the column with most nulls by the newest file's statistics."""
+    """Return the ranks of some keys with a null in one column: that with most nulls in the newest file's statistics."""
     column = _file_with_most_nulls(place, files)
     if column is None:
         return np.empty(0, np.uint64)

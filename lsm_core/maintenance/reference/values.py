@@ -14,8 +14,8 @@ def plain_values(column: pa.Array | pa.ChunkedArray) -> list[Any]:
     """Return one plain value per row.
 
     Args:
-        column: the column. Dates become days; times and timestamps become their number of units, which always fits and
-            compares as they do.
+        column: the column. Dates become days; times and timestamps become numbers of their Arrow unit, which have the
+            same order and no limit of years.
     """
     if isinstance(column, pa.ChunkedArray):
         column = column.combine_chunks()

@@ -70,7 +70,7 @@ def _compare_versions(left: Row, right: Row, descending: bool) -> int:
 
 
 def key_order(key: Sequence[Any]) -> tuple[Any, ...]:
-    """Return a value that is equal for equal keys and sorts as they do: column by column, nulls first.
+    """Return a comparable value for a key: equal for equal keys, and ordered column by column with nulls first.
 
     Args:
         key: values of the key's columns.
@@ -115,7 +115,7 @@ def _rank(value: Any) -> Any:
 
 
 class Entries(list[tuple[Any, Any]]):
-    """Entries of a MAP or MULTISET; a plain list is an ARRAY, a tuple a ROW."""
+    """Plain value of a MAP or MULTISET, as a list of its entries; plain values of ARRAY are lists, of ROW tuples."""
 
 
 def same(value: Any) -> Any:

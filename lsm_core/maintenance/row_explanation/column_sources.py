@@ -230,7 +230,7 @@ Rank = tuple[tuple[bool, tuple[int, ...]], ...]
 
 
 class PartialUpdateReplay:
-    """Replay of `partial-update` over the versions of one key; afterwards it explains any column."""
+    """Replay of the merge engine `partial-update` over the versions of one key, to explain each column."""
 
     def __init__(self, function: PartialUpdate, versions: Versions) -> None:
         self.function, self.versions = function, versions
@@ -271,7 +271,7 @@ class PartialUpdateReplay:
 
     @cached_property
     def _parts(self) -> dict[str, list[tuple[int, ...]]]:
-        """Per ordering field and version, numbers that order as its values do; nulls are all equal."""
+        """For each ordering field, one tuple of numbers per version that has the order of the values; () for a null."""
         parts = {}
         for name in (name for group in self.function.groups for name in group.ordering):
             columns = [part.tolist() for part in order_parts(self.versions.batch.column(name))]
@@ -309,7 +309,7 @@ class PartialUpdateReplay:
         return self._grouped(name, group)
 
     def _states_after_resets(self, group: SequenceGroup) -> list[int]:
-        """Return the state of each version in ``group``; versions up to the last resetting delete are void."""
+        """Return the state of each version in ``group``, which is `_RESET` up to the last delete that reset the row."""
         return [_RESET if place < self.begin else state for place, state in enumerate(self._states[group])]
 
     def _ungrouped(self, name: str) -> Supply:

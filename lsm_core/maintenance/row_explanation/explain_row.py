@@ -35,7 +35,8 @@ class RowVersion:
     """One stored version of a key.
 
     Attributes:
-        number: rank in merge order, 1 for the newest. Versions are numbered by partition, that of the answer first.
+        number: rank in merge order, 1 for the newest. If several partitions have versions, numbering begins in the
+            partition of the answer and continues in the others.
         file: name of the data file.
         level: level of the file.
         sequence: sequence number.
@@ -85,12 +86,12 @@ class RowExplanation:
     """Explanation of one key in one snapshot.
 
     If a key may move between partitions, answer and columns are those of the partition that has the row. If no or
-    several partitions have a row of the key, they are those of the partition written last.
+    several partitions have a row of the key, answer and columns are those of the partition written last.
 
     Attributes:
         table: name of the table.
         key: primary key by column.
-        snapshot_id: the snapshot, None for a table without one.
+        snapshot_id: the snapshot, None for a table without snapshots.
         engine: name of the merge engine.
         summary: the explanation in one sentence.
         answer: row that a read returns, None if a read returns no row.
@@ -202,9 +203,9 @@ class _PartitionVersions:
             self.merged = batches[0] if batches else None
 
     def _hide_looked_up(self, stored: Sequence[StoredVersion]) -> list[StoredVersion]:
-        """Hide versions above the lowest level above 0 if the engine builds rows and looks keys up.
+        """Mark all but one of the versions above level 0 as hidden, if the engine builds rows and looks keys up.
 
-        The version of the lowest level includes them.
+        The version on the lowest of these levels is not hidden: it is the newest and already includes the others.
         """
         lowest = min(
             (version.file.level for version in stored if version.hidden is None and version.file.level > 0), default=0
@@ -229,7 +230,7 @@ class _PartitionVersions:
 
     @property
     def kind(self) -> str | None:
-        """Kind of the merged row, None if nothing is left."""
+        """Row kind of the merged row ("+I", "-U", "+U" or "-D"), None if no row is left."""
         return None if self.merged is None else _KINDS[self.merged.column(VALUE_KIND)[0].as_py()]
 
     def answer(self) -> dict[str, Any] | None:
@@ -269,7 +270,7 @@ class _PartitionVersions:
         return versions
 
     def columns(self) -> tuple[ColumnExplanation, ...]:
-        """Return the columns of the merged row."""
+        """Return the source of each column of the merged row; () without a merged row."""
         if self.merged is None:
             return ()
         batch = pa.Table.from_batches([self.stored[place].row for place in self.seen]).combine_chunks().to_batches()[0]

@@ -40,7 +40,7 @@ class StoredVersion:
     Attributes:
         row: KV batch of one row.
         file: the data file.
-        position: row number in the file.
+        position: row number in the file, from 0.
         age: age rank of the file among the files of the partition (larger = newer).
         hidden: reason why reads do not see the version, None if they do.
     """

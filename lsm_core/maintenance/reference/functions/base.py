@@ -25,7 +25,7 @@ class Field:
     options: Mapping[str, str]
 
     def text(self, option: str) -> str | None:
-        """Return `fields.<c>.<option>`, or None."""
+        """Return the value of the table option `fields.<column>.<option>`, None if it is not set."""
         return self.options.get(f"fields.{self.name}.{option}")
 
     def flag(self, option: str) -> bool:
@@ -71,7 +71,7 @@ class NullsChangeNothing(Function):
     """Function that skips null inputs; subclasses define :meth:`combine`."""
 
     def agg(self, acc: Any, value: Any) -> Any:
-        """Return accumulator or input if the other is null, else the result of :meth:`combine`."""
+        """Return the result of :meth:`combine`; if the accumulator or the input is null, return the one that is not."""
         if acc is None or value is None:
             return value if acc is None else acc
         return self.combine(acc, value)

@@ -19,7 +19,7 @@ _LEAF = 4
 
 
 def numbers64(data: bytes | Numbers) -> Numbers:
-    """Return all numbers, unsigned; a set is returned unchanged.
+    """Return the unsigned numbers in a serialised 64-bit bitmap; a set is returned unchanged.
 
     Args:
         data: serialised bitmap, or a set of numbers.
@@ -41,7 +41,7 @@ class _Reader:
         return fields
 
     def numbers(self) -> set[int]:
-        """Return the numbers of every container below its upper bits."""
+        """Return all numbers of the bitmap: the 48 upper bits of each container joined with its 16 lower bits."""
         (count,) = self._next("<q")
         high: dict[int, int] = {}
         while len(high) < count:

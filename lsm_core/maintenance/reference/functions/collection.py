@@ -47,7 +47,7 @@ class MergeMap(NullsChangeNothing):
         return Entries(entries.values())
 
     def retract(self, acc: Any, value: Any) -> Any:
-        """Remove the keys of the input."""
+        """Return the accumulator's entries without the keys of the input."""
         if acc is None or value is None:
             return acc
         keys = {same(key) for key, _ in value}

@@ -33,7 +33,10 @@ class _Keyed(Function):
         return same(tuple(row[i] for i in self.key))
 
     def select_rows(self, rows: list[Nested | None]) -> list[Nested]:
-        """Return the rows to merge: without null rows; rows with a null in the key depend on the option's strategy."""
+        """Return the rows to merge, without null rows and without rows that `nested-key-null-strategy` skips.
+
+        Raises InvalidData for a row with a null in its key if the strategy is "error".
+        """
         kept = []
         for row in rows:
             if row is None:
@@ -87,7 +90,7 @@ class NestedUpdate(_Keyed):
         return True
 
     def retract(self, acc: Any, value: Any) -> Any:
-        """Remove the keys of the input; without a key, all rows equal to one of the input."""
+        """Return the accumulator's rows without those that the input retracts, by key or, without a key, if equal."""
         if acc is None or value is None:
             return acc
         if not self.key:
@@ -103,7 +106,7 @@ class NestedPartialUpdate(_Keyed):
     """Rows merged by key, field by field: values that are not null overwrite."""
 
     def agg(self, acc: Any, value: Any) -> Any:
-        """Return the accumulator's rows, changed by the input's."""
+        """Return the accumulator's rows, updated by the input's rows of the same keys, and the input's further rows."""
         if value is None or (acc is None and not self.as_2_0):
             return acc if value is None else value
         rows: dict[Any, Nested] = {}

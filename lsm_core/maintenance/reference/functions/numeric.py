@@ -17,7 +17,7 @@ _EXACT: Final = Context(prec=200, rounding=ROUND_HALF_UP)
 
 
 def fit_to_type(field: Field, value: Any) -> Any:
-    """Convert a result to the column's type.
+    """Convert a result to the column's type; a decimal that does not fit becomes None.
 
     Raises:
         ArithmeticOverflow: an integer is out of range.

@@ -113,7 +113,7 @@ class ListAgg(NullsChangeNothing):
     """Concatenation of texts. Empty inputs (since 2.0 blank ones) are skipped and empty accumulators replaced."""
 
     def agg(self, acc: Any, value: Any) -> Any:
-        """Append the input; since 2.0 a blank input is skipped even without an accumulator."""
+        """Return the accumulator with the input appended; since 2.0 a blank first input is skipped too."""
         if not self.field.since("2.0"):
             return super().agg(acc, value)
         if value is None or not self._adds_text(value):
