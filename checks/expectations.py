@@ -372,7 +372,7 @@ class ExpectationResult:
 
     Attributes:
         text: the expectation in words.
-        passed: whether it holds.
+        passed: whether the expectation holds.
         unexpected: number of unexpected rows.
         rows: texts of the first unexpected rows: key and unexpected value.
         warn: whether a failure only warns.
@@ -452,7 +452,7 @@ def run_suite(
         card: the table.
         frame: the rows, a pandas or Spark frame.
         declared: expectations of the policy.
-        in_spark: whether the frame is one of Spark.
+        in_spark: whether the frame is a Spark frame.
     """
     return run_batches(card, [rows_batch(card, frame, declared)], in_spark=in_spark)
 
@@ -460,7 +460,8 @@ def run_suite(
 def rows_batch(card: TableCard, frame: Any, declared: Sequence[Expectation] = ()) -> Batch:
     """Return rows with the expectations of the schema and the policy.
 
-    An expectation of the policy replaces that of the schema with the same type and columns, whose failure only warns.
+    The failure of an expectation of the schema only warns. An expectation of the policy replaces the expectation of the
+    schema that has the same type and columns.
 
     Args:
         card: description of the table.
@@ -482,7 +483,7 @@ def rows_batch(card: TableCard, frame: Any, declared: Sequence[Expectation] = ()
 
 
 def _identity(expectation: Any) -> tuple[str, str]:
-    """Return the type and the columns of an expectation; the policy's replaces that of the schema with the same."""
+    """Return type and columns of an expectation; with equal ones, the policy's expectation replaces the schema's."""
     columns = {name: getattr(expectation, name) for name in _COLUMN_ARGUMENTS if hasattr(expectation, name)}
     return type(expectation).__name__, repr(columns)
 
@@ -564,7 +565,7 @@ def run_batches(
     Args:
         card: the table.
         batches: rows with their expectations.
-        in_spark: whether the frames are those of Spark.
+        in_spark: whether the frames are Spark frames.
         docs: folder for the pages of Data Docs, or None for no pages.
 
     Returns:
@@ -607,7 +608,7 @@ def run_batches(
 
 
 def _marked_expectations(batch: Batch) -> list[Any]:
-    """Return the expectations of a batch with their place and severity, because results come in another order."""
+    """Return the expectations of a batch with place and severity, because results need not come in the same order."""
     for place, (_, expectation, warn) in enumerate(batch.expected):
         expectation.meta = {**(expectation.meta or {}), _PLACE: place, SEVERITY: "warn" if warn else "error"}
         expectation.severity = type(expectation.severity)("warning" if warn else "critical")
@@ -724,7 +725,7 @@ def _record_text(record: Mapping[str, Any]) -> str:
 
 
 def _policy_expectation(card: TableCard, item: Expectation) -> tuple[str, Any, bool]:
-    """Return an expectation of the policy for great-expectations.
+    """Convert an expectation of the policy to one of great-expectations.
 
     Args:
         card: description of the table.

@@ -43,7 +43,7 @@ _SHOWN = 20
 
 
 def tree_result(store: TableStore, partition: str | None) -> dg.AssetCheckResult:
-    """Return the result of `tree_is_valid` for the newest snapshot, in one partition or (None) in all.
+    """Return the result of `tree_is_valid` for the newest snapshot, in one partition, or in all if it is None.
 
     Files of a level above 0 must share no keys, and the ranges of every file must be consistent.
     """

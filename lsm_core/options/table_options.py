@@ -869,7 +869,7 @@ class TableOptions:
 
     @property
     def data_file_prefix(self) -> str:
-        """``data-file.prefix``."""
+        """``data-file.prefix``: first part of the names of data files."""
         return str(self.get("data-file.prefix"))
 
     @property
@@ -902,7 +902,7 @@ class TableOptions:
 
     @property
     def retained_min(self) -> int:
-        """``snapshot.num-retained.min``."""
+        """``snapshot.num-retained.min``: number of newest snapshots that expiry always keeps."""
         return int(self.get("snapshot.num-retained.min"))
 
     @property
@@ -1042,7 +1042,7 @@ class TableOptions:
 
     @property
     def compaction_trigger(self) -> int:
-        """``num-sorted-run.compaction-trigger``."""
+        """``num-sorted-run.compaction-trigger``: number of sorted runs that starts a compaction."""
         return int(self.get("num-sorted-run.compaction-trigger"))
 
     @property
@@ -1063,7 +1063,7 @@ class TableOptions:
 
     @property
     def max_size_amplification(self) -> int:
-        """``compaction.max-size-amplification-percent``."""
+        """``compaction.max-size-amplification-percent``: largest size of the newer runs relative to the oldest run."""
         return int(self.get("compaction.max-size-amplification-percent"))
 
     @property
@@ -1103,7 +1103,7 @@ class TableOptions:
 
     @property
     def force_up_level0(self) -> bool:
-        """``compaction.force-up-level-0``."""
+        """``compaction.force-up-level-0``: also compact level 0 if no rule of universal compaction picks a unit."""
         return bool(self.get("compaction.force-up-level-0"))
 
     @property
@@ -1129,7 +1129,7 @@ class TableOptions:
 
     @property
     def force_rewrite_all(self) -> bool:
-        """``compaction.force-rewrite-all-files``."""
+        """``compaction.force-rewrite-all-files``: rewrite also files that could move to another level unchanged."""
         return bool(self.get("compaction.force-rewrite-all-files"))
 
     @property
@@ -1182,7 +1182,7 @@ class TableOptions:
 
     @property
     def mergeable_branches(self) -> str:
-        """``dredge.compaction.mergeable-branches``: closed or as-paimon.
+        """``dredge.compaction.mergeable-branches``: whether compaction keeps branches mergeable: closed or as-paimon.
 
         With "closed", an append table is not compacted while Paimon could still merge its branches.
         """

@@ -68,7 +68,7 @@ _REPEAT_SECONDS: Final = 3_600.0
 
 @dataclass(frozen=True)
 class Cursor:
-    """Position of a sweep, stored between ticks.
+    """Position of a sweep over the tables, stored between ticks.
 
     Attributes:
         tick: number of the tick.
@@ -130,7 +130,7 @@ class TickResult:
 
 @dataclass
 class TickLog:
-    """Selection of the log lines of ticks: with many tables, changed lines, and names of what is not healthy.
+    """Choice of the lines that a tick logs: with many tables, only changed lines, and names of what is not healthy.
 
     Each line is logged at least once an hour.
 
@@ -203,7 +203,7 @@ def _name_unchanged(state: TableState, subjects: Sequence[str]) -> str:
 
 @dataclass
 class Pace:
-    """Share of the limits of a tick, by how long Dagster took to store the results of the previous tick.
+    """Share of its limits that a tick may use: less if Dagster took too long to store the previous tick's results.
 
     Attributes:
         interval: interval of the sensor, in seconds.
