@@ -29,7 +29,7 @@ EXPIRED_CHANGELOGS: Final = "expire_changelogs"
 ORPHANS: Final = "orphans"
 """Action of records without snapshots: their files were unreferenced."""
 DELETED_BRANCH: Final = "delete_branch"
-"""Action of records that keep all of a branch's own files, in ``metadata``."""
+"""Action of records that keep the content of all metadata files of a deleted branch, in ``metadata``."""
 FORWARDED: Final = "fast_forward"
 """Action of records that keep the part of a branch's history that a fast-forward dropped."""
 ROLLED_BACK: Final = "rollback"
@@ -42,7 +42,8 @@ class DeleteItem(PlanItem):
 
     Attributes:
         path: path relative to the table's root, or absolute below an external path (`data-file.external-paths`).
-        kind: data, manifest, manifest-list, index, index-manifest, statistics, changelog or temporary.
+        kind: data, changelog, manifest, manifest-sidecar, manifest-list, index, index-manifest, statistics or
+            temporary.
         size: size of the file in bytes, 0 if unknown.
         reason: reason of the deletion.
         trash_id: id of the file's deletion record (action "trash").
@@ -89,8 +90,8 @@ class TrashRecord:
             orphans).
         files: files to delete.
         branch: branch of the snapshots.
-        metadata: content of metadata files that were already deleted, by path (files of a branch, tags, or changelogs
-            deleted by a rollback).
+        metadata: content of metadata files that were already deleted, by path: all files of a branch, or tags,
+            changelogs and schemas.
         target: id of the snapshot to which a rollback returned.
         target_written: whether the snapshot ``target`` had expired and was written again.
         came: SHA-256 of the files that a fast-forward wrote in place of deleted files, by path.
@@ -220,7 +221,7 @@ def write_record(store: TableStore, record: TrashRecord) -> None:
 
     Args:
         store: the table.
-        record: the record.
+        record: record to publish.
 
     Raises:
         CorruptFile: a record with this id and a different content exists.
@@ -237,7 +238,7 @@ def write_own_record(store: TableStore, record: TrashRecord) -> TrashRecord:
 
     Args:
         store: the table.
-        record: the record.
+        record: record to publish.
 
     Returns:
         The published record.
@@ -253,8 +254,8 @@ class Trash:
     """Deletion records of a table.
 
     The files of an unreadable record are neither swept nor restored. An unreadable record does not block sweeps of
-    readable records: an older record has no file that its snapshots need, and without the snapshots of a newer record
-    it could not be restored anyway.
+    readable records. Its snapshots need no file of an older record. Without the snapshots of a newer record, the
+    unreadable record could not be restored anyway.
 
     Attributes:
         records: all readable records, oldest first.

@@ -44,7 +44,7 @@ class Lineage:
         changelog: whether the snapshots have expired, so that only the files of their changelogs are needed.
         deltas: whether writers' files that the snapshots dropped are needed too, for their future changelogs.
         pending: whether the snapshots are in a deletion record that can still be restored. Their files are needed only
-            while it can.
+            as long as the record can be restored.
         store: branch whose options define the kept part of a changelog, None for the searched table.
     """
 
@@ -358,7 +358,7 @@ def metadata_files(store: TableStore, snapshot: Snapshot) -> Iterator[tuple[str,
 
 
 def changelog_files(store: TableStore, changelog: Snapshot) -> Iterator[tuple[str, str, int]]:
-    """Yield (name, kind, size) of the existing manifest lists, and their manifests, of a kept changelog.
+    """Yield (name, kind, size in bytes or 0 if unrecorded) of the manifest lists and manifests of a kept changelog.
 
     Args:
         store: the table.

@@ -126,16 +126,16 @@ def proof_of(store: TableStore, published: int) -> Proof:
 
 
 def find_rewrite(store: TableStore, compaction: int) -> Proof | None:
-    """Return how to prove a later compaction that replaced all outputs of an earlier one, by the inputs of the earlier.
+    """Return a comparison that proves a compaction together with a later one that replaced all outputs of the first.
 
-    The rows before the earlier compaction, and the rows appended since, must be the rows after the later compaction.
+    The rows before the first compaction, and the rows appended since, must be the rows after the later compaction.
 
     Args:
         store: the table.
-        compaction: id of the snapshot that the earlier compaction published.
+        compaction: id of the snapshot that the first compaction published.
 
     Returns:
-        The proof, whose `Proof.after` is the newest such compaction. None if outputs are still live, a snapshot is
+        The comparison, whose `Proof.after` is the newest compaction. None if outputs are still live, a snapshot is
         missing, or commits other than compactions and pure appends came in between.
 
     Raises:
@@ -193,7 +193,7 @@ def _places(store: TableStore, entry: LedgerEntry) -> frozenset[Place]:
 def entries_to_compare(
     store: TableStore, before: int, after: int, places: Collection[Place] | None = None, *, appended: bool = False
 ) -> tuple[pa.Table, pa.Table]:
-    """Return the live manifest entries (`ENTRY_SCHEMA`) of two snapshots.
+    """Return the live manifest entries (`ENTRY_SCHEMA`) of two snapshots, as one table per snapshot.
 
     Args:
         store: the table.

@@ -389,7 +389,7 @@ class ReferenceWitness:
 
 
 def kind_text(row: Row) -> str:
-    """Return the kind of a change as text.
+    """Return the row kind of a change as text: "+I", "-U", "+U" or "-D".
 
     Args:
         row: the change.

@@ -97,8 +97,8 @@ def pin_version(store: TableStore, version_arguments: Mapping[str, Any]) -> tupl
 
     Returns:
         The schema of the version, and a function that reads it. The function takes a tuple of the arguments that follow
-        ``store`` in :func:`read_as_stream`, and returns the same as :func:`read_as_stream`. For a fixed version it uses
-        only columns, filter and limit. Options that select changes are resolved again for each read.
+        ``store`` in :func:`read_as_stream`, and returns the same as :func:`read_as_stream`. For a fixed version the
+        function uses only columns, filter and limit. Options that select changes are resolved again for each read.
 
     Raises:
         SnapshotNotFound: the version does not exist.

@@ -154,8 +154,9 @@ def fits(sizes: Sequence[float], threshold: int, limit: float) -> bool:
 def next_pass(sizes: Sequence[float], threshold: int, limit: float) -> list[range]:
     """Return ranges of neighbouring inputs to merge into one input each, in order.
 
-    Up to ``threshold`` squared inputs, only one range is merged: the neighbours with the fewest bytes that remove the
-    excess. More inputs are all merged in groups that fit, so each is read only about log(n) / log(threshold) times.
+    With at most ``threshold`` squared inputs, one range is returned: the neighbours with the fewest bytes whose merge
+    removes the excess, at most ``threshold``. More inputs are all merged, in groups that fit into memory, so that each
+    input is read only about log(n) / log(threshold) times.
 
     Args:
         sizes: decoded bytes of each input.
@@ -807,7 +808,7 @@ def read_bucket_merged(
         store: the table.
         partition: BinaryRow bytes of the partition.
         bucket: number of the bucket.
-        files: the files.
+        files: files of the bucket to merge.
         columns: columns to return, in this order; None for all.
         keep_deletes: return deleted rows too.
         keep_system: return whole KV batches (`_KEY_*`, `_SEQUENCE_NUMBER`, `_VALUE_KIND`, then at least ``columns``)
@@ -816,7 +817,7 @@ def read_bucket_merged(
         deletions: deletion vectors by file name; the rows that they mark are left out before the merge.
         budget: decoded bytes of all windows together; None for option `dredge.merge-budget`.
         living: function that removes expired rows, for compactions; None (for all reads) to keep these rows.
-        dictionaries: whether text columns are returned as Arrow dictionaries of int32.
+        dictionaries: text columns that may be returned as Arrow dictionaries of int32 (:class:`BucketMerge`).
         within: range of keys to read; None for all keys.
         seen: callback for each batch that is read from a file, or None.
 

@@ -325,7 +325,7 @@ def partition_bounds(
 
 
 def prune_buckets(schema: TableSchema, entries: pa.Table, predicate: Predicate | None, function: str) -> pa.Table:
-    """Return the entries of the buckets that equality tests on all bucket keys select; without them, all entries.
+    """Return the entries of the buckets that equality tests on all bucket keys select, or all without such tests.
 
     An alternative of an `or` that cannot be true in a partition selects no bucket of this partition.
 

@@ -296,7 +296,7 @@ def merged_rows(
     """Yield the merged rows of some files of one bucket as whole KV batches, in key order.
 
     Args:
-        choice: columns and filter.
+        choice: table and columns; its filter is not applied.
         place: partition (BinaryRow bytes) and bucket.
         files: files of the bucket to merge.
         deletions: deletion vectors by file name.

@@ -137,7 +137,9 @@ _MODE: Final = "incremental-between-scan-mode"
 
 
 class ScanMode(StrEnum):
-    """Source of the changes between two versions, for example changelog files or a comparison.
+    """Source of the changes between two versions: files of APPEND snapshots (delta), changelog files or a comparison.
+
+    A comparison (diff) reads both versions. AUTO stands for the mode that fits the table and the named versions.
 
     Source: ``CoreOptions.IncrementalBetweenScanMode``.
     """

@@ -456,7 +456,7 @@ class StreamScan:
         return self._following
 
     def restore(self, snapshot_id: int | None) -> None:
-        """Continue with the changes of snapshot ``snapshot_id``; discard the rest of the snapshot that is being read.
+        """Continue with the changes of snapshot ``snapshot_id``; unread rows of the current snapshot are discarded.
 
         Args:
             snapshot_id: result of :meth:`checkpoint`; None to restart at the stream's beginning.

@@ -1,4 +1,4 @@
-"""Rows of the levels above level 0 for the keys of a window: one sorted semi-join for each window.
+"""Rows of the levels above level 0 for the keys of a window (a batch of sorted keys): one semi-join per window.
 
 Compactions of level 0 need these rows: for the values of a lookup changelog, and for the positions in deletion vectors.
 Windows come in key order, so each file is read forward at most once. Files and row groups are skipped by their key

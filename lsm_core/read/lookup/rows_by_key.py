@@ -109,7 +109,7 @@ class _Search:
         lookup_keys: the keys to look up.
         batch_rows: number of rows that are decoded at once.
         deleted: deleted rows of the file; None if no row is deleted.
-        bounds: smallest and largest key of each row group; None if the file does not store these statistics.
+        bounds: lower and upper bound of the keys of each row group; None if they are unknown.
     """
 
     source: FileSource
@@ -234,7 +234,7 @@ def group_key_bounds(
     is never larger than a key of the row group.
 
     Returns:
-        The lower and upper bounds, or None if the file does not store these statistics.
+        The lower and upper bounds. None if the file has only one row group or does not store these statistics.
     """
     if len(source.group_rows) < 2:
         return None
