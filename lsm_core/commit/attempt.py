@@ -337,7 +337,7 @@ class Retries:
 
     @staticmethod
     def of(options: TableOptions) -> Retries:
-        """Return the policy of the table's options."""
+        """Return the number of attempts and the waits that the table's options set."""
         return Retries(
             options.commit_max_retries,
             options.commit_min_retry_wait,
@@ -358,7 +358,12 @@ class Retries:
 
 
 class PublishOutcome(StrEnum):
-    """Outcome of an attempt to publish a snapshot."""
+    """Outcome of an attempt to publish a snapshot.
+
+    Attributes:
+        PUBLISHED: the snapshot exists.
+        TAKEN: the snapshot was not published, for example because another commit has its id; a new attempt may follow.
+    """
 
     PUBLISHED = "published"
     TAKEN = "taken"

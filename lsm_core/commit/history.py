@@ -26,7 +26,7 @@ _ADDS_LEVEL0: Final = frozenset({CommitKind.APPEND, CommitKind.OVERWRITE})
 
 @dataclass(frozen=True)
 class Lookup:
-    """Commit to search for.
+    """Commit that is searched for in the snapshots of a table.
 
     Attributes:
         user: commit user.

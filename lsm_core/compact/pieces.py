@@ -54,7 +54,7 @@ _LEAST_GAIN: Final = 1.2
 
 
 def count_pieces(sizes: Sequence[int], workers: int, least: int) -> list[int]:
-    """Return the number of pieces of each task.
+    """Return into how many pieces (tasks over key ranges) each task is cut.
 
     A fair share is all bytes / workers. A task of at least 1.5 fair shares is cut into about (its bytes / fair share)
     pieces. So no task is cut if there are many buckets of similar size, and a single huge bucket uses every worker.

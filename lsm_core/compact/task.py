@@ -366,7 +366,7 @@ class SortTask(BucketTask):
     strategy: str = ORDER
 
     def curve(self, store: TableStore) -> Curve:
-        """Return the order of the rows, with the table's `zorder.var-length-contribution` (bytes of a text)."""
+        """Return the curve that orders the rows; `zorder.var-length-contribution` limits the bytes of a text."""
         return Curve(self.order_by, self.strategy, int(store.options.get("zorder.var-length-contribution")))
 
     @property

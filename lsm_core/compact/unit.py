@@ -171,7 +171,7 @@ class _Execution:
         self.witness: Witness | None = None
 
     def rewrite_bins(self) -> None:
-        """Rewrite the bins of an append table."""
+        """Rewrite each bin (group of files that become one rolling output) of an append table."""
         store, task = self.store, self.task
         for names in task.bins:
             self.rewrites.append(
@@ -181,7 +181,7 @@ class _Execution:
             )
 
     def rewrite_runs(self, plan: TaskPlan, judge: Judge | None) -> None:
-        """Merge the runs of each rewrite, and write the changelogs of upgrades."""
+        """Merge the sorted runs of each planned rewrite, and write the changelogs of upgrades."""
         store, task, within = self.store, self.task, self.within
         # the files of every rewrite that have keys of the task's range
         groups = [
@@ -328,7 +328,7 @@ class _Execution:
         return sum(part.rows_read.values())
 
     def _count(self, upgrades: int) -> BucketReport:
-        """Return the numbers of the rows read and written."""
+        """Return a report with the counts of rows, bytes and files that were read and written."""
         digests = [part.digest for part in self.rewrites]
         content = Content()
         dropped: dict[str, int] = {}

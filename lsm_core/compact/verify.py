@@ -236,7 +236,7 @@ class _SecondReading:
 
     @property
     def group_rows(self) -> list[int]:
-        """Rows of every row group in the footer."""
+        """Number of rows of each row group, from the file's footer."""
         return self._source.group_rows
 
     def streams(self, group: int) -> Streams:

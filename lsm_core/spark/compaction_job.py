@@ -525,7 +525,7 @@ def _watched(
 
 @contextmanager
 def name_job(spark: SparkSession, text: str, **attributes: str | float | None) -> Iterator[None]:
-    """Describe the jobs of the block by a text in Spark's UI (on Connect: by a tag), and record them as a span.
+    """Describe the jobs of the block by a text in Spark's UI (on Connect: by a tag), and record a tracing span.
 
     Args:
         spark: Spark session.

@@ -468,26 +468,26 @@ class RefusedStream(DataSourceStreamReader):
 
     @raises_typed_errors
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802  (Spark's name)
-        """Raise the error."""
+        """Raise the error that says why the stream cannot be read."""
         raise self._error
 
     @raises_typed_errors
     def latestOffset(self, *arguments: Any) -> dict[str, Any]:  # noqa: N802  (Spark's name)
-        """Raise the error."""
+        """Raise the error that says why the stream cannot be read."""
         raise self._error
 
     @raises_typed_errors
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """Raise the error."""
+        """Raise the error that says why the stream cannot be read."""
         raise self._error
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Raise the error."""
+        """Raise the error that says why the stream cannot be read."""
         raise self._error
 
 
 def _as_read(store: TableStore, snapshot_id: int | None) -> TableStore:
-    """Return the table with the schema of the requested version; changes are read with the current schema."""
+    """Return the table with the schema of the version to read, or with the current schema if changes are read."""
     return store if snapshot_id is None and startup(store).changes else resolve(store, snapshot_id).store
 
 

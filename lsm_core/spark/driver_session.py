@@ -119,7 +119,7 @@ def _reach(path: str) -> SparkSession:
 
 
 def _read(path: str) -> dict[str, Any]:
-    """Return the note. Raises PermissionError for a note that another user wrote or can read."""
+    """Read the driver's note from a file. Raises PermissionError for a note that another user wrote or can read."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
     with os.fdopen(descriptor, encoding="utf-8") as file:
         about = os.fstat(file.fileno())

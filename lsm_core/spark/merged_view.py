@@ -273,7 +273,7 @@ def _listagg(field: DataField, raw: Mapping[str, str]) -> Function:
         return f"CASE WHEN {blank(x)} THEN {a} WHEN {blank(a)} THEN {x} ELSE {concatenated} END"
 
     def add(a: str, x: str) -> str:
-        """Return the accumulator; since Paimon 2.0 a blank input is ignored even if the accumulator is null."""
+        """Return SQL for the accumulator after an input; a blank input is ignored even if the accumulator is null."""
         return f"CASE WHEN {x} IS NULL OR {blank(x)} THEN {a} WHEN {a} IS NULL THEN {x} ELSE {join(a, x)} END"
 
     return Function(add if trims else _unless_null(join))

@@ -20,7 +20,7 @@ _CATALOG_VARIABLE: Final = "DREDGE_CATALOG_OPTIONS"
 
 
 def catalog_of_session(spark: SparkSession | None, catalog: Catalog | str | None = None) -> Catalog:
-    """Return the catalog of a call.
+    """Return the catalog that a call uses for its table names.
 
     Args:
         spark: The session, or None without one.

@@ -248,7 +248,7 @@ def delete_keys(
 
 
 def change_runs(spark: SparkSession) -> tuple[KeyedMerge, AppendRun]:
-    """Return (function that changes rows of keyed tables, the same for append tables); both run Spark tasks."""
+    """Return (function for keyed tables, function for append tables); each applies a change of rows in Spark tasks."""
     return partial(_by_bucket, spark), partial(_by_files, spark)
 
 
@@ -331,7 +331,7 @@ def _changed(job: WriteJob, change: KeyedChange, scan: Scan, payload: bytes) -> 
 
 
 def _by_files(spark: SparkSession, change: AppendChange, scan: Scan) -> list[PartOfChange]:
-    """Apply a change to an append table in tasks of about equal size in bytes."""
+    """Apply a change to an append table in tasks of about equal size in bytes, and return the result of each task."""
     store, title = change.store, f"changing rows of table {change.store.name}"
     if not scan.splits:
         return []

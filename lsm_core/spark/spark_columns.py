@@ -243,7 +243,7 @@ def quoted(name: str) -> str:
 
 
 def expressions(texts: Sequence[str]) -> list[Column]:
-    """Return Spark SQL texts as columns."""
+    """Return a Spark Column for each Spark SQL expression."""
     from pyspark.sql import functions
 
     return [functions.expr(text) for text in texts]

@@ -263,7 +263,7 @@ def expire_snapshots(
     max_deletes: int | None = None,
     dry_run: bool = False,
 ) -> ExpiryReport:
-    """Expire snapshots of a table by the rules of the format.
+    """Expire snapshots of a table by Paimon's rules.
 
     Files are recorded in the trash, or deleted at once with `dredge.delete-mode=direct`. Tasks read snapshots and
     delete files if the numbers are very large. The report equals the report of a single process.

@@ -34,7 +34,7 @@ _PLANNED: Final = 5
 
 
 def explain_query(query: Query) -> list[str]:
-    """Return lines for people about the read of each mentioned table (`explain_read`), without Spark."""
+    """Return lines of text that explain how each table of a query would be read (`explain_read`), without Spark."""
     lines: list[str] = []
     for read in query.reads:
         if isinstance(read.table, ReadOnlyTable):

@@ -111,7 +111,9 @@ class _Job:
 
 
 def rebucket_on_spark(spark: SparkSession, store: TableStore, tasks: Sequence[RebucketTask]) -> Iterator[BucketResult]:
-    """Yield the results of all buckets that get rows, with one Spark job per number of buckets.
+    """Move the rows of tasks to new buckets, and yield the result of each bucket that gets rows.
+
+    Tasks with the same number of buckets share one Spark job.
 
     On an error all files of the tasks are deleted, including unfinished files of killed workers.
 

@@ -56,7 +56,7 @@ class SparkEngine:
         return write_table(frame, plan.table, overwrite=plan.overwrite)
 
     def change_runs(self) -> tuple[KeyedMerge, AppendRun]:
-        """Return the functions that change rows in Spark tasks."""
+        """Return (function for keyed tables, function for append tables); each changes rows in Spark tasks."""
         return change_runs(self.spark)
 
     def choose_runner(self, plan: MaintenancePlan) -> Runner | None:

@@ -254,7 +254,7 @@ class StreamReader(OfOneRelease, DataSourceStreamReader, SupportsTriggerAvailabl
     # -- on the driver ---------------------------------------------------------------------------------------
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802  (Spark's name)
-        """Return an offset that is the same for every state of the table.
+        """Return an offset without a snapshot, which is the same for every state of the table.
 
         The end offset of the first epoch records the snapshot at which the query begins.
         """
@@ -505,7 +505,7 @@ class StreamReader(OfOneRelease, DataSourceStreamReader, SupportsTriggerAvailabl
             number, done = number + 1, 0
 
     def _in_buckets(self, number: int, entries: pa.Table) -> Iterator[_Share]:
-        """Yield files by bucket, or by size in a table without buckets, whose rows have no order."""
+        """Yield the files of each bucket as one unit; without buckets, a unit is a group of files of limited size."""
         for partition, bucket, _, part in bucket_groups(entries):
             sizes = part.column("file_size").to_numpy()
             if self._store.bucket_mode is not BucketMode.UNAWARE:

@@ -346,7 +346,7 @@ def use_this_python(session: SparkSession) -> bool:
 
 
 def _send_archive(session: SparkSession, archive: Path) -> None:
-    """Make the workers import from the archive.
+    """Make the workers import `lsm_core` from ``archive``, the wheel or zip file from which this process runs.
 
     Spark passes `.zip` files of --py-files to the workers, but not `.whl` files.
     """
@@ -362,7 +362,7 @@ def _send_archive(session: SparkSession, archive: Path) -> None:
 
 
 def python_of(session: SparkSession) -> str | None:
-    """Return the Python that starts the session's workers, or None if only a server knows it."""
+    """Return the path of the Python program that runs the session's workers, or None on Connect."""
     try:
         return str(session.sparkContext.pythonExec)
     except AttributeError:  # as Connect's sessions raise it

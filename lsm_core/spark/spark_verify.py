@@ -51,7 +51,7 @@ _VERSIONS: Final = f"CAST(sum({VERSIONS}) AS BIGINT)"
 
 @dataclass(frozen=True)
 class SparkVerifyReport(VerifyReport):
-    """V3 report with ``examples``: differing rows as text ("only in snapshot 3: Row(...)"), at most 20 per side."""
+    """Report of a comparison on Spark; ``examples`` are differing rows as text, at most 20 per snapshot."""
 
     examples: tuple[str, ...] = ()
 
@@ -228,7 +228,7 @@ def _files_of(entries: pa.Table, touched: pa.Table) -> dict[Place, list[Manifest
 
 
 def _value_parts(store: TableStore) -> list[str]:
-    """Return the SQL expressions of a row's digest. Raises UnsupportedFeature for columns that Spark cannot compare."""
+    """Return SQL expressions, hashed as a row's digest. Raises UnsupportedFeature if Spark cannot compare a column."""
     raw, parts = store.options.raw, []
     for field in store.schema.fields:
         collects = "collect" in {
@@ -381,7 +381,7 @@ def deep_read(spark: SparkSession, limit: int | None = None) -> DeepRead:
 
 
 def _read_on_spark(spark: SparkSession, store: TableStore, files: pa.Table) -> list[PageProblem]:
-    """Read the files of one round, with the largest files assigned to tasks first.
+    """Read all pages of data files in Spark tasks, the largest files first, and return the problems found.
 
     Raises SparkFailed and the errors of tasks.
     """

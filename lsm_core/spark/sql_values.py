@@ -337,7 +337,7 @@ class _Translation:
     def _chosen(
         self, choices: list[tuple[pc.Expression, exp.Expr]], default: exp.Expr | None, depth: int
     ) -> pc.Expression:
-        """Return the value of the first condition that is true; null is not true."""
+        """Return the expression of a CASE: the value of the first condition that is true; null is not true."""
         conditions = pc.Expression._call(
             "make_struct",
             [condition for condition, _ in choices],

@@ -22,7 +22,7 @@ _SPARK: Final = {"TIMESTAMP": "TIMESTAMP_LTZ(6)", "BINARY": "BYTES"}
 
 
 def read_type(reader: StatementReader, *, flink: bool = False, depth: int = 0) -> DataType:
-    """Parse a type.
+    """Parse a column type in the syntax of Spark SQL or Flink SQL.
 
     Args:
         reader: the statement, positioned at the type.

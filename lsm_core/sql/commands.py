@@ -152,7 +152,7 @@ def definition_of(statement: CreateTable, columns: pa.Schema | None = None) -> S
 
 
 def like_definition(catalog: Catalog, statement: CreateTable) -> Schema:
-    """Return the schema of the copied table; options of the statement override options of the copied table."""
+    """Return the definition for CREATE TABLE ... LIKE: the copied table's, with the options of the statement added."""
     schema = catalog.table(statement.like).schema
     options = {**schema.options, **statement.options}
     return Schema(schema.fields, schema.primary_keys, schema.partition_keys, options, schema.comment)
@@ -172,7 +172,7 @@ def table_to_change(session: Session, name: str, verb: str) -> Table:
 
 
 def same_name(table: str, name: str, known: Sequence[str]) -> str:
-    """Return the name among ``known`` that equals ``name``; without an exact match, upper and lower case are equal.
+    """Return the name in ``known`` that equals ``name``, or else the only name that differs from ``name`` in case.
 
     Raises:
         ColumnNotFound: no known name matches, or several names match without regard to case.

@@ -71,7 +71,7 @@ def _match_names(names: Sequence[str], pattern: str) -> list[str]:
 
 
 def _partitions(store: TableStore, spec: PartitionSpec | None) -> list[str]:
-    """Return the partitions of the newest snapshot that a spec matches, as `dt=2024-01-01/h=1`."""
+    """Return the newest snapshot's partitions that match a spec (None: all), as `dt=2024-01-01/h=1`, sorted."""
     if not store.schema.partition_keys:
         raise InvalidOption("SHOW PARTITIONS", store.name, "a table with partitions")
     snapshot = snapshots.latest(store)
@@ -195,7 +195,7 @@ def _full_type(field: DataField | RowField) -> str:
 
 
 def _list_details(store: TableStore) -> list[tuple[str, str]]:
-    """Return the rows that DESCRIBE EXTENDED adds, from metadata alone."""
+    """Return the rows (name, value) that DESCRIBE EXTENDED adds, from metadata alone."""
     schema = store.schema
     rows = [
         ("Name", store.name),

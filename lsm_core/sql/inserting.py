@@ -107,7 +107,10 @@ class QueryEngine(Protocol):
         ...
 
     def change_runs(self) -> tuple[KeyedMerge, AppendRun] | None:
-        """Return functions that change rows of keyed and append tables in distributed tasks; None for this process."""
+        """Return (function for keyed tables, function for append tables) that change rows in distributed tasks.
+
+        The result is None if this process must change the rows.
+        """
         ...
 
     def choose_runner(self, plan: MaintenancePlan) -> Runner | None:

@@ -64,7 +64,7 @@ _FORMS: Final[Mapping[str, re.Pattern[str]]] = {
 
 
 class ParameterKind(StrEnum):
-    """Kinds of literals that a parameter accepts; `_convert` returns their values."""
+    """Kind of literal that a parameter accepts; the value of a member describes the kind in error messages."""
 
     TEXT = "a text"
     NUMBER = "a whole number"

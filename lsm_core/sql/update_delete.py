@@ -54,7 +54,7 @@ class Truth:
     evaluator: RowEvaluator
 
     def __call__(self, batch: pa.RecordBatch) -> pa.Array:
-        """Return one boolean for each row."""
+        """Return whether the condition is true for each row of ``batch``."""
         return self.evaluator.matching(batch)
 
 

@@ -112,7 +112,7 @@ def with_option(
 
 
 def column_renamed(options: Mapping[str, str], old: str, new: str) -> dict[str, str]:
-    """Return options after a top-level column was renamed from ``old`` to ``new``."""
+    """Return options in which the name ``old`` of a top-level column is replaced by ``new``, in keys and values."""
     rename = _renaming(old, new)
     result = {}
     for key, value in options.items():
@@ -123,7 +123,7 @@ def column_renamed(options: Mapping[str, str], old: str, new: str) -> dict[str, 
 
 
 def inner_field_renamed(options: Mapping[str, str], column: str, old: str, new: str) -> dict[str, str]:
-    """Return options after a field inside ``column`` (a ROW, or an array or map of ROWs) was renamed."""
+    """Return options in which the name ``old`` of a field inside ``column`` (with ROWs) is replaced by ``new``."""
     rename = _renaming(old, new)
     mine = {f"fields.{column}.{suffix}" for suffix in _INNER_LISTS}
     return {key: rename(value) if key in mine else value for key, value in options.items()}

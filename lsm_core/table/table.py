@@ -870,7 +870,7 @@ class Table(ReadableTable):
         return cast("RollbackAsLatestReport", self.apply(self.plan_maintenance("rollback_as_latest", **arguments)))
 
     def verify(self, snapshot_a: int, snapshot_b: int) -> VerifyReport:
-        """Compare two snapshots by bucket: by reference if the files are the same, else by a digest of merged rows."""
+        """Compare two snapshots bucket by bucket; buckets whose files differ are compared by a digest of merged rows."""
         return maintenance.verify_snapshots(self.store, snapshot_a, snapshot_b)
 
     def check(
@@ -913,7 +913,14 @@ class Table(ReadableTable):
         return cast("UndoReport", self.apply(self.plan_maintenance("undo", **arguments)))
 
     def restore(self, trash_id: str) -> RestoreReport:
-        """Restore the content of a deletion record. Raises PlanRefused if a sweep has begun to delete its files."""
+        """Put back the content of a deletion record in the trash: snapshots, changelogs, tags and files.
+
+        Args:
+            trash_id: id of the deletion record in the trash that the action wrote.
+
+        Raises:
+            PlanRefused: a sweep has begun to delete the files of the record.
+        """
         return cast("RestoreReport", self.apply(self.plan_maintenance("restore", trash_id=trash_id)))
 
     def sweep_trash(self, now_ms: int | None = None, dry_run: bool = False) -> SweepReport:

@@ -379,7 +379,7 @@ class BatchCommit:
         watermark: int | None = None,
         properties: Mapping[str, str] | None = None,
     ) -> int | None:
-        """Commit messages.
+        """Commit the files of messages.
 
         Messages are committed once. A repeated commit by the same named user and identifier returns the snapshot of the
         first commit; by another user or identifier, the commit conflicts. After a definite failure, the files that the

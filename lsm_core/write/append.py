@@ -70,7 +70,7 @@ class AppendBucket:
         return True
 
     def flush(self) -> None:
-        """Write the spilled rows, then the buffered rows, to the open file; delete this file on failure."""
+        """Write the spilled rows, then the buffered rows, to the open file; after an error the open file is deleted."""
         if not self._buffer and not self._spilled:
             return
         if self._writer is None:

@@ -270,7 +270,7 @@ def owner_of(assigners: int, partition: bytes, hashes: Hashes) -> Buckets:
 
 
 def join_index_files(store: TableStore, messages: Sequence[CommitMessage]) -> list[CommitMessage]:
-    """Merge the index files of each bucket for which several writers wrote one, and return all messages.
+    """Merge the hash index files of each bucket that several writers wrote, and return all messages.
 
     In the returned messages each bucket has at most one new index file. The files that were merged are deleted. Raises
     :class:`CorruptFile`.

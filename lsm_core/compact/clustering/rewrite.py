@@ -83,7 +83,7 @@ def write_sorted(
 
 
 def range_bytes(store: TableStore) -> int:
-    """Return the decoded bytes of a range that is sorted in memory."""
+    """Return the maximum decoded bytes of a range that is sorted in memory."""
     return min(store.options.merge_budget // PARTS, _MOST_RANGE_BYTES)
 
 

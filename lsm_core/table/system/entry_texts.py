@@ -30,7 +30,7 @@ _UNIT_DIGITS = {"s": 0, "ms": 3, "us": 6, "ns": 9}
 
 
 def internal_text(column: pa.Array, kind: DataType) -> pa.Array:
-    """Return the texts of Java's `toString` of internal values.
+    """Return values as texts, as Java's `toString` prints Paimon's internal values.
 
     Dates and times are numbers, timestamps are printed as `LocalDateTime`. Bytes are in hex (Java prints an object's
     address). Nested values, which have no statistics, are null.
@@ -45,7 +45,7 @@ def internal_text(column: pa.Array, kind: DataType) -> pa.Array:
 
 
 def cast_text(column: pa.Array, kind: DataType) -> pa.Array:
-    """Return the texts of SQL's CAST to STRING.
+    """Return values as texts, as SQL's CAST to STRING prints them.
 
     Times and timestamps have as many fractional digits as their type. Timestamps with local time zone are in UTC.
     """
@@ -82,7 +82,7 @@ def _signed_year(text: pa.Array) -> pa.Array:
 
 
 def _local_date_time(column: pa.Array) -> pa.Array:
-    """Return timestamps without zero seconds, and with fractions in groups of three digits."""
+    """Return timestamps as Java's `LocalDateTime` prints them: no zero seconds, and 3, 6 or 9 digits of a fraction."""
     naive = _naive(column)
     text = pc.replace_substring(_signed_year(pc.cast(naive, pa.string())), " ", "T")
     for _ in range(_UNIT_DIGITS[naive.type.unit] // 3):
@@ -324,7 +324,7 @@ def _of_arity(blobs: pa.Array, count: int) -> pa.Array:
 
 
 def _groups(keys: pa.Array, entries: pa.Table) -> Iterator[tuple[np.ndarray[Any, Any], pa.Table]]:
-    """Yield the rows of each distinct key, as (positions, rows)."""
+    """Yield (positions of the rows, rows) for each distinct value of ``keys``."""
     encoded = pc.dictionary_encode(keys)
     codes = encoded.indices.to_numpy(zero_copy_only=False)
     for code in range(len(encoded.dictionary)):

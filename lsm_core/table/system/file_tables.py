@@ -204,7 +204,7 @@ _SAME_INDEX: Final = ["bucket", "index_type", "file_name", "file_size", "row_cou
 
 
 class Manifests(View):
-    """One row per manifest of the version: manifests of the base, delta and changelog manifest lists."""
+    """`$manifests`: one row per manifest of the version, from of the base, delta and changelog manifest lists."""
 
     columns = MANIFESTS
 
@@ -229,7 +229,7 @@ class Manifests(View):
 
 
 class TableIndexes(View):
-    """One row per index file of the version: hash indexes, and deletion vector files with the range of each vector."""
+    """`$table_indexes`: one row per index file of the version (hash indexes and deletion vectors)."""
 
     columns = INDEXES
 
@@ -283,7 +283,7 @@ PARTITIONS: Final = table_schema(
 
 
 class Buckets(View):
-    """One row per bucket with files, postponed files (-2) included."""
+    """`$buckets`: one row per bucket with files, including bucket -2 with the postponed files."""
 
     columns = BUCKETS
 
@@ -303,7 +303,7 @@ class Buckets(View):
 
 
 class Partitions(View):
-    """One row per partition with files (one row for a table without partitions).
+    """`$partitions`: one row per partition with files (one row for a table without partitions).
 
     Columns that only catalog servers know are null.
     """

@@ -42,7 +42,7 @@ LEDGER: Final = table_schema(
 
 
 class Ledger(View):
-    """All runs, oldest first; unreadable entries have the outcome "unreadable" and the reason."""
+    """`$dredge_ledger`: all maintenance runs, oldest first; an unreadable entry has the outcome "unreadable"."""
 
     timeless = True
     columns = LEDGER

@@ -43,7 +43,7 @@ AGGREGATIONS: Final = table_schema(
 
 
 class Schemas(View):
-    """All schemas of the table (or branch), oldest first."""
+    """`$schemas`: all schemas of the table (or branch), oldest first."""
 
     timeless = True
     columns = SCHEMAS
@@ -76,7 +76,7 @@ def _compact(value: Any) -> str:
 
 
 class Options(View):
-    """Options as the schema stores them; for a chosen version, the options of the version's schema."""
+    """`$options`: options as the schema stores them; for a chosen version, the options of the version's schema."""
 
     columns = OPTIONS
 
@@ -87,7 +87,7 @@ class Options(View):
 
 
 class AggregationFields(View):
-    """Every column of the table, with the keys and values of its `fields.<column>.*` options."""
+    """`$aggregation_fields`: every column of the table, with the keys and values of its `fields.<column>.*` options."""
 
     columns = AGGREGATIONS
 
@@ -154,7 +154,7 @@ _SAME: Final = [name for name in SNAPSHOTS.field_names if name not in {"snapshot
 
 
 class Snapshots(View):
-    """All snapshots, oldest first, or the chosen snapshot; record counts are of unmerged rows, times are UTC."""
+    """`$snapshots`: all snapshots, oldest first, or the chosen one; counts are of unmerged rows, times are UTC."""
 
     columns = SNAPSHOTS
 
@@ -174,7 +174,7 @@ class Snapshots(View):
 
 
 class Tags(View):
-    """All tags, oldest snapshot first."""
+    """`$tags`: all tags, oldest snapshot first."""
 
     timeless = True
     columns = TAGS
@@ -218,7 +218,7 @@ def duration_text(millis: int) -> str:
 
 
 class Branches(View):
-    """All branches but main, with the time when their directory last changed."""
+    """`$branches`: all branches except main, with the time when their directory last changed."""
 
     timeless = True
     columns = BRANCHES
@@ -230,7 +230,7 @@ class Branches(View):
 
 
 class Consumers(View):
-    """All consumers by name, with the next snapshot of each."""
+    """`$consumers`: all consumers by name, with the id of the next snapshot that each will read."""
 
     timeless = True
     columns = CONSUMERS
@@ -252,7 +252,7 @@ class Consumers(View):
 
 
 class Statistics(View):
-    """Statistics of the version: one row, or no row if the version has no statistics."""
+    """`$statistics`: statistics of the version, one row, or no row if the version has no statistics."""
 
     columns = STATISTICS
 

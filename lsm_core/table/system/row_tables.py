@@ -40,7 +40,7 @@ def _with_kind(store: TableStore, fields: tuple[DataField, ...]) -> TableSchema:
 
 
 class AuditLog(View):
-    """Rows of the table with their row kinds: of a keyed table the newest row of each key, deleted rows included.
+    """`$audit_log`: rows with their row kinds; of a keyed table the newest row of each key, deleted rows included.
 
     With options for incremental reads (`incremental-between` ...), the table contains each change with its row kind.
     """
@@ -85,7 +85,7 @@ class AuditLog(View):
 
 
 class Binlog(AuditLog):
-    """Rows of `$audit_log` with a list in each column; an update is one row of lists [old value, new value]."""
+    """`$binlog`: rows of `$audit_log` with a list in each column; an update is one row of lists [old, new value]."""
 
     def schema(self, store: TableStore) -> TableSchema:
         """Return `rowkind`, and a list column for each of the table's columns.
@@ -110,7 +110,7 @@ class Binlog(AuditLog):
 
 
 class ReadOptimized(View):
-    """Rows of the files on the last level, as of the last full compaction; all rows of an append table.
+    """`$ro`: rows of the files on the last level, as of the last full compaction; all rows of an append table.
 
     These rows are read without merging.
     """
@@ -129,7 +129,7 @@ class ReadOptimized(View):
 
 
 class RowTracking(View):
-    """Rows of the table with `_ROW_ID`, the id of the row, and `_SEQUENCE_NUMBER`, the snapshot that last wrote it."""
+    """`$row_tracking`: rows with `_ROW_ID` and `_SEQUENCE_NUMBER`, the id of the snapshot that last wrote the row."""
 
     def schema(self, store: TableStore) -> TableSchema:
         """Return the table's columns, then `_ROW_ID` and `_SEQUENCE_NUMBER`.
