@@ -731,7 +731,7 @@ def _of_kind(entries: pa.Table, kind: int) -> pa.Table:
 
 _LOG = logging.getLogger(__name__)
 _CATCHING_UP = 8
-"""Largest number of times that one attempt brings the base up to date."""
+"""Largest number of times that one attempt reads the base again because other writers committed."""
 
 
 class Phase(StrEnum):
@@ -892,7 +892,7 @@ class CommitRun:
     # -- one attempt -------------------------------------------------------------------------------------------------
 
     def _read_base(self) -> tuple[Snapshot | None, list[ManifestFileMeta], pa.Table, pa.Table]:
-        """Return the latest snapshot, its manifests, the live entries that may conflict, and the change's entries."""
+        """Return (latest snapshot, its manifests, live entries that may conflict, entries of the change)."""
         store, request = self._store, self._request
         if self._retries.attempt:  # before any manifest is written; the committer checked it for the first attempt
             store.require_folder()

@@ -41,7 +41,7 @@ from lsm_core.tracing import in_current_span
 
 Task = TypeVar("Task", bound=BucketTask)
 _UNEVEN: Final = 1.5
-"""A task is cut from this multiple of the fair share (all bytes / workers) on."""
+"""A task is cut if its bytes are at least this multiple of the fair share (all bytes / workers)."""
 _SAMPLED_FILES: Final = 64
 _SAMPLED_GROUPS: Final = 48
 _KEYS_OF_A_GROUP: Final = 16

@@ -203,7 +203,7 @@ def changelog_rules(
         store: the table.
         task: the task.
         files: files to rewrite.
-        max_level: highest level of the bucket's tree.
+        max_level: highest level of the bucket's LSM tree.
 
     Source: ``ChangelogMergeTreeRewriter``.
     """

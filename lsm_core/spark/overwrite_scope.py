@@ -1,4 +1,4 @@
-"""Scope of an overwrite: the partitions that it replaces, by mode or by a condition (`replaceWhere`)."""
+"""Scope of an overwrite: the partitions that the overwrite replaces, by mode or by a condition (`replaceWhere`)."""
 
 from __future__ import annotations
 

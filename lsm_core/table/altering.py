@@ -67,7 +67,9 @@ _MODIFIABLE: Final = "deletion-vectors.modifiable"
 
 
 def _permissions(changes: Sequence[SchemaChange]) -> dict[str, str]:
-    """Return the options in ``changes`` that permit further options, so that one ALTER may set both, in any order.
+    """Return `deletion-vectors.modifiable` if the ALTER sets it to true, else no options.
+
+    The option then permits a change of `deletion-vectors.enabled` in the same ALTER, in any order.
 
     Java needs two ALTERs, because Java checks `deletion-vectors.enabled` against the options before the ALTER.
     """

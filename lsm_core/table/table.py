@@ -870,7 +870,7 @@ class Table(ReadableTable):
         return cast("RollbackAsLatestReport", self.apply(self.plan_maintenance("rollback_as_latest", **arguments)))
 
     def verify(self, snapshot_a: int, snapshot_b: int) -> VerifyReport:
-        """Compare two snapshots bucket by bucket; buckets whose files differ are compared by a digest of merged rows."""
+        """Compare two snapshots by bucket; buckets whose files differ are compared by a digest of merged rows."""
         return maintenance.verify_snapshots(self.store, snapshot_a, snapshot_b)
 
     def check(

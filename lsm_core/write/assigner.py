@@ -1,4 +1,4 @@
-"""Bucket of each key in a table of dynamic buckets: known key hashes keep their bucket, new ones fill buckets in turn.
+"""Bucket of each key in a table of dynamic buckets: known hashes keep their bucket, new ones fill buckets in turn.
 
 This module does no I/O.
 

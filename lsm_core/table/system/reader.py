@@ -40,7 +40,7 @@ class ReadOnlyTable(ReadableTable):
 
     @property
     def schema(self) -> TableSchema:
-        """Columns as in Paimon; ``schema.arrow_schema`` is their Arrow form."""
+        """Schema of the system table, with the columns of Paimon; ``schema.arrow_schema`` is its Arrow form."""
         return self._open({})[0]
 
     def schema_at(self, snapshot_id: int | None) -> TableSchema:

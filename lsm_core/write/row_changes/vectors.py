@@ -2,7 +2,7 @@
 
 Matching rows are marked as deleted, rows with new values are appended, and no data file is rewritten. Deletion vectors
 and new rows are in one commit. If a concurrent commit removed the data files or changed the same index files, the
-statement runs again on the new snapshot. After five attempts it fails with CommitConflict.
+statement runs again on the new snapshot. After five attempts the statement fails with CommitConflict.
 
 Source: Paimon `DeleteFromPaimonTableCommand`, `BaseAppendDeleteFileMaintainer`.
 """
