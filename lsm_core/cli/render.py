@@ -63,7 +63,7 @@ def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]
 
 
 def print_documents(title: str, documents: Sequence[Mapping[str, Any]], columns: Columns, *, as_json: bool) -> None:
-    """Print documents as JSON, or as a table for people.
+    """Print documents as JSON, or as a table for people; without documents, people get one line that says so.
 
     Args:
         title: title of the table.
@@ -73,6 +73,9 @@ def print_documents(title: str, documents: Sequence[Mapping[str, Any]], columns:
     """
     if as_json:
         print_json(documents)
+        return
+    if not documents:
+        say(f"{title}: none")
         return
     cells = columns.values()
     rows = [[document[cell] if isinstance(cell, str) else cell(document) for cell in cells] for document in documents]

@@ -201,6 +201,10 @@ class Declined:
     bucket: int | None = None
 
 
+NO_SUCH_PARTITION: Final = Declined("table", "empty", "no such partition holds a file")
+"""Entry of a plan whose chosen partitions hold no file."""
+
+
 @dataclass(frozen=True)
 class PlanEstimate:
     """Estimated cost of applying a plan.

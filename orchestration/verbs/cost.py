@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from fnmatch import fnmatchcase
 from typing import Annotated, Any, Final
 
 import pyarrow.compute as pc
 import typer
 
-from lsm_core.cli.render import print_json, print_table, say, visible
+from lsm_core.cli.render import print_json, print_table, say
 from lsm_core.cli.verbs.common import AsJson, ClockOption, Warehouse, add_catalog_options, open_catalog
-from lsm_core.cli.verbs.inspection import table_names
+from lsm_core.cli.verbs.inspection import select_tables, table_names
 from lsm_core.errors import DredgeError, InvalidOption
 from lsm_core.maintenance import holds
 from lsm_core.maintenance.file_holders import HolderKind
@@ -57,9 +56,7 @@ def cost(
     names, broken = table_names(catalog)
     lines: list[CostLine] = []
     unpriced = 0
-    for name in names:
-        if not (fnmatchcase(name, pattern) or name.partition(".")[0] == pattern):
-            continue
+    for name in select_tables(names, pattern, catalog.root):
         policy = loaded.of(name)
         if not policy.cost.has_prices:
             unpriced += 1
@@ -72,7 +69,7 @@ def cost(
     if as_json:
         print_json([asdict(line) | {"total": line.total} for line in shown])
     else:
-        _show(shown, unpriced, pattern)
+        _show(shown, unpriced)
     if broken:
         raise DredgeError("; ".join(f"{name}: {error}" for name, error in broken.items()))
 
@@ -110,7 +107,7 @@ def read_costs(store: TableStore, policy: Policy, months: list[Month], now_ms: i
     )
 
 
-def _show(lines: list[CostLine], unpriced: int, pattern: str) -> None:
+def _show(lines: list[CostLine], unpriced: int) -> None:
     if lines:
         print_table("", _COLUMNS, [_cells(line) for line in lines])
         say("storage: the files of now, from the start of the month until now; past months have no storage cost")
@@ -120,7 +117,7 @@ def _show(lines: list[CostLine], unpriced: int, pattern: str) -> None:
         noun = "table has" if unpriced == 1 else "tables have"
         say(f"{unpriced} {noun} no prices: set cost.core_hour, cost.tb_scanned or cost.gb_month in the policy")
     elif not lines:
-        say(f"no table matches {visible(pattern)}")
+        say("no tables yet")
 
 
 def _cells(line: CostLine) -> list[Any]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -21,6 +20,7 @@ from lsm_core.cli.verbs.common import (
     open_catalog,
     read_catalog_options,
 )
+from lsm_core.cli.verbs.inspection import select_tables
 from lsm_core.errors import InvalidOption
 from orchestration.fleet_report import gather_report, read_scores, replace_file, report_files
 from orchestration.sensors.table_states import evaluate_states
@@ -42,7 +42,9 @@ from platform_core.table_card import TableCard, count_text
 _HOME: Final = "DAGSTER_HOME"
 Globs = Annotated[
     list[str] | None,
-    typer.Argument(metavar="[TABLE...]", help="Tables or globs such as 'shop.*'; all if none.", show_default=False),
+    typer.Argument(
+        metavar="[TABLE...]", help="Databases, tables or globs such as 'shop.*'; all if none.", show_default=False
+    ),
 ]
 Output = Annotated[
     Path | None,
@@ -128,17 +130,12 @@ def find_cards(warehouse: WarehouseResource, patterns: Sequence[str]) -> tuple[l
 
     Args:
         warehouse: the warehouse.
-        patterns: names or globs of tables; all tables match if there is none.
+        patterns: databases, or names or globs of tables; all tables match if there is none.
 
     Raises:
-        InvalidOption: a pattern matches no table.
+        TableNotFound: a pattern matches no table.
     """
     catalog = warehouse.catalog()
     tables, left_out = list_tables(catalog)
-    for pattern in patterns:
-        if not any(fnmatchcase(table, pattern) for table in tables):
-            raise InvalidOption(
-                "TABLE", pattern, f"a name or glob that matches one of {count_text(len(tables), 'table')}"
-            )
-    chosen = [table for table in tables if not patterns or any(fnmatchcase(table, pattern) for pattern in patterns)]
-    return [describe_table(catalog, table) for table in chosen], left_out
+    chosen = {name for pattern in patterns or ["*"] for name in select_tables(tables, pattern, catalog.root)}
+    return [describe_table(catalog, table) for table in sorted(chosen)], left_out

@@ -18,7 +18,7 @@ from typing import Annotated, Any, Final, Literal, TypeAlias
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, StrictInt, model_validator
 
-from lsm_core.errors import DredgeError
+from lsm_core.errors import InvalidOption
 from lsm_core.maintenance import CHECKS as TABLE_CHECKS
 from lsm_core.maintenance.actions.built_in import BUILT_IN as ACTIONS
 from lsm_core.options import duration, memory_size
@@ -64,8 +64,8 @@ Place: TypeAlias = tuple[str | int, ...]
 def _duration(value: str | int) -> str | int:
     try:
         duration(value)
-    except DredgeError as error:
-        raise ValueError(str(error)) from error  # pydantic then knows the place
+    except InvalidOption as error:
+        raise ValueError(error.accepted) from error  # pydantic then knows the place
     return value
 
 
@@ -73,8 +73,8 @@ def _size(value: str | int) -> str | int:
     try:
         if memory_size(value) <= 0:
             raise ValueError("a budget of 0 bytes prevents every run; use `paused` to stop maintenance")
-    except DredgeError as error:
-        raise ValueError(str(error)) from error
+    except InvalidOption as error:
+        raise ValueError(error.accepted) from error
     return value
 
 
@@ -88,10 +88,15 @@ def _one_of(known: Collection[str], noun: str) -> AfterValidator:
     return AfterValidator(check)
 
 
+def _span_text(value: str | int) -> str:
+    """Return a duration as written; a number without a unit gets its unit, which is the usual mistake."""
+    return f"{value} ms (a number without a unit)" if str(value).strip().isdecimal() else str(value)
+
+
 def _at_least(floor_ms: int, why: str) -> AfterValidator:
     def check(value: str | int) -> str | int:
         if duration(value) < floor_ms:
-            raise ValueError(f"{value} is below the deletion floor of {floor_ms // HOUR_MS} h: {why}")
+            raise ValueError(f"{_span_text(value)} is below the deletion floor of {floor_ms // HOUR_MS} h: {why}")
         return value
 
     return AfterValidator(check)
@@ -122,7 +127,7 @@ _OrphanAge: TypeAlias = Annotated[
 def _no_shorter_than(shortest: str, why: str) -> AfterValidator:
     def check(value: str | int) -> str | int:
         if duration(value) < duration(shortest):
-            raise ValueError(f"{value} is shorter than {shortest}; {why}")
+            raise ValueError(f"{_span_text(value)} is shorter than {shortest}; {why}")
         return value
 
     return AfterValidator(check)
@@ -137,10 +142,10 @@ def parse_percent(value: float | str) -> float:
     """Return a percentage as a number above 0 and at most 100.
 
     Args:
-        value: a number, or a text like "99 %".
+        value: a number of percent above 1, or a text like "99 %".
 
     Raises:
-        ValueError: the value is no such percentage.
+        ValueError: the value is no such percentage, or a number that may be a share.
     """
     number = str(value).strip().removesuffix("%").strip()
     if (
@@ -149,10 +154,23 @@ def parse_percent(value: float | str) -> float:
         or not 0 < float(number) <= 100
     ):
         raise ValueError(f"{value!r} is no percentage above 0 and at most 100, like '99 %'")
+    if float(number) <= 1 and "%" not in str(value):
+        percent = f"{float(number) * 100:g} %"
+        raise ValueError(f"{value} without a unit may be a share or a percentage: write '{percent}', or '{number} %'")
     return float(number)
 
 
+def _whole_percent(value: Any) -> Any:
+    """Return the number of a text like "20 %"; refuse a share, and leave other values to pydantic."""
+    share = re.fullmatch(r"\s*(0?\.[0-9]{1,30})\s*", str(value))
+    if share is not None:
+        raise ValueError(f"a whole number of percent: write '{max(1, round(float(share[1]) * 100))} %'")
+    text = re.fullmatch(r"\s*([0-9]{1,3})\s*%\s*", value) if isinstance(value, str) else None
+    return value if text is None else int(text[1])
+
+
 _Percent: TypeAlias = Annotated[str | Annotated[float, Field(strict=True)], AfterValidator(_share)]
+_WholePercent: TypeAlias = Annotated[int, BeforeValidator(_whole_percent, json_schema_input_type=int | str)]
 _Price: TypeAlias = Annotated[float, Field(ge=0, allow_inf_nan=False, strict=True)]
 _FreshWithin: TypeAlias = Annotated[Duration, _no_shorter_than("2 min", "Dagster evaluates freshness every 30 s")]
 
@@ -215,11 +233,11 @@ class OrphanRetention(_Part):
     older_than: _OrphanAge | None = Field(
         None, description="least age of an orphan, by its last change, like '3 d' (at least 24 h)"
     )
-    max_share: int | None = Field(
+    max_share: _WholePercent | None = Field(
         None,
         ge=1,
         le=MOST_PERCENT,
-        description="largest share (percent) of the table's files or bytes that one run removes (at most 20)",
+        description="largest share of the table's files or bytes that one run removes, like '10 %' (at most 20 %)",
     )
 
 

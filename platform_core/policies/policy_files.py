@@ -147,9 +147,33 @@ def _describe_error(error: ErrorDetails, source: str, lines: Mapping[Place, int]
         accepted = f"unknown here; {accepted}"
     if error["type"] == "model_type":
         accepted = "keys with values"  # pydantic would name the class
+    if error["type"] in _NUMBER_ERRORS:
+        accepted = _describe_number(error["type"], error.get("input"))
+    if error["type"] in {"extra_forbidden", "invalid_key"} and str(location[-1])[:1].isdecimal():
+        accepted = f"{accepted}; a comma begins a new entry, so decimals have a point: 0.05"
     where = f" (line {line})" if line else ""
     value = "(hidden)" if _may_be_secret(location, error.get("input")) else error.get("input")
     return InvalidOption(f"{source}: {'.'.join(map(str, place)) or 'the file'}{where}", value, accepted)
+
+
+def _describe_number(kind: str, value: object) -> str:
+    """Return the accepted values for a wrong number, with a hint on texts that look like numbers.
+
+    Args:
+        kind: type of pydantic's error.
+        value: the wrong value.
+    """
+    accepted = "a number" if kind == "float_type" else "a whole number"
+    if not isinstance(value, str):
+        return accepted
+    exponent = _EXPONENT.fullmatch(value.strip())
+    if exponent is not None:
+        digits, power = exponent[1], int(exponent[2])
+        number = f"{digits if '.' in digits else f'{digits}.0'}e{power:+d}" if kind == "float_type" else "digits only"
+        return f"{accepted}; YAML 1.1 reads {value.strip()} as text: write {number}"
+    if re.fullmatch(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)", value.strip()):
+        return f"{accepted}, without quotes"
+    return accepted
 
 
 def _may_be_secret(location: Place, value: object) -> bool:
@@ -203,6 +227,9 @@ _FORMS: Final = frozenset(
 )
 
 
+_NUMBER_ERRORS: Final = frozenset({"float_type", "int_type", "int_parsing", "int_from_float"})
+"""Types of pydantic's errors about numbers."""
+_EXPONENT: Final = re.compile(r"([+-]?[0-9]{1,30}(?:\.[0-9]{0,30})?)[eE]([+-]?[0-9]{1,6})")
 _BUILT_IN: Final = Policies()
 
 

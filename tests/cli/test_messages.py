@@ -43,6 +43,32 @@ def test_the_check_of_a_damaged_or_lost_data_file_names_what_brings_it_back(shel
     assert "`dredge repair db.t` says what can be done" in shell("check", "db.t").err
 
 
+def test_a_plan_without_work_says_what_was_looked_at_and_which_command_helps(shell: Shell) -> None:
+    file = min((shell.place / "db.db" / "t" / "dt=a").rglob("data-*.parquet"))
+    file.write_bytes(file.read_bytes()[:100])
+    for words in (("repair", "db.t", "--dry-run"), ("repair", "db.t"), ("plan", "db.t", "--action", "repair")):
+        told = shell(*words)
+        assert told.code == 0 and "every snapshot, tag, manifest list and manifest was read" in told.out
+        assert "`dredge check db.t --deep` lists damaged and lost ones" in told.out
+    missing = shell("remove-unexisting-files", "db.t", "--dry-run").out
+    assert "every file that was looked for exists; `dredge check db.t --deep` looks for damaged ones" in missing
+    assert "`dredge repair db.t --dry-run`" in shell("remove-unexisting-manifests", "db.t", "--dry-run").out
+    file.unlink()
+    assert file.name in shell("remove-unexisting-files", "db.t", "--dry-run").out
+    for verb in (("recover",), ("rescale", "--bucket-num", "2"), ("drop-partitions",)):
+        told = shell(verb[0], "db.t", *verb[1:], "--partition", "dt=zz", "--dry-run")
+        assert (told.code, "no such partition holds a file" in told.out) == (0, True), verb
+
+
+def test_a_list_without_entries_is_one_line(shell: Shell) -> None:
+    assert shell("plans", "db.t").out == "db.t: plans that wait for approval: none\n"
+    assert shell("trash", "db.t").out == "db.t: trash: none\n"
+    assert shell("plans", "db.t", "--json").json == {"table": "db.t", "waiting": []}
+    done = shell("maintain", "db", "--action", "expire_tags")
+    assert (done.code, done.out.count("\n")) == (0, 1) and ": nothing to do for db (expire_tags)" in done.out
+    assert ": nothing to do for db (expire_tags)" in shell("maintain", "db", "--action", "expire_tags", "--dry-run").out
+
+
 def test_durations_are_refused_by_the_name_of_their_option(shell: Shell) -> None:
     assert "option '--window' cannot be 'soon'" in shell("metrics", "--window", "soon").err
 

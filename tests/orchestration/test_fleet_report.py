@@ -101,7 +101,7 @@ def test_the_verb_names_what_is_wrong(
     commit(keyed_table(root, "shop.calm", partitioned=False))
     for words, said in (
         ((), "--output, or print JSON with --json"),
-        (("x.*", "--json"), "option 'TABLE' cannot be 'x.*'"),
+        (("x.*", "--json"), "matches x.*; `dredge tables` lists its 1 table"),
         (("-o", tmp_path), "a file in a folder that exists"),
         (("-o", tmp_path / "no" / "page.html"), "a file in a folder that exists"),
     ):

@@ -41,6 +41,12 @@ tables:
     assert policies.of("other.t").slo == SloTargets(8, None, 99.5)
 
 
+def test_a_percentage_may_have_its_unit_and_a_small_one_must() -> None:
+    text = "defaults: {slo: {within: 0.5 %}, retention: {orphans: {max_share: 10 %}}, cost: {core_hour: 1.0e-3}}"
+    policy = parse_policies(text, "p.yaml").of("db.t")
+    assert (policy.slo.within, policy.retention["orphans"]["max_share"], policy.cost.core_hour) == (0.5, 10, 0.001)
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -49,6 +55,12 @@ tables:
         ("slo: {within: most}", "percentage"),
         ("slo: {within: true}", "within"),
         ("slo: {within: .nan}", "percentage"),
+        ("slo: {within: 0.99}", "write '99 %', or '0.99 %'"),
+        ("slo: {within: '0.99'}", "write '99 %', or '0.99 %'"),
+        ("slo: {within: 1}", "write '100 %'"),
+        ("slo: {within: 99,9 %}", "decimals have a point"),
+        ("slo: {freshness: 15}", "15 ms .a number without a unit. is shorter than 1 s"),
+        ("slo: {freshness: 1e5}", "accepted: a duration like '1 h'"),
         ("slo: {freshnes: 1 h}", "freshnes"),
         ("slo: {sorted_runs_p95: 0}", "sorted_runs_p95"),
         ("slo: true", "slo"),
@@ -56,6 +68,14 @@ tables:
         ("cost: {core_hour: -1}", "core_hour"),
         ("cost: {core_hour: .inf}", "core_hour"),
         ("cost: {core_hour: true}", "core_hour"),
+        ("cost: {core_hour: 1e300}", r"YAML 1.1 reads 1e300 as text: write 1.0e\+300"),
+        ("cost: {core_hour: 2E-3}", "YAML 1.1 reads 2E-3 as text: write 2.0e-3"),
+        ("cost: {core_hour: '0.05'}", "a number, without quotes"),
+        ("cost: {core_hour: 0,05}", "decimals have a point"),
+        ("cost: {cores: 1e1}", "a whole number; YAML 1.1 reads 1e1 as text: write digits only"),
+        ("retention: {orphans: {max_share: 0.2}}", "write '20 %'"),
+        ("retention: {orphans: {max_share: '.05'}}", "write '5 %'"),
+        ("retention: {orphans: {max_share: 21 %}}", "max_share"),
         ("cost: {currency: <script>}", "currency"),
         ("cost: {pays_back_within: 1 min}", "shorter than 1 h"),
     ],

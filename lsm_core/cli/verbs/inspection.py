@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
+from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -24,7 +25,7 @@ from lsm_core.cli.verbs.common import (
     parse_partitions,
 )
 from lsm_core.clock import utc_text
-from lsm_core.errors import CorruptFile, DatabaseNotFound, DredgeError, InvalidOption, UnsupportedFeature
+from lsm_core.errors import CorruptFile, DatabaseNotFound, DredgeError, InvalidOption, TableNotFound, UnsupportedFeature
 
 if TYPE_CHECKING:
     from lsm_core.maintenance import BucketHealth
@@ -86,6 +87,24 @@ def table_names(catalog: Catalog, database: str | None = None) -> tuple[list[str
         except Exception as error:  # noqa: BLE001  (one database that cannot be listed hides no other)
             broken[name] = _error_line(error)
     return names, broken
+
+
+def select_tables(names: Sequence[str], pattern: str, root: str) -> list[str]:
+    """Return the tables of a warehouse that match a pattern.
+
+    Args:
+        names: full names of all tables.
+        pattern: a database, a glob such as 'db.*', or one table; "*" matches an empty warehouse, too.
+        root: path of the warehouse, for the message.
+
+    Raises:
+        TableNotFound: no table matches.
+    """
+    matches = [name for name in names if fnmatchcase(name, pattern) or name.partition(".")[0] == pattern]
+    if not matches and pattern != "*":
+        number = f"{len(names):,} table{'' if len(names) == 1 else 's'}"
+        raise TableNotFound(f"no table of {root} matches {pattern}; `dredge tables` lists its {number}")
+    return matches
 
 
 def _error_line(error: Exception) -> str:

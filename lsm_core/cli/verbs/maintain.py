@@ -161,7 +161,10 @@ def _try_save(opened: Table, plan: MaintenancePlan) -> str:
 
 
 def show_plan(plan: MaintenancePlan) -> None:
-    """Print a plan: its work, the work that it leaves out, and its hash."""
+    """Print a plan: its work, the work that it leaves out, and its hash.
+
+    For a plan that has neither, print what applying it would report.
+    """
     say(f"plan {plan.hash}: {plan.action} {plan.table}, base snapshot {plan.base_snapshot or '-'}")
     action = find_action(plan.action, plan.table)
     for kind in action.item_types():
@@ -170,6 +173,9 @@ def show_plan(plan: MaintenancePlan) -> None:
             print_table(kind.title, kind.columns, [item.cells() for item in items[:_MOST_SHOWN]])
         if len(items) > _MOST_SHOWN:
             say(f"... and {len(items) - _MOST_SHOWN:,} more; --json has them all")
+    if not plan.items and not plan.declined:
+        for line in action.unchanged(plan).lines(plan.table):
+            say(line)
     for line in action.remarks(plan):
         say(line)
     _show_declined("leaves alone", plan.declined)

@@ -126,7 +126,9 @@ def maintain(
     if dry_run:
         print_json(json.loads(plan.to_json())) if as_json else _show_plan(plan)
         return
-    if not as_json:
+    if not as_json and not plan.items:
+        say(_no_work_text(plan))
+    elif not as_json:
         say(
             f"plan {plan.hash}: {len(plan.items)} plans of {len(plan.tables)} tables; --resume {plan.hash} goes on "
             "with it"
@@ -183,7 +185,15 @@ def _print_line(line: CombinedLine) -> None:
     say(f"{line.table}: {line.action}: {line.outcome}: {line.text}")
 
 
+def _no_work_text(plan: CombinedPlan) -> str:
+    return f"plan {plan.hash}: nothing to do for {plan.pattern} ({', '.join(plan.actions)})"
+
+
 def _show_plan(plan: CombinedPlan) -> None:
+    if not plan.items:
+        say(_no_work_text(plan))
+        _show_declined(plan.declined)
+        return
     columns = ["table", "action", "score", "bytes in", "bytes freed", "seconds", "why"]
     rows = [[i.table, i.action, i.score, i.bytes_in, i.bytes_freed, i.seconds, i.reason] for i in plan.items]
     print_table(f"would do, in this order (plan {plan.hash})", columns, rows)

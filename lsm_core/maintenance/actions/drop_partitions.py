@@ -14,6 +14,7 @@ from lsm_core.commit.overwrite import partition_matcher
 from lsm_core.errors import CommitConflict, ConflictKind, InvalidOption, PlanStale, UnsupportedFeature
 from lsm_core.format.partitions import partition_names
 from lsm_core.maintenance.action import (
+    NO_SUCH_PARTITION,
     PLAN_PROPERTY,
     ActionWork,
     ApplyOutcome,
@@ -145,7 +146,7 @@ def plan_dropping(
         files_in=sum(item.files for item in items),
         tasks=1 if items else 0,
     )
-    nothing = () if items else (Declined("table", "empty", "no such partition holds a file"),)
+    nothing = () if items else (NO_SUCH_PARTITION,)
     ordered = tuple(sorted(items, key=lambda item: item.partition_text))
     return replace(plan, items=ordered, declined=nothing, estimate=estimate, arguments=arguments)
 

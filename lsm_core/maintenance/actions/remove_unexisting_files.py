@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
@@ -82,8 +83,11 @@ class MissingFilesReport(CommitReport):
 
     def lines(self, table: str) -> list[str]:
         """Return one line with the numbers of removed files and lost rows."""
+        if self.snapshot_id is None and self.declined:
+            return [f"no file was taken out of {table}"]
         if self.snapshot_id is None:
-            return ["no file was taken out of the table"]
+            damaged = f"`dredge check {shlex.quote(table)} --deep` looks for damaged ones"
+            return [f"no file was taken out of {table}: every file that was looked for exists; {damaged}"]
         return [
             (
                 f"snapshot {self.snapshot_id}: {self.files} files that are gone were taken out of {table}, "

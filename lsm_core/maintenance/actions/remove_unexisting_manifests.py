@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Final
@@ -71,7 +72,8 @@ class MissingManifestsReport(CommitReport):
     def lines(self, table: str) -> list[str]:
         """Return one line with the numbers of dropped manifests and lost rows."""
         if self.snapshot_id is None:
-            return ["no manifest was left out"]
+            damaged = f"`dredge repair {shlex.quote(table)} --dry-run` looks for damaged metadata"
+            return [f"no manifest was left out of {table}: every one that was looked for exists; {damaged}"]
         rows = f"{self.rows_lost:,} rows are lost" if self.rows_lost >= 0 else f"{-self.rows_lost:,} rows came back"
         return [
             f"snapshot {self.snapshot_id}: {table} goes on without {self.manifests} manifests that are gone; {rows}"

@@ -156,7 +156,7 @@ class RepairReport(Report):
         return bool(self.bridged or self.hints or self.set_aside)
 
     def lines(self, table: str) -> list[str]:
-        """Return one line per kind of repair."""
+        """Return one line per kind of repair; if there is nothing to repair, name the commands for data files."""
         lines = []
         if self.set_aside:
             lines.append(f"damaged snapshots moved to {_DAMAGED}: {', '.join(map(str, self.set_aside))}")
@@ -170,8 +170,10 @@ class RepairReport(Report):
         if lines:
             return lines
         every = "every snapshot, tag, manifest list and manifest was read"
+        command = f"dredge check {shlex.quote(table)} --deep"
         return [
-            f"the history of {table} is whole: {every}; `dredge check {shlex.quote(table)} --deep` reads the data files"
+            f"the history of {table} is whole: {every}",
+            f"a repair reads no data file: `{command}` lists damaged and lost ones, with remedies",
         ]
 
 

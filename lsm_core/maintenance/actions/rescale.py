@@ -27,6 +27,7 @@ from lsm_core.errors import InvalidOption, PlanStale, UnsupportedFeature, Verifi
 from lsm_core.format.manifest import DataFileMeta, IndexFileMeta, table_to_entries
 from lsm_core.format.partitions import partition_text
 from lsm_core.maintenance.action import (
+    NO_SUCH_PARTITION,
     PLAN_PROPERTY,
     ActionWork,
     ApplyOutcome,
@@ -182,6 +183,8 @@ def plan_rescale(
             )
         inputs = tuple(PlannedFile(f.file_name, f.level, f.file_size, f.row_count, f.delete_row_count) for f in files)
         items.append(RescaleItem(partition, text, inputs, before, target, reason))
+    if not items and not declined:
+        declined.append(Declined("table", "empty", "the table has no file") if matches is None else NO_SUCH_PARTITION)
     size = sum(item.bytes_in for item in items)
     estimate = PlanEstimate(
         bytes_in=size,

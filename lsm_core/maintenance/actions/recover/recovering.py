@@ -23,6 +23,7 @@ from lsm_core.format.manifest import ENTRY_SCHEMA
 from lsm_core.format.partitions import partition_text
 from lsm_core.format.snapshot import Snapshot
 from lsm_core.maintenance.action import (
+    NO_SUCH_PARTITION,
     ActionWork,
     ApplyOutcome,
     Declined,
@@ -250,6 +251,8 @@ def plan_recovery(
     if partitions is not None:
         matches = partition_matcher(store, partitions)
         chosen = {partition: matches(partition) for partition, _ in backlog.places}
+        if not any(chosen.values()):
+            return replace(plan, declined=(NO_SUCH_PARTITION,))
         waits &= np.array([chosen[partition] for partition, _ in backlog.places], np.bool_)
     waiting = np.flatnonzero(waits)
     if not len(waiting):
