@@ -124,13 +124,13 @@ class Function:
     ignores_retracts: bool = False
 
     def agg(self, a: str, x: str, y: str) -> str:
-        """Return SQL for the accumulator ``a`` after the input ``x``; ``y`` is the flag."""
+        """Return SQL for the accumulator ``a`` after the input ``x``; ``y`` is SQL of the flag of the class."""
         if self.counts_inputs:
             return f"IF({y}{f' OR {x} IS NULL' if self.counts_inputs == 'valid' else ''}, {a}, {x})"
         return self.plain(a, x)
 
     def late(self, a: str, x: str, y: str) -> str:
-        """Return SQL for the accumulator ``a`` after an input ``x`` that is older than ``a``; ``y`` is the flag."""
+        """Return SQL for the accumulator ``a`` after an older input ``x``; ``y`` is SQL of the flag of the class."""
         return self.agg(x, a, y) if self.reversed is None else self.reversed(a, x)
 
     def retract(self, a: str, x: str) -> str:

@@ -1,4 +1,4 @@
-"""Catalog for table names in calls that have no catalog of their own."""
+"""Catalog for table names that are passed to functions of `lsm_core.spark` without a catalog."""
 
 from __future__ import annotations
 

@@ -782,7 +782,7 @@ def _rescale(table: Table, values: Arguments) -> Iterator[Step]:
 
 
 def _drop_partitions(table: Table, values: Arguments) -> Iterator[Step]:
-    """Prepare to drop the existing partitions that match; without one, as in Java, nothing is done."""
+    """Prepare to drop the existing partitions that match; if none matches, nothing is done, as in Java."""
     partitions = chosen_partitions(table.store, values)
     if partitions:
         yield PlannedStep(table, "drop_partitions", {"partitions": partitions})

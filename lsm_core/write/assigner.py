@@ -32,7 +32,7 @@ _BUCKET_BITS: Final = (1 << _BITS) - 1
 _ROW_BITS: Final = 32
 _ROWS: Final = (1 << _ROW_BITS) - 1
 _MERGE_SHARE: Final = 8
-"""Recent hashes are merged into the known hashes when they are more than 1/8 of them, to copy each hash few times."""
+"""Recent hashes are merged into the known hashes only above 1/8 of their number, so each hash is copied few times."""
 
 
 @dataclass(frozen=True)

@@ -182,7 +182,7 @@ class BucketCompaction:
         blocked: int | None = None,
         index_files: Sequence[IndexFileMeta] = (),
     ) -> None:
-        """Set the tree to the files of snapshot ``base``.
+        """Set the bucket's LSM tree to the files of snapshot ``base``.
 
         Args:
             files: live files of the bucket, which may include files that this writer added since.
@@ -196,7 +196,7 @@ class BucketCompaction:
 
     @property
     def files(self) -> list[DataFileMeta]:
-        """Files of the tree, including uncommitted changes by this writer."""
+        """Files of the bucket's LSM tree, including uncommitted changes by this writer."""
         return list(self._tree.values())
 
     @property
@@ -298,7 +298,7 @@ class BucketCompaction:
         return self.blocked is not None and self.blocked <= identifier
 
     def _take(self, message: CommitMessage) -> None:
-        """Apply the message of a finished compaction to the tree.
+        """Apply the message of a finished compaction to the bucket's LSM tree.
 
         Files written and replaced again between two commits are deleted. An upgraded file, which is in both lists of
         the message, is kept.

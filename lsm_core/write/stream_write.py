@@ -108,9 +108,9 @@ class StreamTableWrite(TableWrite):
     """Writer that makes many commits for one commit user.
 
     Each :meth:`checkpoint` first reads the snapshots since the previous checkpoint. Files that other writers added are
-    added to the tree of their bucket. If another writer compacted or overwrote a bucket, its tree is read again and its
-    uncommitted compactions are discarded, because they may refer to deleted files. Buckets without changes since their
-    last commit are released.
+    added to the LSM tree of their bucket. If another writer compacted or overwrote a bucket, its tree is read again and
+    its uncommitted compactions are discarded, because they may refer to deleted files. Buckets without changes since
+    their last commit are released.
 
     Source: Paimon `StreamTableWriteImpl`, `AbstractFileStoreWrite`.
     """
@@ -242,7 +242,7 @@ class StreamTableWrite(TableWrite):
         self._renew(renew & set(self._buckets))
 
     def _touched(self, touch: Touch) -> bool:
-        """Add another writer's new files to a bucket's tree; return whether the tree must be read again instead."""
+        """Add another writer's new files to a bucket's LSM tree; return whether the tree must be read again instead."""
         writer = self._buckets[touch.place]
         if not isinstance(writer, KeyValueBucket):
             return False
@@ -257,7 +257,7 @@ class StreamTableWrite(TableWrite):
         return False
 
     def _settled(self, changes: TableChanges) -> set[Place]:
-        """Forget messages of commits whose outcome is known; return the buckets whose trees must be read again."""
+        """Forget messages of commits whose outcome is known; return the buckets whose LSM trees must be read again."""
         renew: set[Place] = set()
         self._committed = max([self._committed, *changes.own])
         for identifier, kinds in changes.own.items():
@@ -278,7 +278,7 @@ class StreamTableWrite(TableWrite):
         return renew
 
     def _renew(self, places: set[Place]) -> None:
-        """Reset the trees of some buckets to the last snapshot read, and add this writer's uncommitted files."""
+        """Reset the LSM trees of some buckets to the last snapshot read, and add this writer's uncommitted files."""
         compactions = {place: compaction for place in places if (compaction := self._compaction(place)) is not None}
         if not compactions:
             return
