@@ -268,13 +268,13 @@ def _flags(bits: pa.Buffer, start: int, count: int) -> Bools:
 
 
 def null_mask(array: pa.Array) -> Bools | None:
-    """Return a mask that is True for null, or None without nulls."""
+    """Return a mask that is True for nulls, or None if the array has no nulls."""
     valid = valid_mask(array)
     return None if valid is None else ~valid
 
 
 def valid_mask(array: pa.Array) -> Bools | None:
-    """Return a mask that is True for present values, or None without nulls."""
+    """Return a mask that is True for values that are not null, or None if the array has no nulls."""
     if array.null_count == 0:
         return None
     bits = array.buffers()[0]

@@ -17,7 +17,7 @@ LOOPBACK: Final = "127.0.0.1"
 
 
 def start_tick(pid: int) -> int | None:
-    """Return the start of a process in the kernel's ticks (0 without /proc), or None if it has ended or is a zombie."""
+    """Return the start time of a process in kernel ticks (0 without /proc); None for an ended process or a zombie."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text("ascii", "replace").rpartition(")")[2].split()
     except OSError:
@@ -43,13 +43,13 @@ def group_lives(group: int) -> bool:
 
 
 def end_group(group: int, lives: Callable[[], bool], timeout_s: float) -> None:
-    """End a process group with TERM, and with KILL if it still exists after the timeout.
+    """End a process group with TERM, and with KILL if the group still exists after the timeout.
 
     Each signal is followed by a wait.
 
     Args:
         group: id of the group; for a process started with ``start_new_session`` it is the process id.
-        lives: returns whether the group still exists.
+        lives: function that returns whether the group still exists.
         timeout_s: wait after each signal (s).
     """
     for signal_number in (signal.SIGTERM, signal.SIGKILL):

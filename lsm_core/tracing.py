@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 
 class SpanRecorder:
-    """Receiver of attributes of one span; it ignores them if nothing is recorded."""
+    """Receiver of attributes of one span; without a span, the attributes are ignored."""
 
     def __init__(self, span: Span | None = None) -> None:
         """Keep the span.

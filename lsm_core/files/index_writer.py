@@ -72,7 +72,7 @@ class ColumnIndexer(Protocol):
 
 @dataclass(frozen=True)
 class IndexedColumn:
-    """Index to build.
+    """Index to build for one column, or for the values of one key of a map column.
 
     Attributes:
         column: name of the column.
@@ -95,7 +95,7 @@ class IndexedColumn:
 
 
 def indexed_columns(schema: TableSchema, options: TableOptions) -> tuple[IndexedColumn, ...]:
-    """Return the indexes that `file-index.<kind>.columns` ask for (`c`, or `c[k]` of a map).
+    """Return the indexes that options `file-index.<kind>.columns` request (`c`, or `c[k]` for a key of a map).
 
     Raises:
         InvalidOption: a column does not exist or cannot have the index; the error names table and option.
@@ -194,7 +194,7 @@ class _Bloom:
 
 
 class _Values:
-    """Common part of indexes with a sorted dictionary of values, which is known after the file's last row."""
+    """Common part of builders of indexes with a sorted dictionary of values, known after the file's last row."""
 
     def __init__(self, kind: DataType) -> None:
         value_kind = kind_of(kind)
@@ -224,7 +224,7 @@ class _Range(_Values):
 
 
 class _Slices:
-    """Index of 64-bit numbers; a file with a larger decimal gets no index (Java's writer fails)."""
+    """Builder of the index `bsi`, of 64-bit numbers; a file with a larger decimal gets no index (Java fails)."""
 
     def __init__(self, kind: DataType) -> None:
         self._kind, self._fits = kind, True

@@ -28,7 +28,7 @@ def merging_leaves_nulls(store: TableStore) -> bool:
 
 
 def with_merged_nulls(store: TableStore, layout: pa.Schema) -> pa.Schema:
-    """Return the ``layout`` of a key-value file with all columns nullable in which merging may leave nulls.
+    """Return the Arrow schema of a key-value file, with all columns nullable in which merging may leave nulls.
 
     Merging may leave nulls in all columns except the primary key, its `_KEY_*` columns and the system columns.
     """

@@ -59,13 +59,10 @@ class RowPositions:
         self._at = 0
 
     def next_ranges(self, rows: int) -> list[tuple[int, int]]:
-        """Return the positions of the next decoded rows.
-
-        Args:
-            rows: number of rows.
+        """Return the positions in the file of the next ``rows`` decoded rows.
 
         Returns:
-            Ranges: (first position, number of rows).
+            Ranges of rows: (first position, number of rows).
         """
         ranges = []
         while rows > 0:

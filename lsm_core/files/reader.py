@@ -73,7 +73,7 @@ class _Column:
 
 @dataclass(frozen=True)
 class Evolution:
-    """Conversion of batches of one file to batches of ``target``.
+    """Conversion of the rows of one file, which may have another schema than the table, to the schema ``target``.
 
     The target has `_KEY_*`, system and value columns of the table's schema.
 

@@ -25,7 +25,7 @@ _CODECS: Final = {"zstd": "zstd", "lz4": "lz4", "lzo": "lz4", "none": None}
 
 @dataclass(frozen=True)
 class SpilledRun:
-    """Run on disk, as a compressed Arrow stream.
+    """Sorted run on the local disk, as a compressed Arrow stream.
 
     Attributes:
         path: path of the file.

@@ -257,8 +257,8 @@ _LONG = np.iinfo(np.int64)
 class KeyValueFileWriter:
     """Rolling writer of one (partition, bucket, level) of a primary-key table.
 
-    Batches are in KV layout. Keys ascend over all batches of the writer, and each key occurs once; the caller (the
-    merge) guarantees this.
+    Batches have the columns of `kv_arrow_schema`. Keys ascend over all batches of the writer, and each key occurs once;
+    the caller (the merge) guarantees this.
 
     Source: ``KeyValueFileWriterFactory``.
     """
@@ -298,7 +298,7 @@ class KeyValueFileWriter:
         self._rolling = RollingWriter(store, partition, bucket, schema, describer, target, level)
 
     def write(self, batch: pa.RecordBatch) -> None:
-        """Append a KV batch.
+        """Append a batch of key-value rows.
 
         Raises:
             InvalidData: a null in a NOT NULL column.

@@ -78,7 +78,7 @@ _AVRO_TYPES: Final[Mapping[pa.DataType, Any]] = {
 
 @dataclass(frozen=True)
 class AvroField:
-    """Type of one value of a record.
+    """Types of one field of an Avro record: in Avro, as decoded by fastavro, and in Arrow.
 
     Attributes:
         avro: Avro type that is passed to fastavro, without names and logical types.
@@ -499,7 +499,7 @@ def _blocks(offsets: I64, items: Piece) -> list[Piece]:
 
     Args:
         offsets: start of each array's items, and the end of the last array; the first start may exceed 0.
-        items: the encoded items of all arrays, one item per entry of `lengths`.
+        items: the encoded items of all arrays, one item per entry of ``items.lengths``.
     """
     counts = np.diff(offsets)
     ends = offsets_from(items.lengths)[offsets - offsets[0]]
@@ -692,7 +692,7 @@ class Block:
 
 
 class Container:
-    """An open Avro file.
+    """An open Avro file, whose header and positions of blocks were read.
 
     Attributes:
         schema_text: schema as JSON text.

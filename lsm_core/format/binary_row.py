@@ -171,7 +171,7 @@ def decode_rows(
 
 
 def decode_region(source: Source, starts: I64, lengths: I64, layouts: Sequence[Layout]) -> list[pa.Array]:
-    """Return the columns of rows that do not start with their arity.
+    """Decode serialised rows that do not start with their arity; return one array for each column.
 
     Args:
         source: the bytes to decode.
@@ -214,7 +214,7 @@ def decode_values(source: Source, slots: Slots, layout: Layout) -> pa.Array:
 def build(
     arrow: pa.DataType, nulls: Bools | None, count: int, buffers: Sequence[Any], children: Sequence[pa.Array] = ()
 ) -> pa.Array:
-    """Return an Arrow array made of its buffers.
+    """Return an Arrow array that consists of ``buffers`` and the mask of nulls.
 
     Args:
         arrow: type of the array.

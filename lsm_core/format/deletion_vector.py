@@ -139,7 +139,7 @@ class DeletionVector:
 
 
 def index_file(vectors: Sequence[DeletionVector], *, bitmap64: bool = False) -> tuple[bytes, list[tuple[int, int]]]:
-    """Return the content of an index file.
+    """Return the content of an index file with deletion vectors.
 
     Args:
         vectors: the vectors in their order.

@@ -32,7 +32,7 @@ _FEW_ROWS = 8
 
 
 class _State:
-    """Hashes of one block, with temporary arrays that every step reuses.
+    """Murmur3 hashes of a block of rows, with temporary arrays that every step reuses.
 
     Attributes:
         hashes: hash of each row so far.
@@ -320,7 +320,7 @@ def _field_hash(array: pa.Array, kind: DataType, layout: Layout) -> _U32:
 
 
 def _canonical(values: Any) -> Any:
-    """Return the values with a single NaN pattern, as in Java's floatToIntBits."""
+    """Return the values with the same bits for every NaN, as Java's floatToIntBits returns."""
     return np.where(np.isnan(values), values.dtype.type(np.nan), values)
 
 
@@ -330,9 +330,9 @@ def _fold_long(values: npt.NDArray[np.uint64]) -> _U32:
 
 
 def _polynomial(array: pa.Array) -> _U32:
-    """Return polynomial hashes (factor 31) of signed bytes.
+    """Return the polynomial hash (factor 31) of each value's signed bytes.
 
-    The hashes are computed byte position by byte position, over the rows that have a byte at the position.
+    The hashes are computed byte position by byte position, over the values that have a byte at the position.
     """
     if len(array) == 0:
         return np.zeros(0, np.uint32)

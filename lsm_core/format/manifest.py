@@ -685,7 +685,10 @@ class Cancelling:
     """
 
     def __init__(self, deletions: pa.Table) -> None:
-        """Index the DELETE entries.
+        """Prepare the filter.
+
+        Args:
+            deletions: all DELETE entries of the manifests, with the columns of the identity.
 
         Raises:
             HashesMeet: two identities have the same 64-bit hash.
@@ -728,7 +731,7 @@ class Cancelling:
 
 @dataclass(frozen=True)
 class ManifestFileMeta:
-    """One manifest file.
+    """Entry of a manifest list: one manifest file (Java `ManifestFileMeta`).
 
     Attributes:
         file_name: name of the file.
@@ -795,7 +798,7 @@ _NULLABLE = (
 
 
 def encode_manifest_list(metas: Sequence[ManifestFileMeta]) -> bytes:
-    """Return a manifest list; without manifests it is a valid file of no rows (the base list of a first snapshot).
+    """Return the content of a manifest list; without manifests, as for a first snapshot, the file has no rows.
 
     Raises:
         UnsupportedFeature: unknown fields cannot be written back.
@@ -1004,7 +1007,7 @@ class IndexFileMeta:
 
 @dataclass(frozen=True)
 class IndexManifestEntry:
-    """One index file: `HASH`, `DELETION_VECTORS` or a global index.
+    """Entry of an index manifest: one index file of type `HASH` or `DELETION_VECTORS`, or a global index.
 
     Attributes:
         kind: 0 adds the file, 1 deletes it.

@@ -393,7 +393,7 @@ class PartitionTimeExtractor:
         return None if self.formatter is None else _Form.of(self.formatter, self.table)
 
     def text_of(self, values: Sequence[str | None]) -> str:
-        """Return the text that contains the time.
+        """Return the text from which the time of a partition is parsed.
 
         Args:
             values: Java's text of every column, None for null.
@@ -436,10 +436,10 @@ class PartitionTimeExtractor:
 
 
 def strict_times(keys: Sequence[str], options: TableOptions) -> PartitionTimeExtractor | None:
-    """Return the extractor that partition values of writes must satisfy (`partition.timestamp-format.strict`).
+    """Return the extractor that must find a time in the partition values of all written rows.
 
     Returns:
-        The extractor, or None if every value is allowed.
+        The extractor, or None if option `partition.timestamp-format.strict` allows all values.
 
     Raises:
         InvalidOption: the formatter is invalid.

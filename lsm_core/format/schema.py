@@ -86,7 +86,7 @@ class TableSchema:
         return {column.name: column for column in self.fields}
 
     def field(self, name: str) -> DataField:
-        """Return the column of that name.
+        """Return the column named ``name``.
 
         Raises:
             InvalidSchema: the column does not exist.
@@ -97,7 +97,7 @@ class TableSchema:
         return column
 
     def has_field(self, name: str) -> bool:
-        """Return whether a column of that name exists."""
+        """Return whether the table has a column named ``name``."""
         return name in self._by_name
 
     @cached_property
@@ -284,12 +284,12 @@ def append_arrow_schema(schema: TableSchema) -> pa.Schema:
 
 
 def _cached(schema: TableSchema, name: str, build: Callable[[], pa.Schema]) -> pa.Schema:
-    """Return a layout that is built once and cached with the schema, because every file needs it.
+    """Return an Arrow schema that is built once and cached with the table's schema, because every file needs it.
 
     Args:
-        schema: the table's schema, in whose attributes the layout is cached.
-        name: key of the cached layout.
-        build: function that builds the layout.
+        schema: the table's schema, in whose attributes the Arrow schema is cached.
+        name: name of the attribute.
+        build: function that builds the Arrow schema.
     """
     cache = vars(schema)
     if name not in cache:

@@ -89,9 +89,10 @@ class Tag:
 
 
 def _parse_creation_time(value: Any, path: str) -> tuple[int | None, int]:
-    """Parse Jackson's array of a LocalDateTime as ms and nanoseconds.
+    """Parse Jackson's array of a LocalDateTime: `[y, M, d, h, m, s, nanos]` without trailing zeros.
 
-    The array is `[y, M, d, h, m, s, nanos]` without trailing zeros.
+    Returns:
+        The time in ms, encoded as if it were UTC (None if ``value`` is None), and its further nanoseconds.
     """
     if value is None:
         return None, 0
@@ -137,8 +138,8 @@ def encode_consumer(next_snapshot: int) -> bytes:
 def decode_changelog(data: bytes, path: str) -> Snapshot:
     """Return an expired snapshot from its changelog file.
 
-    The base and delta manifest lists that it names may no longer exist: expiry deletes them unless the table has no
-    changelog producer.
+    The base and delta manifest lists that the snapshot names may no longer exist: expiry deletes them unless the table
+    has no changelog producer.
 
     Raises:
         CorruptFile: the file is damaged; the message names ``path``.

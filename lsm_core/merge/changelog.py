@@ -90,8 +90,9 @@ WriteChanges = Callable[[pa.RecordBatch], None]
 
 @dataclass
 class ChangelogMerger:
-    """Merge function for windows with all versions of their keys, which also writes the change of each key.
+    """Merge of a compaction that also writes the changelog: the change of each key from its old row to its merged row.
 
+    Each call of :meth:`merge` receives all versions of its keys.
     Changes have the same columns as the input rows, with +I, -U, +U or -D as `_VALUE_KIND`. Under
     `Against.HIGH_LEVELS`, only the newest of a key's rows above level 0 (the row on the lowest such level) is merged.
     This row replaces all older rows of the key.
@@ -100,8 +101,9 @@ class ChangelogMerger:
         rules: rules of the table's changelog.
         function: merge function of the table.
         max_level: highest level of the bucket's tree.
-        look_up: looks up keys in the levels above the output; None if these levels have no file in the key range.
-        write_changes: writes the changes, in key order.
+        look_up: function that looks up keys in the levels above the output level; None if these levels have no file in
+            the key range.
+        write_changes: function that writes changes; it is called in key order.
         drop_delete: whether keys whose merged row is a delete are left out of the output.
         counters: counters of the merge.
     """
@@ -310,31 +312,31 @@ class _Versions:
 
     @cached_property
     def sizes(self) -> Ints:
-        """Number of rows of each group."""
+        """Number of rows of each group (key)."""
         return self.groups.ends - self.groups.starts
 
     @cached_property
     def group_of(self) -> Ints:
-        """The group of each row."""
+        """Number of the group (key) of each row."""
         groups = np.empty(len(self.groups.order), np.int64)
         groups[self.groups.order] = np.repeat(np.arange(len(self.groups)), self.sizes)
         return groups
 
     def any(self, rows: Mask) -> Mask:
-        """Return a mask of the groups with at least one row in the mask ``rows``."""
+        """Return a mask of the groups (keys) with at least one row in the mask ``rows``."""
         result = np.zeros(len(self.groups), np.bool_)
         result[self.group_of[rows]] = True
         return result
 
     def row_of(self, mask: Mask) -> Ints:
-        """Return, for each group, the number of its row in ``mask``, or NO_ROW if the mask has none of its rows."""
+        """Return, for each group (key), the number of its row that is in ``mask``; NO_ROW for a group without one."""
         rows = np.full(len(self.groups), NO_ROW, np.int64)
         chosen = np.flatnonzero(mask)
         rows[self.group_of[chosen]] = chosen
         return rows
 
     def with_lowest_high_only(self) -> _Versions:
-        """Return the versions with at most one row above level 0 per key: the row on the lowest such level."""
+        """Return the versions, but of each key's rows above level 0 only the newest: that on the lowest such level."""
         high = np.flatnonzero(self.levels > 0)
         group = self.group_of[high]
         if len(high) == np.count_nonzero(np.bincount(group, minlength=1)):
@@ -353,11 +355,11 @@ class _Versions:
 
 
 def _concat_pieces(pieces: Sequence[Piece]) -> Rows:
-    """Join pieces to one `Rows` object for taking rows by number; its normalised keys are invalid."""
+    """Join pieces to one `Rows` object from which rows are only taken by number; its normalised keys are not valid."""
     sizes = np.array([0, *(len(piece) for piece in pieces)], dtype=np.int64)
     return Rows(tuple(pieces), pieces[0].keys, np.cumsum(sizes))
 
 
 def _merged_piece(batch: pa.RecordBatch) -> Piece:
-    """Return merged rows as a piece; its normalised keys are invalid."""
+    """Return merged rows as a `Piece` from which rows are only taken by number; its normalised keys are not valid."""
     return Piece(batch, IntKeys(np.broadcast_to(np.int64(0), batch.num_rows)), 0, 0)

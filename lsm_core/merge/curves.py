@@ -77,7 +77,7 @@ class Scale:
 
     @staticmethod
     def of(column: pa.Array) -> Scale:
-        """Return the scale of sampled values.
+        """Return the distribution of the values of ``column``, which are a sample.
 
         Raises:
             UnsupportedFeature: the type has no order.
@@ -111,7 +111,9 @@ class Scale:
 
 @dataclass(frozen=True)
 class Curve:
-    """Clustering order of rows; keys are bytes, nulls first, and are comparable between batches.
+    """Order in which rows are clustered: the byte order of the keys that :meth:`keys` returns, nulls first.
+
+    Keys of different batches can be compared.
 
     Attributes:
         columns: names of the columns, in order.
@@ -139,7 +141,7 @@ class Curve:
         return replace(self, scales=tuple(Scale.of(flat(sample.column(name))) for name in self.columns))
 
     def keys(self, batch: pa.RecordBatch | pa.Table) -> ByteKeys:
-        """Return one key for each row.
+        """Return a key (bytes) for each row; the byte order of the keys is the clustering order of the rows.
 
         Raises:
             UnsupportedFeature: the type of a column has no order.
@@ -223,7 +225,9 @@ def interleaved(parts: Sequence[Bytes]) -> Bytes:
 
 
 def hilbert_transposed(axes: Sequence[Words], bits: int = _BITS) -> list[Words]:
-    """Return Skilling's transform of points; interleaving the results gives the distance along the Hilbert curve.
+    """Transform points, so that the interleaved bits of their coordinates are the distance along the Hilbert curve.
+
+    The transform is Skilling's (see the module docstring).
 
     Args:
         axes: one array for each coordinate, with values below 2**``bits``.
@@ -261,7 +265,7 @@ def _as_bytes(words: Words, bits: int) -> Bytes:
 
 
 def _words(column: pa.Array) -> Words:
-    """Return order-preserving uint64 numbers of the values."""
+    """Return a uint64 number for each value, in the order of the values; 0 for null."""
     kind = column.type
     if pa.types.is_boolean(kind):
         words = np.where(numbers(column) != 0, _TRUE, _FALSE)
@@ -279,7 +283,7 @@ def _words(column: pa.Array) -> Words:
 
 
 def _words_after(column: pa.Array, prefix: bytes) -> Words:
-    """Return order-preserving uint64 numbers of the values; for a text, from the eight bytes after ``prefix``.
+    """Return a uint64 number for each value, in the order of the values; for texts from the 8 bytes after ``prefix``.
 
     A text without the prefix gets the lowest or the highest word.
     """
@@ -300,7 +304,7 @@ def _words_after(column: pa.Array, prefix: bytes) -> Words:
 
 @lru_cache(maxsize=256)
 def _spread(count: int, place: int) -> Bytes:
-    """Return a table with one row for each byte value: its bits, spread over ``count`` bytes.
+    """Return a table with one row for each byte value 0 to 255: the bits of the value, spread over ``count`` bytes.
 
     Consecutive bits are ``count`` positions apart. The most significant bit is at position ``place``.
     """

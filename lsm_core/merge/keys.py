@@ -26,7 +26,7 @@ from lsm_core.format.schema import KEY_PREFIX, TableSchema
 class KeySpec:
     """Columns that order the rows of a table.
 
-    A batch has a key column as `_KEY_<name>`, or as `<name>` where it was decoded only once.
+    A batch has a key column as `_KEY_<name>`, or as `<name>` if the key was decoded only once.
 
     Attributes:
         key_columns: names in the table.
@@ -149,7 +149,11 @@ def key_bytes(columns: Sequence[pa.Array]) -> pa.BinaryArray:
 
 
 def _join_parts(columns: Sequence[pa.Array], nulls: bool) -> pa.BinaryArray:
-    """Join fixed parts and escaped texts; the last text has no terminator, because no part follows it."""
+    """Return one byte string per row: the bytes of its columns, joined; texts are escaped.
+
+    A text in the last column has no terminator, because no bytes follow the text. ``nulls``: whether a null byte
+    precedes each column.
+    """
     rows = len(columns[0])
     parts: list[pa.Array] = []
     pending: list[Bytes] = []
@@ -338,7 +342,7 @@ class IntKeys:
         return len(self.values)
 
     def slice(self, start: int, stop: int) -> IntKeys:
-        """Return the rows from ``start`` up to, but not including, ``stop``, without copying."""
+        """Return the keys from row ``start`` up to, but not including, row ``stop``, without copying."""
         return IntKeys(self.values[start:stop])
 
     def take(self, rows: Ints) -> IntKeys:
@@ -350,14 +354,14 @@ class IntKeys:
         return int(self.values[row])
 
     def bisect(self, key: int | bytes, right: bool) -> int:
-        """Find the position of a key among these ascending keys.
+        """Return the position of a key among these keys, which must be ascending.
 
         Args:
             key: the key.
-            right: count rows equal to ``key`` too.
+            right: whether to count keys that equal ``key`` too.
 
         Returns:
-            Number of rows below ``key``, or not above it if ``right``.
+            Number of these keys that are smaller than ``key``; with ``right``, that are not larger.
         """
         return int(np.searchsorted(self.values, np.int64(key), "right" if right else "left"))
 
@@ -429,7 +433,7 @@ class Lead:
 
 @dataclass(frozen=True, eq=False)
 class ByteKeys:
-    """Keys as byte strings.
+    """Normalised keys as byte strings.
 
     Attributes:
         data: the bytes, with 64 spare bytes at the end.
@@ -450,7 +454,7 @@ class ByteKeys:
 
     @staticmethod
     def of(data: Bytes, starts: Ints, lengths: Ints) -> ByteKeys:
-        """Return keys over a copy of the part of ``data`` that they use.
+        """Return the keys that are stored in ``data``; the bytes in use are copied.
 
         Args:
             data: bytes of all keys.
@@ -475,13 +479,13 @@ class ByteKeys:
 
     @property
     def bounds(self) -> tuple[int, int]:
-        """The range of ``data`` that the keys (at least one) use."""
+        """First byte and end of the range of ``data`` that the keys use; there must be a key."""
         if self.contiguous:
             return int(self.starts[0]), int(self.starts[-1] + self.lengths[-1])
         return int(self.starts.min()), int((self.starts + self.lengths).max())
 
     def slice(self, start: int, stop: int) -> ByteKeys:
-        """Return the rows from ``start`` up to, but not including, ``stop``, without copying."""
+        """Return the keys from row ``start`` up to, but not including, row ``stop``, without copying."""
         lead = self._lead_so_far
         part = None if lead is None else Lead(lead.position, lead.words[start:stop])
         return ByteKeys(self.data, self.starts[start:stop], self.lengths[start:stop], self.width, self.contiguous, part)
@@ -496,7 +500,7 @@ class ByteKeys:
 
     @cached_property
     def lead(self) -> Lead:
-        """Words of all keys at the first position at which keys differ."""
+        """Eight bytes of each key, from the first position (a multiple of eight) at which keys differ."""
         longest = int(self.lengths.max(initial=0))
         if self.known is None and 0 < longest <= _PAD and not self.width:
             return self._lead_of_short(longest)
@@ -532,14 +536,14 @@ class ByteKeys:
         return self.data[start : start + self.lengths[row]].tobytes()
 
     def bisect(self, key: int | bytes, right: bool) -> int:
-        """Find the position of a key among these ascending keys.
+        """Return the position of a key among these keys, which must be ascending.
 
         Args:
             key: the key.
-            right: count rows equal to ``key`` too.
+            right: whether to count keys that equal ``key`` too.
 
         Returns:
-            Number of rows below ``key``, or not above it if ``right``.
+            Number of these keys that are smaller than ``key``; with ``right``, that are not larger.
         """
         low, high = 0, len(self)
         if isinstance(key, bytes) and high:
@@ -582,7 +586,7 @@ class ByteKeys:
         return self._load(self.starts[rows] + positions, self.lengths[rows] - positions)
 
     def _load(self, offsets: Ints, remaining: Ints) -> Words:
-        """Return eight bytes from each of the ``offsets``, with only the first ``remaining`` of them kept."""
+        """Return the eight bytes at each of the ``offsets``; bytes after the first ``remaining`` are set to zero."""
         view = np.ndarray((len(self.data) - 7,), np.dtype(">u8"), self.data, strides=(1,))
         words = view[np.minimum(offsets, len(self.data) - 8)].astype(np.uint64)
         if len(remaining) and remaining.min() < 8:
@@ -600,9 +604,9 @@ class ByteKeys:
         return tied is not None and bool((self.lengths[tied] > self.lengths[tied - 1]).all())
 
     def _rows_tied_with_previous(self) -> Ints | None:
-        """Return the rows that are equal to the previous row up to the end of the shorter key.
+        """Return the numbers of the keys that equal the previous key up to the end of the shorter one.
 
-        None means that a row is smaller than the previous row.
+        The result is None if a key is smaller than the previous key.
         """
         if len(self) < 2:
             return np.zeros(0, np.int64)
@@ -619,9 +623,9 @@ class ByteKeys:
         return np.asarray(tied, np.int64)
 
     def order(self, sorted_runs: bool = True) -> tuple[Ints, Mask]:
-        """Sort as :meth:`IntKeys.order`.
+        """Return a stable permutation that sorts the keys, and a mask of repeated keys, as :meth:`IntKeys.order`.
 
-        Eight bytes after the common prefix decide almost all rows, later bytes only ties.
+        Eight bytes after the common prefix decide the order of almost all keys, later bytes only that of ties.
 
         Args:
             sorted_runs: not used; the sort of the words detects ascending runs.
@@ -649,7 +653,7 @@ class ByteKeys:
 
     @staticmethod
     def concat(parts: Sequence[ByteKeys]) -> ByteKeys:
-        """Return all rows, in order; only the bytes in use are copied."""
+        """Return the keys of all ``parts``, one part after the other; only the bytes in use are copied."""
         if len(parts) == 1:
             return parts[0]
         blocks, starts, base = [], [], 0
@@ -673,7 +677,7 @@ class ByteKeys:
 
 
 def _joint_lead(parts: Sequence[ByteKeys]) -> Lead | None:
-    """Return :attr:`ByteKeys.lead` of the keys of all parts together, made of the parts' cached leads.
+    """Return :attr:`ByteKeys.lead` of the keys of all parts together, computed from the parts' cached leads.
 
     Returns:
         The lead, or None if a part has no cached lead, or if the bytes before the leads differ between parts.
@@ -698,10 +702,12 @@ NormalisedKeys = IntKeys | ByteKeys
 
 
 def _refine(order: Ints, same: Mask, words_of: _WordsOf, position: int) -> None:
-    """Order the rows that are still equal by their next words, in place, and keep ``same`` only where these agree.
+    """Sort the rows that are equal so far by their next words, and unmark rows with different words in ``same``.
+
+    Both arrays are changed in place.
 
     Args:
-        order: row numbers, sorted by the words compared so far.
+        order: row numbers, sorted by the words compared before.
         same: mask of the positions i at which rows ``order[i]`` and ``order[i + 1]`` are equal so far.
         words_of: function of a position and row numbers that returns the words to compare.
         position: position that is passed to ``words_of``.
@@ -724,7 +730,7 @@ def _refine(order: Ints, same: Mask, words_of: _WordsOf, position: int) -> None:
 
 
 def concat_keys(parts: Sequence[NormalisedKeys]) -> NormalisedKeys:
-    """Return the keys of all parts in order; all parts have the same class of keys."""
+    """Return the keys of all ``parts``, one part after the other; all parts have the same class of keys."""
     first = parts[0]
     if isinstance(first, IntKeys):
         return IntKeys.concat([part for part in parts if isinstance(part, IntKeys)])

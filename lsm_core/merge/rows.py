@@ -39,7 +39,7 @@ PART_ROWS = 131_072
 
 @dataclass(frozen=True, eq=False)
 class Piece:
-    """Consecutive rows of one input.
+    """Consecutive rows of one merge input (a sorted run), with their keys.
 
     Attributes:
         batch: the rows.
@@ -68,7 +68,7 @@ class Piece:
 
 @dataclass(frozen=True, eq=False)
 class Rows:
-    """Pieces joined end to end; a row number counts over all pieces.
+    """Rows of several pieces, one piece after the other; a row number counts over all pieces.
 
     Attributes:
         pieces: the pieces.
@@ -94,7 +94,7 @@ class Rows:
         return bool(self.pieces[0].batch.schema.get_field_index(name) >= 0)
 
     def integers(self, name: str, dtype: npt.DTypeLike) -> npt.NDArray[np.int64]:
-        """Return a NOT NULL integer system column of all rows.
+        """Return the integers of the NOT NULL system column ``name`` for all rows.
 
         Raises:
             InvalidData: the column holds a null.
@@ -108,7 +108,7 @@ class Rows:
         return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
     def column(self, name: str, rows: Ints) -> pa.Array:
-        """Return the values of column ``name`` for ``rows``.
+        """Return the values of column ``name`` in the rows numbered ``rows``.
 
         Raises:
             InvalidData: the rows lack the column.
@@ -131,11 +131,11 @@ class Rows:
         return pa.chunked_array([plain(chunk) for chunk in chunks] if len(kinds) > 1 else chunks)
 
     def piece_of(self, rows: Ints) -> Ints:
-        """Return the index of the piece for each row."""
+        """Return, for each row number in ``rows``, the index of the piece that contains the row."""
         return np.asarray(np.searchsorted(self.offsets, rows, side="right") - 1, dtype=np.int64)
 
     def piece_at(self, row: int) -> Piece:
-        """Return the piece of ``row``."""
+        """Return the piece that contains row number ``row``."""
         return self.pieces[int(self.piece_of(np.array([row], np.int64))[0])]
 
     def span(self, start: int, stop: int) -> list[pa.RecordBatch]:
@@ -163,7 +163,7 @@ def retracts(kinds: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
 
 
 def emit(rows: Rows, picked: Ints) -> list[pa.RecordBatch]:
-    """Return rows as batches of at most 131,072 rows.
+    """Return the rows numbered ``picked`` as batches of at most 131,072 rows.
 
     Args:
         rows: the rows.
@@ -190,14 +190,16 @@ def emit(rows: Rows, picked: Ints) -> list[pa.RecordBatch]:
 
 
 def window_parts(pieces: Sequence[Piece]) -> deque[list[Piece]]:
-    """Cut a window between keys into parts of about :data:`PART_ROWS` rows, which merge within the processor's caches.
+    """Divide the rows of a window (a range of keys) into parts of about :data:`PART_ROWS` rows, in key order.
+
+    A part of this size is merged within the processor's caches.
 
     Args:
         pieces: rows of the window.
 
     Returns:
-        Pieces of each part. All rows of a key are in one part, so only the last part's last key can stay open. An empty
-        window is one empty part.
+        Pieces of each part. All rows of a key are in one part, so only the last key of the last part may have further
+        rows in the next window. An empty window is one empty part.
     """
     count = -(-sum(len(piece) for piece in pieces) // PART_ROWS)
     remaining = list(pieces)
@@ -225,7 +227,7 @@ class Groups:
 
     Attributes:
         order: row numbers; group g is ``order[starts[g]:starts[g + 1]]``, and its last row is the newest.
-        starts: first position of each group.
+        starts: position in ``order`` of each group's first row.
     """
 
     order: Ints
@@ -241,7 +243,7 @@ class Groups:
 
     @cached_property
     def newest(self) -> Ints:
-        """The row of the newest version of each key."""
+        """Number of the row with the newest version of each key."""
         return self.order[self.ends - 1]
 
     @property
@@ -255,7 +257,7 @@ class Newest:
     """The newest version of each key, in key order, without the other versions.
 
     Attributes:
-        newest: row of each key's newest version.
+        newest: number of the row with each key's newest version.
         last_size: number of rows of the last key.
     """
 
@@ -337,7 +339,7 @@ def _keep_largest(slots: npt.NDArray[np.int32], places: Ints, rows: Rows, spec: 
 
 
 def merge_order(rows: Rows, spec: KeySpec, *, sorted_runs: bool = True) -> Groups:
-    """Return ``rows`` in merge order, grouped by key.
+    """Return the numbers of ``rows`` in merge order: by key and, within a key, from the oldest to the newest version.
 
     Args:
         rows: the rows.
@@ -409,9 +411,10 @@ def _numbered_in_order(rows: Rows, starts_lowest: bool) -> bool:
 
 
 def sequences_climb(pieces: Sequence[Piece]) -> bool:
-    """Return whether a later version of a key always has a larger sequence number, by the range of each piece.
+    """Return whether every row surely has a larger sequence number than rows of its key in earlier pieces.
 
-    Neighbours in key order without a common key, for example batches of one file, are treated as one piece.
+    This is decided by the smallest and largest sequence number of each piece. Adjacent pieces that follow each other in
+    key order without a common key, for example batches of one file, are treated as one piece.
     """
     last_key: int | bytes | None = None
     previous_most = most = np.iinfo(np.int64).min
@@ -430,11 +433,12 @@ def sequences_climb(pieces: Sequence[Piece]) -> bool:
 
 
 def _descents(rows: Rows, spec: KeySpec, chosen: Ints, within: Mask) -> Mask:
-    """Return a mask of the versions that are older than their predecessor.
+    """Return a mask of the versions that are older than the version before them, although they come later.
 
-    Only ties compute the next, more expensive part of the order.
+    The parts of the order are computed one after the other, and only while versions are tied.
 
-    ``chosen``: numbers of the versions. ``within``: mask of the versions that have the same key as their predecessor.
+    ``chosen``: row numbers of the versions. ``within``: mask of the versions that have the same key as the version
+    before them.
     """
     is_descent = np.zeros(len(chosen), np.bool_)
     undecided = within

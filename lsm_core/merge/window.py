@@ -126,7 +126,7 @@ class RunInput:
         return RunInput(iter(()), name=name, parts=tuple(parts), at_hand=at_hand)
 
     def tagged(self) -> Iterator[tuple[pa.RecordBatch, int, int]]:
-        """Yield batches with the level and age of their rows."""
+        """Yield each batch with the level and the age of its rows."""
         for part in self.parts or (self,):
             for batch in part.batches:
                 yield batch, part.level, part.age
@@ -217,7 +217,7 @@ class Buffer:
         return count
 
     def span(self, start: int, stop: int) -> list[Piece]:
-        """Return the rows from ``start`` up to, but not including, ``stop``, and keep them buffered."""
+        """Return the buffered rows from ``start`` up to, but not including, ``stop``; they stay buffered."""
         pieces = []
         for piece in self.pieces:
             if stop <= 0:
@@ -229,7 +229,7 @@ class Buffer:
         return pieces
 
     def take(self, count: int) -> list[Piece]:
-        """Remove and return the first ``count`` rows."""
+        """Remove the first ``count`` buffered rows, and return these rows."""
         pieces = self.span(0, count)
         self.rows -= count
         self.held = max(0.0, self.held - sum(len(piece) * piece.row_bytes for piece in pieces)) if self.rows else 0.0
@@ -241,7 +241,7 @@ class Buffer:
 
 
 def is_ended(buffer: Buffer) -> bool:
-    """Return whether an input has no further rows, so that its last row does not limit the cut."""
+    """Return whether an input was read to its end, so that its last buffered row does not limit the rows to merge."""
     return buffer.exhausted
 
 
@@ -258,7 +258,7 @@ def cut_key(last_keys: Sequence[Key]) -> Key | None:
 
 
 def stays_open(key: Key | None) -> bool:
-    """Return whether the last key of a window cut at ``key`` may have later rows."""
+    """Return whether the last key of a window may have later rows; ``key`` is the result of :func:`cut_key`."""
     return key is not None
 
 
@@ -353,7 +353,7 @@ class OpenKey:
 
     Attributes:
         piece: the result, as one row.
-        folded: whether it represents several versions.
+        folded: whether the row represents several versions.
     """
 
     piece: Piece
@@ -361,12 +361,12 @@ class OpenKey:
 
 
 def state_first(pieces: list[Piece], spec: KeySpec, state: OpenState | None, sorted_runs: bool) -> tuple[Rows, Groups]:
-    """Join the open key's state and a window's rows in merge order.
+    """Join the result so far of the previous window's last key and the rows of a window, in merge order.
 
     Args:
         pieces: rows of the window.
         spec: columns that order the rows.
-        state: the open key; None for none.
+        state: result so far of the previous window's last key, if it may have further rows; None for none.
         sorted_runs: whether the rows are a few ascending runs.
 
     Returns:
@@ -397,8 +397,8 @@ class Merger:
         spec: columns that order the rows.
         drop_delete: whether keys whose result is a retract are left out.
         counters: counters of the merge.
-        carry: open key of engines that choose rows, or None.
-        state: open key of engines that build rows, or None.
+        carry: result so far of the open key, for engines that choose rows; None without an open key.
+        state: result so far of the open key, for engines that build rows; None without an open key.
         newest: newest row of the open key, for engines that build rows; None without an open key.
         names: names of the inputs by level and age, for errors.
     """
@@ -413,7 +413,7 @@ class Merger:
     names: Mapping[tuple[int, int], str] = field(default_factory=dict)
 
     def merge(self, pieces: Sequence[Piece], open_end: bool, *, sorted_runs: bool = True) -> list[pa.RecordBatch]:
-        """Return merged batches of the complete keys, each at most 131,072 rows.
+        """Merge the rows of a window; return the rows of complete keys as batches of at most 131,072 rows.
 
         Args:
             pieces: rows of the window.
@@ -458,10 +458,10 @@ class Merger:
     def _fold(
         self, function: FoldFunction, pieces: list[Piece], open_end: bool, sorted_runs: bool
     ) -> list[pa.RecordBatch]:
-        """Merge with a function that builds rows; the state of the open key comes before its later rows.
+        """Merge the rows of a window with a merge engine that builds rows.
 
         Args:
-            function: the function.
+            function: the merge engine.
             pieces: rows of the window.
             open_end: whether the last key may have later rows.
             sorted_runs: whether the rows are a few ascending runs.
@@ -505,7 +505,7 @@ class Merger:
             raise UnsortedInput(-1, self.names.get((oldest.level, oldest.age), ""), reason)
 
     def _copy(self, rows: Rows, row: int) -> Piece:
-        """Copy one row, so that it does not keep its whole window in memory."""
+        """Return a copy of one row; a slice would keep its whole window in memory."""
         source = rows.piece_at(row)
         index = row - int(rows.offsets[rows.piece_of(np.array([row], np.int64))[0]])
         batch = source.batch if source.batch.num_rows == 1 else source.batch.slice(index, 1).take(arrow_array([0]))

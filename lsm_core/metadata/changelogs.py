@@ -80,7 +80,7 @@ def read_changelog(store: TableStore, snapshot_id: int) -> Snapshot:
 
 
 def write_changelog(store: TableStore, snapshot: Snapshot) -> None:
-    """Store ``snapshot`` as a changelog and point LATEST at it; an existing changelog is replaced.
+    """Store ``snapshot`` as a changelog, and write its id into the hint LATEST; an existing changelog is replaced.
 
     Raises:
         StorageFull: the file cannot be written.
@@ -90,7 +90,7 @@ def write_changelog(store: TableStore, snapshot: Snapshot) -> None:
 
 
 def delete_changelogs(store: TableStore, ids: list[int]) -> None:
-    """Delete changelogs, oldest first, after pointing the hints at the remaining ones.
+    """Delete changelogs, oldest first, after writing hints that name the remaining changelogs.
 
     Java trusts a LATEST hint if no changelog with the next id exists, even if the hinted changelog was deleted. The
     hint must therefore never name a deleted changelog.
@@ -106,7 +106,9 @@ def delete_changelogs(store: TableStore, ids: list[int]) -> None:
 
 
 def point_hints(store: TableStore, kept: list[int]) -> None:
-    """Point EARLIEST and LATEST at the first and last id, or delete both hints if no changelog remains.
+    """Write the smallest and largest of the ids ``kept`` into the hints EARLIEST and LATEST of the changelogs.
+
+    Both hints are deleted if no changelog remains.
 
     Args:
         store: the table.

@@ -97,7 +97,7 @@ def write_consumer(store: TableStore, consumer_id: str, next_snapshot: int) -> N
 
 
 def delete_consumer(store: TableStore, consumer_id: str) -> bool:
-    """Delete a consumer, so that its snapshots may expire.
+    """Delete a consumer, so that the snapshots that it has not read may expire.
 
     Returns:
         Whether the consumer existed.

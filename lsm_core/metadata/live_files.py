@@ -171,7 +171,7 @@ class Search:
 
     @property
     def is_empty(self) -> bool:
-        """Whether the search asks for no file."""
+        """Whether there is no file that the search must find."""
         return not (self.sought or self.anywhere or self.tree)
 
     def keep(self, entries: pa.Table) -> pa.Table:
@@ -274,7 +274,7 @@ def totals(
     waiting: bool = False,
     partitions: Collection[bytes] | None = None,
 ) -> pa.Table:
-    """Return rows, bytes and files per key, and the creation time of the newest file (epoch ms).
+    """Return the number of rows, bytes and files per partition or bucket, and the creation time of the newest file.
 
     ADD and DELETE entries are summed with opposite signs, so they need not be matched by file. Memory holds one
     manifest and the totals. As in Java, the newest file is chosen among all manifest entries, including deleted files.
@@ -422,7 +422,7 @@ _COLUMNS = (
 
 
 def compacted_only(store: TableStore) -> bool:
-    """Return whether batch reads see only compacted files, in which each key has one row over all levels."""
+    """Return whether batch reads skip level 0, so that they see only compacted files, with one row per key."""
     return store.options.batch_scan_skips_level0
 
 

@@ -126,7 +126,7 @@ The filter is applied to slices of a table, so it must judge each entry independ
 
 
 def read_manifest(store: TableStore, meta: ManifestFileMeta, narrow: Narrowing | None = None) -> pa.Table:
-    """Return a manifest's entries (`ENTRY_SCHEMA`), unmerged and in order.
+    """Return a manifest's entries (`ENTRY_SCHEMA`) in file order; ADD and DELETE entries are not merged.
 
     ``narrow`` is applied to a large manifest during decoding, some thousand entries at a time. So only one slice at a
     time is in memory with all columns.
@@ -320,7 +320,7 @@ def _select_deletions(entries: pa.Table) -> pa.Table:
 
 
 def delta_entries(store: TableStore, snapshot: Snapshot) -> pa.Table:
-    """Return the snapshot's own changes (`ENTRY_SCHEMA`), unmerged and in order.
+    """Return the snapshot's own changes (`ENTRY_SCHEMA`), in order; ADD and DELETE entries are not merged.
 
     Raises:
         CorruptFile: a manifest list or manifest is damaged.
@@ -361,7 +361,7 @@ def changelog_entries(store: TableStore, snapshot: Snapshot) -> pa.Table:
 
 
 def entries_of(store: TableStore, metas: Sequence[ManifestFileMeta]) -> pa.Table:
-    """Return the unmerged entries of several manifests, concatenated in order.
+    """Return the entries of several manifests, one manifest after the other; ADD and DELETE entries are not merged.
 
     Raises:
         CorruptFile: a manifest is missing or damaged.
@@ -370,7 +370,7 @@ def entries_of(store: TableStore, metas: Sequence[ManifestFileMeta]) -> pa.Table
 
 
 def index_entries(store: TableStore, snapshot: Snapshot) -> list[IndexManifestEntry]:
-    """Return the snapshot's index files (hash indexes, deletion vectors).
+    """Return the entries of the snapshot's index manifest: one for each index file (hash index, deletion vectors).
 
     Raises:
         CorruptFile: the index manifest is missing or damaged.
@@ -472,7 +472,7 @@ _LOG = logging.getLogger(__name__)
 
 
 def fast_decode(data: bytes, path: str, rows: int | None = None, narrow: Narrowing | None = None) -> pa.Table | None:
-    """Decode a manifest with DataFusion.
+    """Decode a manifest with DataFusion, which is faster for large manifests.
 
     Args:
         data: the manifest's bytes.
@@ -769,8 +769,8 @@ def assign(entries: pa.Table, snapshot_id: int, next_row_id: int) -> tuple[pa.Ta
     """Assign row ids and sequence numbers to the files of one commit on a table with row tracking.
 
     Appended files get ``snapshot_id`` as their sequence number. Those without row ids get consecutive row ids from
-    ``next_row_id`` on. A file that stores both columns and whose largest sequence number is 0 (no row is numbered) gets
-    ``snapshot_id`` as its largest number, and as its smallest number if that is 0.
+    ``next_row_id`` on. A file that stores `_ROW_ID` and `_SEQUENCE_NUMBER` may have a largest sequence number of 0,
+    because some row has none. It gets ``snapshot_id`` as its largest number, and as its smallest number if that is 0.
 
     Args:
         entries: the commit's entries (`ENTRY_SCHEMA`).

@@ -38,7 +38,7 @@ EXAMINED_SNAPSHOTS: Final = 10
 
 @dataclass(frozen=True)
 class Evidence:
-    """Evidence of one snapshot for the version of its writer.
+    """What one snapshot shows about the Paimon version of its writer.
 
     Attributes:
         snapshot_id: id of the snapshot.
@@ -54,12 +54,12 @@ class Evidence:
 
     @property
     def version(self) -> PaimonVersion | None:
-        """The implied version, or None if the writer may have any version."""
+        """Paimon version of the snapshot's writer, or None if the snapshot does not show the version."""
         return PaimonVersion.V1_4 if self.unmarked else version_written_by(self.writer)
 
 
 def judge_snapshot(snapshot: Snapshot) -> Evidence:
-    """Return the evidence for a snapshot's writer; the module docstring lists the rules."""
+    """Return what a snapshot shows about the Paimon version of its writer; the module docstring lists the rules."""
     number, text = snapshot.id, snapshot.writer_version
     if version_written_by(text) is not None:
         return Evidence(number, text, unmarked=False, reason=f"snapshot {number} names its writer {text}")
@@ -91,8 +91,9 @@ def carried_writer(snapshot: Snapshot) -> str | None:
 def read_evidence(
     file_io: FileIO, snapshot_dir: str, kept: Kept | None = None, newest: Snapshot | None = None
 ) -> list[Evidence]:
-    """Read and judge the newest :data:`EXAMINED_SNAPSHOTS` snapshots, up to the first missing or unreadable snapshot.
+    """Return what the newest snapshots show about the Paimon versions of their writers.
 
+    Up to :data:`EXAMINED_SNAPSHOTS` snapshots are read, and none after the first missing or unreadable snapshot.
     An unreadable snapshot raises no error here, so that the table can still be opened and repaired. Reads of this
     snapshot report the damage.
 
@@ -132,7 +133,7 @@ def read_evidence(
 
 
 def of_snapshots(file_io: FileIO, snapshot_dir: str, kept: Kept | None = None) -> PaimonVersion | None:
-    """Return the Paimon version that a table follows because of its snapshots.
+    """Return the Paimon version that a table follows according to the writers of its newest snapshots.
 
     Args:
         file_io: access to the files.

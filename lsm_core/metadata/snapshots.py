@@ -55,7 +55,7 @@ def read(store: TableStore, snapshot_id: int) -> Snapshot:
     """Return a snapshot.
 
     Raises:
-        SnapshotNotFound: the snapshot does not exist; ``expired`` is set if it existed once.
+        SnapshotNotFound: the snapshot does not exist; the error's ``expired`` is true if the snapshot has expired.
         CorruptFile: the file is damaged or contains a different id than its name.
     """
     path = store.snapshot_path(snapshot_id)
@@ -150,7 +150,7 @@ def iterate(store: TableStore, ids: list[int] | None = None) -> Iterator[Snapsho
 
 
 def write_latest_hint(store: TableStore, snapshot_id: int) -> bool:
-    """Point LATEST at ``snapshot_id``.
+    """Write ``snapshot_id`` into the hint file LATEST of the snapshots.
 
     Returns:
         False if the hint could not be written; readers then list the directory.
@@ -159,7 +159,7 @@ def write_latest_hint(store: TableStore, snapshot_id: int) -> bool:
 
 
 def point_latest(store: TableStore) -> int | None:
-    """Point LATEST at the newest listed snapshot after snapshots were replaced.
+    """Write the id of the newest listed snapshot into the hint file LATEST, after snapshots were replaced.
 
     A concurrent commit writes LATEST after its snapshot, so a snapshot that appears after the last listing gets its own
     hint. If snapshots keep appearing, the hint is deleted, and all readers list the directory. A hint to an older
@@ -180,7 +180,7 @@ def point_latest(store: TableStore) -> int | None:
 
 
 def write_earliest_hint(store: TableStore, snapshot_id: int) -> bool:
-    """Point EARLIEST at ``snapshot_id``.
+    """Write ``snapshot_id`` into the hint file EARLIEST of the snapshots.
 
     Returns:
         False if the hint could not be written; readers then list the directory.

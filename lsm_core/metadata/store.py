@@ -386,7 +386,7 @@ class TableStore:
 
     @contextmanager
     def naming_lost_table(self) -> Iterator[None]:
-        """Replace the error of a missing file in the block by TableNotFound if the table itself is missing.
+        """Context that replaces the error of a missing file by TableNotFound if the table itself is missing.
 
         Raises:
             TableNotFound: a file was missing, and :meth:`require_same` fails.
@@ -462,12 +462,12 @@ class TableStore:
 
     @property
     def trash_dir(self) -> str:
-        """Directory of the deletion records."""
+        """Directory of the deletion records: lists of files that are marked for deletion and can still be restored."""
         return f"{self.root}/dredge/trash"
 
     @property
     def ledger_dir(self) -> str:
-        """Directory of the ledger of maintenance runs."""
+        """Directory of the ledger, which records the maintenance runs of the table."""
         return f"{self.root}/dredge/ledger"
 
     def snapshot_path(self, snapshot_id: int) -> str:

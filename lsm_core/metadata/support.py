@@ -161,7 +161,7 @@ def require_writable(store: TableStore) -> None:
 
 
 def require_possible(store: TableStore, purpose: Purpose) -> None:
-    """Check that schema and options of a table allow a purpose, without reading a snapshot.
+    """Check that the schema and the options of a table allow an operation of a purpose; no snapshot is read.
 
     Raises:
         UnsupportedFeature: the purpose is not possible; the message names feature and table.
@@ -222,7 +222,7 @@ def require_compactable(store: TableStore, snapshot: Snapshot | None = None) -> 
 
 
 def require_current(store: TableStore, entries: pa.Table, operation: str) -> None:
-    """Check that rewriting ``entries`` with the schema of ``store`` loses nothing.
+    """Check that the files of ``entries`` can be rewritten with the schema of ``store`` without loss of data.
 
     If the table was opened before a column was added, a rewrite of newer files would lose that column. If the table was
     opened before the sequence field changed, a merge would keep the wrong row.
@@ -272,7 +272,7 @@ def _rewrite_rules(schema: TableSchema) -> tuple[object, ...]:
 
 
 def unsupported(store: TableStore, purpose: Purpose) -> list[str]:
-    """Return all reasons why ``purpose`` is not possible, the most important first; empty if it is possible."""
+    """Return the reasons why the table allows no operation of ``purpose``, the most important first; empty if none."""
     snapshot = snapshots.latest(store)
     used = [] if snapshot is None else list(_unsupported_files(store, purpose, snapshot))
     if snapshot is not None and purpose is Purpose.COMPACT:

@@ -264,7 +264,7 @@ def check_levels(files: Iterable[DataFile]) -> None:
 
 
 def newest_first(files: Iterable[DataFile]) -> tuple[DataFile, ...]:
-    """Return level-0 files by descending maximal sequence, then by minimal sequence, creation time and name."""
+    """Return level-0 files by largest sequence number, descending; ties by smallest number, creation time and name."""
     return tuple(sorted(files, key=lambda f: (-f.max_sequence, f.min_sequence, f.creation_ms, f.name)))
 
 
@@ -381,7 +381,7 @@ class Trigger(StrEnum):
 
 
 class DeclineReason(StrEnum):
-    """Reason for picking nothing."""
+    """Reason for compacting nothing."""
 
     EMPTY = "empty"
     TOO_FEW_RUNS = "too-few-runs"

@@ -24,7 +24,10 @@ from lsm_core.tree.universal import OffPeakHours, UniversalCompaction
 
 
 class PickOptions(Protocol):
-    """Options for picking, which `TableOptions` provides. Sizes in bytes, times in ms, ratios in percent."""
+    """Options by which the files to compact are chosen; `TableOptions` provides them.
+
+    Sizes are in bytes, times in ms and ratios in percent.
+    """
 
     @property
     def compaction_trigger(self) -> int:
@@ -117,7 +120,7 @@ class ForceUpLevel0Compaction:
     def decide(
         self, num_levels: int, runs: Sequence[LevelSortedRun], now_ms: int, state: State
     ) -> tuple[Decision, State]:
-        """Return the pick of universal compaction; without a pick, return all level-0 runs, extended by the size ratio.
+        """Return the pick of universal compaction or, without a pick, all level-0 runs and the runs that `extend` adds.
 
         Args:
             num_levels: number of levels.
@@ -159,7 +162,7 @@ def pick_full_compaction(
     force_rewrite_all: bool = False,
     must_rewrite: MustRewrite | None = None,
 ) -> CompactUnit | None:
-    """Return a unit of all runs for the last level.
+    """Return the unit of a full compaction: all sorted runs, with the last level as output.
 
     If only the last level has files, only files that must be rewritten are picked, and each is rewritten separately.
 

@@ -40,7 +40,7 @@ class TaskPlan:
         output_level: level of the output.
         rewrites: the sorted runs of each merge; the output of a merge is split into files of about the target size. A
             run may have files of several levels, so the level and age of a row are those of its file, not of its run.
-        upgrades: files, in their current state, that move to ``output_level`` by a change of metadata.
+        upgrades: files, as they are before the compaction, that move to ``output_level`` by a change of metadata.
         drop_delete: whether delete rows may be dropped.
         unchanged: files of the unit that are already on the output level.
         compared: files of ``upgrades`` whose rows are compared with those of higher levels, for the changelog.
@@ -74,7 +74,7 @@ def plan_task(
     marks_above: bool = False,
     upgrade_rule: UpgradeRule | None = None,
 ) -> TaskPlan:
-    """Divide a unit into sections, and choose between rewriting and upgrading for each.
+    """Divide a unit into sections, and decide which files are rewritten and which only change their level (upgrade).
 
     Overlapping files are rewritten. A file without overlap is upgraded, unless it is small and is rewritten together
     with an adjacent file. Files between rewritten files are rewritten too, so output files stay in key order.
@@ -91,7 +91,8 @@ def plan_task(
         must_rewrite: predicate for files with expired records, or None.
         marks_above: whether rows of the unit's keys above the output are marked as deleted (deletion vectors), so that
             no level needs deletes.
-        upgrade_rule: work that an upgrade of a file needs, or None for metadata only.
+        upgrade_rule: function that returns the work besides the metadata change that an upgrade of a file needs, or
+            None if upgrades only change metadata.
 
     Returns:
         The plan.
@@ -186,7 +187,7 @@ class _PlanBuilder:
 
 
 def close_unit(levels: Levels, unit: CompactUnit) -> CompactUnit:
-    """Extend a unit until no older run overlaps its key range, for tables whose results depend on the merge order.
+    """Extend a unit until no older run overlaps the unit's key range, for tables whose results depend on merge order.
 
     The unit includes all runs up to the oldest overlapping run, so it stays a prefix of the runs, newest first.
     """

@@ -144,7 +144,7 @@ class DataType:
         return self if nullable == self.nullable else replace(self, nullable=nullable)
 
     def __str__(self) -> str:
-        """Return the SQL text."""
+        """Return the SQL text of the type."""
         return to_sql(self)
 
 

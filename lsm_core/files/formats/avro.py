@@ -52,7 +52,7 @@ class AvroSink:
     def __init__(
         self, file_io: FileIO, path: str, sample: pa.Table, *, codec: str, level: int, table: str = ""
     ) -> None:
-        """Create ``path``.
+        """Create the file ``path``.
 
         Args:
             file_io: file system of the file.
@@ -157,7 +157,7 @@ class AvroSource(WholeFileSource):
         table: str = "",
         kept: Kept | None = None,
     ) -> None:
-        """Open ``path`` and scan its blocks.
+        """Open the file ``path``, and read its header and the positions of its blocks.
 
         Args:
             file_io: access to the files.

@@ -143,7 +143,7 @@ class TailOutput:
         return int(self._output.tell()) + len(self.tail())
 
     def flush(self) -> None:
-        """Do nothing: the file's owner flushes it."""
+        """Do nothing: the owner of the file flushes the file."""
 
     def close(self) -> None:
         """Mark the output closed; the file's owner closes the file."""

@@ -65,7 +65,7 @@ class OrcSink:
     """
 
     def __init__(self, file_io: FileIO, path: str, sample: pa.Table, *, table: str, **settings: Any) -> None:
-        """Create ``path``.
+        """Create the file ``path``.
 
         Args:
             file_io: file system of the file.
@@ -258,7 +258,7 @@ class OrcSource(WholeFileSource):
         table: str = "",
         kept: Kept | None = None,
     ) -> None:
-        """Open ``path``.
+        """Open the file ``path``.
 
         Args:
             file_io: access to the files.
@@ -331,7 +331,7 @@ class OrcSource(WholeFileSource):
 
 
 class _orc_decoding_errors(decoding_errors):  # noqa: N801 - reads as a statement where it is used
-    """Context like :class:`decoding_errors`, but a valid value that Arrow cannot represent is no damage of the file."""
+    """Context like :class:`decoding_errors`; a valid value that Arrow cannot represent raises UnsupportedFeature."""
 
     def __init__(self, path: str, table: str) -> None:
         super().__init__(path, "ORC")

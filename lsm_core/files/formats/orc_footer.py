@@ -206,7 +206,7 @@ def _decompress_chunk(part: bytes, codec: int, block: int) -> bytes:
 
 
 def _lz4_size(part: bytes, most: int) -> int:
-    """Return the number of uncompressed bytes of an LZ4 block, which does not state it.
+    """Return the number of uncompressed bytes of an LZ4 block, which the block does not record.
 
     The exact size is needed, because Arrow does not clear the end of a larger buffer.
 

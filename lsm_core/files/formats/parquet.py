@@ -117,7 +117,7 @@ A dictionary page is limited to a megabyte.
 
 
 def repeating_columns(rows: pa.Table, always: Sequence[str], never: Sequence[str]) -> list[str]:
-    """Return the columns worth a dictionary.
+    """Return the columns that should be written with a dictionary.
 
     Args:
         rows: first rows of the file.
@@ -166,7 +166,7 @@ class ParquetSink:
         delta: Sequence[str] = (),
         page_size: int = _PAGE_SIZE,
     ) -> None:
-        """Create ``path``.
+        """Create the file ``path``.
 
         Args:
             file_io: file system of the file.
@@ -370,7 +370,7 @@ class ParquetSource:
         table: str = "",
         kept: Kept | None = None,
     ) -> None:
-        """Open ``path``; ``kept`` caches its footer.
+        """Open the file ``path``; its footer is read from the cache ``kept`` if possible.
 
         Args:
             file_io: access to the files.

@@ -147,7 +147,7 @@ class Footer(NamedTuple):
         rows: rows of the file.
         leaves: leaves of the schema.
         groups: row groups.
-        singles: indexes by name of the leaves that are top-level columns, without lists.
+        singles: by column name, the index of each leaf that is a top-level column outside of lists.
     """
 
     rows: int
@@ -309,9 +309,10 @@ def _structs(struct: Struct, number: int) -> list[Any]:
 
 @functools.lru_cache(maxsize=_MOST_KEPT)
 def _leaves(schema: bytes, orders: bytes) -> tuple[Sequence[Leaf], Mapping[str, int]]:
-    """Return the leaves of a schema, and the indexes by name of those that are top-level columns without lists.
+    """Return the leaves of a schema, and by name the index of each leaf that is a top-level column outside of lists.
 
-    Both arguments are the bytes of lists; the schema is a tree in depth-first order.
+    ``schema`` and ``orders`` are the bytes of the footer's lists of schema elements and of column orders. The schema
+    elements are a tree in depth-first order.
 
     Raises:
         ValueError: the schema is not valid.
@@ -482,7 +483,7 @@ def footer_values(footer: Footer, schema: pa.Schema) -> dict[str, ColumnStats]:
 
 
 def group_bounds(footer: Footer, arrow: pa.Schema, name: str, path: str) -> tuple[pa.Array, pa.Array] | None:
-    """Return the smallest and largest value of a top-level column in every row group, in its Arrow type.
+    """Return the smallest and largest value of a top-level column in every row group.
 
     Args:
         footer: the footer.
@@ -491,8 +492,8 @@ def group_bounds(footer: Footer, arrow: pa.Schema, name: str, path: str) -> tupl
         path: path of the file, for errors.
 
     Returns:
-        (Smallest values, largest values), or None if a row group has no bounds or the type's bounds in footers do not
-        have Java's order.
+        (Smallest values, largest values) as arrays of the column's Arrow type. None if a row group has no bounds, or if
+        bounds of this type are not in Java's order in footers.
 
     Raises:
         CorruptFile: bounds are not values of the type, or the lower one is larger.
@@ -563,7 +564,7 @@ def int96_columns(footer: Footer) -> set[str]:
 
 
 def _leaf_values(footer: Footer, leaf: int, stored: pa.DataType) -> ColumnStats:
-    """Return null count and bounds of a leaf over all row groups; unknown where a row group has none.
+    """Return null count and bounds of a leaf over all row groups; unknown if a row group does not have them.
 
     Args:
         footer: the parsed footer.

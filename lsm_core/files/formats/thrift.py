@@ -36,12 +36,12 @@ class Reader:
         self.data, self.at = data, at
 
     def integer(self, kind: int) -> int:
-        """Return a signed number of type ``kind``."""
+        """Return the next value, a signed number of type ``kind``."""
         value, self.at = _integer(self.data, self.at, kind)
         return value
 
     def unsigned(self) -> int:
-        """Return an unsigned number of at most 64 bits."""
+        """Return the next value, an unsigned number of at most 64 bits."""
         value, self.at = _varint(self.data, self.at)
         return value
 
@@ -60,19 +60,19 @@ class Reader:
         return (before + step if step or not kind else self.integer(I16)), kind
 
     def list_head(self) -> tuple[int, int]:
-        """Return (length, type of the elements) of a list."""
+        """Return (length, type of the elements) of the next value, a list."""
         count, kind, self.at = _list_head(self.data, self.at)
         return count, kind
 
     def value(self, kind: int) -> Any:
-        """Return the value of a field of type ``kind``; the type of a boolean is its value."""
+        """Return the value of a field of type ``kind``; a boolean field has no bytes, because its type is its value."""
         if kind in (TRUE, FALSE):
             return kind == TRUE
         value, self.at = _value(self.data, self.at, kind, 0)
         return value
 
     def struct(self) -> Struct:
-        """Return all fields of a struct; of repeated fields the last one is used."""
+        """Return all fields of the next value, a struct; of repeated fields the last is used."""
         fields, self.at = _struct(self.data, self.at, 0)
         return fields
 
@@ -305,7 +305,7 @@ class RowGroupFields(NamedTuple):
 
 
 def row_groups(data: bytes, start: int) -> tuple[list[RowGroupFields | Struct], int]:
-    """Return the list of row groups at byte ``start``, and its end.
+    """Return the list of row groups that starts at byte ``start``, and the position after the list.
 
     Raises:
         ValueError: the bytes are not Thrift.

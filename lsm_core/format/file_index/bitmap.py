@@ -34,7 +34,7 @@ Entries = tuple[list[Key], I64]
 
 
 def encode_bitmap(distinct: Distinct, version: int = _BLOCKS, block_bytes: int = DEFAULT_BLOCK) -> bytes:
-    """Return the index of a file's values, with bitmaps in the order of the values.
+    """Return the index `bitmap` of a column of a file, with bitmaps in the order of the values.
 
     Java writes the bitmaps, and in layout 1 the values, in the order of its hash table; no reader depends on this
     order. A value that is larger than a block gets its own block; Java's writer fails for such a value.

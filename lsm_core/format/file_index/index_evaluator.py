@@ -84,7 +84,7 @@ class FileIndex:
 
         Args:
             column: name of the column.
-            data_type: its type in the file.
+            data_type: type of the column in the file.
             op: one of `= == != <> < <= > >= in`, `not in`, `is null`, `is not null`, `starts with`.
             values: the literal as a scalar, or the literals of a list as an array. Values that the type cannot
                 represent exactly exclude nothing.
@@ -126,7 +126,7 @@ class FileIndex:
 
         Args:
             column: name of the column.
-            data_type: its type in the file.
+            data_type: type of the column in the file.
             values: values of the type's Arrow type, without nulls.
 
         Returns:
@@ -150,7 +150,7 @@ class FileIndex:
 
         Args:
             column: name of the column.
-            data_type: its type in the file.
+            data_type: type of the column in the file.
             op: the operator, as for :meth:`may_match`.
             values: the literal as a scalar, the literals of a list as an array, or None.
             rows: number of rows of the file.

@@ -26,7 +26,7 @@ class Slices:
 
     Attributes:
         filled: rows that have a number.
-        digits: for each binary digit, the rows whose number has it set.
+        digits: for each binary digit, lowest first, the rows in whose number the digit is 1.
     """
 
     filled: BitMap
@@ -150,7 +150,7 @@ def encode_slices(numbers: I64, valid: npt.NDArray[np.bool_]) -> bytes | None:
 
 
 def encode_digits(rows: npt.NDArray[np.uint32], values: I64, digits: int) -> list[bytes]:
-    """Return for each binary digit, lowest first, the encoded bitmap of the rows whose value has it set.
+    """Return for each binary digit, lowest first, the encoded bitmap of the rows in whose value the digit is 1.
 
     Args:
         rows: row numbers.

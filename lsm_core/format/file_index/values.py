@@ -52,7 +52,7 @@ _WORD: Final = 4
 
 @dataclass(frozen=True)
 class ValueEncoding:
-    """Encoding of the values of one column type.
+    """Encoding of the values of one column type in file indexes.
 
     Attributes:
         type: the column type.
@@ -148,7 +148,7 @@ def literals(values: pa.Array, data_type: DataType) -> pa.Array | None:
 def read_keys(
     view: memoryview, at: int, count: int, kind: ValueEncoding, extra: int, path: str
 ) -> tuple[list[Key], I64, int]:
-    """Read dictionary entries.
+    """Read entries of an index's dictionary of column values.
 
     Args:
         view: bytes of the index.
@@ -183,7 +183,7 @@ def read_keys(
 
 
 def write_keys(kind: ValueEncoding, keys: pa.Array, extra: I64) -> tuple[U8, I64]:
-    """Encode dictionary entries for :func:`read_keys`.
+    """Encode entries of an index's dictionary of column values, for :func:`read_keys`.
 
     Args:
         kind: encoding of the values.
@@ -216,7 +216,7 @@ def _words(numbers: npt.NDArray[Any], width: int) -> pa.Array:
 
 @dataclass(frozen=True)
 class Distinct:
-    """The values of a file's column.
+    """The values of one column of a file: its distinct values, and for each row the index of its value.
 
     Attributes:
         kind: encoding of the values.
@@ -283,9 +283,6 @@ def entries_until(begins: I64, at: int, most: int) -> int:
         begins: start of each entry; the last item is the end of the last entry.
         at: index of the first entry.
         most: available bytes.
-
-    Returns:
-        The index of the entry.
     """
     return int(np.searchsorted(begins, begins[at] + most, "right")) - 1
 

@@ -85,11 +85,11 @@ class Aggregation:
     table: str = ""
 
     def effective_columns(self, read: Sequence[str]) -> tuple[str, ...]:
-        """Return the columns ``read``, and the sequence fields, which decide the order."""
+        """Return the columns to read so that ``read`` can be merged: ``read``, and sequence fields for the order."""
         return (*read, *(column for column in self.key_spec.sequence_columns if column not in read))
 
     def fold(self, window: FoldInput) -> FoldOutput:
-        """Return one row for each key.
+        """Return one merged row for each complete key, and the state of the key that may have further rows.
 
         Raises:
             RetractNotSupported: a function does not support retracts.
@@ -115,10 +115,16 @@ class Aggregation:
         return finish(result)
 
     def _column(self, result: ResultColumns, inputs: GroupRows, reset: _Reset | None, name: str) -> Mask:
-        """Set the result of column ``name``; return for each group whether its function received an input.
+        """Compute column ``name`` of the merged rows.
 
-        ``result``: results of all columns. ``inputs``: rows of the groups. ``reset``: effect of -D rows on the
-        groups, or None for no effect.
+        Args:
+            result: columns of the merged rows, in which the column is set.
+            inputs: rows of the groups; a group has the rows of one key.
+            reset: effect of -D rows on the groups, or None for no effect.
+            name: name of the column.
+
+        Returns:
+            A mask of the groups for which the column's function has received an input.
         """
         function, window = self.functions[name], result.window
         seen = np.zeros(len(inputs), np.bool_)
@@ -155,10 +161,12 @@ class Aggregation:
 def _pick_rows(
     result: ResultColumns, inputs: GroupRows, function: PickAggregate, ops: Operations | None, before: Ints, seen: Mask
 ) -> Mask:
-    """Choose the row that supplies each group's value; most functions only check which values are null.
+    """Set a column of the merged rows to values of chosen rows: one row for each group (the rows of one key).
+
+    Most functions choose by the nulls alone, so that no values are read.
 
     Args:
-        result: result of all columns, in which the column is set.
+        result: columns of the merged rows, in which the column is set.
         inputs: rows of the groups.
         function: aggregate function of the column.
         ops: operation of each input; None if all are AGG.
@@ -191,7 +199,7 @@ def _pick_rows(
 
 @dataclass(frozen=True, eq=False)
 class _Reset:
-    """Effect of -D rows on each group.
+    """Effect of -D rows on each group (the rows of one key), if a -D discards all earlier values.
 
     Attributes:
         last: position of each group's last -D among the rows of all groups; -1 for none.

@@ -33,7 +33,7 @@ class Deduplicate:
     ignore_delete: bool = False
 
     def effective_columns(self, read: Sequence[str]) -> tuple[str, ...]:
-        """Return the columns read, and the sequence fields, which decide the newest version."""
+        """Return the columns to read so that ``read`` can be merged: ``read``, and sequence fields for the order."""
         missing = [column for column in self.key_spec.sequence_columns if column not in read]
         return (*read, *missing)
 

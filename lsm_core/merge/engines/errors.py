@@ -12,10 +12,10 @@ from lsm_core.merge.keys import KeySpec
 
 
 def key_of(window: FoldInput, inputs: GroupRows, group: int, spec: KeySpec) -> dict[str, Any]:
-    """Return the key of one group, for errors.
+    """Return the key of one group (the rows of one key), for errors.
 
     Args:
-        window: the window of rows.
+        window: rows that are merged together.
         inputs: some groups of the window.
         group: index of the group in ``inputs``.
         spec: key columns of the table.
@@ -34,10 +34,10 @@ def named_error(
     """Return the typed error for a group that cannot be folded, with table, column and key.
 
     Args:
-        error: the error of the function.
+        error: error of the column's aggregate function.
         table: name of the table.
         column: name of the column.
-        window: the window of rows.
+        window: rows that are merged together.
         inputs: the groups of the window to which the error's group number refers.
         spec: key columns of the table.
     """

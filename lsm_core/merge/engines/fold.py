@@ -45,14 +45,14 @@ class OpenState:
 
 @dataclass(frozen=True, eq=False)
 class FoldInput:
-    """Keys to fold; group g of ``groups`` is one key, its rows in merge order.
+    """Rows of a window (a range of keys) to fold to one row per key.
 
     Attributes:
-        rows: all rows; with ``state``, row 0 is the state's and the first row of the first group.
-        groups: rows of each key.
+        rows: all rows of the window. If there is a ``state``, its row is row 0 and the first row of the first group.
+        groups: the rows of each key in merge order; group g has the rows of the g-th key.
         kinds: row kinds; None if all rows are +I.
-        state: open key of the previous window; None for none.
-        open_end: whether the last group may have further rows.
+        state: result so far of the previous window's last key, if that key may have further rows here; None for none.
+        open_end: whether the last group may have further rows in the next window.
         bypass: whether a key with one version returns that version unchanged, as in Java's readers. Java's lookups call
             the merge engine for such keys too.
     """
@@ -67,12 +67,9 @@ class FoldInput:
     _kept: list[tuple[str, pa.Array, Mask | None]] = field(default_factory=list)
 
     def whole(self, name: str) -> pa.Array:
-        """Return one column of all rows.
+        """Return column ``name`` of all rows as one array.
 
-        Only the last column is cached, so that two copies never exist at a time.
-
-        Args:
-            name: name of the column.
+        Only the last returned column is cached, so that copies of two columns never exist at a time.
         """
         return self._column(name)[1]
 
@@ -85,12 +82,7 @@ class FoldInput:
         return self._kept[0]
 
     def take(self, name: str, chosen: Ints) -> pa.Array:
-        """Return values of one column.
-
-        Args:
-            name: name of the column.
-            chosen: row numbers over all pieces.
-        """
+        """Return the values of column ``name`` in the rows numbered ``chosen``."""
         return pc.take(self.whole(name), arrow_array(chosen), boundscheck=False)
 
     def take_fast(self, name: str, rows: Ints, some_null: bool = False) -> pa.Array:
@@ -126,7 +118,7 @@ class FoldInput:
 
     @property
     def accumulated(self) -> bool:
-        """Whether row 0 is an accumulator, not a version."""
+        """Whether row 0 is an accumulator (the result of several earlier versions), not a version."""
         return self.state is not None and self.state.versions > 1
 
     @cached_property
@@ -154,14 +146,14 @@ class FoldInput:
 
 @dataclass(frozen=True, eq=False)
 class GroupRows:
-    """Rows of some groups.
+    """Rows of some groups of a `FoldInput`; a group has the rows of one key.
 
     Attributes:
         groups: numbers of the groups.
         rows: row numbers; group ``groups[i]`` has ``rows[offsets[i]:offsets[i + 1]]``.
-        offsets: first row of each group, and the end.
+        offsets: position in ``rows`` of each group's first row, and the end of the last group.
         kinds: row kind of each row.
-        begun: whether the first group continues from row 0, an accumulator.
+        begun: whether the first group continues from row 0 of the `FoldInput`, an accumulator.
     """
 
     groups: Ints
@@ -190,12 +182,15 @@ class GroupRows:
 
     @cached_property
     def group_of(self) -> Ints:
-        """Index into ``groups`` of each row's group."""
+        """For each row, the position of its group in ``groups``."""
         return np.repeat(np.arange(len(self)), self.sizes)
 
     @cached_property
     def layers(self) -> Layers | None:
-        """Rows by position in their group, an accumulator first; None if a group has no row or more than 64 rows."""
+        """The first rows of all groups (or the accumulator), the second rows, and so on.
+
+        None if a group has no row or more than 64 rows.
+        """
         sizes = self.sizes.copy()
         sizes[: int(self.begun)] += 1
         if not len(sizes) or not sizes.all() or int(sizes.max()) > _MOST_LAYERS:
@@ -216,7 +211,7 @@ class GroupRows:
 
     @cached_property
     def _from_newest(self) -> Layers | None:
-        """Rows by position from the end of their group; None if a group has more than 64 rows."""
+        """The last rows of all groups, the second last rows, and so on; None if a group has more than 64 rows."""
         if not len(self) or int(self.sizes.max()) > _MOST_LAYERS:
             return None
         largest_first = np.argsort(-self.sizes.astype(np.int16), kind="stable")
@@ -249,7 +244,7 @@ class GroupRows:
 
     @property
     def before(self) -> Ints:
-        """The row from which each group continues: row 0 for a group that has begun, NO_ROW for the others."""
+        """Number of the row from which each group continues: 0 if the group has an accumulator, else NO_ROW."""
         rows = np.full(len(self), NO_ROW, np.int64)
         rows[: int(self.begun)] = 0
         return rows
@@ -270,9 +265,9 @@ class Layers:
 
 @dataclass(eq=False)
 class ResultColumns:
-    """Result of every group, built column by column.
+    """Merged row of every group (the rows of one key) of a window, built column by column.
 
-    Columns that are neither picked nor computed come from the newest version.
+    Columns that are neither picked nor computed are those of the newest version.
 
     Attributes:
         window: the keys to fold.
@@ -288,7 +283,7 @@ class ResultColumns:
     _columns: dict[str, pa.Array] = field(default_factory=dict)
 
     def pick(self, name: str, rows: Ints) -> None:
-        """Set a column from rows of the window.
+        """Set column ``name`` to values of chosen rows of the window.
 
         Args:
             name: name of the column.
@@ -299,11 +294,11 @@ class ResultColumns:
         self._columns[name] = self.window.take_fast(name, index, bool((rows < 0).any()))
 
     def compute(self, name: str, values: pa.Array, alone: Mask | None = None) -> None:
-        """Set a column from one value for each group with several versions.
+        """Set column ``name`` to computed values.
 
         Args:
             name: name of the column.
-            values: the values.
+            values: one value for each group with several versions.
             alone: mask of the groups that were folded one by one; None for none.
         """
         if alone is not None:
@@ -358,11 +353,11 @@ class ResultColumns:
 
 @dataclass(frozen=True, eq=False)
 class FoldOutput:
-    """Rows of the complete keys, in key order, and the open key.
+    """Result of a fold: the merged rows of the complete keys, and the state of the key that may have further rows.
 
     Attributes:
-        batches: the rows.
-        state: the open key; None for none.
+        batches: the merged rows, in key order.
+        state: result so far of the last key, if it may have further rows in the next window; None for none.
         folded: number of keys that were folded; keys with a single version usually are not.
         alone: number of keys that a function folded one key at a time, instead of all keys at once.
     """
@@ -380,7 +375,8 @@ def finish(result: ResultColumns) -> FoldOutput:
         result: columns of all groups.
 
     Returns:
-        Complete keys as batches of at most 131,072 rows, and the open key as a state.
+        The merged rows of complete keys as batches of at most 131,072 rows, and the state of a last key that may have
+        further rows.
     """
     window = result.window
     schema = window.rows.pieces[0].batch.schema
@@ -393,7 +389,7 @@ def finish(result: ResultColumns) -> FoldOutput:
 
 
 def _plain(values: pa.Array) -> bool:
-    """Return whether values have NumPy's memory layout, without nulls."""
+    """Return whether values are integers, floats or doubles without nulls, which NumPy reads without a copy."""
     kind = values.type
     return not values.null_count and (
         pa.types.is_integer(kind) or pa.types.is_float32(kind) or pa.types.is_float64(kind)

@@ -37,11 +37,11 @@ class AllVersions:
     key_spec: KeySpec
 
     def effective_columns(self, read: Sequence[str]) -> tuple[str, ...]:
-        """Return the columns read, and the sequence fields, which decide the order."""
+        """Return the columns to read so that ``read`` can be merged: ``read``, and sequence fields for the order."""
         return (*read, *(column for column in self.key_spec.sequence_columns if column not in read))
 
     def fold(self, window: FoldInput) -> FoldOutput:
-        """Return all rows in merge order; no key stays open, because windows have the versions of a key in order."""
+        """Return all rows in merge order, and no state: windows follow each other in merge order."""
         return FoldOutput(emit(window.rows, window.groups.order), None)
 
 
@@ -62,11 +62,11 @@ class Differences:
     key_spec: KeySpec
 
     def effective_columns(self, read: Sequence[str]) -> tuple[str, ...]:
-        """Return the columns read."""
+        """Return the columns ``read`` unchanged: no further column is needed to compare rows."""
         return tuple(read)
 
     def fold(self, window: FoldInput) -> FoldOutput:
-        """Return the newest row of every key that differs; a key that may have a further row stays open."""
+        """Return the newest row of every key that differs, and the state of a last key that may have a further row."""
         from lsm_core.merge.functions.elements import codes  # imported here: reads and compactions do not need it
 
         groups, rows = window.groups, window.rows

@@ -79,9 +79,10 @@ class PartialUpdate:
         return {name: group for group in self.groups for name in (*group.ordering, *group.protected)}
 
     def effective_columns(self, read: Sequence[str]) -> tuple[str, ...]:
-        """Return the columns ``read``, the ordering fields of their sequence groups, and the sequence fields.
+        """Return the columns to read so that the columns ``read`` can be merged.
 
-        Ordering fields of sequence groups that delete rows are included too.
+        These are ``read``, the ordering fields of their sequence groups, the ordering fields of sequence groups that
+        delete rows, and the columns of `sequence.field`.
         """
         removing = [name for group in self.groups if group.removes for name in group.ordering]
         needed = [name for column in read if column in self.group_of for name in self.group_of[column].ordering]
@@ -90,7 +91,7 @@ class PartialUpdate:
         return (*read, *(name for name in extra if name not in read))
 
     def fold(self, window: FoldInput) -> FoldOutput:
-        """Return one row for each key.
+        """Return one merged row for each complete key, and the state of the key that may have further rows.
 
         Raises:
             RetractNotSupported: the engine does not support a retract.
@@ -186,7 +187,7 @@ class PartialUpdate:
         group: SequenceGroup,
         seen: Mapping[str, bool],
     ) -> dict[str, bool]:
-        """Set the fields of a sequence group in the result.
+        """Set the fields of a sequence group in the merged rows.
 
         Args:
             result: columns of the result.
@@ -264,7 +265,8 @@ class PartialUpdate:
     ) -> Mask:
         """Return a mask of the keys whose function received an input before ``segment``.
 
-        Inputs of past segments, which a -D ended, count only for functions that remember them.
+        Inputs of earlier segments, which a -D ended, count only for functions that remember whether they received an
+        input (`AggregateFunction.remembers`).
 
         Args:
             window: the keys to fold.

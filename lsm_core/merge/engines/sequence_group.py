@@ -60,20 +60,22 @@ class Segment:
     past: tuple[Segment, ...] = ()
 
     def counts(self, inputs: GroupRows) -> Mask:
-        """Return a mask of the rows that affect the result."""
+        """Return a mask of the rows of ``inputs`` that affect the result."""
         return np.asarray(inputs.places >= self.begin[inputs.group_of], np.bool_)
 
 
 def accept_rows(
     group: SequenceGroup, window: FoldInput, inputs: GroupRows, segment: Segment, ignored: Mask | None = None
 ) -> tuple[Mask, Mask]:
-    """Return masks of the rows that a group accepts, and of those that it skips.
+    """Return masks of the rows that a sequence group accepts, and of the rows that it skips.
+
+    A row that is not skipped is accepted if its ordering fields are not smaller than the greatest ones before it.
 
     Args:
         group: the sequence group.
         window: the keys to fold.
-        inputs: groups with several versions.
-        segment: the part of each key that affects the result.
+        inputs: rows of the keys with several versions.
+        segment: the part of each key's rows that affects the result.
         ignored: mask of rows to skip; None for none.
 
     Returns:
@@ -101,12 +103,12 @@ def accept_rows(
 
 
 def newest_of_inserts(group: SequenceGroup, window: FoldInput, inputs: GroupRows) -> Ints | None:
-    """Return the position of the last row with each group's greatest ordering value; -1 if all values are null.
+    """Return the position of each key's last row with the key's greatest ordering value; -1 if all values are null.
 
     All rows must be adds.
 
     Returns:
-        The positions. None if the first group continues from an accumulator, the sequence group has several ordering
+        The positions. None if the first key continues from an accumulator, the sequence group has several ordering
         fields, or the field is wider than eight bytes.
     """
     if len(group.ordering) > 1 or inputs.begun:
@@ -128,16 +130,16 @@ def newest_of_inserts(group: SequenceGroup, window: FoldInput, inputs: GroupRows
 
 
 def last_place(inputs: GroupRows, rows: Mask) -> Ints:
-    """Return the last position in each group at which ``rows`` is true.
+    """Return the position of each key's last row that is in the mask ``rows``.
 
-    Most groups are decided by their last rows, so checking those first costs less than a pass over all rows.
+    For most keys this is one of the last rows, so checking those first costs less than a pass over all rows.
 
     Args:
-        inputs: the groups.
-        rows: one boolean for each row.
+        inputs: rows of the keys.
+        rows: mask of the rows to consider.
 
     Returns:
-        Position of a row for each group; -1 for none.
+        Position in ``inputs.rows`` for each key; -1 for a key without such a row.
     """
     begin, last = inputs.offsets[:-1], inputs.offsets[1:] - 1
     undecided = np.arange(len(last))
@@ -163,7 +165,7 @@ def apply_removals(
     Whether a -D is accepted depends on earlier -D rows. So each round handles the next -D of all keys together.
 
     Returns:
-        The remaining segment of each key, and a mask of the keys whose last row is a -D that deleted the row.
+        The part of each key's rows after its last deleting -D, and a mask of the keys whose last row is such a -D.
     """
     deletes = inputs.kinds == DELETE
     base, begin = segment.base, segment.begin

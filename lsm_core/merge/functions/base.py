@@ -36,7 +36,7 @@ Operations = npt.NDArray[np.int8]
 
 
 class GroupError(Exception):
-    """Error of a group that cannot be folded; the caller adds table and key.
+    """Error of an aggregate function for one group (the inputs of one key); the caller adds table and key.
 
     Attributes:
         kind: constant that decides the class of the final error, for example OVERFLOW.
@@ -56,12 +56,12 @@ INVALID: Final = "invalid"
 
 @dataclass(frozen=True, eq=False)
 class Accumulators:
-    """One accumulator for each group.
+    """Results so far of an aggregate function: one accumulator for each group (the inputs of one key).
 
     Attributes:
         values: the accumulators.
-        seen: whether the function has received an input for the group.
-        alone: mask of the groups that were folded one by one; None for none.
+        seen: mask of the groups for which the function has received an input.
+        alone: mask of the groups that were folded one group at a time, not together; None for none.
     """
 
     values: pa.Array
@@ -141,19 +141,15 @@ class Folding:
 
     @cached_property
     def groups(self) -> Ints:
-        """The group of each row."""
+        """Number of the group of each input."""
         return np.repeat(np.arange(len(self)), self.sizes)
 
     def original(self, rows: Ints) -> Ints:
-        """Return the caller's row numbers (:attr:`source`) of some rows of :attr:`values`."""
+        """Return the caller's row numbers (:attr:`source`) of the inputs at positions ``rows`` of :attr:`values`."""
         return rows if self.source is None else self.source[rows]
 
     def only(self, keep: Mask) -> Folding:
-        """Return the inputs without some rows; groups may become empty.
-
-        Args:
-            keep: mask of the rows to keep.
-        """
+        """Return only the inputs in the mask ``keep``; groups may become empty."""
         if keep.all():
             return self
         kept = np.flatnonzero(keep)
@@ -271,12 +267,12 @@ class AggregateFunction(ABC):
 
     @abstractmethod
     def _fold(self, folding: Folding, initial: Accumulators) -> Accumulators:
-        """Fold inputs as :meth:`fold_ops` does, after hidden ones were removed."""
+        """Fold inputs onto the initial accumulators, as :meth:`fold_ops` does after its call of :meth:`prepare`."""
 
     # -- derived operations ----------------------------------------------------------------------------------------
 
     def agg(self, accumulator: pa.Array, value: pa.Array) -> pa.Array:
-        """Add one input to each accumulator.
+        """Return each accumulator after one input was aggregated.
 
         Args:
             accumulator: one accumulator for each input.
@@ -285,7 +281,7 @@ class AggregateFunction(ABC):
         return self._fold_pairs(accumulator, value, AGG)
 
     def agg_reversed(self, accumulator: pa.Array, value: pa.Array) -> pa.Array:
-        """Add one late input to each accumulator.
+        """Return each accumulator after one late input was aggregated (accumulator and input swapped).
 
         Args:
             accumulator: one accumulator for each input.
@@ -294,7 +290,7 @@ class AggregateFunction(ABC):
         return self._fold_pairs(accumulator, value, LATE)
 
     def retract(self, accumulator: pa.Array, value: pa.Array) -> pa.Array:
-        """Retract one input from each accumulator.
+        """Return each accumulator after one input was retracted.
 
         Args:
             accumulator: one accumulator for each input.
@@ -303,7 +299,7 @@ class AggregateFunction(ABC):
         return self._fold_pairs(accumulator, value, RETRACT)
 
     def fold(self, values: pa.Array, group_offsets: Ints, kinds: npt.NDArray[np.int8] | None = None) -> pa.Array:
-        """Fold each group from an empty accumulator.
+        """Return the result of each group, folded from a null accumulator.
 
         Args:
             values: inputs of all groups.

@@ -27,7 +27,10 @@ from lsm_core.types import DataType, TypeRoot
 
 
 class BinaryUnion(AggregateFunction):
-    """Union of binary values; null inputs are ignored, and a lone value is unchanged, byte for byte."""
+    """Function whose result is the union of bitmaps or sketches, stored as bytes.
+
+    Null inputs are ignored. The only input of a key is returned unchanged, byte for byte.
+    """
 
     def __init__(self, kind: DataType, options: FieldOptions) -> None:
         super().__init__(kind, options)
@@ -81,10 +84,10 @@ class BinaryUnion(AggregateFunction):
             raise GroupError(INVALID, group, reason) from error
 
     def unreadable(self, values: pa.Array) -> tuple[pa.Scalar, str] | None:
-        """Find a value that cannot be merged; nulls are skipped.
+        """Find the first value that cannot be decoded and so not be merged; nulls are skipped.
 
         Returns:
-            The first value that cannot be decoded, with the reason, or None.
+            The value and the reason, or None if all values can be decoded.
         """
         for value in values.drop_null():
             try:

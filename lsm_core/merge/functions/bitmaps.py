@@ -22,7 +22,7 @@ _WHERE: Final = "RoaringBitmap"
 
 
 class Bitmap32Union(BinaryUnion):
-    """Union of sets of 32-bit integers."""
+    """Function `rbm32`: union of roaring bitmaps of 32-bit integers."""
 
     name: ClassVar[str] = "rbm32"
 
@@ -37,7 +37,7 @@ class Bitmap32Union(BinaryUnion):
 
 
 class Bitmap64Union(BinaryUnion):
-    """Union of sets of 64-bit integers."""
+    """Function `rbm64`: union of roaring bitmaps of 64-bit integers."""
 
     name: ClassVar[str] = "rbm64"
 

@@ -117,7 +117,7 @@ class ListAggregate(ListFold):
         return pc.if_else(pa.array(has_any), joined_texts, blank)
 
     def _new_parts(self, texts: Flat) -> Flat:
-        """Split every text but the first of a group, and keep the first occurrence of each part."""
+        """Split all texts of a group except the first at the delimiter; return the first text and all new parts."""
         first = np.ones(len(texts.group), np.bool_)
         first[1:] = texts.group[1:] != texts.group[:-1]
         split = pc.split_pattern(texts.elements, self.delimiter)

@@ -26,7 +26,7 @@ class Flat:
     Attributes:
         elements: the elements.
         group: the group of each element.
-        source: the list from which each element comes; ascending.
+        source: number of the list from which each element comes; ascending.
         groups: number of groups.
     """
 
@@ -36,15 +36,11 @@ class Flat:
     groups: int
 
     def only(self, rows: Ints) -> Flat:
-        """Return some of the elements.
-
-        Args:
-            rows: row numbers of elements, in an order that keeps groups together.
-        """
+        """Return only the elements numbered ``rows``, whose order must keep the elements of a group together."""
         return Flat(self.elements.take(pa.array(rows)), self.group[rows], self.source[rows], self.groups)
 
     def offsets(self) -> pa.Array:
-        """Return the first element of each group, and the end."""
+        """Return the position of each group's first element, and the end of the last group."""
         counts = np.bincount(self.group, minlength=self.groups)
         return pa.array(offsets_from(counts), pa.int32())
 
@@ -94,10 +90,9 @@ def rebuild_lists(flat: Flat, kind: pa.DataType, is_null: Mask) -> pa.Array:
 
 
 def codes(values: pa.Array) -> Ints:
-    """Return numbers that are equal where values are equal.
+    """Return a number for each value; two numbers are equal if and only if the values are equal.
 
-    Returns:
-        One code for each value; nulls equal each other, and maps are equal in any order of their entries.
+    Nulls equal each other, and maps are equal in any order of their entries.
     """
     kind = values.type
     if pa.types.is_struct(kind):
@@ -164,7 +159,7 @@ class Chains:
 
     @staticmethod
     def of(group: Ints, code: Ints) -> Chains:
-        """Group elements by group and code.
+        """Return the chains of elements that have the same group and the same code.
 
         Args:
             group: group of each element.
@@ -185,17 +180,17 @@ class Chains:
 
     @property
     def first(self) -> Ints:
-        """The first element of each chain."""
+        """Number of the first element of each chain."""
         return self.order[self.starts]
 
     @property
     def last(self) -> Ints:
-        """The last element of each chain."""
+        """Number of the last element of each chain."""
         return self.order[self.ends - 1]
 
     @property
     def chain_of(self) -> Ints:
-        """Number of the chain at each position of ``order``."""
+        """Number of the chain to which each position of ``order`` belongs."""
         return np.repeat(np.arange(len(self)), self.ends - self.starts)
 
     @property
@@ -207,7 +202,7 @@ class Chains:
 
 
 class ListFold(AggregateFunction):
-    """Function over lists, maps or texts that folds consecutive inputs of one operation at once.
+    """Aggregate function over lists, maps or texts; consecutive inputs with the same operation are folded at once.
 
     Late input swaps accumulator and input. So the result has consecutive late inputs before the accumulator, the newest
     input first.

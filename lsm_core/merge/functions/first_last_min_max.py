@@ -52,19 +52,23 @@ class PickAggregate(AggregateFunction):
 
     @property
     def computes(self) -> bool:
-        """Whether computing the result values is faster than picking row numbers."""
+        """Whether the function computes result values, which is then faster than choosing row numbers."""
         return False
 
     def pick(
         self, folding: Folding, initial_valid: Mask, seen: Mask, initial: pa.Array | None = None
     ) -> tuple[Ints, Mask]:
-        """Return the row of ``folding`` with each group's result (or NULL, KEEP), and a mask of groups with an input.
+        """Choose the input that is each group's result; a group has the inputs of one key.
 
         Args:
             folding: inputs of all groups.
             initial_valid: whether each initial accumulator is not null.
             seen: whether each group has received an input.
             initial: initial accumulators, for functions that need values.
+
+        Returns:
+            For each group the position of the input in ``folding`` (NULL: the result is null, KEEP: the accumulator is
+            unchanged), and a mask of the groups that have received an input.
         """
         if folding.ops is None:
             return self._pick_plain(folding, initial_valid, seen, initial)
@@ -85,7 +89,7 @@ class PickAggregate(AggregateFunction):
     ) -> tuple[Ints, Mask]: ...
 
     def _pick_stepwise(self, folding: Folding, initial_valid: Mask, seen: Mask) -> tuple[Ints, Mask]:
-        """Apply one operation of every group at a time.
+        """Choose the input that is each group's result, by applying the next operation of every group at a time.
 
         Args:
             folding: inputs of all groups, with their operations.
@@ -93,7 +97,7 @@ class PickAggregate(AggregateFunction):
             seen: mask of the groups that have received an input before.
 
         Returns:
-            The row with each group's result (or NULL, KEEP), and a mask of the groups with an input.
+            The same as :meth:`pick`.
         """
         assert folding.ops is not None
         picks = np.full(len(folding), KEEP, np.int64)
@@ -110,14 +114,14 @@ class PickAggregate(AggregateFunction):
         return picks, seen
 
     def _step(self, picks: Ints, has_value: Mask, seen: Mask, rows: Ints, valid: Mask, ops: Operations) -> Ints:
-        """Return each group's row with its result (or NULL, KEEP) after one more input of each group.
+        """Return the position of the input that is each group's result (or NULL, KEEP) after one more input of each.
 
         Args:
-            picks: row of each group before this input, or NULL, KEEP.
+            picks: position of each group's result before this input, or NULL, KEEP.
             has_value: mask of the groups whose accumulator is not null.
             seen: mask of the groups that have received an input before.
-            rows: the input of each group.
-            valid: mask of the inputs that are not null.
+            rows: position of each group's next input.
+            valid: mask of the next inputs that are not null.
             ops: operation of each input.
         """
         raise AssertionError(f"{self.name} needs no steps")
@@ -127,7 +131,7 @@ class PickAggregate(AggregateFunction):
 
 
 def _last_rows(folding: Folding, counts: Mask | None = None) -> Ints:
-    """Return the last row of each group, or KEEP for none; only rows in the mask ``counts`` are considered."""
+    """Return the position of each group's last input, or KEEP for none; inputs outside of ``counts`` are ignored."""
     if counts is None:
         return np.where(folding.sizes > 0, folding.offsets[1:] - 1, KEEP)
     number = np.concatenate((np.full(1, KEEP), np.where(counts, np.arange(len(counts)), KEEP)))
@@ -136,7 +140,7 @@ def _last_rows(folding: Folding, counts: Mask | None = None) -> Ints:
 
 
 def _first_rows(folding: Folding, counts: Mask | None = None) -> Ints:
-    """Return the first row of each group, or KEEP for none; only rows in the mask ``counts`` are considered."""
+    """Return the position of each group's first input, or KEEP for none; inputs outside of ``counts`` are ignored."""
     if counts is None:
         return np.where(folding.sizes > 0, folding.offsets[:-1], KEEP)
     total = len(counts)
@@ -146,7 +150,7 @@ def _first_rows(folding: Folding, counts: Mask | None = None) -> Ints:
 
 
 class LastValue(PickAggregate):
-    """The newest input, null or not; a retract leaves null, late input is ignored."""
+    """Function `last_value`: the newest input, null or not; a retract leaves null, late input is ignored."""
 
     name: ClassVar[str] = "last_value"
     supports_retract: ClassVar[bool] = True
@@ -173,7 +177,10 @@ class PrimaryKey(LastValue):
 
 
 class LastNonNullValue(PickAggregate):
-    """The newest input that is not null; a retract with a value leaves null, late input only fills a null."""
+    """Function `last_non_null_value`: the newest input that is not null.
+
+    A retract of a non-null value leaves null. Late input only replaces null.
+    """
 
     name: ClassVar[str] = "last_non_null_value"
     supports_retract: ClassVar[bool] = True
@@ -199,9 +206,9 @@ def takes_newest(function: AggregateFunction, valid: Mask | None) -> bool:
 
 
 class FirstValue(PickAggregate):
-    """The first input, null or not.
+    """Function `first_value`: the first input, null or not.
 
-    Late input replaces this value, as in Java, which remembers only that it has received an input.
+    Late input replaces this value, as in Java.
     """
 
     name: ClassVar[str] = "first_value"
@@ -217,7 +224,10 @@ class FirstValue(PickAggregate):
 
 
 class FirstNonNullValue(PickAggregate):
-    """The first input that is not null; late input replaces this value, even with null, as in Java."""
+    """Function `first_non_null_value`: the first input that is not null.
+
+    Late input replaces this value, even with null, as in Java.
+    """
 
     name: ClassVar[str] = "first_non_null_value"
     remembers: ClassVar[bool] = True
@@ -312,7 +322,12 @@ def _from_order(numbers: Ints) -> npt.NDArray[np.float64]:
 
 
 def _greatest_rows(parts: list[Ints], groups: Ints) -> Ints:
-    """Return each group's first row with the greatest value of the group; ``groups`` is ascending."""
+    """Return the position of each group's first row with the group's greatest value.
+
+    Args:
+        parts: columns of numbers that order the rows, most significant first.
+        groups: group of each row, ascending.
+    """
     starts = np.flatnonzero(np.concatenate((np.ones(1, np.bool_), groups[1:] != groups[:-1])))
     sizes = np.diff(np.append(starts, len(groups)))
     if len(parts) == 1:
@@ -330,27 +345,27 @@ def _greatest_rows(parts: list[Ints], groups: Ints) -> Ints:
 
 
 class Max(_Extreme):
-    """The greatest input."""
+    """Function `max`: the greatest input that is not null."""
 
     name: ClassVar[str] = "max"
     greatest: ClassVar[bool] = True
 
 
 class Min(_Extreme):
-    """The smallest input."""
+    """Function `min`: the smallest input that is not null."""
 
     name: ClassVar[str] = "min"
     greatest: ClassVar[bool] = False
 
 
 class BoolAnd(Min):
-    """Whether all inputs are true: the smallest, since false < true."""
+    """Function `bool_and`: whether all inputs are true, which is the smallest input, since false < true."""
 
     name: ClassVar[str] = "bool_and"
 
 
 class BoolOr(Max):
-    """Whether any input is true."""
+    """Function `bool_or`: whether any input is true, which is the greatest input, since false < true."""
 
     name: ClassVar[str] = "bool_or"
 

@@ -28,7 +28,7 @@ _FIRST_WINDOW: Final = 4
 
 
 def _last_places(chains: Chains, rows: Mask) -> Ints:
-    """Return the last element of each chain for which ``rows`` is true; -1 for none."""
+    """Return the number of each chain's last element that is in the mask ``rows``; -1 for a chain without one."""
     place = np.concatenate((np.full(1, -1), np.where(rows[chains.order], np.arange(len(chains.order)), -1)))
     latest = np.maximum.accumulate(place)[chains.ends]
     has_any = latest >= chains.starts
@@ -236,13 +236,18 @@ class _Nested(ListFold):
         return pa.concat_arrays(parts).take(pa.array(order))
 
     def _fill_up(self, held: pa.Array, inputs: pa.Array, sizes: Ints) -> tuple[pa.Array, Ints]:
-        """Return each list of ``held``, filled up with the first rows of its inputs, and the number of inputs used.
+        """Fill up each list of ``held`` with the first rows of its inputs; the last row of each key is kept.
 
-        The last row of each key is kept.
+        The number of free rows is the same for all inputs up to the first new key, and no input is cut while all rows
+        fit. The inputs up to the later of these two points are processed at once.
 
-        ``sizes``: number of inputs of each list. The number of free rows is the same for all inputs up to the first new
-        key, and no input is cut while all rows fit. The inputs up to the later of these two points are processed at
-        once.
+        Args:
+            held: the lists.
+            inputs: inputs of all lists, list after list.
+            sizes: number of inputs of each list.
+
+        Returns:
+            The new lists, and the number of inputs used for each list.
         """
         count = len(held)
         bounds = offsets_from(sizes + 1)
@@ -324,7 +329,7 @@ class _Nested(ListFold):
 
 
 class NestedUpdate(_Nested):
-    """Function `nested_update`: it inserts or replaces rows by key, and a retract removes keys."""
+    """Function `nested_update` with a key: inputs insert or replace rows by key, and a retract removes keys."""
 
     name: ClassVar[str] = "nested_update"
     supports_retract: ClassVar[bool] = True

@@ -49,7 +49,7 @@ Numbers = tuple[pa.Array, Mask | None]
 
 
 class _Numeric(AggregateFunction):
-    """Function that ignores null inputs and replaces a null accumulator by the first input."""
+    """Aggregate function of numbers that ignores null inputs and replaces a null accumulator by the first input."""
 
     supports_retract: ClassVar[bool] = True
 
@@ -100,7 +100,10 @@ def _array(values: npt.NDArray[Any], valid: Mask, kind: pa.DataType) -> pa.Array
 
 
 class SumIntegers(_Numeric):
-    """Sums of integers: prefix sums of all groups at once, in two halves, so that no 64-bit sum wraps undetected."""
+    """Function `sum` of integers.
+
+    The prefix sums of all groups are computed at once, in two 32-bit halves, so that no 64-bit sum wraps undetected.
+    """
 
     name: ClassVar[str] = "sum"
 
@@ -223,13 +226,13 @@ class _Stepwise(_Numeric):
 
 
 class SumFloats(_Stepwise):
-    """Sums of floats; each addition is rounded as in Java."""
+    """Function `sum` of floats; each addition is rounded as in Java."""
 
     name: ClassVar[str] = "sum"
     _adding: ClassVar[np.ufunc] = np.add
 
     def fold_layers(self, values: npt.NDArray[Any], layers: Sequence[Ints]) -> npt.NDArray[Any] | None:
-        """Fold as the base class describes."""
+        """Return the sum (in the subclass: the product) of each group, as the base class describes."""
         return _accumulate(self._adding, values, layers)
 
     def _dtype(self) -> type[Any]:
@@ -253,7 +256,7 @@ class SumFloats(_Stepwise):
 
 
 class ProductFloats(SumFloats):
-    """Products of floats; a retract divides, and keeps a null accumulator null."""
+    """Function `product` of floats; a retract divides, and keeps a null accumulator null."""
 
     name: ClassVar[str] = "product"
     _adding: ClassVar[np.ufunc] = np.multiply
@@ -266,7 +269,7 @@ class ProductFloats(SumFloats):
 
 
 class ProductIntegers(_Stepwise):
-    """Products of integers; a retract divides and truncates the fraction."""
+    """Function `product` of integers; a retract divides and truncates the fraction."""
 
     name: ClassVar[str] = "product"
 
@@ -300,7 +303,7 @@ class ProductIntegers(_Stepwise):
 
 
 class _Decimals(_Numeric):
-    """Decimals, one group at a time: only groups with inputs are computed, and Python's arithmetic is exact."""
+    """Aggregate function of decimals, which is computed one group at a time with Python's exact arithmetic."""
 
     def _numbers(self, inputs: Folding, initial: pa.Array, has_initial: Mask) -> Numbers:
         totals: list[Decimal | None] = initial.to_pylist()
@@ -326,7 +329,7 @@ class _Decimals(_Numeric):
 
 
 class SumDecimals(_Decimals):
-    """Sums of decimals: prefix sums while no sum can leave the precision, else input by input."""
+    """Function `sum` of decimals: by prefix sums if no sum can leave the precision, else input by input."""
 
     name: ClassVar[str] = "sum"
 
@@ -335,7 +338,10 @@ class SumDecimals(_Decimals):
         return super()._numbers(inputs, initial, has_initial) if sums is None else (sums, None)
 
     def _sum_unscaled(self, inputs: Folding, initial: pa.Array, has_initial: Mask) -> pa.Array | None:
-        """Sum unscaled values as 64-bit integers, or return None if a prefix of a group could reach the limit."""
+        """Return the sum of each group, computed from unscaled 64-bit values; None if a sum could leave the precision.
+
+        None is also returned if a value has more than 64 bits.
+        """
         precision = self.type.precision or 10
         halves = values_of(inputs.values, np.dtype((np.int64, (2,))))
         initial_halves = values_of(initial, np.dtype((np.int64, (2,))))
@@ -366,7 +372,7 @@ class SumDecimals(_Decimals):
 
 
 class ProductDecimals(_Decimals):
-    """Products of decimals, rounded half up to the scale; a retract must divide exactly."""
+    """Function `product` of decimals, rounded half up to the scale; a retract must divide exactly."""
 
     name: ClassVar[str] = "product"
 

@@ -37,7 +37,7 @@ Bitmap64 = dict[bytes, BitMap]
 
 
 def union(left: Bitmap64, right: Bitmap64) -> Bitmap64:
-    """Return all values of both bitmaps."""
+    """Return the union of two bitmaps."""
     merged = dict(left)
     for key, part in right.items():
         merged[key] = merged[key] | part if key in merged else part
@@ -64,7 +64,7 @@ def values(bitmap: Bitmap64) -> Iterator[int]:
 
 
 class _Source:
-    """Reader of bytes in order that raises CorruptFile beyond their end."""
+    """Reader of ``data`` from the start on; a read beyond the end raises CorruptFile."""
 
     def __init__(self, data: bytes) -> None:
         self._data, self.at = data, 0

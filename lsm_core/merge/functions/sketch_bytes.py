@@ -187,7 +187,7 @@ def check_theta(data: bytes) -> bytes:
 def java_theta(data: bytes) -> bytes:
     """Return the bytes of a compact theta sketch with the header fields that Java writes differently than the library.
 
-    These are the sampling rate of a sketch with more than one hash, the seed hash of an empty sketch, and the flag of a
+    These are the sampling rate if the preamble has several words, the seed hash of an empty sketch, and the flag of a
     sketch with a single hash.
     """
     words, flags = data[0] & 63, data[5]

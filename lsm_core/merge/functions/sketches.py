@@ -21,7 +21,10 @@ _THETA_LOG: Final = 12
 
 
 class HllSketchUnion(BinaryUnion):
-    """Union of HLL sketches, which estimate numbers of distinct values; the result has the size of the smaller one."""
+    """Function `hll_sketch`: union of HLL sketches, which estimate numbers of distinct values.
+
+    The result has the size of the smaller sketch.
+    """
 
     name: ClassVar[str] = "hll_sketch"
 
@@ -43,7 +46,10 @@ class HllSketchUnion(BinaryUnion):
 
 
 class ThetaSketchUnion(BinaryUnion):
-    """Union of theta sketches, which estimate numbers of distinct values and also allow intersections."""
+    """Function `theta_sketch`: union of theta sketches, which estimate numbers of distinct values.
+
+    Unlike HLL sketches, theta sketches can also be intersected.
+    """
 
     name: ClassVar[str] = "theta_sketch"
 

@@ -45,7 +45,7 @@ def _matches(array: pa.Array, pattern: str) -> Mask:
 
 
 def to_boolean(array: pa.Array, _source: DataType, target: DataType) -> pa.Array:
-    """Convert true, t, yes, y, 1 and their opposites, in any case.
+    """Convert texts to BOOLEAN: true, t, yes, y, 1 and false, f, no, n, 0, in any case.
 
     Raises:
         CastError: a text is not a boolean; the message contains the first one.
@@ -57,7 +57,7 @@ def to_boolean(array: pa.Array, _source: DataType, target: DataType) -> pa.Array
 
 
 def to_integer(array: pa.Array, _source: DataType, target: DataType) -> pa.Array:
-    """Convert digits with an optional sign; a fraction is truncated.
+    """Convert texts of digits with an optional sign to an integer type; a fraction is truncated.
 
     Raises:
         CastError: a text is not a number, or is out of range; the message contains the first one.
@@ -95,7 +95,7 @@ def _parse_integers(array: pa.Array, digits: pa.Array, kind: pa.DataType, target
 
 
 def to_floating(array: pa.Array, _source: DataType, target: DataType) -> pa.Array:
-    """Convert as `Double.parseDouble`.
+    """Convert texts to FLOAT or DOUBLE as Java's `Double.parseDouble`.
 
     Accepted are surrounding blanks, a suffix `f` or `d`, and NaN and Infinity in Java's spelling, but no hexadecimals.
 
@@ -109,7 +109,7 @@ def to_floating(array: pa.Array, _source: DataType, target: DataType) -> pa.Arra
 
 
 def to_decimal(array: pa.Array, _source: DataType, target: DataType) -> pa.Array:
-    """Convert as `new BigDecimal(text)`, rounded half up; null if the value does not fit.
+    """Convert texts to DECIMAL as Java's `new BigDecimal(text)`, rounded half up; null if the value does not fit.
 
     Raises:
         CastError: a text is not a number; the message contains the first one.
@@ -119,7 +119,7 @@ def to_decimal(array: pa.Array, _source: DataType, target: DataType) -> pa.Array
 
 
 def to_date(array: pa.Array, _source: DataType, target: DataType) -> pa.Array:
-    """Convert a count of days since 1970, or year, month and day (which may be left out).
+    """Convert texts to DATE: a count of days since 1970, or a year with optional month and day.
 
     Text after a blank is ignored.
 
@@ -143,7 +143,7 @@ def _parse_counts(array: pa.Array, counts: Mask, kind: pa.DataType, target: Data
 
 
 def to_time(array: pa.Array, _source: DataType, target: DataType) -> pa.Array:
-    """Convert a count of milliseconds, or hours, minutes, seconds and a fraction (truncated to milliseconds).
+    """Convert texts to TIME: a count of ms, or hours, minutes, seconds and a fraction (truncated to ms).
 
     Raises:
         CastError: a text is not a time of day; the message contains the first one.
@@ -159,9 +159,10 @@ def to_time(array: pa.Array, _source: DataType, target: DataType) -> pa.Array:
 
 
 def to_timestamp(array: pa.Array, _source: DataType, target: DataType) -> pa.Array:
-    """Convert `yyyy-mm-dd[ hh:mm:ss[.fraction]]`, or (without time zone) a count in the unit of the precision.
+    """Convert texts to timestamps: `yyyy-mm-dd[ hh:mm:ss[.fraction]]`, or for TIMESTAMP a count since the epoch.
 
-    As in Java, days after the end of the month become its last day, and 24:00:00 is the next midnight.
+    The unit of the count is that of the precision: seconds (0), ms (3), microseconds (6) or nanoseconds (9). As in
+    Java, days after the end of the month become its last day, and 24:00:00 is the next midnight.
 
     Raises:
         CastError: a text is not a timestamp; the message contains the first one.

@@ -35,7 +35,7 @@ _PLAIN_AFTER, _PLAIN_TO = -3, 7
 
 
 class _Layout(NamedTuple):
-    """IEEE 754 binary format.
+    """IEEE 754 binary format of FLOAT or DOUBLE.
 
     Attributes:
         bits: bits of the mantissa.
@@ -211,8 +211,9 @@ def float_column(array: pa.Array) -> pa.Array:
 
     Nulls stay null.
 
-    Almost always this is the shortest text, which Arrow prints. Large whole numbers are rounded with array operations.
-    All further values whose text may differ are printed by :func:`text_before_jdk19`, once per distinct value.
+    Almost always the text has the shortest digits, as Arrow prints them. Large whole numbers are rounded with array
+    operations. All further values whose text may differ are printed by :func:`text_before_jdk19`, once per distinct
+    value.
     """
     values = np.asarray(array.fill_null(0) if array.null_count else array)
     with np.errstate(invalid="ignore"):  # signalling NaNs
@@ -244,7 +245,7 @@ def float_column(array: pa.Array) -> pa.Array:
 def _with_whole_numbers(array: pa.Array, values: npt.NDArray[Any], size: npt.NDArray[np.float64]) -> pa.Array:
     """Return Arrow's texts, with large whole numbers rounded as in old JDKs.
 
-    These are beyond the mantissa's bits and below 2^63.
+    Large whole numbers are those that exceed the bits of the mantissa and are below 2^63.
     """
     bits = np.finfo(values.dtype).nmant + 1
     is_large_whole = (size >= 2.0**bits) & (size < _WHOLE_BELOW)

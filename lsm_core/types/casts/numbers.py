@@ -63,12 +63,12 @@ def between_primitives(array: pa.Array, _source: DataType, target: DataType) -> 
 
 
 def to_boolean(array: pa.Array, _source: DataType, _target: DataType) -> pa.Array:
-    """Return true for every value except zero."""
+    """Cast integers to BOOLEAN: true for every value except zero."""
     return pc.not_equal(array, pa.scalar(0, array.type))
 
 
 def from_boolean(array: pa.Array, _source: DataType, target: DataType) -> pa.Array:
-    """Return one for true and zero for false."""
+    """Cast booleans to numbers: one for true and zero for false."""
     return array.cast(pa.int8()).cast(to_arrow(target))
 
 
@@ -76,7 +76,7 @@ def from_boolean(array: pa.Array, _source: DataType, target: DataType) -> pa.Arr
 
 
 def to_decimal(array: pa.Array, source: DataType, target: DataType) -> pa.Array:
-    """Cast to a decimal, rounded half up to the scale; null if the precision is too small.
+    """Cast numbers or booleans to DECIMAL, rounded half up to the scale; null if the precision is too small.
 
     Raises:
         CastError: the value is NaN or infinite.

@@ -56,7 +56,7 @@ def instants(array: pa.Array, millis: I64, nanos: I64, target: DataType) -> pa.A
 
 
 def uncut(array: pa.Array, millis: I64, nanos: I64, target: DataType) -> pa.Array:
-    """Return timestamps with the full resolution of ``target``'s unit.
+    """Return timestamps with the full resolution of the Arrow unit of ``target``, not truncated to its precision.
 
     Args:
         array: the source values, for nulls and messages.
@@ -68,7 +68,7 @@ def uncut(array: pa.Array, millis: I64, nanos: I64, target: DataType) -> pa.Arra
         The timestamps.
 
     Raises:
-        CastError: Arrow cannot represent a value in nanoseconds; the message names it.
+        CastError: Arrow cannot represent a value in nanoseconds; the message names the value.
     """
     kind = to_arrow(target)
     units_per_milli = _PER_MILLI[kind.unit]
@@ -82,7 +82,7 @@ def uncut(array: pa.Array, millis: I64, nanos: I64, target: DataType) -> pa.Arra
 
 
 def between_timestamps(array: pa.Array, _source: DataType, target: DataType) -> pa.Array:
-    """Change the precision or the time zone semantics.
+    """Convert timestamps to another precision, or between TIMESTAMP and TIMESTAMP_LTZ.
 
     Raises:
         CastError: Arrow cannot represent a value in nanoseconds.
@@ -91,7 +91,7 @@ def between_timestamps(array: pa.Array, _source: DataType, target: DataType) -> 
 
 
 def from_seconds(array: pa.Array, _source: DataType, target: DataType) -> pa.Array:
-    """Convert whole seconds since the epoch; like Java, without overflow checks.
+    """Convert whole seconds since the epoch to timestamps; like Java, without overflow checks.
 
     Raises:
         CastError: Arrow cannot represent a value in nanoseconds.
@@ -102,14 +102,14 @@ def from_seconds(array: pa.Array, _source: DataType, target: DataType) -> pa.Arr
 
 
 def to_seconds(array: pa.Array, _source: DataType, target: DataType) -> pa.Array:
-    """Convert to whole seconds since the epoch, truncated towards the epoch; INT wraps around."""
+    """Convert timestamps to whole seconds since the epoch, truncated towards the epoch; INT wraps around."""
     millis = _parts(array)[0]
     seconds = (millis - np.fmod(millis, 1000)) // 1000
     return with_nulls_of(seconds.astype(np.int32 if target.root is TypeRoot.INT else np.int64), array, to_arrow(target))
 
 
 def to_date(array: pa.Array, source: DataType, _target: DataType) -> pa.Array:
-    """Convert to days. Without a time zone, Java truncates towards 1970, so times before 1970 round up to a day."""
+    """Convert timestamps to dates; as in Java, a TIMESTAMP before 1970 is rounded up to the next day, an LTZ down."""
     millis = _parts(array)[0]
     if source.root is TypeRoot.TIMESTAMP:
         days = (millis - np.fmod(millis, DAY_MILLIS)) // DAY_MILLIS
@@ -119,13 +119,13 @@ def to_date(array: pa.Array, source: DataType, _target: DataType) -> pa.Array:
 
 
 def to_time(array: pa.Array, _source: DataType, _target: DataType) -> pa.Array:
-    """Convert to milliseconds of the day. Java returns negative numbers before 1970, which are no valid times."""
+    """Convert timestamps to times of day (ms); before 1970, Java returns negative numbers, which are no valid times."""
     millis = np.mod(_parts(array)[0], DAY_MILLIS)
     return with_nulls_of(millis.astype(np.int32), array, pa.int32()).cast(pa.time32("ms"))
 
 
 def from_date(array: pa.Array, _source: DataType, target: DataType) -> pa.Array:
-    """Convert to midnight of the day.
+    """Convert dates to timestamps at midnight.
 
     Raises:
         CastError: Arrow cannot represent a value in nanoseconds.
