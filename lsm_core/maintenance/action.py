@@ -212,7 +212,7 @@ class PlanEstimate:
     Attributes:
         bytes_in: file bytes read.
         bytes_out: file bytes written at most.
-        bytes_freed: file bytes freed.
+        bytes_freed: bytes of the files that are deleted.
         rows_in: stored rows read, unmerged.
         files_in: files read.
         tasks: number of tasks.
@@ -548,7 +548,8 @@ class TaskRunner(Runner, Protocol):
     def slots(self) -> int:
         """Return the number of parts that run at once.
 
-        Call it only if there are parts to run, because a runner may have to start a cluster to know the number.
+        Call this method only if there are parts to run, because a runner may have to start a cluster to know the
+        number.
         """
         ...
 
@@ -557,7 +558,7 @@ class TaskRunner(Runner, Protocol):
 
         Args:
             activity: name of the work, for errors and progress.
-            work: function that the workers can import. It may run twice on a part if the part's worker died.
+            work: function that the workers can import. The function may run twice on a part if the part's worker died.
             parts: input of ``work`` for each part.
 
         Returns:
@@ -717,7 +718,7 @@ class Action:
         """Return the report of a plan that was already applied: no work done, with the plan's hash and base snapshot.
 
         Args:
-            plan: the plan.
+            plan: plan that was applied before.
         """
         values: dict[str, Any] = {
             "plan_hash": plan.hash,
@@ -786,7 +787,7 @@ def register(action: Action) -> None:
     """Register an action that a third-party package defines, for the Python API, the command line and the platform.
 
     Args:
-        action: the action.
+        action: action to register.
 
     Raises:
         InvalidOption: the name is taken.

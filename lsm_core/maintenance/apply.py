@@ -60,7 +60,7 @@ def apply_plan(
 
     Args:
         store: the table.
-        plan: the plan.
+        plan: plan to apply.
         runner: executor of compaction tasks; None for threads of this process, with verification V2.
         approved_by: name of the person who approved the plan, for the ledger; None without an approval.
 

@@ -38,7 +38,7 @@ _VERSION: Final = 1
 ROUTINE: Final = ("compact", "expire_snapshots", "trash")
 """Default actions for a table, in this order."""
 MODES: Final = ("divided", "combined")
-"""Ways to process many tables, in Paimon's words: each by itself, by name, or all by one plan, worst first."""
+"""Modes of the procedure `compact_database`: tables in order of their names, or by their scores, highest first."""
 Opening = Callable[[str], TableStore]
 """Function that opens a table by its name; its errors pass through."""
 

@@ -4,10 +4,10 @@ The examination covers the snapshots and tags of one branch, and the changelogs 
 all metadata that they reference: schemas, manifest lists, manifests, index manifests and statistics. Data files and
 index files are not opened (`lsm_core.maintenance.checks`).
 
-A manifest that was overwritten by a second valid manifest can be read, and even its size may agree. Comparing contents
-finds it: a snapshot records its number of rows, and its files must be those that the next snapshot was built on. The
-content of a manifest is one 64-bit sum of the hashes of its files. A DELETE entry subtracts what the ADD entry of the
-same file added, so the sum of a snapshot does not depend on how its manifests were merged.
+A manifest that was overwritten by a second valid manifest can be read, and even its size may agree. Such a manifest is
+found by comparing contents: a snapshot records its number of rows, and its files must be those that the next snapshot
+was built on. The content of a manifest is one 64-bit sum of the hashes of its files. A DELETE entry subtracts what the
+ADD entry of the same file added, so the sum of a snapshot does not depend on how its manifests were merged.
 """
 
 from __future__ import annotations

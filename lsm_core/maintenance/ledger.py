@@ -46,7 +46,7 @@ _LOG: Final = logging.getLogger(__name__)
 _SUFFIX: Final = ".jsonl"
 _VERSION: Final = 1
 _SEARCHED_RUNS: Final = 100
-"""Number of newest ledger entries searched for an application whose snapshot has expired."""
+"""Number of newest ledger entries that are searched for the run of a plan whose snapshot has expired."""
 _RUN_ID: Final = re.compile(r"([0-9]{13,15})-(.+)-[0-9a-f]{8}")
 _HEAD_BYTES: Final = 16 << 20
 """Longest first line of a valid entry: a report of all buckets of a large table has a few MiB."""

@@ -139,7 +139,7 @@ def measure_sorted_runs(store: TableStore, history: RecentHistory, limit: int) -
 
 
 def _rank(counts: Ints) -> Ints:
-    """Return the nearest rank of the percentile for each number of values."""
+    """Return the rank of the 95th percentile (nearest rank, from 1) for each number of values in ``counts``."""
     return -(-counts * _PERCENTILE // 100)
 
 
@@ -248,7 +248,9 @@ def measure_freshness(store: TableStore, history: RecentHistory, limit_ms: int) 
 
 
 def _visible_commits(commits: Sequence[Snapshot], times: Ints, *, hides: bool) -> tuple[Ints, Ints]:
-    """Return the times at which readers begin to see commits of writers, and the commit time of the newest then seen.
+    """Return the times at which readers begin to see commits of writers, and the newest commit that each time shows.
+
+    Commits are given by their commit time.
 
     Args:
         commits: consecutive snapshots.

@@ -1,4 +1,4 @@
-"""Deletion records, phase one of a two-phase delete, and the claims that make sweep and restore exclude each other."""
+"""Deletion records of files that a sweep deletes later, and claims, by which sweep and restore exclude each other."""
 
 from __future__ import annotations
 

@@ -69,7 +69,9 @@ class UsedFiles:
     waiting: set[str] = field(default_factory=set)
 
     def add(self, names: Iterable[str], holder: str, candidates: AbstractSet[str], *, pending: bool = False) -> None:
-        """Record the holder of the candidates among ``names``; the first holder is kept, so add pending ones last.
+        """Record the holder of the candidates among ``names``; of several holders of a name, the first one is kept.
+
+        Pending holders must therefore be added last.
 
         Args:
             names: file names that the holder needs.
@@ -247,7 +249,7 @@ def find_used(
 
 
 def _used_part(store: TableStore, lineages: Sequence[Lineage], candidates: AbstractSet[str], payload: bytes) -> bytes:
-    """Run one part: return holder, names and pending flag of the files that the part's snapshots need, in order.
+    """Search one part: return holder, names and pending flag of the files that the part's snapshots need, in order.
 
     ``payload`` is a JSON list of [index in ``lineages``, index of the snapshot in this lineage]. The result is a JSON
     list of [holder, file names, pending].

@@ -271,7 +271,7 @@ def sections_of(store: TableStore, files: Sequence[DataFileMeta], shapes: Shapes
 _MOST_ROWS: Final = 65_536
 _FEWEST_ROWS: Final = 16
 _ROWS_AT_ONCE: Final = 1 << 19
-"""Largest number of batch rows of all inputs of a merge together: windows are long enough, and memory is reused."""
+"""Largest number of rows in one batch of every input of a merge together; it bounds the memory of a merge."""
 _BUFFERED_ROWS: Final = 1_024
 """Smallest number of rows that each input buffers."""
 _NAMED_FILES: Final = 8

@@ -69,7 +69,7 @@ def in_order(jobs: Sequence[Job], workers: int, most_bytes: int | None) -> Batch
 
     Args:
         jobs: functions that return batches.
-        workers: threads to use; less than 2 runs the jobs on this thread.
+        workers: number of threads; less than 2 runs the jobs on the caller's thread.
         most_bytes: bytes of batches that may wait; None for no bound.
     """
     if workers < 2 or len(jobs) < 2:
@@ -502,7 +502,7 @@ def _read_all(scan: Scan, splits: Sequence[Split], most_bytes: int | None) -> Ge
 
 
 def _read_up_to(scan: Scan, splits: Sequence[Split], remaining: int) -> Generator[pa.RecordBatch, None, None]:
-    """Yield the first ``remaining`` rows of ``splits``, read on this thread."""
+    """Yield the first ``remaining`` rows of ``splits``, read on the caller's thread."""
     for split in splits:
         if remaining <= 0:
             return

@@ -1,4 +1,4 @@
-"""Deletion of tags and of the files that only these tags keep (phase one of the two-phase delete), and its report.
+"""Deletion of tags and of the files that only these tags keep; the files are recorded, and a sweep deletes them later.
 
 Source: Java `TagManager.deleteTag`, `TagDeletion`.
 """

@@ -1,4 +1,4 @@
-"""Expiry of long-lived changelogs: choice of the changelogs and their files, and phase one of the two-phase delete.
+"""Expiry of long-lived changelogs: choice of the changelogs and their files, and recording of the files for deletion.
 
 Source: Java `ExpireChangelogImpl`.
 """

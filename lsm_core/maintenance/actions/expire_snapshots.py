@@ -1,4 +1,4 @@
-"""Snapshot expiry: choice of the snapshots and their files, phase one of the two-phase delete, and the report."""
+"""Snapshot expiry: choice of the snapshots and their files, recording of the files for deletion, and the report."""
 
 from __future__ import annotations
 
@@ -654,7 +654,7 @@ def _delete_snapshots(
 
     Args:
         store: the table.
-        plan: the plan.
+        plan: plan that expires the snapshots.
         texts: JSON text of each planned snapshot, by id, for the record.
         read: the planned snapshots, by id.
         deletions: files to record.

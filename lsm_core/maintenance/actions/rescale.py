@@ -57,7 +57,7 @@ from lsm_core.write.table_write import StoredRows
 _BYTES_PER_SECOND: Final = 12_000_000
 """File bytes that one core reads, routes, sorts, writes and reads back per second; only for forecasts."""
 _MOST_BUCKETS: Final = (1 << 31) - 1
-"""Largest number of buckets: manifests store it in 32 bits with a sign."""
+"""Largest number of buckets: manifests store the number as a signed 32-bit integer."""
 _CHANGES_WRITTEN: Final[Mapping[str, str]] = {"lookup": "any", "full-compaction": "top"}
 """By changelog producer, the levels above 0 whose rows are in the changelog: any of them, or the top one."""
 Bucket = tuple[bytes, int, tuple[DataFileMeta, ...], tuple[IndexFileMeta, ...]]
@@ -198,7 +198,7 @@ def plan_rescale(
 
 
 def why_changes_wait(store: TableStore, files: Iterable[DataFileMeta]) -> str:
-    """Return why an overwrite must not rewrite files, "" if it may.
+    """Return why an overwrite must not rewrite files, or "" if it may rewrite them.
 
     With some changelog producers, compactions write the changelog of files. An overwrite writes no changelog, so
     rewriting files before that compaction would lose their changes.
@@ -391,8 +391,8 @@ def stored_rows(
     Args:
         store: the table.
         task: task whose rows are read.
-        seen: function that is called with the file and the batch for each batch that is read. It is not called in
-            tables without a primary key.
+        seen: function that is called with the file and the batch for each batch that is read. The function is not
+            called in tables without a primary key.
 
     Raises:
         CorruptFile: a file is damaged.

@@ -268,7 +268,8 @@ def _undo_rollback(store: TableStore, record: TrashRecord, plan_hash: str) -> in
     """Make the record's newest snapshot the table's newest again, in one step for readers (see `snapshot_exchange`).
 
     Returns:
-        None, or the id of the cover (temporary newest snapshot) if it stays because a commit was made on it.
+        The id of the cover (temporary newest snapshot) if a commit was made on the cover, so that the cover stays.
+        None if the cover was removed.
 
     Raises:
         PlanRefused: a commit was made after the rollback, on the rollback's target.

@@ -1,4 +1,4 @@
-"""Rollback of a table to an older snapshot or tag: newer snapshots are deleted, in phase one of the two-phase delete.
+"""Rollback of a table to an older snapshot or tag: newer snapshots are deleted, their files recorded for deletion.
 
 Source: Java `RollbackHelper`.
 """

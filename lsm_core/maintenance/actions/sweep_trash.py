@@ -1,4 +1,4 @@
-"""Sweep of the trash, phase two of a delete: recorded files are deleted after the grace period, unless still needed."""
+"""Sweep of the trash: files of deletion records are deleted after their grace period, unless they are still needed."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """Choice of the keys that the reference merges again: all keys of a small unit, else a bounded sample.
 
-A sample holds deletes, ties and nulls first, then keys by hash. A key is chosen by its rank, a salted hash. So each
-version of a chosen key is recognised in every file without holding the keys of the unit.
+A unit is the files of a bucket that one rewrite or check reads. A sample holds deletes, ties and nulls first, then keys
+by hash. A key is chosen by its rank, a salted hash. So each version of a chosen key is recognised in every file without
+holding the keys of the unit.
 """
 
 from __future__ import annotations

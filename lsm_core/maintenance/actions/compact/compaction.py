@@ -30,7 +30,7 @@ EXPIRED_AT: Final = "dredge.expired-at"
 """Snapshot property: clock of the compaction's record-level expiry (epoch ms)."""
 
 TAG_PREFIX: Final = "dredge-before-compaction-"
-"""Prefix of the tags of option `dredge.pre-compaction-tag`; the snapshot and the plan's first digits follow."""
+"""Prefix of the tags of option `dredge.pre-compaction-tag`; the snapshot id and 8 digits of the plan's hash follow."""
 
 
 def expiry_clock(snapshot: Snapshot) -> int:
@@ -137,7 +137,7 @@ INDEPENDENCE: Final[Mapping[str, str]] = {
     "counts": "V0: counters and metadata only; nothing was re-read and no key was merged again, "
     "so a changed value goes unseen",
 }
-"""Checks of each setting of `dredge.verification`, the code that makes them, and the parts left unchecked."""
+"""Text by value of option `dredge.verification`: the checks that are made, by which code, and the unchecked parts."""
 
 
 @dataclass(frozen=True)
@@ -164,7 +164,7 @@ class Verification:
     rows_read_again: int = 0
 
     def text(self) -> str:
-        """Return, for example, "V2, 2,048 keys re-merged by the reference in 2 buckets, 16,384 rows re-read"."""
+        """Return the result as text: "V2, 2,048 keys re-merged by the reference in 2 buckets, 16,384 rows re-read"."""
         level = self.level if self.setting == "full" else f"{self.level} ({self.setting})"
         reread = "nothing re-read" if self.setting == "counts" else f"{self.rows_read_again:,} rows re-read"
         return f"{level}, {self.keys_checked:,} keys re-merged by the reference in {self.units} buckets, {reread}"

@@ -1,1 +1,1 @@
-"""Removal of orphan files: list the table's files, find the unreferenced files, and delete these in two phases."""
+"""Removal of orphan files: list the table's files, find the unreferenced files, and record these for deletion."""

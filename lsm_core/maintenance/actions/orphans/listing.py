@@ -201,7 +201,7 @@ class _Walk:
     def leaf(self, path: str, place: Place, expected: tuple[str, ...] = ()) -> None:
         """List the files of a folder; subfolders that are not ``expected`` are reported as misplaced.
 
-        If ``later`` is set, the folder is added to it instead. ``place`` is the purpose of the folder.
+        If ``later`` is set, the folder is added to ``later`` and not listed. ``place`` is the purpose of the folder.
         """
         if self.later is not None:
             self.later[Folder(path, None, place, expected)] = None

@@ -152,7 +152,7 @@ def describe_remaining(plan: MaintenancePlan) -> str:
     """Return the number of passes that remain, the planned pass included, and their predicted time, as text.
 
     Args:
-        plan: the plan of a pass.
+        plan: plan of one recovery pass.
     """
     files, passes = int(plan.arguments["level0_files"] or 0), int(plan.arguments["passes"] or 0)
     level0_files = sum(_level0_of(item) for item in plan.items_of(CompactItem))
@@ -170,7 +170,7 @@ def recover(
     """Run recovery passes until level 0 is small; each pass is planned, verified and committed separately.
 
     If the recovery is stopped, only the running pass is lost, and a new call continues. The recovery ends early if
-    three passes in a row changed nothing, because concurrent compactions took their files.
+    three passes in a row changed nothing, because concurrent compactions took the files of the passes.
 
     Args:
         store: the table.
@@ -217,7 +217,7 @@ def plan_recovery(
 
     The limit of a bucket is ``files`` divided by the number of buckets that need a pass, but by at most four. If a
     bucket has more level-0 files than its limit, the oldest files are taken, with the runs of higher levels that are
-    not larger. A bucket within its limit, or one that must be merged at once, is compacted by the table's own rules.
+    not larger. A bucket within its limit, or a bucket that must be merged at once, is compacted by the table's rules.
     Buckets with fewer sorted runs than `num-sorted-run.compaction-trigger` need no pass.
 
     Args:

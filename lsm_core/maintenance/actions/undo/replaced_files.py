@@ -378,7 +378,7 @@ def _from_ledger(
 
 
 def _place_of(line: Mapping[str, Any]) -> Place | None:
-    """Return the bucket of a ledger line, or None if the line lacks the fields (written by an older Dredge version)."""
+    """Return the bucket of a ledger line, or None if the line has no bucket and files (older Dredge versions)."""
     try:
         partition, bucket = line["place"]
         _listed(line, "inputs"), _listed(line, "outputs")

@@ -1,8 +1,8 @@
 """Undo of a compaction: its outputs are removed and its inputs restored under new names, in a new COMPACT snapshot.
 
 The inputs are copied and not referenced again. If a snapshot dropped a file, engines other than Dredge delete the file
-when they expire that snapshot, even if a later snapshot references the file (Java `SnapshotDeletion`). Files whose
-level alone was changed are moved back to their former level.
+when they expire that snapshot, even if a later snapshot references the file (Java `SnapshotDeletion`). Files of
+which the compaction changed only the level are moved back to their former level.
 """
 
 from __future__ import annotations
@@ -227,8 +227,9 @@ def plan_undo(store: TableStore, run_id: str, partial: bool = False, allow_chang
         store: the table.
         run_id: id of the compaction's run in the ledger.
         partial: if some buckets cannot be undone, list them in ``declined`` and undo the remaining buckets.
-        allow_changes: undo the compaction even if this changes merged rows, or if a writer opened since may assign
-            sequence numbers of restored rows to newer rows.
+        allow_changes: undo the compaction even if this changes merged rows, if a writer opened since may assign
+            sequence numbers of restored rows to newer rows, or if readers do not see restored rows of level 0 before
+            the next compaction.
 
     Raises:
         InvalidOption: the run does not exist, is not a compaction, or published no snapshot.
