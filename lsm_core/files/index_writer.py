@@ -90,7 +90,7 @@ class IndexedColumn:
 
     @property
     def name(self) -> str:
-        """Name of the column in the container. For an index of one map key it includes that key."""
+        """Name of the column in the container; for an index of one map key, the name includes that key."""
         return self.column if self.key is None else map_key(self.column, self.key)
 
 

@@ -132,7 +132,7 @@ class Evolution:
     def dictionaries(self) -> list[str]:
         """Names in :attr:`stored` of the columns to decode as Arrow dictionaries.
 
-        All target columns that such a column supplies are dictionaries without a cast.
+        A column is decoded so if every target column that the column supplies is a dictionary and needs no cast.
         """
         plain = {column.stored for column in self.columns if not column.is_dictionary or column.written is not None}
         return [name for name in self.stored if name not in plain]

@@ -591,7 +591,11 @@ class RecordDecoder:
             raise CorruptFile(self._path, f"an Avro record is broken: {type(error).__name__}: {error}") from error
 
     def batch(self, records: list[Any]) -> pa.RecordBatch:
-        """Return the records of :meth:`take` as columns, in the order of the constructor's ``columns``."""
+        """Return the records of :meth:`take` as columns, in the order of the constructor's ``columns``.
+
+        Raises:
+            CorruptFile: a record is null or has an invalid value.
+        """
         to_array = arrow_array if len(records) <= _MAX_PURE_RECORDS else pa.array
         try:
             if self._in_union:
@@ -611,7 +615,7 @@ class RecordDecoder:
 
 
 def in_record(schema: Any) -> dict[str, Any]:
-    """Return the schema of a record with one field ``entry`` of type ``schema``, whose values have the same bytes."""
+    """Return the schema of a record whose only field ``entry`` has the type ``schema``; the encoded bytes are equal."""
     return {"type": "record", "name": "root", "fields": [{"name": "entry", "type": schema}]}
 
 
@@ -738,7 +742,11 @@ class Container:
         self.rows = sum(block.rows for block in self.blocks)
 
     def plain(self, block: Block) -> bytes:
-        """Return the decompressed records of a block."""
+        """Return the decompressed records of a block.
+
+        Raises:
+            CorruptFile: the block cannot be decompressed, or is too small for its number of records.
+        """
         self._source.seek(block.start)
         records = decompress(self._take(block.size), self.codec, self._path)
         if block.rows > len(records):

@@ -579,7 +579,7 @@ def _children(struct: Any) -> dict[str, Any]:
 def _cast_column(column: Any, field: pa.Field, count: int, path: str) -> Any:
     """Return a column in the type of ``field``.
 
-    Missing nullable columns are null; any other mismatch is corruption.
+    A missing nullable column becomes null; any other mismatch raises CorruptFile.
 
     Args:
         column: the stored column, or None if it is missing.
@@ -1124,7 +1124,7 @@ def change_index_manifest(data: bytes, path: str, keep: Sequence[bool], added: S
 def _with_fields(earlier: Mapping[str, Any], current: Mapping[str, Any]) -> dict[str, Any]:
     """Return the Avro record type ``earlier``, to which the fields that only ``current`` has are appended.
 
-    The record type of a deletion vector's range, which is nested in it, is extended in the same way.
+    The record type of a deletion vector's range, which is nested in ``earlier``, is extended in the same way.
     """
     missing_fields = {field["name"]: field for field in current["fields"]}
     fields = []

@@ -216,7 +216,7 @@ def _column_texts(
 
 
 def _is_blank(text: str) -> bool:
-    """Return whether a text is empty or only Java's white space; Java stores it in the directory of null."""
+    """Return whether a text is empty or only Java's white space; Java stores such a text in the directory of null."""
     return all(char.isspace() and char not in _NOT_JAVA_SPACE for char in text)
 
 

@@ -102,7 +102,7 @@ class TableSchema:
 
     @cached_property
     def trimmed_primary_keys(self) -> tuple[str, ...]:
-        """Primary key columns without partition columns, in primary key order; files are sorted by them."""
+        """Primary key columns without partition columns, in primary key order; files are sorted by these columns."""
         partition = set(self.partition_keys)
         return tuple(name for name in self.primary_keys if name not in partition)
 

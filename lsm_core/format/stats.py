@@ -224,12 +224,12 @@ def _apply(stats: ColumnStats, mode: StatsMode, kind: DataType) -> ColumnStats:
 
 
 def truncate_min(text: str, length: int) -> str:
-    """Return the first ``length`` code points, which are never above ``text``."""
+    """Return a lower bound of ``text``: its first ``length`` code points."""
     return text[:length]
 
 
 def truncate_max(text: str, length: int) -> str | None:
-    """Return a text of at most ``length`` code points that is not below ``text``.
+    """Return an upper bound of ``text`` with at most ``length`` code points.
 
     A longer text is truncated after the last code point that can be increased, and this code point is increased.
     Surrogates are skipped, because UTF-8 cannot encode them.

@@ -29,8 +29,8 @@ class KeySpec:
     A batch has a key column as `_KEY_<name>`, or as `<name>` if the key was decoded only once.
 
     Attributes:
-        key_columns: names in the table.
-        sequence_columns: the user's sequence fields.
+        key_columns: names of the key columns in the table.
+        sequence_columns: columns of option `sequence.field`.
         sequence_descending: whether smaller sequence fields are newer.
         table: name of the table, for errors.
     """
@@ -745,8 +745,8 @@ def order_parts(column: pa.Array, descending: bool = False) -> list[Ints]:
         descending: sort values in descending order.
 
     Returns:
-        int64 columns, most significant first; numbers of text are ranks within the column, so they compare only with
-        each other.
+        int64 columns, most significant first; numbers of text are ranks within the column, so they can only be
+        compared with each other.
     """
     valid = valid_mask(column)
     if is_text(column.type):

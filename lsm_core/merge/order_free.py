@@ -65,7 +65,7 @@ class OrderVerdict:
 
     Attributes:
         ok: whether merge results are independent of the order in which runs are merged.
-        reasons: the reasons why they are not; empty if ``ok``.
+        reasons: the reasons why merge results depend on that order; empty if ``ok``.
     """
 
     ok: bool

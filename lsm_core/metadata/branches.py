@@ -42,7 +42,7 @@ def list_branches(store: TableStore) -> list[str]:
 def change_times(store: TableStore) -> dict[str, int]:
     """Return the last modification time of each branch's directory, without main.
 
-    An interrupted deletion can leave a directory without files; it is not a branch.
+    An interrupted deletion can leave a directory without files; such a directory is not a branch.
 
     Returns:
         Branch name to modification time (epoch ms), sorted by name.

@@ -69,7 +69,7 @@ class EarlyFullCompaction:
         )
 
     def facts(self, num_levels: int, runs: Sequence[LevelSortedRun], now_ms: int, state: State) -> Facts:
-        """Return the thresholds that are set, and the current number that is compared with each."""
+        """Return, by name, the thresholds that are set, and for each threshold the number that is compared with it."""
         facts: dict[str, int | float | None] = {}
         if self.interval_ms is not None:
             facts["since_full_ms"] = None if state.last_full_ms is None else now_ms - state.last_full_ms
@@ -85,9 +85,9 @@ class EarlyFullCompaction:
     def _exceeded_threshold(
         self, max_level: int, runs: Sequence[LevelSortedRun], now_ms: int, state: State
     ) -> tuple[Trigger, dict[str, int | float | None]] | None:
-        """Return the first threshold that requires a full compaction, and its numbers; the interval is checked first.
+        """Return the first threshold that requires a full compaction, and its numbers; None if no threshold does.
 
-        An interval requires a full compaction also if the time of the last full compaction is unknown.
+        The interval is checked first. It also requires a full compaction if the time of the last one is unknown.
         """
         since = None if state.last_full_ms is None else now_ms - state.last_full_ms
         if self.interval_ms is not None and (since is None or since > self.interval_ms):

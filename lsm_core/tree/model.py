@@ -332,15 +332,13 @@ class Levels:
         return sum(f.size for f in self.files)
 
     def awaited(self, needs_lookup: bool) -> bool:
-        """Return whether rows are invisible to readers until a compaction.
+        """Return whether level 0 has files that a compaction must move to a higher level.
 
-        If compactions look up keys, readers skip level 0, so its rows are invisible until they reach a higher level.
+        This is the case if compactions look up keys. Until then the changelog lacks the changes of these files, or
+        readers that skip level 0 do not see their rows.
 
         Args:
             needs_lookup: whether compactions look up keys.
-
-        Returns:
-            Whether level 0 has files that must move to a higher level.
 
         Source: `MergeTreeCompactManager.compactNotCompleted`, without its condition on running tasks.
         """

@@ -214,9 +214,9 @@ def close_unit(levels: Levels, unit: CompactUnit) -> CompactUnit:
 def upgrade_of(options: TableOptions, file: DataFile, output_level: int, max_level: int) -> Upgrade:
     """Return the work besides the metadata change when a file moves to ``output_level``.
 
-    If the merge engine builds rows from several versions, a level-0 file is merged with the higher levels, so that
-    later merges need only the lowest level. The file can stay unchanged only on the top level, or if the newest
-    version is the complete row.
+    If compactions look up keys, a level-0 file is merged with the higher levels, so that each key's row on the lowest
+    level above 0 is complete. The file can stay unchanged only on the top level, or if the newest version of a key is
+    its complete row.
 
     Args:
         options: the table's options.

@@ -457,7 +457,7 @@ def one_nan(array: pa.Array) -> pa.Array:
 
 
 def _find_repeated_key(array: pa.MapArray, kind: DataType) -> Misfit | None:
-    """Return the first repeated key of a map, because keys of Java's maps are unique; nested keys are not checked."""
+    """Return the first repeated key of a map, or None; keys of Java's maps are unique. Nested keys are not checked."""
     if pa.types.is_nested(array.keys.type):
         return None
     keys, rows = _elements(array, array.keys)
@@ -543,7 +543,7 @@ def _find_within(array: pa.Array, kind: DataType, path: str) -> Misfit | None:
 
 
 def _find_in_atoms(array: pa.Array, kind: DataType) -> Misfit | None:
-    """Return the first atomic value that is too long or has too many digits."""
+    """Return the first atomic value that is too long or has too many digits, or None."""
     if kind.root in _TIMES:
         unit = array.type.unit
         whole = pa.int32() if kind.root is TypeRoot.TIME else pa.int64()

@@ -184,7 +184,7 @@ def _field_sql(field: RowField) -> str:
 
 
 class RowKind(IntEnum):
-    """Kind of a row (Java ``RowKind``)."""
+    """Kind of a row: insertion, row before or after an update, or deletion (Java ``RowKind``)."""
 
     INSERT = 0
     UPDATE_BEFORE = 1

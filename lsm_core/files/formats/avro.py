@@ -191,6 +191,9 @@ class AvroSource(WholeFileSource):
         """Yield batches of at most ``batch_rows`` rows of ``columns`` in file order.
 
         The whole file is one row group.
+
+        Raises:
+            CorruptFile: the file is damaged.
         """
         del dictionaries  # repeating_texts returns none
         if row_groups is not None and not row_groups:

@@ -297,6 +297,10 @@ class OrcSource(WholeFileSource):
         """Yield batches of at most ``batch_rows`` rows of ``columns`` in file order.
 
         The whole file is one row group.
+
+        Raises:
+            CorruptFile: the file is damaged, or does not have the number of rows in its footer.
+            UnsupportedFeature: Arrow cannot represent a timestamp.
         """
         del dictionaries  # repeating_texts returns none
         if row_groups is not None and not row_groups:

@@ -142,7 +142,12 @@ class _Type:
                     self.scale = value
 
     def check(self, path: str, table: str) -> None:
-        """Raise an error unless the type is valid."""
+        """Check that the type is valid.
+
+        Raises:
+            UnsupportedFeature: the kind of type is unknown.
+            CorruptFile: a decimal's precision or scale, or the number of inner types, is invalid.
+        """
         if self.kind not in _KNOWN:
             raise UnsupportedFeature(f"ORC type number {self.kind} ({path})", table)
         if self.kind == _DECIMAL and not (

@@ -279,7 +279,7 @@ def _fields(data: bytes) -> tuple[Struct, bytes, bytes]:
 
 
 def _field(struct: Struct, number: int, kind: int) -> Any:
-    """Return a required field; a field of another type is treated as missing, as in every Thrift reader.
+    """Return a required field of type ``kind``; a field of any other type counts as missing, as in Thrift readers.
 
     Args:
         struct: the parsed struct.

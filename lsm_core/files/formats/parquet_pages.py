@@ -192,7 +192,7 @@ def rows_at_once(
 def require_possible_pages(
     source: pa.NativeFile, path: str, footer: Footer, groups: Sequence[int], leaves: Sequence[int]
 ) -> None:
-    """Check that no page claims more bytes than its codec can decompress it to.
+    """Check that no page claims more decompressed bytes than its codec can produce from the page's stored bytes.
 
     The reader calls this function after memory ran out, not on every read.
 

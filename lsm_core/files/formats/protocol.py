@@ -116,7 +116,7 @@ class FileSink(Protocol):
         ...
 
     def write(self, rows: pa.Table) -> None:
-        """Append ``rows`` (as one row group, where the format has them).
+        """Append ``rows`` to the file, as one row group if the format has row groups.
 
         Raises:
             StorageFull: the disk is full.

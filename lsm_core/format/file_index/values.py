@@ -64,12 +64,12 @@ class ValueEncoding:
 
     @property
     def is_float(self) -> bool:
-        """Whether the numbers represent floating-point values."""
+        """Whether the numbers in an index represent floating-point values."""
         return self.type.root in (TypeRoot.FLOAT, TypeRoot.DOUBLE)
 
     @property
     def is_exact(self) -> bool:
-        """Whether equal numbers mean equal values (nanosecond timestamps are truncated to microseconds)."""
+        """Whether equal numbers in an index mean equal values (nanoseconds are truncated to microseconds)."""
         return self.type.root not in _TIMESTAMPS or (self.type.precision or 0) <= _MICRO_DIGITS
 
 

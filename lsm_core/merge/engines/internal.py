@@ -41,7 +41,7 @@ class AllVersions:
         return (*read, *(column for column in self.key_spec.sequence_columns if column not in read))
 
     def fold(self, window: FoldInput) -> FoldOutput:
-        """Return all rows in merge order, and no state: windows follow each other in merge order."""
+        """Return all rows of the window in merge order; no row is carried over into the next window."""
         return FoldOutput(emit(window.rows, window.groups.order), None)
 
 

@@ -248,7 +248,7 @@ class FirstNonNullValue(PickAggregate):
 
 
 class _Extreme(PickAggregate):
-    """The greatest or smallest input that is not null, in Java's order: NaN is greatest and -0.0 < 0.0."""
+    """Function whose result is the greatest or smallest non-null input, in Java's order: NaN greatest, -0.0 < 0.0."""
 
     needs_values: ClassVar[bool] = True
     greatest: ClassVar[bool]

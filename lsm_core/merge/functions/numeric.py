@@ -172,7 +172,7 @@ class SumIntegers(_Numeric):
 
 
 class _Stepwise(_Numeric):
-    """Folds of NumPy numbers in arrival order.
+    """Aggregate function of numbers that is folded with NumPy in arrival order.
 
     Short groups are folded together, one input of each group at a time. Each long group may be folded alone.
     """
@@ -232,7 +232,7 @@ class SumFloats(_Stepwise):
     _adding: ClassVar[np.ufunc] = np.add
 
     def fold_layers(self, values: npt.NDArray[Any], layers: Sequence[Ints]) -> npt.NDArray[Any] | None:
-        """Return the sum (in the subclass: the product) of each group, as the base class describes."""
+        """Return the sum (in the subclass: the product) of each group; never None."""
         return _accumulate(self._adding, values, layers)
 
     def _dtype(self) -> type[Any]:
