@@ -61,7 +61,7 @@ class Argument:
         flag: flag on the command line, "" for ``--name``.
         required: whether the argument has no default. On the command line, the action's own verb takes a required
             argument by position, without a flag.
-        aliases: further flags with the same meaning as ``option``.
+        aliases: further flags with the same meaning as :attr:`option`.
     """
 
     name: str
@@ -115,7 +115,7 @@ class PlanItem(ABC):
 
 @dataclass(frozen=True)
 class PlannedFile:
-    """Data file that a plan rewrites; applying the plan requires that the file is still on this level.
+    """Data file that a plan rewrites or restores; applying the plan requires that a file to rewrite is on this level.
 
     Attributes:
         name: name of the file.
@@ -157,12 +157,12 @@ class RewriteItem(PartitionItem):
 
     @property
     def bytes_in(self) -> int:
-        """Bytes of the files that are read."""
+        """Bytes of the files in ``inputs``."""
         return sum(file.size for file in self.inputs)
 
     @property
     def rows_in(self) -> int:
-        """Stored rows of the files that are read, unmerged."""
+        """Stored rows of the files in ``inputs``, unmerged."""
         return sum(file.rows for file in self.inputs)
 
     @classmethod
@@ -185,12 +185,12 @@ class Declined:
     """Subject that a plan leaves unchanged, with the reason.
 
     Attributes:
-        subject: a bucket ("dt=1/bucket-0"), a file or a snapshot.
+        subject: name of the subject: a bucket ("dt=1/bucket-0"), file, snapshot, tag, table or the like.
         reason: short code (`lsm_core.tree.DeclineReason`, "held", "stale", ...).
         text: the reason in one sentence with figures ("4 sorted runs < 5").
         facts: the figures of ``text`` by name.
         partition_text: Paimon's path of the partition.
-        bucket: number of the bucket, None if the subject is not a bucket.
+        bucket: number of the subject's bucket, None if the subject is not in a bucket.
     """
 
     subject: str
@@ -213,8 +213,8 @@ class PlanEstimate:
         bytes_in: file bytes read.
         bytes_out: file bytes written at most.
         bytes_freed: bytes of the files that are deleted.
-        rows_in: stored rows read, unmerged.
-        files_in: files read.
+        rows_in: stored rows, unmerged, that are read or removed.
+        files_in: files that are read, copied, removed or deleted.
         tasks: number of tasks.
         seconds: seconds on one core.
     """

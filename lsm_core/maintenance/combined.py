@@ -38,7 +38,7 @@ _VERSION: Final = 1
 ROUTINE: Final = ("compact", "expire_snapshots", "trash")
 """Default actions for a table, in this order."""
 MODES: Final = ("divided", "combined")
-"""Modes of the procedure `compact_database`: tables in order of their names, or by their scores, highest first."""
+"""Ways to process many tables: one after another by name ("divided"), or those in most need first ("combined")."""
 Opening = Callable[[str], TableStore]
 """Function that opens a table by its name; its errors pass through."""
 
@@ -67,7 +67,7 @@ class Request:
         action: name of the action.
         arguments: arguments of the action.
         turn: position in the combined plan, smallest first. None: after all requests with a turn, ordered by score.
-        score: need for the action (0 to 100), None to use the score of the table's buckets.
+        score: need for the action (0 to 100). None: the score of the table's buckets for a compaction, else 0.
     """
 
     table: str
@@ -111,7 +111,7 @@ class CombinedItem:
         action: name of the action.
         plan_hash: hash of the table's plan.
         base_snapshot: newest snapshot at planning.
-        score: need for the action (0 to 100), by default the score of the table's buckets for a compaction.
+        score: need for the action (0 to 100), by default the score of the table's buckets for a compaction, else 0.
         bytes_in: bytes that applying the plan reads.
         bytes_freed: bytes that applying the plan frees.
         tasks: number of tasks.
@@ -233,7 +233,7 @@ class CombinedReport:
     """Results of applying a combined plan.
 
     Attributes:
-        plan_hash: hash of the plan.
+        plan_hash: hash of the plan, "" if the tables were planned one after another.
         lines: one line per item.
         seconds: wall-clock time of all items.
     """

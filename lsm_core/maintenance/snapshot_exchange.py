@@ -22,7 +22,7 @@ from lsm_core.metadata.paimon_version import carried_writer
 from lsm_core.metadata.store import TableStore
 
 COVER_PROPERTY: Final = "dredge.cover"
-"""Snapshot property of a cover: id of its deletion record."""
+"""Snapshot property of a cover: id of its deletion record, or "fast-forward" in a fast-forward."""
 _USER: Final = "dredge-rollback"
 
 

@@ -77,7 +77,7 @@ def ledger_line_of_held(item: Declined) -> dict[str, Any]:
 class TrashRecord:
     """Deletion record: the files that one plan marked for deletion, and the metadata to restore them.
 
-    Paths are relative to the table's root, times epoch ms.
+    Paths are relative to the table's root, or absolute below an external path. Times are epoch ms.
 
     Attributes:
         trash_id: id of the record.
@@ -86,8 +86,8 @@ class TrashRecord:
         plan_hash: hash of the plan.
         created_ms: time of the deletion.
         not_before_ms: time from which a sweep may delete the files.
-        snapshots: exact JSON text of expired snapshots by id (of changelogs for `expire_changelogs`; empty for
-            orphans).
+        snapshots: exact JSON text of the removed snapshots by id (of changelogs for `expire_changelogs`); empty for
+            orphans, tags and branches.
         files: files to delete.
         branch: branch of the snapshots.
         metadata: content of metadata files that were already deleted, by path: all files of a branch, or tags,

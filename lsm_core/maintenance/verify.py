@@ -108,7 +108,7 @@ class VerifyReport:
 _SHOWN: Final = 5
 _COMPARED_BYTES: Final = 32 << 20
 _SAMPLED_SHARE: Final = 4
-"""With `dredge.verification` = sampled one of this many keys is merged again."""
+"""Divisor of the number of sampled keys with `dredge.verification` = sampled; small units are merged whole anyway."""
 _WRITTEN: Final = "(what was handed to the writer)"
 _ABOVE: Final = "(what was looked up)"
 _CHANGELOG: Final = "(changelog)"

@@ -273,7 +273,7 @@ _FEWEST_ROWS: Final = 16
 _ROWS_AT_ONCE: Final = 1 << 19
 """Largest number of rows in one batch of every input of a merge together; it bounds the memory of a merge."""
 _BUFFERED_ROWS: Final = 1_024
-"""Smallest number of rows that each input buffers."""
+"""Number of rows of small batches that each input buffers before a window is merged, if memory allows."""
 _NAMED_FILES: Final = 8
 """Largest number of files of one run that an error message names."""
 _SMALLEST_ROW_BYTES: Final = 32.0

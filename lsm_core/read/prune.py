@@ -185,7 +185,7 @@ _COMPARE: Final[dict[str, Callable[[pa.Array, pa.Array, pa.Scalar], Any]]] = {
 
 
 _NAN_SAFE: Final = frozenset({"=", "==", "<", "<=", ">", ">=", "in", "is null", "is not null"})
-"""Operators of tests that are never true for NaN, so bounds that leave NaN out are sufficient."""
+"""Operators for which bounds without NaN suffice: NaN fails the test, or null counts decide it (`is not null`)."""
 
 
 def possible(schema: TableSchema, bounds: Mapping[str, Bounds], count: int, predicate: Predicate) -> Mask:
@@ -243,7 +243,7 @@ def prunable(schema: TableSchema, predicate: Predicate, names: Iterable[str]) ->
         """Return whether Arrow orders the column's type as Paimon does."""
         kind = to_arrow(schema.field(name).type)
         if pa.types.is_floating(kind):
-            # Only if NaN fails every test, wherever NaN is in the order.
+            # Only if NaN matters to no test, wherever NaN is in the order.
             tests = [test for group in predicate.groups or () for test in group if test.column == name]
             return predicate.groups is not None and all(test.op in _NAN_SAFE for test in tests)
         return not pa.types.is_nested(kind)

@@ -51,7 +51,7 @@ from lsm_core.metadata.store import BucketMode, TableStore
 from lsm_core.metadata.support import require_compactable
 
 AS_LATEST_PROPERTY: Final = "dredge.as-latest"
-"""Snapshot property: id of the older snapshot whose content the new snapshot has."""
+"""Snapshot property: id of the older snapshot whose content the new snapshot, or some of its partitions, has."""
 _ACTION: Final = "rollback_as_latest"
 _BYTES_PER_SECOND: Final = 100_000_000
 

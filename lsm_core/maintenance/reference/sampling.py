@@ -60,7 +60,8 @@ class Place:
         partition: partition in Paimon's binary form.
         bucket: number of the bucket.
         within: range of keys, None for all keys.
-        salt: odd random number of 64 bits, so that every run samples different keys.
+        salt: odd number of 64 bits that decides which keys are sampled. By default it is random, so that every run
+            samples different keys.
     """
 
     store: TableStore

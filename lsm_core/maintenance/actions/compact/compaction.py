@@ -148,8 +148,9 @@ class Verification:
         level: highest verification level that every bucket passed: "V0" (counters and metadata), "V1" (output re-read)
             or "V2" (keys merged again by the reference implementation).
         keys_checked: number of keys whose merged row was compared with the reference implementation of merging (V2).
-        units: number of verified buckets.
-        digests: hex digest of the rewritten rows by bucket name ("" if not all rows of the bucket were digested).
+        units: number of verified buckets; of verified partitions, if a table with dynamic buckets was sorted.
+        digests: hex digest of the rewritten rows by name of the bucket or partition ("" if not all of its rows were
+            digested).
         independence: text that names the checks, the code that ran them, and the parts left unchecked.
         setting: value of option `dredge.verification` during the compaction.
         rows_read_again: number of output rows that were read back (V1).
@@ -245,7 +246,7 @@ class CompactionReport(RewriteReport):
         rows_assigned: number of postponed rows that got their buckets, in a separate commit before the compaction.
         tag_before: tag on the snapshot before the compaction ("" for none), see `dredge.pre-compaction-tag`.
         executors: Spark executors that wrote files; the ledger lines name the executor of each file.
-        units: result of every bucket of the plan.
+        units: result of every bucket of the plan; empty if a table with dynamic buckets was sorted.
         failed: buckets that failed although further buckets were committed (`commit_every`).
         sorted_by: order of a sort compaction ("along a zorder curve over a, b"), else "".
     """

@@ -39,6 +39,8 @@ _Named = tuple[str, int]
 class ReplacedFiles:
     """Changes of one bucket by a compaction, and the bucket's current state.
 
+    A rollback by a new commit uses this class for the changes since the older snapshot, with an empty ``left``.
+
     Attributes:
         partition: partition in Paimon's binary form.
         bucket: number of the bucket.

@@ -181,7 +181,7 @@ class UndoReport(ReturnReport):
         differences: buckets whose merged rows were changed by the undo.
         unreadable: buckets whose rows could not be read before the undo, each with the damaged file and the reason.
             Their rows before and after were not compared.
-        hidden_rows: restored rows of level 0 that readers do not see before the next compaction.
+        hidden_rows: number of restored rows of level 0 that readers do not see before the next compaction.
     """
 
     undone_run: str = ""
