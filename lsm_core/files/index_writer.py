@@ -257,6 +257,8 @@ class IndexWriter:
     def __init__(self, store: TableStore, columns: tuple[IndexedColumn, ...]) -> None:
         self._store, self._columns = store, columns
         self._threshold = int(store.options.get("file-index.in-manifest-threshold"))
+        self.built: frozenset[tuple[str, str]] = frozenset()
+        """(column, index type) pairs of the last finished file."""
         self._start()
 
     @staticmethod
@@ -282,14 +284,15 @@ class IndexWriter:
                 self._values[number] |= values.null_count < len(values)
                 indexer.add(values)
 
-    def finish(self, path: str, meta: DataFileMeta) -> DataFileMeta:
+    def finish(self, path: str, meta: DataFileMeta, suffix: str = SUFFIX) -> DataFileMeta:
         """Add the collected indexes to a data file's metadata; write a large index to a side file.
 
-        The next :meth:`add` belongs to the next file. The side file is at ``path`` + :data:`SUFFIX`.
+        The next :meth:`add` belongs to the next file. The side file is at ``path`` + ``suffix``.
 
         Args:
             path: path of the data file.
             meta: metadata of the data file.
+            suffix: end of the side file's name, which ends with :data:`SUFFIX`.
 
         Returns:
             ``meta`` with the embedded index, or with the name of the side file.
@@ -301,10 +304,11 @@ class IndexWriter:
                 # Java marks only keys of maps so.
                 only_nulls = column.key is not None and not any_value
                 indexes.setdefault(column.name, {})[column.kind] = None if only_nulls else index_bytes
+        self.built = frozenset((name, kind) for name, kinds in indexes.items() for kind in kinds)
         self._start()
         data = encode(indexes)
         if len(data) <= self._threshold:
             return replace(meta, embedded_index=data)
-        with self._store.file_io.open_output(path + SUFFIX) as sink:
+        with self._store.file_io.open_output(path + suffix) as sink:
             sink.write(data)
-        return replace(meta, extra_files=(*meta.extra_files, meta.file_name + SUFFIX))
+        return replace(meta, extra_files=(*meta.extra_files, meta.file_name + suffix))

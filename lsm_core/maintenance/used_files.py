@@ -403,6 +403,33 @@ def select_removed(entries: pa.Table) -> pa.Table:
     return deletes.filter(pc.invert(pc.is_in(deletes.column("file_name"), kept)))
 
 
+def select_dropped_extras(entries: pa.Table) -> pa.Table:
+    """Return one entry for each extra file (file index) that a delta drops while it keeps the data file.
+
+    For example, `rewrite_file_index` replaces the index file of a data file.
+
+    Args:
+        entries: manifest entries.
+
+    Returns:
+        Entries with the name of the extra file in place of the data file's, 0 bytes, and no extra files.
+    """
+    added = names_of(select_added(entries))
+    deletes = entries.filter(pc.equal(entries.column("kind"), 1))
+    deletes = deletes.filter(pc.is_in(deletes.column("file_name"), added))
+    extras = one_array(deletes.column("extra_files"))
+    dropped = deletes.take(pc.list_parent_indices(extras))
+    names = pc.list_flatten(extras)
+    values = {
+        "file_name": names,
+        "file_size": pa.repeat(pa.scalar(0, pa.int64()), len(names)),
+        "extra_files": pa.nulls(len(names), extras.type),
+    }
+    for name, column in values.items():
+        dropped = dropped.set_column(dropped.schema.get_field_index(name), dropped.schema.field(name), column)
+    return dropped.filter(pc.invert(pc.is_in(dropped.column("file_name"), added)))
+
+
 def find_removed_by_writers(store: TableStore, snapshot: Snapshot) -> pa.Table:
     """Return the entries of writers' files that the snapshot dropped.
 

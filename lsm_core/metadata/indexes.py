@@ -354,8 +354,27 @@ def file_index(store: TableStore, partition: bytes, bucket: int, file: DataFileM
 
     Source: ``FileIndexEvaluator``.
     """
-    if not store.options.get("file-index.read.enabled"):
-        return None
+    return _open_index(store, partition, bucket, file) if store.options.get("file-index.read.enabled") else None
+
+
+def indexes_in(store: TableStore, partition: bytes, bucket: int, file: DataFileMeta) -> frozenset[tuple[str, str]]:
+    """Return the (column, index type) pairs of a data file's indexes; a damaged or missing index file has none.
+
+    Args:
+        store: the table.
+        partition: the partition as a serialised row.
+        bucket: the bucket.
+        file: the data file.
+    """
+    try:
+        index = _open_index(store, partition, bucket, file)
+    except CorruptFile:
+        return frozenset()
+    return frozenset((name, kind) for name, kinds in index.columns.items() for kind in kinds) if index else frozenset()
+
+
+def _open_index(store: TableStore, partition: bytes, bucket: int, file: DataFileMeta) -> FileIndex | None:
+    """Return the indexes of a data file, also if reading is turned off. Raises the errors of :func:`file_index`."""
     side_files = [name for name in file.extra_files if name.endswith(_SUFFIX)]
     if file.embedded_index is None and not side_files:
         return None

@@ -41,10 +41,11 @@ _SIMILAR: Final = 0.6
 _MOST_BUCKETS: Final = 1_000_000
 """Largest number of buckets in one range."""
 _PAIR: Final = r"[\w.$-]+\s*=[^=<>]*"
+_PLAIN_PAIR: Final = r"""[\w.$-]+\s*=[^=<>'"]*"""
 _FORMS: Final[Mapping[str, re.Pattern[str]]] = {
     name: re.compile(form, re.IGNORECASE | re.DOTALL)
     for name, form in {
-        "partitions": rf"{_PAIR}([,;/]{_PAIR})*",
+        "partitions": rf"{_PLAIN_PAIR}([,;/]{_PLAIN_PAIR})*",
         "compact_strategy": "full|minor",
         "order_strategy": "none|order|zorder|hilbert",
         "order_by": "[^=<>]+",
@@ -413,11 +414,12 @@ def _name_positional(procedure: Procedure, values: Sequence[Literal]) -> dict[st
     named = [dict(zip(order, values, strict=False)) for order in orders if len(values) <= len(order)]
     if not named:
         raise InvalidOption("CALL", f"{len(values)} arguments", procedure.form)
-    matches = [[_fits(name, value) for name, value in arguments.items()] for arguments in named]
+    matches = [{name: _fits(name, value) for name, value in arguments.items()} for arguments in named]
     fitting = [
-        (sum(match is True for match in found), arguments)
-        for found, arguments in zip(matches, named, strict=True)
-        if False not in found
+        # Many texts have the form of a condition, so that it decides nothing.
+        (sum(match is True for name, match in forms.items() if name != "where"), arguments)
+        for forms, arguments in zip(matches, named, strict=True)
+        if False not in forms.values()
     ]
     if not fitting:
         return named[0]  # its conversion raises the error that names the argument
@@ -796,6 +798,10 @@ def _set_default(catalog: Catalog, values: Arguments) -> Iterator[Step]:
     yield DirectStep(table, text, partial(catalog.alter_table, table.name, [change]))
 
 
+def _rewrite_file_index(table: Table, values: Arguments) -> Iterator[Step]:
+    yield PlannedStep(table, "rewrite_file_index", {"partitions": chosen_partitions(table.store, values)})
+
+
 def _purge(table: Table, values: Arguments) -> Iterator[Step]:
     del values
     yield PlannedStep(table, "purge", {"confirm": table.name})
@@ -1111,6 +1117,12 @@ PROCEDURES: Final[Mapping[str, Procedure]] = {
                 Parameter("excludingConsumers", ParameterKind.PATTERN),
             ),
             _clear_consumers,
+        ),
+        Procedure(
+            "rewrite_file_index",
+            (_TABLE, Parameter("where"), Parameter("partitions", ParameterKind.PARTITIONS)),
+            _rewrite_file_index,
+            orders=(("table", "partitions"),),
         ),
         Procedure("repair", (Parameter("database_or_table", aliases=("table",)),), on_catalog=_repair),
         Procedure("repair_earliest_snapshot", (_TABLE, _number("snapshot_id", required=True)), _repair_earliest),

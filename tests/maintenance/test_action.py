@@ -155,6 +155,8 @@ def test_every_action_says_what_it_takes_and_what_people_see(tmp_path: Path) -> 
     backlog = keyed(tmp_path, name="db.backlog", **{"num-sorted-run.compaction-trigger": "2", "write-only": "true"})
     for number in range(3):
         backlog.write(rows([number]))
+    backlog.write(rows([9]))
+    made.append(backlog.copy({"file-index.bloom-filter.columns": "k"}).plan_maintenance("rewrite_file_index"))
     made.append(backlog.plan_maintenance("recover"))
     assert {plan.action for plan in made} == {action.name for action in all_actions()}
     for plan in made:

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from lsm_core import Catalog, Schema
+from lsm_core import Catalog, Schema, SchemaChange
 from lsm_core.errors import InvalidOption, SnapshotNotFound, UnsupportedFeature
 from lsm_core.sql.procedures import NOT_OFFERED, PROCEDURES, prepare_call
 
@@ -112,6 +112,11 @@ BOUND: list[tuple[str, dict[str, Any]]] = [
         "remove_orphan_files('d.*', '2023-10-31 12:00:00', 'true', '5', 'local')",
         {"dry_run": True, "parallelism": 5, "mode": "local"},
     ),
+    ("rewrite_file_index('d.t')", {}),
+    ("rewrite_file_index('d.t', 'pt=a')", {"partitions": [{"pt": "a"}]}),
+    ("rewrite_file_index(table => 'd.t', where => \"day = '2025-08-17'\")", {"where": "day = '2025-08-17'"}),
+    ("rewrite_file_index('d.t', \"day = '2025-08-17'\")", {"where": "day = '2025-08-17'"}),
+    ("rewrite_file_index('d.t', 'day > 3')", {"where": "day > 3"}),
     # columns
     (
         "alter_column_default_value(`table` => 'd.t', `column` => 'status', default_value => 'active')",
@@ -184,6 +189,11 @@ def test_the_new_procedures_on_a_table(tmp_path: Path) -> None:
     call("alter_column_default_value('d.t', 'v', 'unset')")
     catalog.table("d.t").write(pa.table({"dt": ["c"], "k": [7]}))
     assert "unset" in catalog.table("d.t").to_arrow().column("v").to_pylist()
+    indexing = "rewrite_file_index('d.t', 'dt=a')"
+    with pytest.raises(InvalidOption, match="ALTER TABLE first"):
+        call(indexing)
+    catalog.alter_table("d.t", [SchemaChange.set_option("file-index.bloom-filter.columns", "k")])
+    assert "the indexes of 1 files of d.t were written" in call(indexing)[0]
     call("repair_earliest_snapshot('d.t', 2)")
     assert (tmp_path / "d.db/t/snapshot/EARLIEST").read_text() == "2"
     for number in (0, 99):

@@ -215,6 +215,12 @@ _ACTIONS: Final = (
         ),
     ),
     Action(
+        "rewrite_file_index",
+        "Write the file indexes that the options name (`file-index.<kind>.columns`) for files that lack them; "
+        "no data file is rewritten.",
+        (PARTITIONS, _WHERE, _NOW),
+    ),
+    Action(
         "purge",
         "Empty a table AND drop its history: all rows, snapshots and changelogs are deleted, the schema stays. "
         "Name the table twice.",

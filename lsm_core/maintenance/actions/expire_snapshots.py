@@ -52,6 +52,7 @@ from lsm_core.maintenance.used_files import (
     SNAPSHOTS_A_PART,
     find_removed_by_writers,
     select_added,
+    select_dropped_extras,
     select_removed,
 )
 from lsm_core.metadata import changelogs, consumers, manifests, snapshots
@@ -463,6 +464,8 @@ def _items_part(store: TableStore, items: Items, payload: bytes) -> bytes:
 def _replaced_items(store: TableStore, snapshot: Snapshot) -> Iterator[DeleteItem]:
     reason = f"replaced by snapshot {snapshot.id} ({snapshot.commit_kind.value})"
     yield from data_items(store, _replaced(store, snapshot), "data", reason)
+    dropped = select_dropped_extras(manifests.delta_entries(store, snapshot))
+    yield from data_items(store, dropped, "data", reason)
 
 
 def _own_items(store: TableStore, snapshot: Snapshot) -> Iterator[DeleteItem]:
