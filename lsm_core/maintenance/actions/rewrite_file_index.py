@@ -230,7 +230,7 @@ def _wanted_indexes(
         if then.name != now.name or then.type.with_nullable(nullable=True) != now.type.with_nullable(nullable=True):
             return frozenset(), (
                 f"column '{now.name}' was '{then.name}' of type {then.type} when they were written; "
-                "a full compaction writes them anew, with indexes"
+                "a full compaction indexes them"
             )
         wanted.add((column.name, column.kind))
     return frozenset(wanted), ""

@@ -8,6 +8,7 @@ which the compaction changed only the level are moved back to their former level
 from __future__ import annotations
 
 import hashlib
+import shlex
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -210,7 +211,7 @@ class UndoReport(ReturnReport):
         if self.hidden_rows:
             changed.append(
                 f"warning: readers see {self.hidden_rows:,} rows put back into level 0 only after the next compaction: "
-                f"dredge compact {table}"
+                f"dredge compact {shlex.quote(table)}"
             )
         if self.differences:
             answers = "verified: V1, copies read back; these buckets answer otherwise than before:"
