@@ -274,7 +274,7 @@ def data_items(store: TableStore, entries: pa.Table, kind: str, reason: str) -> 
     """
     inside = entries.filter(pc.is_null(entries.column("external_path")))
     columns = ["partition", "bucket", "file_name", "file_size", "extra_files"]
-    for row in inside.select(columns).to_pylist():  # one object a file of the plan, not a row of data
+    for row in inside.select(columns).to_pylist():  # one object per file of the plan, not per row of data
         for name, size in ((row["file_name"], row["file_size"]), *((extra, 0) for extra in row["extra_files"] or ())):
             path = store.data_path(row["partition"], row["bucket"], name)
             yield DeleteItem(_relative(store, path), kind, size, reason)

@@ -96,7 +96,7 @@ class FileHolders:
         """Return (partition, bucket, number of live files inside the table) per bucket of main's newest snapshot."""
         counted = _count_by_bucket(self.entries)
         rows = counted.filter(pc.greater(counted.column("files"), 0)).to_pylist()
-        return [(row["partition"], row["bucket"], row["files"]) for row in rows]  # one a bucket
+        return [(row["partition"], row["bucket"], row["files"]) for row in rows]  # one per bucket
 
     def by_name(self) -> dict[str, Holder]:
         """Return the holders by file name; names without a holder are left out."""
@@ -234,7 +234,7 @@ class _Marks:
         for codes, state in ((sure, self.sure), (maybe, self.maybe)):
             marked = np.flatnonzero(codes != _NO_HOLDER)[
                 ::-1
-            ]  # backwards: of several, the first is written last and stays
+            ]  # backwards: of several holders of a name, the first is written last and stays
             first = np.full(len(state), _NO_HOLDER, np.int32)
             first[places[marked]] = codes[marked]
             state[:] = np.where(state == _NO_HOLDER, first, state)
@@ -427,7 +427,7 @@ class _Search:
         if name not in self._lists:
             if patient and not store.file_io.exists(store.manifest_path(name)):
                 return []
-            # Lists of neighbours have nearly the same manifests: one object each.
+            # Lists of consecutive snapshots share most manifests: one object per manifest.
             metas = manifests.read_list(store, name, size)
             self._lists[name] = [self._metas.setdefault(meta.file_name, meta) for meta in metas]
         return self._lists[name]

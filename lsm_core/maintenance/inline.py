@@ -342,7 +342,7 @@ class _Steps:
         if waiting is None:
             return
         newest = snapshots.latest(self.store)
-        # Others may have compacted some.
+        # Other processes may have compacted some of these files.
         if self.report.compaction is not None and waiting.num_rows and newest is not None:
             live = manifests.live_entries(self.store, newest, levels=[0])
             waiting = waiting.filter(pc.is_in(waiting.column("file_name"), live.column("file_name").combine_chunks()))

@@ -292,7 +292,7 @@ class _Buckets:
         self.store, self.table, self.codes = store, table, codes
         groups = self.groups = int(codes[-1]) + 1
         self._partitions: dict[bytes, Mapping[str, Any]] = {}
-        names = pc.unique(table.column("partition")).to_pylist()  # one object a partition, not a file
+        names = pc.unique(table.column("partition")).to_pylist()  # one object per partition, not per file
         self._texts = dict(zip(names, partition_names(store.schema, names, store.options), strict=True))
         self.has_pk = bool(store.schema.primary_keys)
         self.starts = np.searchsorted(codes, np.arange(groups))

@@ -278,7 +278,7 @@ def load_plan(store: TableStore, plan_hash: str) -> MaintenancePlan:
         plan = MaintenancePlan.from_json(store.file_io.read_bytes(path).decode(errors="replace"))
     except CorruptFile as error:
         raise CorruptFile(path, error.reason) from error
-    except FileNotFoundError as error:  # it was old, and saving another plan removed it
+    except FileNotFoundError as error:  # saving another plan removed this old plan
         raise _missing_plan_error(store, plan_hash) from error
     if plan.hash != matches[0]:
         raise PlanStale(f"the file {path} holds plan {plan.hash}", store.name)

@@ -227,7 +227,7 @@ def score_parts(signs: ScoreFigures, options: TableOptions) -> tuple[Part, ...]:
         sign = ">=" if signs.small_files >= least else "<"
         most = float(options.get("compaction.delete-ratio-threshold"))
         share = signs.most_marked / most if most > 0 else float(signs.marked > 0)
-        # Without buckets the next compaction takes a file beyond the threshold; of buckets only a full one does.
+        # A file beyond the threshold: rewritten by the next compaction without buckets, else only by a full compaction.
         weight = 100 if options.bucket < 1 else 90
         parts = [
             Part(

@@ -172,7 +172,7 @@ def simulate(
         for policy, own, tally in zip(chosen, stores, tallies, strict=True):
             _Bucket(own, policy, replay, tally).replay(steps)
     rows = [_row(policy, tally, replay, calibration) for policy, tally in zip(chosen, tallies, strict=True)]
-    return pa.Table.from_pylist(rows, SIMULATION)  # a row a policy
+    return pa.Table.from_pylist(rows, SIMULATION)  # one row per policy
 
 
 @dataclass(frozen=True)
@@ -400,7 +400,7 @@ class _Bucket:
         self.upper: dict[int, int] = {}
         self.outputs = 0
         self.now = self.written = history.start_ms
-        self.merged_whole = False  # whether it was compacted as an idle bucket since its last commit
+        self.merged_whole = False  # whether the bucket was compacted as idle since its last commit
 
     @property
     def runs(self) -> int:

@@ -272,7 +272,7 @@ def read_trash(store: TableStore) -> Trash:
     Args:
         store: the table.
     """
-    own = cache(partial(OwnFiles.of, store))  # read once for all records, and not at all without any
+    own = cache(partial(OwnFiles.of, store))  # read once for all records, and only if there are records
     names = sorted(status.name for status in store.file_io.list_dir(store.trash_dir) if status.name.endswith(_RECORD))
     records: list[TrashRecord] = []
     unreadable: list[CorruptFile] = []

@@ -295,7 +295,7 @@ def _add_needs(
             view, snapshot, manifests.live_entries(view, snapshot, columns=["file_name", "extra_files"]), lineage
         )
     else:
-        # After the first of a lineage only its own additions matter. The lists of a snapshot are immutable.
+        # Of later snapshots of a lineage only their additions matter. The lists of a snapshot are immutable.
         lists = (snapshot.base_manifest_list, snapshot.delta_manifest_list, snapshot.changelog_manifest_list)
         key = ("needs", view.root, *lists, snapshot.index_manifest, snapshot.statistics, lineage.deltas)
         needs: tuple[list[str], pa.Array] | None = store.kept.get(key)

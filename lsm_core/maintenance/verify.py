@@ -869,7 +869,7 @@ def _verify_snapshots(
             # A bucket whose replaced files differ is compared as a whole, to find the difference that readers see.
             left, right = pair.content(store, 0, living), pair.content(store, 1, living)
             through += pair.rows
-            reached(through)  # merging leaves some out
+            reached(through)  # merging drops some rows: progress counts stored rows
             rows[0] += left.live.rows
             rows[1] += right.live.rows
             if left.live != right.live:

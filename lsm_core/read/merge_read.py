@@ -388,8 +388,8 @@ class BucketSource:
         partition: BinaryRow bytes of the partition.
         bucket: number of the bucket.
         deletions: deletion vectors by file name; the rows that they mark are left out before the merge.
-        living: function that removes expired rows (record-level expiry) from a batch before the merge; only compactions
-            set it.
+        living: function that removes expired rows (record-level expiry) from a batch before the merge; None keeps these
+            rows. Compactions and their verification set it, reads do not.
         opener: function that opens files instead of :func:`open_kv`, with the same arguments. Lookups and key ranges
             use it to read fewer rows.
         seen: callback for each batch that is read from a file, or None.
@@ -816,7 +816,7 @@ def read_bucket_merged(
         sections: key-disjoint sections of the files; None to compute them.
         deletions: deletion vectors by file name; the rows that they mark are left out before the merge.
         budget: decoded bytes of all windows together; None for option `dredge.merge-budget`.
-        living: function that removes expired rows, for compactions; None (for all reads) to keep these rows.
+        living: function that removes expired rows (:class:`BucketSource`); None to keep these rows.
         dictionaries: text columns that may be returned as Arrow dictionaries of int32 (:class:`BucketMerge`).
         within: range of keys to read; None for all keys.
         seen: callback for each batch that is read from a file, or None.

@@ -317,7 +317,7 @@ class _SplitMaker:
             begin, end = starts[first], starts[last] if last < len(starts) else len(sizes)
             plain = all(raw[first:last])
             totals = (end - begin, total_size[end] - total_size[begin], total_rows[end] - total_rows[begin])
-            if group_of_item[first] != current_group:  # looked up once a bucket: there may be many more splits
+            if group_of_item[first] != current_group:  # once per bucket: there may be many more splits
                 place, current_group = (partitions[begin].as_py(), buckets[begin].as_py()), group_of_item[first]
             kinds = (plain, merge_free[first] or (plain and end - begin == 1))
             yield Split.planned(place, kinds, totals, partial(self.load, begin, end, place, plain))

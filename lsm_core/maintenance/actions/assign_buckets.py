@@ -314,7 +314,7 @@ def _assign_in_process(store: TableStore, tasks: Sequence[BucketTask]) -> Iterat
     for task in tasks:
         assert isinstance(task, AssignTask)
         target = task.target(store)
-        # Where readers see only compacted rows, these are compacted at once, like by Java's writer.
+        # Where readers see only compacted rows, the new files are compacted at once, as Java's writer does.
         hidden = target.options.batch_scan_skips_level0
         compactor = Compactor(target, bucket_task, ReferenceJudge(), automatic=True) if hidden else None
         with StoredRows(target, beside=True, compactor=compactor) as writer:

@@ -121,7 +121,7 @@ def plan_changelog_expiry(
     files = {item.path: item for changelog in expiring for item in _files_of(store, changelog)}
     appended = {item.path: item for changelog in expiring for item in _appended_by(store, changelog)}
     deletions, held = split_used(store, list({**appended, **files}.values()), without_changelogs=set(why))
-    held = [item for item in held if item.subject in files]  # the table still has most added files: not reported
+    held = [item for item in held if item.subject in files]  # without added files, most of which are still live
     freed = sum(item.size for item in deletions)
     return replace(
         plan,

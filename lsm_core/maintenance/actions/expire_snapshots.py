@@ -228,7 +228,7 @@ def _plan_range(
     damaged = min((number for number in history.damaged if number <= chosen.end), default=None)
     reason = "retained"
     if damaged is not None:
-        # The one before it is kept too, as it holds the content that the damaged one was made from.
+        # The snapshot before the damaged one is kept too: the damaged one was built on its content.
         reason, why = UNREADABLE, damage_text(store, damaged, history.damaged[damaged])
         chosen = replace(chosen, end=max(chosen.start, damaged - 1), limit=why)
     facts = {"first_kept": chosen.end, "latest": ids[-1]}
@@ -418,7 +418,7 @@ def _candidates(
     following = [known[number] for number in range(expiring[0] + 1, end + 1) if number in known]
     yield from _of_each(store, _replaced_items, following, runner)
     if not store.options.changelog_decoupled and store.file_io.exists(changelogs.changelog_dir(store)):
-        # Changelogs were kept longer before: files that the last expiry left to them are deleted now.
+        # Changelogs were kept longer than snapshots before: files that the last expiry kept for them are deleted now.
         snapshot = known[expiring[0]]
         replaced = find_removed_by_writers(store, snapshot)
         for item in data_items(

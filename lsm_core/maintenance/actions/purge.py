@@ -147,7 +147,7 @@ def plan_purge(store: TableStore, confirm: str, now_ms: int | None = None) -> Ma
         sum(live_totals.column(name).to_pylist()) for name in ("record_count", "file_count", "file_size_in_bytes")
     )
     items = [PurgeItem("rows", rows, files, size)] if files else []
-    older = len(ids) - (0 if files else 1)  # the one that empties the table stays
+    older = len(ids) - (0 if files else 1)  # the snapshot that empties the table stays
     items += [PurgeItem("snapshots", older)] if older else []
     kept = len(changelogs.list_changelogs(store))
     items += [PurgeItem("changelogs", kept)] if kept else []

@@ -215,7 +215,7 @@ def plan_repair(store: TableStore, now_ms: int | None = None) -> MaintenancePlan
             if why:
                 facts = {"before": first - 1, "after": last + 1}
                 declined.append(Declined(f"snapshots {first}..{last}", "gap", why, facts))
-                # Without its file such a snapshot is a gap, past which expiry gets.
+                # A snapshot whose file was moved away is a gap: an expiry passes gaps, but stops at damaged snapshots.
                 aside |= {number for number in movable & set(missing) if damages[number].kind == "snapshot"}
                 continue
             aside |= movable & set(missing)
@@ -353,7 +353,7 @@ def apply_repair(store: TableStore, plan: MaintenancePlan) -> ApplyOutcome:
         snapshots.write_earliest_hint(store, ids[0])
     corrected = []
     planned = {(item.folder, item.name) for item in plan.items_of(HintItem)}
-    for item in wrong_hints(store):  # as things are now: commits move LATEST
+    for item in wrong_hints(store):  # read again, because commits move LATEST
         if (item.folder, item.name) not in planned:
             continue
         place = f"{store.metadata_root}/{item.folder}"
@@ -444,7 +444,7 @@ def _put_back(store: TableStore, item: BridgeItem) -> bool:
     if store.file_io.write_exclusive(path, data):
         return True
     if store.file_io.read_bytes(path) != data:
-        remove(store.file_io, recorded.take())  # another process put it back: these files are unreferenced
+        remove(store.file_io, recorded.take())  # another process put the snapshot back: these files are unused
     return False
 
 
@@ -468,7 +468,7 @@ def _bridge(store: TableStore, before: Snapshot, after: Snapshot, item: BridgeIt
         index_manifest=after.index_manifest,
         commit_user=_USER,
         commit_identifier=BATCH_COMMIT_IDENTIFIER,
-        # Streams must not take it for rows of a writer.
+        # Streams must not take the bridge for rows of a writer.
         commit_kind=CommitKind.OVERWRITE if changed.num_rows else CommitKind.COMPACT,
         time_millis=max(before.time_millis, after.time_millis - 1),
         total_record_count=total,

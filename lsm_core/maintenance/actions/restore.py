@@ -297,7 +297,7 @@ def _undo_rollback(store: TableStore, record: TrashRecord, plan_hash: str) -> in
         trash.release(store, record.trash_id)
         raise
     if record.target_written and record.target is not None:
-        store.delete(store.snapshot_path(record.target))  # it had expired
+        store.delete(store.snapshot_path(record.target))  # the target had expired before the rollback
     snapshots.write_earliest_hint(store, snapshots.list_ids(store)[0])
     if cover is None:
         snapshots.point_latest(store)

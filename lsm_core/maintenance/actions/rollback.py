@@ -358,7 +358,7 @@ def apply_rollback(store: TableStore, plan: MaintenancePlan) -> ApplyOutcome:
     target = _target(store, plan)
     if (
         earlier_record is None and not _NewerContent.of(store, target.id).items()
-    ):  # it is done, or there is nothing to do
+    ):  # the rollback is done, or has nothing to do
         return ApplyOutcome(RollbackReport(plan.hash, plan.base_snapshot, declined=plan.declined))
     record = _write_rollback_record(store, plan, target, trash_id) if earlier_record is None else earlier_record
     if not trash.claim(
@@ -371,7 +371,7 @@ def apply_rollback(store: TableStore, plan: MaintenancePlan) -> ApplyOutcome:
     others = [path for path, data in record.metadata.items() if _read_small_file(store, path) == data]
     cover_id = max(record.snapshots, default=0) + 1
     if earlier_record is not None and not left and not others and find_cover(store, cover_id, trash_id) is None:
-        trash.release(store, trash_id)  # it was applied: files with these names are new ones
+        trash.release(store, trash_id)  # the record was applied: files with its names are newer
         return ApplyOutcome(RollbackReport(plan.hash, plan.base_snapshot, declined=plan.declined))
     if record.snapshots and not _swap_snapshots(store, plan, record, target):
         trash.forget(store, trash_id)
@@ -477,14 +477,14 @@ def _swap_snapshots(store: TableStore, plan: MaintenancePlan, record: TrashRecor
         left = [snapshot_id for snapshot_id, text in record.snapshots.items() if has_snapshot(store, snapshot_id, text)]
         if not left:
             snapshots.point_latest(store)
-            return True  # an interrupted call had done it all
+            return True  # an interrupted call removed all of these snapshots
         cover = build_cover(store, target, number, record.trash_id, plan.hash)
         try:
             is_taken = publish(store, cover, Retries.of(store.options)) is Published.TAKEN
         except CommitUnknown:
             raise
         except DredgeError:
-            trash.forget(store, record.trash_id)  # the storage refused it: nothing has happened
+            trash.forget(store, record.trash_id)  # the storage refused the cover: nothing was changed
             raise
         cover = find_cover(store, number, record.trash_id) if is_taken else cover
         if cover is None:
@@ -507,7 +507,7 @@ def _finish(store: TableStore, record: TrashRecord, target: Snapshot, cover: Sna
         if remove_cover(store, cover):
             return True
     restore_snapshots(store, record.snapshots)
-    if record.target_written:  # history has no gap: it begins where it began
+    if record.target_written:  # the target had expired; with it, the ids would have a gap
         store.delete(store.snapshot_path(target.id))
     snapshots.write_earliest_hint(store, snapshots.list_ids(store)[0])
     snapshots.point_latest(store)

@@ -271,7 +271,7 @@ def sweep_files(
     chosen = set(str(plan.arguments.get("records") or "").split())
     all_records = trash.read_trash(store).records
     mine, declined = [], list(plan.declined)
-    with under_lock(store, "a sweep of the trash"):  # claims are as exclusive as the storage, or the lock, makes them
+    with under_lock(store, "a sweep of the trash"):  # only the storage or this lock makes claims exclusive
         for record in all_records:
             if record.trash_id in chosen:
                 if trash.claim(store, record.trash_id, trash.SWEEP):
@@ -284,7 +284,7 @@ def sweep_files(
     kept, failed = [], []
     outcomes = _Outcomes()
     for record in mine:
-        left = 0  # files that became free only now, or will after another record: they wait for a later plan
+        left = 0  # number of the record's files that a later sweep must delete
         linkless: set[tuple[str, str]] = set()
         free: list[tuple[DeleteItem, str]] = []
         for file in record.files:

@@ -35,7 +35,7 @@ from lsm_core.metadata.support import require_compactable, require_declared_plac
 from lsm_core.options import PaimonVersion, duration, whole_number
 from lsm_core.read.partition_choice import chosen_partitions, idle_partitions
 
-# File bytes that one core decodes, merges and encodes a second (kernels.md, zstd level 1).
+# File bytes that one core decodes, merges and encodes per second (kernels.md, zstd level 1).
 _BYTES_PER_SECOND: Final = 25_000_000
 _SECONDS_PER_TASK: Final = 0.1
 _RUNS: Final = 20

@@ -225,7 +225,7 @@ class _Walk:
                 continue
             try:
                 status.name.encode()
-            except UnicodeEncodeError:  # no text at all, so no name of ours
+            except UnicodeEncodeError:  # not valid text, so no name of Paimon or Dredge
                 self._decline_unknown(f"{path}/{status.name!a}", "a file of an unknown name")
             else:
                 files.append(status)
