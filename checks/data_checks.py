@@ -59,7 +59,7 @@ def _check(
     card = card_of_checks(context, warehouse)
     policy = policy_source(warehouse.policy_file).current().of(card.name)
     places = SuitePlaces(keys=keys_folder(context.instance))
-    yield from data_results(warehouse, spark, card, policy, selected_checks(context)[1], places)
+    yield from data_results(warehouse, spark, card, policy, selected_checks(context)[1], places, context.run)
 
 
 def keys_folder(instance: dg.DagsterInstance) -> Path:
@@ -79,6 +79,7 @@ def data_results(
     policy: Policy,
     checks: Sequence[str],
     places: SuitePlaces | None = None,
+    run: dg.DagsterRun | None = None,
 ) -> Iterator[dg.AssetCheckResult]:
     """Run checks of a table's data over the table opened once.
 
@@ -89,6 +90,7 @@ def data_results(
         policy: policy of the table.
         checks: names of the checks.
         places: files that the suites write, or None for none.
+        run: run of the checks, for links to the jobs that repair the table; None for no links.
 
     Yields:
         The result of each check, in order. Expectations fail if a check before found a file that cannot be read,
@@ -120,7 +122,7 @@ def data_results(
             report = run_check(table.store, check, limits_of(policy))
             if check == PAGES_CHECK and not report.passed:
                 damage = report.text
-            yield apply_severity(result_of(report), policy)
+            yield apply_severity(result_of(report, run), policy)
 
 
 def _unreadable_file(table: Table, policy: Policy, evaluated: Sequence[str]) -> str:

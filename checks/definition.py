@@ -16,7 +16,7 @@ import dagster as dg
 from lsm_core.maintenance import CheckLimits, CheckReport
 from platform_core import names
 from platform_core.dagster_internals import TableChecks, allow_early_features, copy_op, resolve_annotations
-from platform_core.metadata import plain_cell
+from platform_core.metadata import launch_link, plain_cell
 from platform_core.partitions import partitions_definition
 from platform_core.policies import Policy
 from platform_core.resources.warehouse import WarehouseResource
@@ -143,19 +143,35 @@ def limits_of(policy: Policy) -> CheckLimits:
     )
 
 
-def result_of(report: CheckReport, **metadata: Any) -> dg.AssetCheckResult:
-    """Return a report of the engine as Dagster's result, with numbers to plot and a list of problems.
+def result_of(report: CheckReport, run: dg.DagsterRun | None = None) -> dg.AssetCheckResult:
+    """Return a report of the engine as Dagster's result, with numbers to plot, a list of problems and the next step.
 
     Args:
         report: report of one check.
-        metadata: further metadata of the result; they override those of the report.
+        run: run whose code location has the jobs, for links to the launchpad; None for no links.
     """
+    steps = {"next step": dg.MetadataValue.md(_next_steps(report, run))} if report.remedies else {}
     return dg.AssetCheckResult(
         check_name=report.check,
         passed=report.passed,
         severity=dg.AssetCheckSeverity.WARN if report.warn else dg.AssetCheckSeverity.ERROR,
-        description=report.text,
-        metadata={**report_metadata(report), **metadata},
+        description=f"{report.text}{report.remedy_text}",
+        metadata={**report_metadata(report), **steps},
+    )
+
+
+def _next_steps(report: CheckReport, run: dg.DagsterRun | None) -> str:
+    """Return the remedies of a failed check as Markdown: a link to the job of each, filled in, and its command."""
+    lines = ["Put the file back from a copy, or:", ""]
+    for remedy in report.remedies:
+        step = plain_cell(remedy.action)
+        if run is not None:
+            address = launch_link(run, remedy.action, {"table": report.table, **remedy.arguments})
+            step = f"[launch the job {remedy.action}]({address}), filled in"
+        loss = f" ({plain_cell(remedy.loss)})" if remedy.loss else ""
+        lines.append(f"- {step}{loss}: {plain_cell(remedy.command(report.table))}")
+    return "\n".join(
+        [*lines, "", "Then execute this check again. More: docs/operations.md, *A file is damaged or lost*."]
     )
 
 

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import PurePosixPath
-from typing import Any, Final
+from typing import Final
 
 import dagster as dg
 import pyarrow.compute as pc
@@ -15,11 +14,11 @@ from lsm_core.cli.render import visible
 from lsm_core.errors import CorruptFile, DredgeError
 from lsm_core.format.manifest import ADD, DELETE
 from lsm_core.maintenance import apply_plan, plan_maintenance, read_ledger
+from lsm_core.maintenance.file_remedies import first_possible, returns_to, undo_of
 from lsm_core.metadata import manifests, snapshots, tags
 from lsm_core.metadata.store import TableStore
 from platform_core import names
 from platform_core.metadata import launch_link, plain_cell
-from platform_core.table_card import count_text
 
 _LEDGER_ENTRIES: Final = 50
 """Number of newest ledger entries that are searched for the run that published a snapshot."""
@@ -37,25 +36,6 @@ class UndoProtection:
 
     text: str
     metadata: dict[str, dg.MetadataValue]
-
-
-@dataclass(frozen=True)
-class _Repair:
-    """Repair of a table after a compaction that cannot be trusted.
-
-    Attributes:
-        job: action and Dagster job of the repair.
-        label: first word or words of the repair in texts.
-        config: configuration of the job.
-        flags: options of the command line, after the name of the table.
-        loss: effect on commits after the compaction, "" if they stay.
-    """
-
-    job: str
-    label: str
-    config: Mapping[str, Any] = field(default_factory=dict)
-    flags: tuple[str, ...] = ()
-    loss: str = ""
 
 
 def keep_for_undo(
@@ -109,19 +89,26 @@ def keep_for_undo(
         )
         page = f"{plain_cell(text)}.\n\n```\n{delete}\n```\n\n{_MORE}"
         return UndoProtection(f"{kept_text}; {text}", {"undo": dg.MetadataValue.md(page), **metadata})
-    repair, refusal = _choose_repair(store, published, compaction, commits)
+    candidates = [*([undo_of(compaction)] if compaction else []), *returns_to(published - 1, commits)]
+    possible, refusal = first_possible(store, candidates)
+    remedy = possible or undo_of(visible(compaction) if compaction else "RUN")
     # The rows differ, so an undo that must not change query results would refuse.
-    command = " ".join(["dredge", repair.job.replace("_", "-"), name, *map(shlex.quote, repair.flags)])
-    command += _warehouse_flag(store)
-    instead = f"; undo is not possible: {refusal}" if refusal else ""
-    text = f"{kept_text}{instead}; {repair.label}: {command}, then execute this check again{later}{repair.loss}"
-    where = "" if compaction or repair.job != "undo" else " (`dredge ledger TABLE` names the run)"
-    link = ""
-    if run is not None and (compaction or repair.job != "undo"):
-        address = launch_link(run, repair.job, {"table": store.name, **repair.config})
-        link = f"[Launch the job {repair.job}]({address}), filled in, or run"
+    command = f"{remedy.command(visible(store.name))}{_warehouse_flag(store)}"
+    if error is not None and error.path in refusal:
+        refusal = "it reads this file"
+    refusal = refusal or ("" if compaction else "the ledger does not name the run of the compaction")
+    instead = "" if remedy.action == "undo" else f"; undo is not possible: {visible(refusal)[:_REASON_CHARACTERS]}"
+    lost = f"; {remedy.loss}" if remedy.loss else ""
+    label = "undo" if remedy.action == "undo" else "go back"
+    text = f"{kept_text}{instead}; {label}: {command}, then execute this check again{later}{lost}"
+    step = label.capitalize()
+    if possible is None and not compaction:
+        step = "Undo (`dredge ledger TABLE` names the run)"
+    elif run is not None:
+        address = launch_link(run, remedy.action, {"table": store.name, **remedy.arguments})
+        step = f"[Launch the job {remedy.action}]({address}), filled in, or run"
     page = (
-        f"{plain_cell(f'{kept_text}{instead}')}{later}{repair.loss}.\n\n{link or repair.label.capitalize()}{where}:\n\n"
+        f"{plain_cell(f'{kept_text}{instead}')}{later}{lost}.\n\n{step}:\n\n"
         f"```\n{command}\n```\n\nThen execute this check again. To accept the rows of snapshot {published} instead, "
         f"delete the tag first: {plain_cell(delete)}.\n\n{_MORE}"
     )
@@ -133,41 +120,6 @@ _MORE: Final = "More: docs/operations.md, *A check failed*."
 
 def _warehouse_flag(store: TableStore) -> str:
     return f" -w {shlex.quote(visible(store.root.rstrip('/').rsplit('/', 2)[0]))}"
-
-
-def _choose_repair(store: TableStore, published: int, compaction: str | None, commits: int) -> tuple[_Repair, str]:
-    """Return the first repair whose plan no safety rule refuses, and the reason why the undo is refused, if it is.
-
-    Args:
-        store: the table.
-        published: snapshot of the compaction.
-        compaction: run of the compaction in the ledger, or None if it is unknown.
-        commits: number of commits after the compaction.
-
-    Returns:
-        The repair and the reason. The undo with an empty reason if every plan is refused without a reason.
-    """
-    refusal = ""
-    for repair in _repairs(published, compaction, commits):
-        try:
-            if compaction is None and repair.job == "undo":
-                raise LookupError("the ledger does not name the run of the compaction")
-            if plan_maintenance(store, repair.job, **repair.config).items:
-                return repair, visible(refusal)[:_REASON_CHARACTERS]
-        except (DredgeError, OSError, LookupError) as error:
-            refusal = refusal or str(error)
-    return next(_repairs(published, compaction, commits)), visible(refusal)[:_REASON_CHARACTERS]
-
-
-def _repairs(published: int, compaction: str | None, commits: int) -> Iterator[_Repair]:
-    """Yield the repairs, the one that keeps most first."""
-    run_id = visible(compaction) if compaction else "RUN"
-    yield _Repair("undo", "undo", {"run_id": compaction, "allow_changes": True}, (run_id, "--allow-changes"))
-    before = {"snapshot_id": published - 1}
-    flags = ("--snapshot", str(published - 1))
-    lost = f"; the rows of {count_text(commits, 'later commit')} must be written again" if commits else ""
-    yield _Repair("rollback_as_latest", "go back", before, flags, lost)
-    yield _Repair("rollback", "go back", before, flags, lost)
 
 
 def _was_replaced(store: TableStore, published: int, path: str) -> bool:

@@ -177,7 +177,7 @@ class SnapshotNotFound(DredgeError):
 
 _FILE_OF_TABLE: Final = _re.compile(
     r"(?:^|/)(?P<database>[^/]+)\.db/(?P<table>[^/]+)/(?:branch/branch-(?P<branch>[^/]+)/)?"
-    r"(?:(?P<metadata>snapshot|manifest|schema|tag|changelog|statistics|index)/|(?:[^/]+/)*?bucket-[^/]+/)[^/]+$"
+    r"(?:(?P<metadata>snapshot|manifest|schema|tag|changelog|statistics)/|index/|(?:[^/]+/)*?bucket-[^/]+/)[^/]+$"
 )
 
 
@@ -211,7 +211,7 @@ def _next_step(path: str) -> str:
     table = _shlex.quote(f"{match['database']}.{match['table']}{branch}")
     if match["metadata"]:
         return f"; `dredge repair {table}` lists all damaged metadata, and repairs it or names the remedy"
-    return f"; `dredge check {table} --deep` lists all damaged data files"
+    return f"; `dredge check {table} --deep` lists all damaged files and names the remedy"
 
 
 class StorageFull(DredgeError):

@@ -65,7 +65,7 @@ def data_checks_op(context: dg.OpExecutionContext, warehouse: WarehouseResource,
         policy, asset = policies.of(card.name), names.data_key(warehouse.path, card.name)
         checks = [declaration.name for declaration in declarations_of(card, policy)]
         selected = [check for check in checks if not config.checks or check in config.checks]
-        for result in data_results(warehouse, spark, card, policy, selected, places):
+        for result in data_results(warehouse, spark, card, policy, selected, places, context.run):
             context.log.info("%s: %s: %s", card.name, result.check_name, result.description)
             report_evaluation(context, asset, result)
 
@@ -122,7 +122,7 @@ def deep_check_op(context: dg.OpExecutionContext, warehouse: WarehouseResource, 
         policy = policy_source(warehouse.policy_file).current().of(config.table)
         limits = replace(limits_of(policy), deep=_deep_read(spark, config.bytes))
         report = run_check(warehouse.store(config.table), PAGES_CHECK, limits)
-    result = apply_severity(result_of(report), policy)
+    result = apply_severity(result_of(report, context.run), policy)
     report_evaluation(context, names.data_key(warehouse.path, card.name), result)
     report_result(context, config.table, result)
 

@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import re
 import shlex
-import struct
-import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 import dagster as dg
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import yaml
 
 from checks import merged_view
 from lsm_core import Table
 from lsm_core.cli.app import run as run_cli
 from lsm_core.errors import UnsupportedFeature
+from lsm_core.format.deletion_vector import DeletionVector, index_file
 from lsm_core.maintenance import apply_plan
 from lsm_core.maintenance.checks import metadata_validity
 from lsm_core.metadata import manifests, snapshots
@@ -607,10 +608,10 @@ def _damage_index(path: Path, how: str) -> None:
     match how:
         case "checksum":
             path.write_bytes(data[:-1] + bytes([data[-1] ^ 255]))
-        case "other rows":  # a valid file of the same size that marks another row
-            body = bytearray(data[5:-4])
-            body[-2:] = struct.pack("<H", struct.unpack("<H", body[-2:])[0] + 3)
-            path.write_bytes(data[:5] + bytes(body) + struct.pack(">I", zlib.crc32(bytes(body))))
+        case "other rows":  # a valid file of the same size that marks other rows
+            positions = DeletionVector.from_bytes(data[1:], str(path), len(data) - 9).positions()
+            path.write_bytes(index_file([DeletionVector.of(positions + 100)])[0])
+            assert path.stat().st_size == len(data)
         case "truncated":
             path.write_bytes(data[: len(data) // 2])
         case "other version":
@@ -704,3 +705,51 @@ def test_a_damaged_input_that_the_compaction_replaced_costs_nothing(tmp_path: Pa
         assert find_blocking_failure(house.instance, house.layout("shop.orders")) is None, "a warning"
         assert check_again(house)[0]
         assert table.to_arrow().sort_by("id") == before
+
+
+@pytest.mark.parametrize("kind", ["manifest", *(pytest.param(k, marks=pytest.mark.soak) for k in ("base", "delta"))])
+def test_a_lost_manifest_or_manifest_list_of_a_compaction_leads_back_to_green(tmp_path: Path, kind: str) -> None:
+    table = keyed_table(tmp_path / "wh", partitioned=False)
+    commit(table, 5)
+    before = table.to_arrow().sort_by("id")
+    with open_house(tmp_path / "wh") as house:
+        assert house.maintain("shop.orders").success
+        newest = snapshots.latest(table.store)
+        assert newest is not None
+        names_of_files = {
+            "manifest": manifests.data_manifests(table.store, newest)[-1].file_name,
+            "base": newest.base_manifest_list,
+            "delta": newest.delta_manifest_list,
+        }
+        Path(table.store.manifest_path(names_of_files[kind])).unlink()
+        passed, text = check_again(house)
+        assert not passed
+        assert "undo is not possible: it reads this file; go back: dredge rollback shop.orders --snapshot 5" in text
+        _run_named_command(text)
+        for _ in range(2):
+            assert check_again(house)[0]
+        assert find_blocking_failure(house.instance, house.layout("shop.orders")) is None
+        assert table.to_arrow().sort_by("id") == before
+        commit(table, 1)
+        assert house.maintain("shop.orders").success
+
+
+def test_a_lost_changelog_file_fails_the_data_check_until_its_snapshot_expires(tmp_path: Path) -> None:
+    table = keyed_table(tmp_path / "wh", partitioned=False, **{"changelog-producer": "input"})
+    commit(table, 3)
+    listed = manifests.changelog_list(table.store, snapshots.read(table.store, 2))
+    (entry,) = manifests.entries_of(table.store, listed or []).to_pylist()
+    Path(table.store.data_path(entry["partition"], entry["bucket"], entry["file_name"])).unlink()
+    with open_house(tmp_path / "wh") as house:
+        config = {"tables": ["shop.orders"], "checks": ["snapshot_chain"]}
+        result = house.execute("expectations", run_config=config)
+        (evaluation,) = result.get_asset_check_evaluations()
+        assert not evaluation.passed
+        step = str(evaluation.metadata["next step"].value)
+        link = re.search(r"\[launch the job expire_snapshots\]\((\S+)\)", step)
+        assert link is not None
+        filled_in = yaml.safe_load(parse_qs(urlsplit(link[1]).query)["config"][0])
+        assert filled_in == {"table": "shop.orders", "retain_min": 1, "retain_max": 1}
+        assert house.execute("expire_snapshots", run_config=filled_in).success
+        (evaluation,) = house.execute("expectations", run_config=config).get_asset_check_evaluations()
+        assert evaluation.passed

@@ -103,14 +103,16 @@ def _name_remedy(table: str, reports: Sequence[CheckReport]) -> str:
         reports: results of its checks.
     """
     name = shlex.quote(table)
-    problems = {report.check: report.problems for report in reports if not report.passed}
-    breaks = problems.get("snapshot_chain", ())
-    if "snapshot_chain" in problems and not (breaks and all(": data file " in problem for problem in breaks)):
+    failed = [report for report in reports if not report.passed]
+    breaks = [problem for report in failed if report.check == "snapshot_chain" for problem in report.problems or ("",)]
+    if any(" file " not in problem or not problem.endswith(" is gone") for problem in breaks):
         return f"; `dredge repair {name}` says what can be done"
-    if not breaks and "pages_readable" not in problems:
-        return ""
-    give_up = f", or give up the rows of lost files by `dredge remove-unexisting-files {name}`" if breaks else ""
-    return (
-        "; put the data files back from a copy, undo the compaction that wrote them, "
-        f"go back by `dredge rollback-as-latest {name} SNAPSHOT`{give_up}"
-    )
+    text = next((report.remedy_text for report in failed if report.remedies), "")
+    if text:
+        return text
+    if any(report.damaged for report in failed):
+        return (
+            "; put the files back from a copy, or give up their rows: move the files away, then run "
+            f"`dredge remove-unexisting-files {name}`"
+        )
+    return ""

@@ -5,15 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib import import_module
+from pathlib import PurePosixPath
 from typing import Final
 
 from lsm_core.errors import CorruptFile, DredgeError, InvalidOption
 from lsm_core.maintenance.checks.outcome import CheckInput, CheckLimits, CheckReport
+from lsm_core.maintenance.file_remedies import find_file_remedies
 from lsm_core.metadata import snapshots
 from lsm_core.metadata.store import TableStore
 from lsm_core.progress import advance, stage
 
 _ROOM: Final = "lsm_core.maintenance.checks"
+_METADATA: Final = frozenset({"snapshot", "manifest", "schema", "tag", "changelog", "statistics"})
+"""Folders of files that the action `repair` examines."""
 PAGES_CHECK: Final = "pages_readable"
 """Name of the check that reads data files page by page."""
 
@@ -261,9 +265,18 @@ def run_check(store: TableStore, check: Check | str, limits: CheckLimits | None 
         if snapshot is None:
             text = "nothing was committed yet"
             return CheckReport(definition.name, store.name, None, passed=True, text=text)
-        return definition.make(CheckInput(definition.name, store, snapshot, limits or CheckLimits(), definition.warn))
+        report = definition.make(CheckInput(definition.name, store, snapshot, limits or CheckLimits(), definition.warn))
     except CorruptFile as error:
-        return CheckReport(definition.name, store.name, None, passed=False, text=error.finding, problems=(error.path,))
+        report = CheckReport(
+            definition.name,
+            store.name,
+            None,
+            passed=False,
+            text=error.finding,
+            problems=(error.path,),
+            damaged=() if PurePosixPath(error.path).parent.name in _METADATA else (PurePosixPath(error.path).name,),
+        )
     except DredgeError as error:
         text = f"not evaluated: {type(error).__name__}: {error}"
         return replace(CheckReport(definition.name, store.name, None, passed=False, text=text), warn=True)
+    return replace(report, remedies=find_file_remedies(store, report.damaged)) if report.damaged else report

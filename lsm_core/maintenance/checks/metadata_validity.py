@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
+from pathlib import PurePosixPath
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -99,10 +100,12 @@ def deletion_vectors_valid(check_input: CheckInput) -> CheckReport:
     ]
     live = pa.concat_tables([manifests.NO_ENTRIES.select(columns), *parts])
     problems: list[str] = []
+    damaged: dict[str, None] = {}
     try:
         require_in_place(store, snapshot, live)
     except CorruptFile as error:
-        problems.append(str(error))
+        problems.append(error.finding)
+        damaged[PurePosixPath(error.path).name] = None
     rows = dict(zip(*(live.column(name).to_pylist() for name in ("file_name", "row_count")), strict=True))
     stale = sum(name not in rows for _, name, _ in places)
     chosen = sorted(
@@ -115,7 +118,8 @@ def deletion_vectors_valid(check_input: CheckInput) -> CheckReport:
             marked += read_vector(store, vector, rows[name]).cardinality
         except CorruptFile as error:
             where = bucket_name(partition_text(store.schema, partition, store.options), bucket)
-            problems.append(f"{where}: vector of {name}: {error}")
+            problems.append(f"{where}: vector of {name}: {error.finding}")
+            damaged[vector.index_file] = None
     numbers = {
         "vectors_read": len(chosen),
         "vectors": len(places),
@@ -123,8 +127,7 @@ def deletion_vectors_valid(check_input: CheckInput) -> CheckReport:
         "vectors_of_files_gone": stale,
     }
     if problems:
-        return check_input.fails(
-            f"{len(problems)} of {len(chosen)} vectors are wrong: {problems[0]}", problems, **numbers
-        )
+        text = f"{len(problems)} of {len(chosen)} vectors are wrong: {problems[0]}"
+        return check_input.fails(text, problems, **numbers).with_damage(list(damaged))
     text = f"{len(chosen)} of {len(places)} deletion vectors mark {marked:,} rows, all of live files"
     return check_input.passes(text, **numbers)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import pyarrow as pa
 
 from lsm_core.format.snapshot import Snapshot
+from lsm_core.maintenance.file_remedies import Remedy
 from lsm_core.metadata.store import TableStore
 
 HOUR_MS: Final = 60 * 60 * 1000
@@ -117,6 +118,8 @@ class CheckReport:
         numbers: counts by name, for example of checked buckets and of all buckets.
         problems: the first 20 keys, files or buckets that violate the invariant.
         warn: whether a failure is only a warning that does not stop maintenance.
+        damaged: names of damaged or lost data, changelog and index files.
+        remedies: actions that are possible now and lead back to a healthy table.
     """
 
     check: str
@@ -127,6 +130,26 @@ class CheckReport:
     numbers: Mapping[str, float | str] = field(default_factory=dict)
     problems: tuple[str, ...] = ()
     warn: bool = False
+    damaged: tuple[str, ...] = ()
+    remedies: tuple[Remedy, ...] = ()
+
+    def with_damage(self, names: Sequence[str]) -> CheckReport:
+        """Return the report with the names of damaged or lost files; the first 20 are kept.
+
+        Args:
+            names: names of the files, without folders.
+        """
+        return replace(self, damaged=tuple(dict.fromkeys(names))[:_MAX_PROBLEMS])
+
+    @property
+    def remedy_text(self) -> str:
+        """Next step after the failure, as the end of a message; "" if no remedy is known."""
+        if not self.remedies:
+            return ""
+        commands = ", or ".join(
+            f"`{remedy.command(self.table)}`{f' ({remedy.loss})' if remedy.loss else ''}" for remedy in self.remedies
+        )
+        return f"; put the file back from a copy, or {commands}"
 
     @property
     def outcome(self) -> str:

@@ -39,6 +39,7 @@ def snapshot_chain(check_input: CheckInput) -> CheckReport:
     for first, last in snapshots.gaps(ids):
         problems.append(f"snapshots {first} to {last} are missing" if last > first else f"snapshot {first} is missing")
     listed: dict[tuple[bytes, int], frozenset[str]] = {}
+    lost: list[str] = []
     files = seen = 0
     previous: int | None = None
     for number in ids:
@@ -52,8 +53,9 @@ def snapshot_chain(check_input: CheckInput) -> CheckReport:
         parts = list(_inspect(store, f"snapshot {number}", snapshot, listed, known, whole=whole))
         if parts and not snapshots.exists(store, number):
             continue  # expired while it was looked at
-        files += sum(count for count, _ in parts)
-        problems += [text for _, text in parts if text]
+        files += sum(count for count, _, _ in parts)
+        problems += [text for _, text, _ in parts if text]
+        lost += [name for _, _, name in parts if name]
         previous, seen = number, seen + 1
     tagged = tags.list_names(store)
     for name in tagged:
@@ -67,12 +69,13 @@ def snapshot_chain(check_input: CheckInput) -> CheckReport:
         except (SnapshotNotFound, CorruptFile):
             continue
         except DredgeError as error:
-            parts = [(0, f"tag {name}: {error}")]
-        files += sum(count for count, _ in parts)
-        problems += [text for _, text in parts if text]
+            parts = [(0, f"tag {name}: {error}", "")]
+        files += sum(count for count, _, _ in parts)
+        problems += [text for _, text, _ in parts if text]
+        lost += [name for _, _, name in parts if name]
     numbers = {"snapshots": seen, "tags": len(tagged), "data_files": files}
     if problems:
-        return check_input.fails(f"{len(problems)} breaks: {problems[0]}", problems, **numbers)
+        return check_input.fails(f"{len(problems)} breaks: {problems[0]}", problems, **numbers).with_damage(lost)
     return check_input.passes(f"{seen} snapshots and {len(tagged)} tags: all {files:,} data files are there", **numbers)
 
 
@@ -100,8 +103,8 @@ def _inspect(
     known: Collection[str],
     *,
     whole: bool,
-) -> Iterator[tuple[int, str]]:
-    """Yield pairs of a number of checked data files and a problem ("" for none), part by part.
+) -> Iterator[tuple[int, str, str]]:
+    """Yield numbers of checked data files, problems and names of lost files (each "" for none), part by part.
 
     With ``whole``, a missing list of changelog files is no problem. Java's expiry deletes the changelog of a snapshot
     that a tag keeps; a rollback to the tag makes that snapshot the oldest one.
@@ -117,27 +120,29 @@ def _inspect(
     try:
         parts = manifests.iter_live(store, snapshot) if whole else iter([_added_entries(store, snapshot)])
         for part in parts:
-            yield part.num_rows, ""
+            yield part.num_rows, "", ""
             for row in missing_entries(store, part, listed):
-                yield 0, f"{holder}: data file {row['file_name']} of bucket {row['bucket']} is gone"
+                name = row["file_name"]
+                yield 0, f"{holder}: data file {name} of bucket {row['bucket']} is gone", name
         if not whole:
             manifests.base_list(store, snapshot)
         changelog = manifests.changelog_list(store, snapshot)
         if changelog is None and not whole:
-            yield 0, f"{holder}: the list of its changelog, {snapshot.changelog_manifest_list}, is gone"
+            yield 0, f"{holder}: the list of its changelog, {snapshot.changelog_manifest_list}, is gone", ""
         changes = select_added(manifests.entries_of(store, changelog or []))
-        yield changes.num_rows, ""
+        yield changes.num_rows, "", ""
         for row in missing_entries(store, changes, listed):
-            yield 0, f"{holder}: changelog file {row['file_name']} of bucket {row['bucket']} is gone"
+            name = row["file_name"]
+            yield 0, f"{holder}: changelog file {name} of bucket {row['bucket']} is gone", name
         for entry in manifests.index_entries(store, snapshot):
             path = index_file_path(store, entry)
             if not store.file_io.exists(path):
-                yield 0, f"{holder}: index file {path} is gone"
+                yield 0, f"{holder}: index file {path} is gone", entry.file_name
         if snapshot.statistics and not store.file_io.exists(store.statistics_path(snapshot.statistics)):
-            yield 0, f"{holder}: statistics {snapshot.statistics} are gone"
+            yield 0, f"{holder}: statistics {snapshot.statistics} are gone", ""
     except CorruptFile as error:
         if error.path not in known:
-            yield 0, f"{holder}: {error.finding}"
+            yield 0, f"{holder}: {error.finding}", ""
 
 
 def _added_entries(store: TableStore, snapshot: Snapshot) -> pa.Table:

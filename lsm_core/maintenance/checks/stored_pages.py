@@ -279,7 +279,8 @@ def _report(
     }
     if damaged:
         text = f"{len(damaged)} of {progress.files:,} files read are damaged: {damaged[0].reason}{note}"
-        return check_input.fails(text, [problem.reason for problem in damaged], **numbers)
+        names = [problem.file_name for problem in damaged]
+        return check_input.fails(text, [problem.reason for problem in damaged], **numbers).with_damage(names)
     unread = f", {numbers['files_not_read']} of them of a kind that is not read" if numbers["files_not_read"] else ""
     text = f"every page of {progress.files:,} of {live:,} files can be read, {progress.bytes:,} bytes{unread}{note}"
     return check_input.passes(text, **numbers)

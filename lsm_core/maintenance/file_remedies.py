@@ -1,0 +1,230 @@
+"""Remedies for damaged or lost files: the actions that lead back to a healthy table, planned before they are named."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lsm_core.arrays import arrow_array
+from lsm_core.errors import DredgeError
+from lsm_core.format.manifest import ADD, DELETE
+from lsm_core.format.snapshot import CommitKind, Snapshot
+from lsm_core.maintenance.action import find_action, plan_maintenance
+from lsm_core.maintenance.ledger import read_ledger
+from lsm_core.metadata import manifests, snapshots
+from lsm_core.metadata.store import TableStore
+
+_LEDGER_ENTRIES: Final = 200
+_MOST_SNAPSHOTS: Final = 1_000
+"""Number of newest snapshots that are searched for the commit that added or removed a file."""
+_MOST_FILES: Final = 20
+
+
+@dataclass(frozen=True)
+class Remedy:
+    """Action that repairs a table.
+
+    Attributes:
+        action: name of the action, which is also the name of its Dagster job.
+        arguments: arguments of the action.
+        flags: the arguments on the command line, after the name of the table.
+        loss: effect on commits or rows that do not stay, "" if all stay.
+    """
+
+    action: str
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+    flags: tuple[str, ...] = ()
+    loss: str = ""
+
+    def command(self, table: str) -> str:
+        """Return the command line without the warehouse.
+
+        Args:
+            table: full name of the table.
+        """
+        verb = find_action(self.action).verb or self.action.replace("_", "-")
+        return " ".join(["dredge", verb, *map(shlex.quote, (table, *self.flags))])
+
+    def is_possible(self, store: TableStore) -> bool:
+        """Return whether the plan of the action has work to do.
+
+        Raises:
+            DredgeError: a rule refuses the plan, or metadata cannot be read.
+        """
+        return bool(plan_maintenance(store, self.action, **self.arguments).items)
+
+
+def undo_of(run_id: str) -> Remedy:
+    """Return the undo of a compaction.
+
+    Args:
+        run_id: run of the compaction in the ledger.
+    """
+    return Remedy("undo", {"run_id": run_id, "allow_changes": True}, (run_id, "--allow-changes"))
+
+
+def returns_to(snapshot_id: int, commits: int) -> Iterator[Remedy]:
+    """Yield the actions that return a table to a snapshot, the one that keeps the history first.
+
+    Args:
+        snapshot_id: id of the snapshot.
+        commits: number of commits after the snapshot whose rows are lost.
+    """
+    arguments, flags = {"snapshot_id": snapshot_id}, ("--snapshot", str(snapshot_id))
+    lost = f"the rows of {commits:,} later {'commit' if commits == 1 else 'commits'} must be written again"
+    for action in ("rollback_as_latest", "rollback"):
+        yield Remedy(action, arguments, flags, lost if commits else "")
+
+
+def first_possible(store: TableStore, remedies: Iterable[Remedy]) -> tuple[Remedy | None, str]:
+    """Return the first remedy whose plan no rule refuses, or None, and the first error of the others ("" for none).
+
+    Args:
+        store: the table.
+        remedies: the remedies in order of preference.
+    """
+    refusal = ""
+    for remedy in remedies:
+        try:
+            if remedy.is_possible(store):
+                return remedy, refusal
+        except (DredgeError, OSError) as error:
+            refusal = refusal or str(error)
+    return None, refusal
+
+
+def find_file_remedies(store: TableStore, names: Sequence[str]) -> tuple[Remedy, ...]:
+    """Return the remedies for damaged or lost data, changelog and index files of which no copy exists.
+
+    If the newest snapshot needs a file, its compaction is undone, or the table returns to the snapshot before the file.
+    If only older snapshots need the files, these snapshots are expired. Errors are not raised: they give no remedy.
+
+    Args:
+        store: the table.
+        names: names of the files; the first 20 count.
+
+    Returns:
+        Remedies whose plans are possible now, the one that keeps most first.
+    """
+    chosen = set(names[:_MOST_FILES])
+    try:
+        newest = snapshots.latest(store)
+        if newest is None or not chosen:
+            return ()
+        live = _data_files_of(store, newest, chosen) | _index_files_of(store, newest, chosen)
+        return tuple(_find_live(store, newest, live) if live else _find_expiry(store, newest, chosen))
+    except (DredgeError, OSError):
+        return ()
+
+
+def _find_live(store: TableStore, newest: Snapshot, names: set[str]) -> Iterator[Remedy]:
+    """Yield the remedies for files that the newest snapshot needs."""
+    added_by = _find_adding(store, newest, names)
+    runs = {entry.snapshot_id: entry.run_id for entry in read_ledger(store, _LEDGER_ENTRIES, heads=True)}
+    adding = sorted({snapshot.id for snapshot in added_by.values()}, reverse=True)
+    unsolved = set(names) - set(added_by)
+    for number in adding:
+        (snapshot,) = {added.id: added for added in added_by.values() if added.id == number}.values()
+        run_id = runs.get(number) if snapshot.commit_kind is CommitKind.COMPACT else None
+        undo = None if run_id is None else first_possible(store, [undo_of(run_id)])[0]
+        if undo is None:
+            unsolved |= {name for name, added in added_by.items() if added.id == number}
+        else:
+            yield undo
+    if unsolved and adding:
+        commits = _count_appends(store, adding[-1], newest.id)
+        back = first_possible(store, returns_to(adding[-1] - 1, commits))[0]
+        if back is not None:
+            yield back
+    if unsolved:
+        removal = first_possible(store, [Remedy("remove_unexisting_files", loss="the rows of lost files are given up")])
+        if removal[0] is not None:
+            yield removal[0]
+
+
+def _find_expiry(store: TableStore, newest: Snapshot, names: Collection[str]) -> Iterator[Remedy]:
+    """Yield the expiry of the snapshots that need the files, if newer ones remain."""
+    ids = snapshots.list_ids(store)
+    last = 0
+    for snapshot in _newest_first(store, newest):
+        delta = manifests.delta_entries(store, snapshot)
+        removed = _named(delta.filter(pc.equal(delta.column("kind"), DELETE)), names)
+        needed = _index_files_of(store, snapshot, names) | _changelog_files_of(store, snapshot, names)
+        if removed or needed:
+            last = snapshot.id if needed else snapshot.id - 1
+            break
+    kept = sum(number > last for number in ids)
+    if not last or not kept:
+        return
+    remedy = Remedy(
+        "expire_snapshots",
+        {"retain_min": kept, "retain_max": kept},
+        ("--retain-min", str(kept), "--retain-max", str(kept)),
+        f"it drops the snapshots up to {last}",
+    )
+    possible = first_possible(store, [remedy])[0]
+    if possible is not None:
+        yield possible
+
+
+def _newest_first(store: TableStore, newest: Snapshot) -> Iterator[Snapshot]:
+    ids = [number for number in snapshots.list_ids(store) if number <= newest.id]
+    for number in ids[: -_MOST_SNAPSHOTS - 1 : -1]:
+        snapshot = snapshots.try_read(store, number)
+        if snapshot is not None:
+            yield snapshot
+
+
+def _find_adding(store: TableStore, newest: Snapshot, names: set[str]) -> dict[str, Snapshot]:
+    """Return the snapshot that added each file of the newest snapshot, by file name."""
+    added_by: dict[str, Snapshot] = {}
+    holding: dict[str, Snapshot] = {}
+    indexes = _index_files_of(store, newest, names)
+    for snapshot in _newest_first(store, newest):
+        delta = manifests.delta_entries(store, snapshot)
+        found = _named(delta.filter(pc.equal(delta.column("kind"), ADD)), names - set(added_by))
+        added_by |= dict.fromkeys(found, snapshot)
+        held = _index_files_of(store, snapshot, indexes)
+        added_by |= {name: holding[name] for name in indexes - held if name in holding}
+        holding |= dict.fromkeys(held, snapshot)
+        indexes = held
+        if set(added_by) >= names:
+            break
+    return added_by
+
+
+def _count_appends(store: TableStore, first: int, last: int) -> int:
+    """Return the number of snapshots from ``first`` to ``last`` that writers committed."""
+    numbers = [number for number in snapshots.list_ids(store) if first <= number <= last]
+    return sum(snapshot.commit_kind is not CommitKind.COMPACT for snapshot in snapshots.iterate(store, numbers))
+
+
+def _named(entries: pa.Table, names: Collection[str]) -> set[str]:
+    """Return the names that manifest entries contain, also as files beside a data file."""
+    column = entries.column("file_name")
+    found = set(entries.filter(pc.is_in(column, arrow_array(list(names), pa.string()))).column("file_name").to_pylist())
+    return {str(name) for name in found}
+
+
+def _data_files_of(store: TableStore, snapshot: Snapshot, names: Collection[str]) -> set[str]:
+    found: set[str] = set()
+    for part in manifests.iter_live(store, snapshot):
+        found |= _named(part, names)
+    return found
+
+
+def _index_files_of(store: TableStore, snapshot: Snapshot, names: Collection[str]) -> set[str]:
+    return {entry.file_name for entry in manifests.index_entries(store, snapshot) if entry.file_name in names}
+
+
+def _changelog_files_of(store: TableStore, snapshot: Snapshot, names: Collection[str]) -> set[str]:
+    with suppress(DredgeError):
+        listed = manifests.changelog_list(store, snapshot)
+        return _named(manifests.entries_of(store, listed or []), names)
+    return set()
