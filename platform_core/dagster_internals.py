@@ -28,11 +28,13 @@ from dagster._core.storage.asset_check_execution_record import (
 )
 from dagster._core.storage.event_log.schema import AssetCheckExecutionsTable
 from dagster._core.storage.event_log.sql_event_log import SqlEventLogStorage
+from dagster._core.storage.tags import RUN_KEY_TAG
 from dagster._utils.schedules import is_valid_cron_schedule
 
 __all__ = [  # private names of Dagster that other modules import from here
     "COMPLETED_ASSET_CHECK_EXECUTION_RECORD_STATUSES",
     "DATA_VERSION_TAG",
+    "RUN_KEY_TAG",
     "AssetCheckEvaluationPlanned",
     "AssetCheckExecutionRecord",
     "AssetCheckExecutionRecordStatus",

@@ -17,8 +17,10 @@ from lsm_core.maintenance import AssignItem, CompactItem, MaintenancePlan, hold_
 from lsm_core.metadata.store import TableStore
 from orchestration.ops.layout_ops import plan_due, plan_partitions
 from orchestration.ops.warehouse_ops import compute_budget
+from orchestration.sensors.budget_claims import BudgetClaims, TickClaims
 from orchestration.sensors.table_cache import OpenTable, wall_ms
 from platform_core import names
+from platform_core.dagster_internals import RUN_KEY_TAG
 from platform_core.failure_records import find_lasting, find_read, list_failures
 from platform_core.health import TableHealth, depends_on_time
 from platform_core.obstacles import RunningRuns, Suspension, find_blocking_failure, find_suspension, read_resume_ms
@@ -115,10 +117,26 @@ def _cache_key(table: OpenTable, subject: Subject, due: Decision) -> tuple[str, 
 
 
 class RunRequestBuilder:
-    """Builder of run requests for due partitions, for one tick."""
+    """Builder of run requests for due partitions, for one tick.
 
-    def __init__(self, instance: dg.DagsterInstance, warehouse: WarehouseResource) -> None:
+    Attributes:
+        instance: Dagster instance.
+        warehouse: the warehouse.
+        claims: claims of the tick on the budget.
+    """
+
+    def __init__(
+        self, instance: dg.DagsterInstance, warehouse: WarehouseResource, claims: TickClaims | None = None
+    ) -> None:
+        """Begin a tick.
+
+        Args:
+            instance: Dagster instance.
+            warehouse: the warehouse.
+            claims: claims of the tick on the budget, or None if nothing is requested.
+        """
         self.instance, self.warehouse = instance, warehouse
+        self.claims: Final = claims or BudgetClaims().begin_tick("")
         self._at_work = RunningRuns(instance)
         self._suspended: dict[str, Suspension | None] = {}
         self._lasting: dict[str, list[PermanentFailure]] = {}
@@ -140,9 +158,17 @@ class RunRequestBuilder:
         """Return the remaining budget of the tick.
 
         Tables of running runs use up the limit of tables. The expected bytes of runs that sensors started within the
-        last hour use up the limit of bytes.
+        last hour use up the limit of bytes. Runs that another tick requested, and that Dagster has not created yet,
+        count too.
         """
-        return compute_budget(self.instance, policies, self._at_work, wall_ms())
+        keys = sorted({claim.run_key for claim in self.claims.pending if claim.run_key})
+        tags: dict[str, str | list[str]] = {RUN_KEY_TAG: keys}
+        created = self.instance.get_runs(dg.RunsFilter(tags=tags)) if keys else ()
+        budget = compute_budget(self.instance, policies, self._at_work, wall_ms())
+        # A run may have been created after the running runs were read.
+        working = (names.table_of(run.tags) for run in created if not run.is_finished)
+        budget = replace(budget, at_work=budget.at_work.union(table for table in working if table is not None))
+        return self.claims.add_pending(budget, {run.tags[RUN_KEY_TAG] for run in created})
 
     def queued_runs(self) -> int:
         """Return the number of runs of sensors of this warehouse that wait in Dagster's queue."""
@@ -165,7 +191,8 @@ class RunRequestBuilder:
         Returns:
             The decision, and the run request or None.
         """
-        final = self.settle(table, subject, budget, out_of_turns=out_of_turns)
+        left = None if budget is None else self.claims.remaining(budget)
+        final = self.settle(table, subject, left, out_of_turns=out_of_turns)
         decision, due, plan, store = final.decision, final.due, final.plan, final.store
         if plan is None or store is None:
             return decision, None
@@ -182,6 +209,9 @@ class RunRequestBuilder:
         self._store_planned(table, subject, final, planned)
         if decision.outcome is not DecisionOutcome.RUN or plan.base_snapshot is None:
             return decision, None
+        why = "" if budget is None else self.claims.try_claim(budget, decision.subject, name, decision.cost)
+        if why:  # another sensor claimed it while this one made the plan
+            return due.decline(Reason.BUDGET, f"{due.text}; {why} (score {due.benefit:g})"), None
         partition, full = subject.partition or None, due.full
         action = "compact full" if full else "compact"
         config: dict[str, Any] = {"plan": plan.hash, "full": full}
@@ -226,6 +256,8 @@ class RunRequestBuilder:
         for item in self._requested:
             if not item.single:
                 groups.setdefault(item.group, []).append(item)
+        for item in self._requested:
+            self.claims.set_run_key([item.decision.subject], item.request.run_key or "")
         combined: dict[str | None, dg.RunRequest | None] = {}
         for group in groups.values():
             if len(group) < 2:
@@ -233,6 +265,7 @@ class RunRequestBuilder:
             for neighbours in _find_neighbours(group, partition_order(group[0].table.name)):
                 request = self._combine(neighbours)
                 if request is not None:
+                    self.claims.set_run_key([item.decision.subject for item in neighbours], request.run_key or "")
                     first = next(item for item in group if item in neighbours)  # the most useful one
                     combined |= {item.request.run_key: None for item in neighbours} | {first.request.run_key: request}
         requests = (combined.get(item.request.run_key, item.request) for item in self._requested)

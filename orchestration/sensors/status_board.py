@@ -9,6 +9,7 @@ from typing import Final
 
 import dagster as dg
 
+from orchestration.sensors.budget_claims import BudgetClaims
 from orchestration.sensors.table_cache import OpenTable
 from orchestration.sensors.table_states import find_conditions
 from platform_core.policies import DecisionScope
@@ -21,13 +22,15 @@ _CONDITIONS_SECONDS: Final = 60.0
 
 @dataclass
 class StatusBoard:
-    """Statuses that the table sensors of this process decided last.
+    """Statuses that the table sensors of this process decided last, and their claims on the budget.
 
     Attributes:
         clock: monotonic clock, in seconds.
+        claims: claims for runs that Dagster has not created yet.
     """
 
     clock: Callable[[], float] = time.monotonic
+    claims: BudgetClaims = field(default_factory=BudgetClaims)
     _statuses: dict[tuple[DecisionScope, str], tuple[Hashable, tuple[TableStatus, ...]]] = field(default_factory=dict)
     _conditions: Mapping[str, Sequence[Condition]] = field(default_factory=dict)
     _read_s: float | None = None

@@ -315,13 +315,18 @@ class TableSweep:
         # Start where the last tick stopped, so that slow tables do not starve others.
         start = next((index for index, card in enumerate(self.cards) if card.name == cursor.next_table), 0)
         pending = deque([*self.cards[start:], *self.cards[:start]])
+        builder = RunRequestBuilder(context.instance, warehouse, self.board.claims.begin_tick(self.scope.value))
         try:
-            self._visit_tables(context.instance, warehouse, policies, pending, result)
+            self._visit_tables(builder, policies, pending, result)
             if result.requests or result.partitions:
                 stopped = self.name_check.refresh_if_unknown(context.instance, warehouse.path)
         except _NameConflict as error:
             stopped = str(error)
+        except BaseException:
+            builder.claims.release()
+            raise
         if stopped is not None:
+            builder.claims.release()
             return _skip_tick(context, stopped, cursor)
         lines = [*([policies.trouble] if policies.trouble else []), *self.tick_log.lines(result.lines, result.states)]
         for line in lines:
@@ -338,8 +343,7 @@ class TableSweep:
 
     def _visit_tables(
         self,
-        instance: dg.DagsterInstance,
-        warehouse: WarehouseResource,
+        builder: RunRequestBuilder,
         policies: Policies,
         pending: deque[TableCard],
         result: TickResult,
@@ -347,13 +351,12 @@ class TableSweep:
         """Visit pending tables in turn until the time budget is used up.
 
         Args:
-            instance: Dagster instance.
-            warehouse: warehouse of the tables.
+            builder: makes the run requests.
             policies: current policies.
             pending: tables to visit; visited tables are removed.
             result: result of the tick; events, requests and lines are added to it.
         """
-        builder = RunRequestBuilder(instance, warehouse)
+        instance, warehouse = builder.instance, builder.warehouse
         try:
             catalog = warehouse.catalog()
         except (DredgeError, OSError, ValueError):
@@ -450,7 +453,7 @@ class TableSweep:
             queue = None
             if final.reason is Reason.BUDGET:
                 waiting.append(final.subject)
-                queue = queue_of(len(waiting), decision, final, budget)
+                queue = queue_of(len(waiting), decision, final, builder.claims.remaining(budget))
             result.judge(table, subject, final, queue)
             return final
 

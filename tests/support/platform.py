@@ -30,7 +30,7 @@ from lsm_core.maintenance import BucketHealth
 from lsm_core.metadata import manifests, snapshots
 from orchestration.definitions import build_definitions
 from platform_core import names
-from platform_core.dagster_internals import ASSET_JOB
+from platform_core.dagster_internals import ASSET_JOB, RUN_KEY_TAG
 from platform_core.resources import SparkResource, WarehouseResource
 
 LAYOUT_CHECKS = {
@@ -179,7 +179,7 @@ class House:
             job or ASSET_JOB,
             request.partition_key,
             run_config=request.run_config,
-            tags=request.tags,
+            tags={**request.tags, **({RUN_KEY_TAG: request.run_key} if request.run_key else {})},
             assets=None if job else request.asset_selection,
         )
 
