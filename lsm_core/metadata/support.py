@@ -293,7 +293,7 @@ def _find_contradiction(store: TableStore, snapshot: Snapshot) -> str | None:
 def _find_mergeable_history(store: TableStore, snapshot: Snapshot) -> str | None:
     """Return why a compaction of an append table would prevent a later merge of its branches, or None.
 
-    Paimon merges two branches only if both still have all snapshots from the first on, and all are of kind APPEND.
+    Paimon merges two branches only if both still have all snapshots from the first on, and all append or ANALYZE.
 
     Source: `FileSystemBranchManager.mergeBranch` (Paimon 2.0 and 2.1).
     """
@@ -304,7 +304,7 @@ def _find_mergeable_history(store: TableStore, snapshot: Snapshot) -> str | None
         return None
     for number in range(snapshot.id, 0, -1):
         earlier = snapshot if number == snapshot.id else snapshots.try_read(store, number)
-        if earlier is None or earlier.commit_kind is not CommitKind.APPEND:
+        if earlier is None or earlier.commit_kind not in (CommitKind.APPEND, CommitKind.ANALYZE):
             return None
     return (
         f"compaction of an append table whose branches ({', '.join(sorted(names)[:3])}) can still be merged: Paimon's "

@@ -23,6 +23,7 @@ from lsm_core.maintenance.combined import MODES
 from lsm_core.maintenance.observe import health
 from lsm_core.maintenance.table_ranking import score_of
 from lsm_core.metadata import consumers, snapshots, tags
+from lsm_core.metadata.branches import branch_name
 from lsm_core.options import duration, parse_digits
 from lsm_core.read.partition_choice import chosen_partitions, without_null_name
 from lsm_core.read.sql_text import Literal
@@ -825,6 +826,14 @@ def _rename_branch(table: Table, values: Arguments) -> Iterator[Step]:
     yield DirectStep(table, f"rename branch {old} of {table.name} to {new}", partial(table.rename_branch, old, new))
 
 
+def _merge_branch(catalog: Catalog, values: Arguments) -> Iterator[Step]:
+    """Prepare to add the files of a branch to main, or to `target_branch`."""
+    name = values["table"].replace("`", "")
+    if "target_branch" in values:
+        name = branch_name(name, values["target_branch"])
+    yield PlannedStep(_open(catalog, name, None), "merge_branch", {"branch": values["source_branch"]})
+
+
 def _reset_consumer(table: Table, values: Arguments) -> Iterator[Step]:
     name, following = values["consumerId"], values.get("nextSnapshotId")
     text = f"let consumer {name} of {table.name} read from snapshot {following} on"
@@ -1023,6 +1032,11 @@ PROCEDURES: Final[Mapping[str, Procedure]] = {
         ),
         Procedure(
             "fast_forward", (_TABLE, Parameter("branch", required=True)), _of_action("fast_forward", branch="branch")
+        ),
+        Procedure(
+            "merge_branch",
+            (_TABLE, Parameter("source_branch", required=True), Parameter("target_branch")),
+            on_catalog=_merge_branch,
         ),
         Procedure(
             "expire_snapshots",

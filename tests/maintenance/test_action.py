@@ -6,15 +6,17 @@ import json
 import os
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
+from lsm_core import Schema, Table
 from lsm_core.cli.app import run
 from lsm_core.errors import CorruptFile, InvalidOption, PlanStale, UnsupportedFeature
 from lsm_core.maintenance import Action, MaintenancePlan, action_names, all_actions, dry_run, find_action, register
 from lsm_core.maintenance import action as registry
 from lsm_core.maintenance.action import ArgumentKind
 from lsm_core.metadata import manifests
-from tests.maintenance.tables import keyed, rows
+from tests.maintenance.tables import catalog, keyed, rows
 from tests.maintenance.toy_action import NOTE
 
 
@@ -94,6 +96,15 @@ def test_plans_of_what_is_not_known_here_are_stale_by_name(
         MaintenancePlan.from_json(text)
 
 
+def append_table_with_branch(tmp_path: Path) -> Table:
+    """Return an append table whose branch dev has one more file."""
+    table = catalog(tmp_path).create_table("db.appended", Schema(pa.schema([("v", pa.int64())])))
+    table.write(pa.table({"v": [1]}))
+    table.create_tag("one", 1)
+    table.create_branch("dev", "one").write(pa.table({"v": [2]}))
+    return table
+
+
 def test_every_action_says_what_it_takes_and_what_people_see(tmp_path: Path) -> None:
     table = keyed(tmp_path)
     for number in range(3):
@@ -157,6 +168,8 @@ def test_every_action_says_what_it_takes_and_what_people_see(tmp_path: Path) -> 
         backlog.write(rows([number]))
     backlog.write(rows([9]))
     made.append(backlog.copy({"file-index.bloom-filter.columns": "k"}).plan_maintenance("rewrite_file_index"))
+    appended = append_table_with_branch(tmp_path)
+    made.append(appended.plan_maintenance("merge_branch", branch="dev"))
     made.append(backlog.plan_maintenance("recover"))
     assert {plan.action for plan in made} == {action.name for action in all_actions()}
     for plan in made:

@@ -112,6 +112,11 @@ BOUND: list[tuple[str, dict[str, Any]]] = [
         "remove_orphan_files('d.*', '2023-10-31 12:00:00', 'true', '5', 'local')",
         {"dry_run": True, "parallelism": 5, "mode": "local"},
     ),
+    (
+        "merge_branch(`table` => 'd.t', source_branch => 'a', target_branch => 'b')",
+        {"source_branch": "a", "target_branch": "b"},
+    ),
+    ("merge_branch('d.t', 'a')", {"source_branch": "a"}),
     ("rewrite_file_index('d.t')", {}),
     ("rewrite_file_index('d.t', 'pt=a')", {"partitions": [{"pt": "a"}]}),
     ("rewrite_file_index(table => 'd.t', where => \"day = '2025-08-17'\")", {"where": "day = '2025-08-17'"}),

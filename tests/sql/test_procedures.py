@@ -355,6 +355,8 @@ def test_planned_procedures_name_actions_and_arguments_that_exist(warehouse: War
             "clear_consumers",
         ):  # what is made here would hold the files, or is excluded
             continue
+        if procedure.name == "merge_branch":  # db.t has a primary key
+            continue
         if procedure.name == "rewrite_file_index":
             warehouse.catalog.alter_table("db.t", [SchemaChange.set_option("file-index.bloom-filter.columns", "v")])
         made = prepare_call(warehouse.catalog, text).plan()

@@ -246,6 +246,11 @@ _ACTIONS: Final = (
         (_BRANCH,),
         verb="",
     ),
+    Action(
+        "merge_branch",
+        "Add the files that a branch has appended to an append table, in one commit; the branch stays.",
+        (_BRANCH, _NOW),
+    ),
     Action(  # the command line has it as `dredge tag create` too
         "create_tag",
         "Tag a snapshot, so that it outlives expiry.",

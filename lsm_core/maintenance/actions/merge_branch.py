@@ -1,0 +1,251 @@
+"""Merge of a branch: the files that the branch appended since it was made are added to the table by one commit.
+
+The branch and its files stay. Both histories must consist of appends from the first snapshot on, because a removed file
+of one history could not be told from a new file of the other.
+
+Source: ``FileSystemBranchManager.mergeBranch`` and ``BranchMergeHandler`` of Paimon 2.1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lsm_core.commit import CommitMessage, Committer
+from lsm_core.errors import InvalidOption, PlanStale, SnapshotNotFound, UnsupportedFeature
+from lsm_core.format.manifest import ADD, table_to_entries
+from lsm_core.format.partitions import partition_names
+from lsm_core.format.snapshot import CommitKind, Snapshot
+from lsm_core.maintenance.action import (
+    PLAN_PROPERTY,
+    ActionWork,
+    ApplyOutcome,
+    CommitReport,
+    Declined,
+    Fact,
+    MaintenancePlan,
+    PartitionItem,
+    PlanEstimate,
+    bucket_name,
+    size_text,
+)
+from lsm_core.metadata import branches, manifests, snapshots
+from lsm_core.metadata.live_files import bucket_groups
+from lsm_core.metadata.manifests import tracks_rows
+from lsm_core.metadata.store import TableStore, list_schema_ids
+from lsm_core.metadata.support import require_writable
+
+_FILES_PER_SECOND: Final = 20_000
+"""Manifest entries that a commit adds per second; only for forecasts."""
+
+
+@dataclass(frozen=True)
+class MergeBranchItem(PartitionItem):
+    """Files of one bucket that only the branch has.
+
+    Attributes:
+        bucket: number of the bucket.
+        files: number of files to add.
+        rows: number of rows of these files.
+        size: bytes of these files.
+    """
+
+    item_kind: ClassVar[str] = "merge-branch"
+    title: ClassVar[str] = "would add"
+    columns: ClassVar[tuple[str, ...]] = ("bucket", "files", "rows", "bytes")
+
+    bucket: int
+    files: int
+    rows: int
+    size: int
+
+    def cells(self) -> tuple[Any, ...]:
+        """Return the item's cells of a printed plan: bucket, and its numbers of files, rows and bytes."""
+        return (bucket_name(self.partition_text, self.bucket), self.files, self.rows, self.size)
+
+
+@dataclass(frozen=True)
+class MergeBranchReport(CommitReport):
+    """Report of merging a branch.
+
+    Attributes:
+        branch: name of the branch.
+        files: number of added files.
+        rows: number of rows of these files.
+        size: bytes of these files.
+    """
+
+    branch: str = ""
+    files: int = 0
+    rows: int = 0
+    size: int = 0
+
+    def lines(self, table: str) -> list[str]:
+        """Return one line with the numbers of added files and rows."""
+        if self.snapshot_id is None:
+            return [f"{table} has all files of branch {self.branch} already"]
+        added = f"{self.files} files of branch {self.branch} ({self.rows:,} rows, {size_text(self.size)})"
+        return [f"snapshot {self.snapshot_id} of {table}: {added} were added; the branch stays"]
+
+
+def plan_merge_branch(store: TableStore, branch: str, now_ms: int | None = None) -> MaintenancePlan:
+    """Plan to add the files that a branch has and the table lacks. Only metadata is read.
+
+    Args:
+        store: the table, or the branch that receives the files.
+        branch: name of the branch whose files are added; ``main`` for the table itself.
+        now_ms: time of planning (epoch ms), None for the table's clock.
+
+    Raises:
+        InvalidOption: the branch is the one that receives the files.
+        TableNotFound: the branch does not exist.
+        SnapshotNotFound: one of the two has no snapshot.
+        UnsupportedFeature: one of the two has a primary key, or a history that is not complete or not of appends; or
+            their schemas or row tracking differ.
+        CorruptFile: metadata cannot be read.
+    """
+    require_writable(store)
+    if branch == store.branch:
+        raise InvalidOption("branch", branch, f"a branch besides {store.branch}, which receives the files", store.name)
+    source = branches.open_branch(store, branch)
+    newest, given = (_require_appends(each) for each in (store, source))
+    _require_alike(store, source)
+    arguments: dict[str, Fact] = {"branch": branch, "branch_snapshot": given.id}
+    plan = MaintenancePlan.begin("merge_branch", store, newest.id, arguments, now_ms)
+    entries = _missing_files(store, source, newest, given)
+    _require_schemas(store, source, entries)
+    groups = bucket_groups(entries)
+    if not groups:
+        text = f"the table has all files of branch {branch}"
+        return replace(plan, declined=(Declined(f"branch {branch}", "same", text),))
+    names = partition_names(store.schema, [partition for partition, *_ in groups], store.options)
+    items = tuple(
+        MergeBranchItem(
+            partition,
+            name,
+            bucket,
+            part.num_rows,
+            pc.sum(part.column("row_count")).as_py(),
+            pc.sum(part.column("file_size")).as_py(),
+        )
+        for name, (partition, bucket, _, part) in zip(names, groups, strict=True)
+    )
+    estimate = PlanEstimate(
+        rows_in=sum(item.rows for item in items),
+        files_in=entries.num_rows,
+        tasks=1,
+        seconds=round(entries.num_rows / _FILES_PER_SECOND, 2),
+    )
+    return replace(plan, items=items, estimate=estimate)
+
+
+def _require_appends(store: TableStore) -> Snapshot:
+    """Return the newest snapshot of a history that has every snapshot from the first on, all of which append.
+
+    Raises:
+        SnapshotNotFound: the history is empty.
+        UnsupportedFeature: the table has a primary key, or the history lacks a snapshot or has another kind of commit.
+    """
+    newest = snapshots.latest(store)
+    if newest is None:
+        raise SnapshotNotFound(f"{store.name} has no snapshot, so its branch cannot be merged")
+    if store.has_primary_key:
+        raise UnsupportedFeature("a merge of branches of a table with a primary key", store.name)
+    if store.options.get("data-evolution.enabled"):
+        raise UnsupportedFeature("a merge of branches of a data-evolution table", store.name)
+    for number in range(newest.id, 0, -1):
+        snapshot = newest if number == newest.id else snapshots.try_read(store, number)
+        if snapshot is None:
+            reason = f"snapshot {number} is missing"
+        elif snapshot.commit_kind not in (CommitKind.APPEND, CommitKind.ANALYZE):
+            reason = f"snapshot {number} is of kind {snapshot.commit_kind.value}"
+        else:
+            continue
+        raise UnsupportedFeature(
+            f"a merge of branches, because {reason}: every snapshot from the first on must append rows. "
+            "Write the branch's rows with INSERT INTO ... SELECT instead",
+            store.name,
+        )
+    return newest
+
+
+def _require_alike(store: TableStore, source: TableStore) -> None:
+    """Check that two branches have equal columns, and both or none row tracking. Raises UnsupportedFeature."""
+    if store.schema.fields != source.schema.fields:
+        raise UnsupportedFeature(f"a merge of {source.name}, whose columns differ from those of the table", store.name)
+    if tracks_rows(store) != tracks_rows(source):
+        raise UnsupportedFeature(f"a merge of {source.name}, because only one of the two tracks rows", store.name)
+
+
+def _missing_files(store: TableStore, source: TableStore, newest: Snapshot, given: Snapshot) -> pa.Table:
+    """Return the ADD entries of the files that the branch's snapshot has and the table's snapshot lacks."""
+    metas = (manifests.data_manifests(each, snapshot) for each, snapshot in ((store, newest), (source, given)))
+    entries = manifests.difference(store, *metas)
+    return entries.filter(pc.equal(entries.column("kind"), ADD))
+
+
+def _require_schemas(store: TableStore, source: TableStore, entries: pa.Table) -> None:
+    """Check that the table has the schemas of the files to add, with equal content. Raises UnsupportedFeature."""
+    known = list_schema_ids(store.file_io, store.root, store.branch)
+    for number in pc.unique(entries.column("schema_id")).to_pylist():
+        if number not in known or store.schema_of(number).fields != source.schema_of(number).fields:
+            text = f"a merge of {source.name}: its files have schema {number}, which the table lacks or has otherwise"
+            raise UnsupportedFeature(text, store.name)
+
+
+def apply_merge_branch(store: TableStore, plan: MaintenancePlan) -> ApplyOutcome:
+    """Add the planned files of the branch to the table, in one APPEND commit.
+
+    Files that the table got after planning are left out. With row tracking, the rows get new row ids.
+
+    Args:
+        store: the table, or the branch that receives the files.
+        plan: plan to apply.
+
+    Returns:
+        ApplyOutcome with a MergeBranchReport.
+
+    Raises:
+        PlanStale: the branch, its planned snapshot, or the table's snapshots are gone.
+        CommitConflict, CommitUnknown: the commit failed.
+        CorruptFile: a file of the branch is missing, or metadata cannot be read.
+    """
+    branch = str(plan.arguments["branch"])
+    report = MergeBranchReport(None, plan.base_snapshot, plan.hash, branch=branch, declined=plan.declined)
+    if not plan.items:
+        return ApplyOutcome(report)
+    require_writable(store)
+    source = branches.open_branch(store, branch)
+    given = snapshots.try_read(source, int(plan.arguments["branch_snapshot"] or 0))
+    if given is None:
+        raise PlanStale(f"snapshot {plan.arguments['branch_snapshot']} of branch {branch} is gone", store.name)
+    newest = _require_appends(store)
+    _require_appends(source)
+    _require_alike(store, source)
+    entries = _missing_files(store, source, newest, given)
+    _require_schemas(store, source, entries)
+    committed = Committer(store).commit(_messages(entries), properties={PLAN_PROPERTY: plan.hash})
+    if committed.snapshot_id is None:
+        return ApplyOutcome(report)
+    report = replace(
+        report,
+        snapshot_id=committed.snapshot_id,
+        files=entries.num_rows,
+        rows=pc.sum(entries.column("row_count")).as_py(),
+        size=pc.sum(entries.column("file_size")).as_py(),
+    )
+    return ApplyOutcome(report, [{"event": "merged", "branch": branch, "files": report.files, "rows": report.rows}])
+
+
+def _messages(entries: pa.Table) -> Iterator[CommitMessage]:
+    """Yield one message for each bucket; row ids are left out, so that the commit assigns new ones."""
+    for partition, bucket, total, part in bucket_groups(entries):
+        files = tuple(replace(entry.file, first_row_id=None) for entry in table_to_entries(part))
+        yield CommitMessage(partition, bucket, total, new_files=files)
+
+
+WORK: Final = ActionWork(plan_merge_branch, apply_merge_branch, MergeBranchReport, (MergeBranchItem,), commits=True)
