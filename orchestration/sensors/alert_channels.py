@@ -12,7 +12,7 @@ from email.message import EmailMessage
 from email.utils import parseaddr
 from html import escape
 from queue import SimpleQueue
-from typing import Any, Final, Protocol
+from typing import Any, ClassVar, Final, Protocol
 from urllib.parse import unquote, urlsplit
 
 from lsm_core.cli.render import visible
@@ -187,24 +187,34 @@ class Channel(Protocol):
 
 
 @dataclass(frozen=True)
-class Webhook:
-    """POST of a JSON object with ``text`` (for chat services), ``warehouse``, ``new``, ``over``, ``standing``.
-
-    ``causes`` repeats ``new`` with severity, condition, owners, first tables, number and links, and ``acknowledged``
-    has a line per person who works on a cause.
+class _HttpChannel:
+    """Channel that posts to one address.
 
     Attributes:
-        address: URL of the webhook; its path may be a secret.
+        service: name of the service, for people.
+        address: URL to which alerts are posted; its path may be a secret.
         label: name of the channel in the policy file, or "" for the channel of the environment.
     """
 
+    service: ClassVar[str]
     address: str = field(repr=False)
     label: str = ""
 
     @property
     def name(self) -> str:
         """Name of the channel, with the address's host only: for many chat services, the path is a secret."""
-        return _labelled(self.label, f"webhook at {urlsplit(self.address).hostname}")
+        return _labelled(self.label, f"{self.service} at {urlsplit(self.address).hostname}")
+
+
+@dataclass(frozen=True)
+class Webhook(_HttpChannel):
+    """POST of a JSON object with ``text`` (for chat services), ``warehouse``, ``new``, ``over``, ``standing``.
+
+    ``causes`` repeats ``new`` with severity, condition, owners, first tables, number and links, and ``acknowledged``
+    has a line per person who works on a cause.
+    """
+
+    service: ClassVar[str] = "webhook"
 
     def send(self, alert: Alert) -> None:
         """Send an alert. Raises OSError if the webhook does not answer with a status 200 to 299.
@@ -235,21 +245,10 @@ class Webhook:
 
 
 @dataclass(frozen=True)
-class Slack:
-    """Message with blocks for an incoming webhook of Slack.
+class Slack(_HttpChannel):
+    """Message with blocks for an incoming webhook of Slack, whose address is a secret."""
 
-    Attributes:
-        address: URL of the incoming webhook, which is a secret.
-        label: name of the channel in the policy file, or "" for the channel of the environment.
-    """
-
-    address: str = field(repr=False)
-    label: str = ""
-
-    @property
-    def name(self) -> str:
-        """Name of the channel, with the address's host only."""
-        return _labelled(self.label, f"Slack at {urlsplit(self.address).hostname}")
+    service: ClassVar[str] = "Slack"
 
     def send(self, alert: Alert) -> None:
         """Send an alert. Raises OSError if the webhook does not answer with a status 200 to 299."""

@@ -125,14 +125,7 @@ def open_sink(
 ) -> AvroSink:
     """Create an Avro file with the table's options.
 
-    Args:
-        file_io: access to the files.
-        path: path of the new file.
-        sample: first rows of the file, with its schema.
-        options: the table's options.
-        codec: compression as in option `file.compression`.
-        dictionary: columns that get a dictionary in Parquet files; unused here.
-        delta: columns that are delta-encoded in Parquet files; unused here.
+    The arguments are those of :func:`lsm_core.files.formats.open_sink`; ``codec`` is a value of `file.compression`.
 
     Raises:
         UnsupportedFeature: a type that Paimon's Avro files cannot store.

@@ -206,14 +206,7 @@ def open_sink(
 ) -> OrcSink:
     """Create an ORC file with the table's options `file.*` and the options `orc.*` that ORC's C++ writer supports.
 
-    Args:
-        file_io: access to the files.
-        path: path of the new file.
-        sample: first rows of the file, with its schema.
-        options: the table's options.
-        codec: compression as in option `file.compression`.
-        dictionary: columns that get a dictionary in Parquet files; unused here.
-        delta: columns that are delta-encoded in Parquet files; unused here.
+    The arguments are those of :func:`lsm_core.files.formats.open_sink`; ``codec`` is a value of `file.compression`.
     """
     del dictionary, delta  # only Parquet uses these
     stripe = options.get("file.block-size") or options.given_size("orc.stripe.size", STRIPE_SIZE)

@@ -303,14 +303,7 @@ def open_sink(
 ) -> ParquetSink:
     """Create a Parquet file with the table's options `file.*` and the options `parquet.*` that Arrow supports.
 
-    Args:
-        file_io: access to the files.
-        path: path of the new file.
-        sample: first rows of the file, with its schema.
-        options: the table's options.
-        codec: compression as in option `file.compression`.
-        dictionary: columns that get a dictionary in any case (Parquet).
-        delta: columns that are delta-encoded (Parquet).
+    The arguments are those of :func:`lsm_core.files.formats.open_sink`; ``codec`` is a value of `file.compression`.
     """
     return ParquetSink(
         file_io,

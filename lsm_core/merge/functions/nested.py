@@ -36,9 +36,14 @@ def _last_places(chains: Chains, rows: Mask) -> Ints:
 
 
 def _in_first_order(chains: Chains, winners: Ints) -> tuple[Ints, Ints]:
-    """Return the numbers of chains in the order of their first elements, and the element of each chain to keep.
+    """Return the chains to keep in the order of their first elements.
 
-    ``winners``: the element of each chain to keep; chains with -1 are left out.
+    Args:
+        chains: elements with the same key.
+        winners: the element of each chain to keep; chains with -1 are left out.
+
+    Returns:
+        The numbers of the chains, and the element of each.
     """
     order = np.argsort(chains.first, kind="stable")
     order = order[winners[order] >= 0]
@@ -68,7 +73,10 @@ class MergeMap(ListFold):
 def _shares_fields(held: Flat, back: Flat, fields: list[int]) -> Mask:
     """Return a mask of the elements of ``held`` with the same ``fields`` as an element of ``back`` in the same group.
 
-    ``fields``: positions of fields in the elements.
+    Args:
+        held: elements before the retract.
+        back: retracted elements.
+        fields: positions of the compared fields in the elements.
     """
     all_elements = pa.concat_arrays([held.elements, back.elements])
     parts = [codes(all_elements.field(place)) for place in fields]
@@ -127,11 +135,17 @@ class MergeMapWithKeyTime(ListFold):
 
 
 def _base_lists(lists: pa.Array, bounds: Ints, with_null: bool) -> tuple[Ints, Mask]:
-    """Return the number of each group's base list, and a mask of the groups with a later list that is not null.
+    """Return the base list of each group, to which later lists are added.
 
-    Later lists are added to the base list. ``with_null``: True as in Paimon since 2.0: the base is the first list, even
-    if this list is null. False as in earlier versions: the base is the first list that is not null, because this list
-    replaced a null accumulator unchanged.
+    Args:
+        lists: lists of all groups.
+        bounds: first list of each group, and the number of all lists at the end.
+        with_null: True as in Paimon since 2.0: the base is the first list, even if this list is null. False as in
+            earlier versions: the base is the first list that is not null, because this list replaced a null accumulator
+            unchanged.
+
+    Returns:
+        The number of each group's base list, and a mask of the groups with a later list that is not null.
     """
     valid = _valid(lists)
     base = bounds[:-1]
@@ -302,7 +316,10 @@ class _Nested(ListFold):
     def _winning_rows(self, flat: Flat, chains: Chains, order: Ints) -> Flat:
         """Return one row of each chain (rows with equal keys): the last, or that with the greatest sequence fields.
 
-        ``order``: numbers of the chains to return, in the order of the result.
+        Args:
+            flat: rows of all lists.
+            chains: rows with equal keys.
+            order: numbers of the chains to return, in the order of the result.
         """
         winners = chains.last
         if self.sequence and len(chains):

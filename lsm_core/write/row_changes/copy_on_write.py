@@ -52,17 +52,7 @@ class Rewriting(AppendChange):
     totals: Mapping[Place, int]
 
     def apply_to(self, splits: Iterable[Split]) -> PartOfChange:
-        """Rewrite the files of some splits that have matching rows.
-
-        After an error no written file is left.
-
-        Args:
-            splits: the splits.
-
-        Raises:
-            InvalidData: a new value does not fit its column.
-            CorruptFile: a file cannot be read.
-        """
+        """Rewrite the files of some splits that have matching rows; errors as for `AppendChange`."""
         rewrite = _without_rows if self.values is None else _with_values(self.store, self.values)
         messages: list[CommitMessage] = []
         with discard_on_failure(self.store, messages):

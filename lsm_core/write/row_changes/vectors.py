@@ -60,17 +60,7 @@ class Marking(AppendChange):
         return self.values is not None and self.store.bucket_mode is not BucketMode.UNAWARE
 
     def apply_to(self, splits: Iterable[Split]) -> PartOfChange:
-        """Mark the matching rows of some splits as deleted, and append their new versions.
-
-        After an error no written file is left.
-
-        Args:
-            splits: the splits.
-
-        Raises:
-            InvalidData: a new value does not fit its column.
-            CorruptFile: a file cannot be read.
-        """
+        """Mark the matching rows of some splits as deleted, and append new versions; errors as for `AppendChange`."""
         store, assignments = self.store, self.assignments
         with ExitStack() as until_done:
             writer: TableWrite | _RowIdWriter | None = None
