@@ -59,9 +59,9 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
         for name, value in report.user_properties:
             if name in counts:
                 counts[name] += value
-    told = [f"{count:,} {name}" for name, count in counts.items() if count]
-    if told:
-        terminalreporter.write_line(f"counted: {'; '.join(told)}")
+    records = [f"{count:,} {name}" for name, count in counts.items() if count]
+    if records:
+        terminalreporter.write_line(f"counted: {'; '.join(records)}")
 
 
 def pytest_collection() -> None:

@@ -57,26 +57,26 @@ def test_every_error_has_the_one_base_and_is_tried_here() -> None:
 
 @pytest.mark.parametrize("error", MADE, ids=lambda e: type(e).__name__)
 def test_an_error_is_one_line_that_names_the_thing(error: errors.DredgeError) -> None:
-    said = str(error)
-    assert "\n" not in said
+    message = str(error)
+    assert "\n" not in message
     for value in ("db.t", "/w/t", "data-1", "snapshot 7", "job-7", "orphans-20-percent", "V1", "15002", "Java 17"):
-        if value in said:
+        if value in message:
             return
-    pytest.fail(said)
+    pytest.fail(message)
 
 
 def test_a_conflict_has_a_kind_for_programs_and_a_reason_for_people() -> None:
     known = errors.CommitConflict(errors.ConflictKind.RACES_LOST, snapshot_id=7, reason="lost 11 races")
     assert (known.kind, known.reason) == (errors.ConflictKind.RACES_LOST, "lost 11 races")
     assert str(known) == "commit conflict (lost 11 races) with snapshot 7"
-    told = errors.CommitConflict("races-lost")
-    assert (told.kind, told.reason) == (errors.ConflictKind.RACES_LOST, "races-lost")
+    result = errors.CommitConflict("races-lost")
+    assert (result.kind, result.reason) == (errors.ConflictKind.RACES_LOST, "races-lost")
     other = errors.CommitConflict("somebody was first")
     assert (other.kind, other.reason) == (errors.ConflictKind.OTHER, "somebody was first")
     assert errors.VerificationFailed("V2").level is errors.VerificationLevel.V2
 
 
 def test_a_very_long_value_is_shown_by_its_beginning() -> None:
-    said = str(errors.InvalidOption("bucket", "9" * 5000, "a number", "db.t"))
-    assert len(said) < 400
-    assert "(5002 characters)" in said
+    message = str(errors.InvalidOption("bucket", "9" * 5000, "a number", "db.t"))
+    assert len(message) < 400
+    assert "(5002 characters)" in message

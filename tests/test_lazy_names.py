@@ -29,8 +29,8 @@ def test_every_lazy_name_is_what_type_checkers_see(name: str) -> None:
     tree = ast.parse(Path(package.__file__).with_suffix(".pyi").read_text())
     seen = {alias.asname for node in tree.body if isinstance(node, ast.ImportFrom) for alias in node.names}
     assert seen == set(dir(package)) == set(package.__all__)
-    for one in dir(package):
-        assert getattr(package, one).__name__ == one if hasattr(getattr(package, one), "__name__") else True
+    for item in dir(package):
+        assert getattr(package, item).__name__ == item if hasattr(getattr(package, item), "__name__") else True
     modules = {module.name for module in pkgutil.iter_modules(package.__path__)}
     assert not set(dir(package)) & modules  # an imported module would stand in place of the name
 

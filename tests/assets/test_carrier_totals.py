@@ -63,17 +63,17 @@ def test_the_totals_are_the_tables_whenever_compactions_told(warehouse: Warehous
     for number in range(1, 7):
         send(table, number)
         before = read_progress(path)
-        found, told = follow(table, path)
-        assert not told and found.totals.equals(before.totals), "nobody told of it yet"
+        found, changes = follow(table, path)
+        assert not changes and found.totals.equals(before.totals), "nobody told of it yet"
         assert found.totals.equals(compacted_totals(warehouse.catalog(), found.following))
         if number % 2 == 0:
             table.compact(full=True)
             assert newest_change(table, found.following) is not None
-            found, told = follow(table, path)
+            found, changes = follow(table, path)
             assert found.totals.equals(totals_of(table.to_arrow()))
             assert found.totals.equals(compacted_totals(warehouse.catalog(), found.following))
             assert newest_change(table, found.following) is None
-            told_in_all = {kind: told_in_all.get(kind, 0) + told.get(kind, 0) for kind in ("+I", "-U", "+U")}
+            told_in_all = {kind: told_in_all.get(kind, 0) + changes.get(kind, 0) for kind in ("+I", "-U", "+U")}
     assert told_in_all == {"+I": 18, "-U": 2, "+U": 2}
     assert found.totals.column("days").to_pylist() == [6, 6, 6]
     assert found.totals.column("arr_delay_total").to_pylist() == [210 + 5 * 7, 216, 0]
@@ -101,8 +101,8 @@ def test_a_killed_run_neither_doubles_nor_loses_a_change(
         follow(table, path)
     monkeypatch.undo()
     assert read_progress(path).following == 3, "the first compaction's changes are kept, the second's are not"
-    found, told = follow(table, path)
-    assert dict(told) == {"+I": 3, "-U": 1, "+U": 1}
+    found, changes = follow(table, path)
+    assert dict(changes) == {"+I": 3, "-U": 1, "+U": 1}
     assert found.totals.equals(totals_of(table.to_arrow()))
 
 
@@ -113,15 +113,15 @@ def test_without_its_file_the_stream_begins_anew(warehouse: WarehouseResource, t
         table.compact(full=True)
     first, _ = follow(table, path)
     path.unlink()
-    again, told = follow(table, path)
-    assert again.totals.equals(first.totals) and told["+I"] == 9
+    again, changes = follow(table, path)
+    assert again.totals.equals(first.totals) and changes["+I"] == 9
     path.unlink()
     table.forget_consumer(NAME)
     plan = table.plan_maintenance("expire_snapshots", retain_max=2, retain_min=1)
     table.apply(plan)
     assert table.snapshots()[0].id > 1
-    whole, told = follow(table, path)
-    assert whole.totals.equals(first.totals) and dict(told) == {"+I": 9}, "the newest compacted version comes first"
+    whole, changes = follow(table, path)
+    assert whole.totals.equals(first.totals) and dict(changes) == {"+I": 9}, "the newest compacted version comes first"
 
 
 def test_rows_that_are_gone_take_their_carrier_along() -> None:
@@ -154,8 +154,8 @@ def test_the_sensor_starts_the_job_once_a_compaction_told_and_the_check_judges(h
     send(table, 2)
     result = house.run(requests[0], NAME)
     assert result.success
-    said = "3 carriers, 3 flights: equal to the compacted table; 1 level-0 files wait"
-    assert evaluations(result) == {CHECK: (True, said)}
+    message = "3 carriers, 3 flights: equal to the compacted table; 1 level-0 files wait"
+    assert evaluations(result) == {CHECK: (True, message)}
     [made] = result.asset_materializations_for_node("__".join(totals_key(house.warehouse.path).path))
     assert (made.metadata["changes +I"].value, made.metadata["next snapshot"].value) == (3, 4)
     assert house.tick(SENSOR).skip_message == f"{TABLE}: no compaction wrote changes since snapshot 3"

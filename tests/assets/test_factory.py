@@ -99,18 +99,18 @@ def test_loading_imports_neither_pyspark_nor_great_expectations(java: Path) -> N
 
 
 def test_unsupported_tables_are_shown_and_left_alone_with_the_reason(house: House) -> None:
-    said = "\n".join(house.lines(house.tick(names.IDLE_SENSOR)))
+    lines = "\n".join(house.lines(house.tick(names.IDLE_SENSOR)))
     for name in UNSUPPORTED:
-        assert f"g.{name}: decline (unsupported): not supported: " in said
+        assert f"g.{name}: decline (unsupported): not supported: " in lines
     before = _files(house.root)
     for name in UNSUPPORTED:
         known = house.instance.get_dynamic_partitions(f"g.{name}")
         partition = known[0] if known else None
         result = house.maintain(f"g.{name}", partition)
         assert result.success, name
-        told = house.materialisation(f"g.{name}", partition)
-        assert told["action"] == "nothing to do"
-        assert told["why"].startswith("not supported: ")
+        metadata = house.materialisation(f"g.{name}", partition)
+        assert metadata["action"] == "nothing to do"
+        assert metadata["why"].startswith("not supported: ")
         assert all(passed for passed, _ in evaluations(result).values())
     assert house.execute(names.RETENTION_JOB).success
     after = _files(house.root)

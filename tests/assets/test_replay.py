@@ -78,7 +78,7 @@ def hold_answers(house: House, tick: Tick, tables: Sequence[DemoTable] = TABLES,
 
 def hold_alerts(events: Sequence[object], tick: Tick) -> None:
     """The level-0 alert that the sensor reports without a run."""
-    told = {
+    values = {
         event.asset_key.path[-1].removesuffix(names.LAYOUT): (
             event.description,
             None if event.passed else event.severity.value,
@@ -87,9 +87,9 @@ def hold_alerts(events: Sequence[object], tick: Tick) -> None:
         if is_alert(event)
     }
     for alert in expected_alerts(tick.name):
-        assert told[alert.table] == (alert.text, alert.severity)
+        assert values[alert.table] == (alert.text, alert.severity)
     paused = {alert.table for alert in expected_alerts(tick.name)}
-    assert all(severity is None for table, (_, severity) in told.items() if table not in paused)
+    assert all(severity is None for table, (_, severity) in values.items() if table not in paused)
 
 
 def hold_outcomes(house: House, tick: Tick, before: dict[str, int]) -> None:
@@ -144,12 +144,12 @@ def test_every_answer_and_every_decision_is_the_scenarios_at_each_tick(
         for item in wanted:
             if not item.runs and not results[item.sensor].run_requests:
                 assert any(item.matches(line) for line in house.lines(results[item.sensor])), item
-        said = run_reasons(requests, capfd.readouterr().err.splitlines())
+        printed = run_reasons(requests, capfd.readouterr().err.splitlines())
         due = {item.subject: item.reason for item in wanted if item.runs}
-        assert said.keys() == due.keys(), (tick, said)
-        assert all(said[subject].startswith(reason) for subject, reason in due.items()), said
+        assert printed.keys() == due.keys(), (tick, printed)
+        assert all(printed[subject].startswith(reason) for subject, reason in due.items()), printed
         for subject, rule in RULES.get(tick.name, {}).items():
-            assert rule in said[subject]
+            assert rule in printed[subject]
         for request in requests:
             table = house.warehouse.table(request.tags[names.TAG_TABLE])
             chosen = {b.partition_text: b.partition for b in table.health() if b.partition_text in run_paths(request)}
@@ -199,11 +199,11 @@ def test_every_answer_and_every_decision_is_the_scenarios_at_each_tick(
 def hold_marts(house: House) -> None:
     """What the marts show is what the source answers."""
     made = house.execute(marts.JOB)
-    said = {}
+    rows_before = {}
     for mart in marts.MARTS:
         (event,) = made.asset_materializations_for_node(mart.key.to_python_identifier())
-        said |= event.metadata[marts.ROWS].value
-    assert said == marts.expected_answers()
+        rows_before |= event.metadata[marts.ROWS].value
+    assert rows_before == marts.expected_answers()
 
 
 def data_files(table: Table) -> set[str]:
@@ -330,17 +330,17 @@ def test_the_table_that_looks_after_itself_is_compacted_by_its_writer_and_the_pl
         """The tick's line, and what the newest report without a run says: the page of the asset shows materialisations."""
         result = house.tick(names.SORTED_RUN_SENSOR)
         assert not result.run_requests
-        told = {
+        output = {
             name: value.value
             for event in result.asset_events
             if isinstance(event, dg.AssetMaterialization) and event.asset_key == layout
             for name, value in event.metadata.items()
         }
-        return next(line for line in house.lines(result) if line.startswith(PLANES.identifier)), told
+        return next(line for line in house.lines(result) if line.startswith(PLANES.identifier)), output
 
-    said, told = look()
-    assert said.startswith(f"{PLANES.identifier}: decline (too few runs): 4 sorted runs < 5; ")
-    assert told["upkeep"] == (
+    message, output = look()
+    assert message.startswith(f"{PLANES.identifier}: decline (too few runs): 4 sorted runs < 5; ")
+    assert output["upkeep"] == (
         "its writers may compact (it is not write-only), but none did lately: a run starts at 5 sorted runs"
     )
     assert house.execute(REFILE_JOB).success
@@ -349,10 +349,10 @@ def test_the_table_that_looks_after_itself_is_compacted_by_its_writer_and_the_pl
     (bucket,) = target.health()
     assert (bucket.sorted_runs, bucket.rows, bucket.deletes) == (1, answer.rows, 0)
     assert checksum_of(target.to_arrow()) == answer
-    said, told = look()
-    assert said.startswith(f"{PLANES.identifier}: decline (too few runs): 1 sorted run < 5; ")
-    assert said.endswith(f": nothing to merge; {WATCHING}"), said
-    assert told["upkeep"] == f"{WATCHING} (a run starts at 8 sorted runs or 60 min after their last commit)"
+    message, output = look()
+    assert message.startswith(f"{PLANES.identifier}: decline (too few runs): 1 sorted run < 5; ")
+    assert message.endswith(f": nothing to merge; {WATCHING}"), message
+    assert output["upkeep"] == f"{WATCHING} (a run starts at 8 sorted runs or 60 min after their last commit)"
     assert refile(target).endswith("3,123 rows written: 2 sorted runs, the writer compacts at 5")
     # in the hands of a newcomer
     spec = house.defs.resolve_asset_graph().get(layout)

@@ -118,10 +118,10 @@ def test_sabotage_after_publishing_fails_the_check_and_blocks(
         result = house.execute("both")
         assert_blocked(house, result)
         table = house.warehouse.table("shop.orders")
-        told = evaluations(result)["merged_view_unchanged"][1]
-        assert "tag 'before-compaction-6' keeps the files of snapshot 5" in told
+        output = evaluations(result)["merged_view_unchanged"][1]
+        assert "tag 'before-compaction-6' keeps the files of snapshot 5" in output
         run = next(entry.run_id for entry in table.ledger() if entry.snapshot_id == 6)
-        assert f"undo: dredge undo shop.orders {run} --allow-changes -w {tmp_path / 'wh'}, then execute this" in told
+        assert f"undo: dredge undo shop.orders {run} --allow-changes -w {tmp_path / 'wh'}, then execute this" in output
         assert table.tags()["before-compaction-6"].snapshot.id == 5
 
 
@@ -303,11 +303,11 @@ def test_a_partition_is_blocked_alone(tmp_path: Path, monkeypatch: pytest.Monkey
         assert find_blocking_failure(house.instance, layout) is not None
         assert house.run(requests["dt=c"]).success
         spark = SparkResource.from_environment(house.environment)
-        told = house.instance, house.warehouse, spark, "shop.orders", None
-        assert merged_view.merged_view_result(*told, ["dt=c"]).passed
+        result = house.instance, house.warehouse, spark, "shop.orders", None
+        assert merged_view.merged_view_result(*result, ["dt=c"]).passed
         with monkeypatch.context() as patched:
             patched.setattr(merged_view, "compare_with_previous", lambda *_: _differs())
-            both = merged_view.merged_view_result(*told, ["dt=a", "dt=c"])
+            both = merged_view.merged_view_result(*result, ["dt=a", "dt=c"])
         assert not both.passed, "a run over both partitions is told of each: it does not free the one that differs"
 
 
@@ -317,8 +317,8 @@ def test_no_number_of_other_partitions_makes_a_failed_one_forgotten(tmp_path: Pa
         layout = house.layout("shop.orders")
 
         def evaluate(partition: str | None, *, passed: bool) -> None:
-            told = dg.AssetCheckEvaluation(layout, names.MERGED_VIEW_CHECK, passed, partition=partition)
-            house.instance.report_runless_asset_event(told)
+            result = dg.AssetCheckEvaluation(layout, names.MERGED_VIEW_CHECK, passed, partition=partition)
+            house.instance.report_runless_asset_event(result)
 
         evaluate("dt=a", passed=False)
         for number in range(60):
@@ -328,8 +328,8 @@ def test_no_number_of_other_partitions_makes_a_failed_one_forgotten(tmp_path: Pa
         assert str(find_blocking_failure(house.instance, layout)).startswith(reason)
         assert str(find_blocking_failure(house.instance, layout, "dt=a")).startswith(reason)
         assert find_blocking_failure(house.instance, layout, "dt=b") is None
-        told = find_failed_checks(house.instance, {"shop.orders": layout, "shop.other": house.layout("shop.other")})
-        assert told == {"shop.orders": "merged_view_unchanged of dt=a failed: see its metadata"}, "watch tells of it"
+        result = find_failed_checks(house.instance, {"shop.orders": layout, "shop.other": house.layout("shop.other")})
+        assert result == {"shop.orders": "merged_view_unchanged of dt=a failed: see its metadata"}, "watch tells of it"
 
 
 def test_a_failure_under_a_former_name_blocks_until_the_check_passes_under_its_new_one(tmp_path: Path) -> None:

@@ -132,8 +132,8 @@ def test_all_rows_are_looked_at_in_spark_and_keys_are_named_alike(tmp_path: Path
     there = suite_result(warehouse, card, declared, SparkResource(runner="spark"))
     assert (here.passed, here.description) == (there.passed, there.description) == (False, here.description)
     assert "2 unexpected rows" in str(here.description)
-    for told in (here, there):
-        listed = str((told.metadata or {})["keys that break an expectation"].value)
+    for item in (here, there):
+        listed = str((item.metadata or {})["keys that break an expectation"].value)
         assert "id=98" in listed and "id=99" in listed and "dt=a" in listed
     assert (there.metadata or {})["rows looked at"].value == 100
     assert (there.metadata or {})["checked rows"].value == "all its rows, in Spark"

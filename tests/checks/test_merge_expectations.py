@@ -39,18 +39,18 @@ def test_a_compaction_that_merged_a_row_wrongly_fails_with_its_key_and_values(tm
     table = keyed(tmp_path, bucket="1", write_only="true", **options)
     for step in range(4):
         table.write(rows(range(4), v=1000 * step))
-    result, told = checked(tmp_path)
-    assert (result.passed, told["rows merged again"]) == (True, "4" if engine != "first-row" else "0"), told
+    result, output = checked(tmp_path)
+    assert (result.passed, output["rows merged again"]) == (True, "4" if engine != "first-row" else "0"), output
     number = compact_wrongly(table, key=3, value=-1)
-    result, told = checked(tmp_path)
+    result, output = checked(tmp_path)
     assert (result.passed, result.severity) == (False, dg.AssetCheckSeverity.ERROR)
     assert "its merge engine makes of the written versions: 1 of 4 keys differ" in str(result.description)
     assert f"k=3: v is -1, expected {EXPECTED[engine]}" in str(result.description)
-    assert told["keys that break an expectation"].count(f"k=3: v is -1, expected {EXPECTED[engine]}") == 2
-    assert f"| k=3 | another value | v | -1 | {EXPECTED[engine]} |" in told["observed and expected values"]
+    assert output["keys that break an expectation"].count(f"k=3: v is -1, expected {EXPECTED[engine]}") == 2
+    assert f"| k=3 | another value | v | -1 | {EXPECTED[engine]} |" in output["observed and expected values"]
     assert (
         f"the same before and after the compaction | 1 | 1 of 4 keys differ (snapshot {number - 1})"
-        in told["expectations"]
+        in output["expectations"]
     )
 
 
@@ -63,9 +63,9 @@ def test_a_group_of_fields_that_took_the_newest_row_s_values_is_named_field_by_f
         table.write(pa.table({"k": [1, 2], "g": [g] * 2, "a": [10 * g] * 2, "b": [b, None]}, schema=schema))
     assert table.to_arrow().to_pylist()[0] == {"k": 1, "g": 5, "a": 50, "b": 7}
     compact_wrongly(table, key=1, value=20, column="a")
-    result, told = checked(tmp_path)
+    result, output = checked(tmp_path)
     assert not result.passed
-    assert "k=1: a is 20, expected 50" in told["keys that break an expectation"]
+    assert "k=1: a is 20, expected 50" in output["keys that break an expectation"]
 
 
 def test_a_changelog_that_lost_a_commit_does_not_lead_to_the_rows(tmp_path: Path) -> None:
@@ -77,11 +77,11 @@ def test_a_changelog_that_lost_a_commit_does_not_lead_to_the_rows(tmp_path: Path
         snapshots.read(table.store, newest.id - 1), changelog_manifest_list=None, changelog_manifest_list_size=None
     )
     Path(table.store.snapshot_path(silent.id)).write_bytes(silent.to_json())
-    result, told = checked(tmp_path)
+    result, output = checked(tmp_path)
     assert not result.passed
     assert "The changelog of db.t must lead from an older snapshot to its rows" in str(result.description)
     assert "10 of 90 keys differ" in str(result.description)
-    assert "k=50: v is 5050, expected 4050" in told["keys that break an expectation"]
+    assert "k=50: v is 5050, expected 4050" in output["keys that break an expectation"]
 
 
 def test_a_key_that_is_there_twice_is_named(tmp_path: Path) -> None:
@@ -110,9 +110,9 @@ def test_one_command_writes_a_page_of_data_docs_and_fails_naming_what_is_broken(
     compact_wrongly(table, key=3, value=-1)
     with pytest.raises(DredgeError, match=r"db\.t: 2 of 5 expectations failed: Rows of db\.t must be what its merge"):
         expectations(warehouse=warehouse, table="db.t", docs=docs)
-    told = capsys.readouterr().out
-    assert "k=3: v is -1, expected 1003" in told
-    assert f"page: {docs / 'index.html'}" in told
+    printed = capsys.readouterr().out
+    assert "k=3: v is -1, expected 1003" in printed
+    assert f"page: {docs / 'index.html'}" in printed
     pages = list((docs / "validations").rglob("*.html"))
     text = "\n".join(page.read_text() for page in pages)
     assert (docs / "index.html").is_file()
@@ -130,11 +130,11 @@ def test_a_batch_that_is_not_the_table_s_is_an_error_of_one_line_and_no_verdict(
     table.write(rows(range(4)))
     warehouse = WarehouseResource(path=str(tmp_path / "wh"))
     card = warehouse.card("db.t")
-    for change, said in (
+    for change, message in (
         (lambda frame: frame.assign(v="x"), "column 'v': the frame's values are no int64"),
         (lambda frame: frame.drop(columns="v"), "column 'v': the rows to compare lack this column"),
     ):
         ((batch,), _) = merged_batches(warehouse, card)
-        with pytest.raises(SuiteCrashed, match=f"crashed: .*{said}") as raised:
+        with pytest.raises(SuiteCrashed, match=f"crashed: .*{message}") as raised:
             run_batches(card, [replace(batch, frame=change(batch.frame))])
         assert "\n" not in str(raised.value)

@@ -32,11 +32,13 @@ def blank(table: Table, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> S
 
 
 def test_every_partition_has_a_name_of_its_own(table: Table, blank: Shell) -> None:
-    assert {one.partition_text: one.partition["dt"] for one in table.health()} == VALUES
+    assert {bucket.partition_text: bucket.partition["dt"] for bucket in table.health()} == VALUES
     assert {item.partition_text for item in table.plan_maintenance("compact").items} == set(VALUES)
     for shown in (blank("health", "db.t").out, blank("plan", "db.t").out):
         assert all(name in shown.split("\n", 1)[1] for name in VALUES)
-    assert {one.name for one in Path(table.store.root).glob("dt=*")} == {NULL, "dt=x"}, "the directories are Paimon's"
+    assert {bucket.name for bucket in Path(table.store.root).glob("dt=*")} == {NULL, "dt=x"}, (
+        "the directories are Paimon's"
+    )
 
 
 @pytest.mark.parametrize(("name", "value"), VALUES.items())
@@ -44,8 +46,8 @@ def test_the_name_that_is_shown_chooses_the_partition(table: Table, blank: Shell
     (found,) = blank("health", "db.t", "--partition", name, "--json").json
     assert (found["partition"], found["partition_text"]) == ({"dt": value}, name)
     blank("compact", "db.t", "--partition", name)
-    assert {one.partition_text for one in table.health() if one.files == 1} == {name}
-    assert [one.partition for one in table.health() if one.files == 1] == [{"dt": value}]
+    assert {bucket.partition_text for bucket in table.health() if bucket.files == 1} == {name}
+    assert [bucket.partition for bucket in table.health() if bucket.files == 1] == [{"dt": value}]
 
 
 def test_explain_tells_null_from_blank_texts_and_takes_them_as_it_shows_them(
@@ -61,10 +63,10 @@ def test_explain_tells_null_from_blank_texts_and_takes_them_as_it_shows_them(
     table.write(pa.table({"dt": [""] * 4, "k": list(range(4)), "v": list(values.values())}, schema=columns))
     shell = Shell(tmp_path / "wh", capsys)
     for number, shown in enumerate(values):
-        told = shell("explain", "db.p", f'dt="",k={number}').out
-        assert told.startswith(f'db.p dt="", k={number}: 1 version') and f"v={shown} " in told
-        assert told == shell("explain", "db.p", f"dt=,k={number}").out
-    assert [one.partition_text for one in table.health()] == ['dt=""']
+        printed = shell("explain", "db.p", f'dt="",k={number}').out
+        assert printed.startswith(f'db.p dt="", k={number}: 1 version') and f"v={shown} " in printed
+        assert printed == shell("explain", "db.p", f"dt=,k={number}").out
+    assert [bucket.partition_text for bucket in table.health()] == ['dt=""']
 
 
 @pytest.mark.parametrize("name", ["day=19723", "day=2024-01-01"])
@@ -94,7 +96,7 @@ def test_a_value_may_hold_commas_and_is_named_as_plans_name_it_or_in_quotes(
     table = catalog.create_table("db.t", Schema(columns, [], ["dt", "h"], {"bucket": "-1"}))
     values = {"a": "dt=a/h=1", "a,b": "dt=a,b/h=1", "a,h=2": "dt=a,h%3D2/h=1", "50%/x": "dt=50%25%2Fx/h=1"}
     table.write(pa.table({"dt": list(values), "h": [1] * 4, "k": [1] * 4}, schema=columns))
-    assert [one.partition_text for one in table.health()] == sorted(values.values())
+    assert [bucket.partition_text for bucket in table.health()] == sorted(values.values())
     shell = Shell(tmp_path / "wh", capsys)
     spelt = {
         "a,b": ["dt=a,b,h=1", 'dt="a,b",h=1', "h=1,dt=a,b", "h=1/dt=a,b"],
@@ -113,7 +115,9 @@ def test_a_value_may_hold_commas_and_is_named_as_plans_name_it_or_in_quotes(
         'dt="a,h=1': "such as dt=...,h=...",
     }
     for name, why in refused.items():
-        told = shell("drop-partitions", "db.t", "--partition", name)
-        assert told.code == 1 and why in told.err and name in told.err and len(told.err.splitlines()) == 1, told.err
+        answer = shell("drop-partitions", "db.t", "--partition", name)
+        assert answer.code == 1 and why in answer.err and name in answer.err and len(answer.err.splitlines()) == 1, (
+            answer.err
+        )
     assert shell("drop-partitions", "db.t", "--partition", "dt=a,b/h=1").code == 0
-    assert sorted({one.partition["dt"] for one in table.health()}) == ["50%/x", "a", "a,h=2"]
+    assert sorted({bucket.partition["dt"] for bucket in table.health()}) == ["50%/x", "a", "a,h=2"]

@@ -11,12 +11,12 @@ def test_branches_are_made_used_forwarded_and_deleted(shell: Shell) -> None:
     assert "db.t$branch_dev is there" in shell("branch", "create", "db.t", "dev", "--from-snapshot", "5").out
     assert shell("branch", "create", "db.t", "b", "--json").json == {"branch": "b", "table": "db.t$branch_b"}
     assert "now c" in shell("branch", "rename", "db.t", "b", "--to", "c").out
-    assert [one["branch"] for one in shell("branch", "list", "db.t", "--json").json] == ["c", "dev"]
+    assert [item["branch"] for item in shell("branch", "list", "db.t", "--json").json] == ["c", "dev"]
     assert "dev" in shell("branch", "list", "db.t").out
     dev = Catalog(shell.place).table("db.t$branch_dev")
     dev.write(rows([50], dt="c"))
     assert shell("compact", "db.t$branch_dev", "--full").code == 0
-    assert [one["id"] for one in shell("snapshots", "db.t$branch_dev", "--json").json] == [5, 6, 7]
+    assert [item["id"] for item in shell("snapshots", "db.t$branch_dev", "--json").json] == [5, 6, 7]
     planned = shell("branch", "fast-forward", "db.t", "dev", "--dry-run").out
     assert "would drop" in planned and "snapshot-6" in planned
     assert shell("branch", "fast-forward", "db.t", "dev", "--dry-run", "--json").json["action"] == "fast_forward"
@@ -32,9 +32,9 @@ def test_branches_are_made_used_forwarded_and_deleted(shell: Shell) -> None:
 
 def test_consumers_are_listed_moved_and_forgotten(shell: Shell) -> None:
     assert "reads snapshot 2 next" in shell("consumers", "reset", "db.t", "job", "--next-snapshot", "2").out
-    assert [(one["consumer"], one["next_snapshot"]) for one in shell("consumers", "list", "db.t", "--json").json] == [
-        ("job", 2)
-    ]
+    assert [
+        (item["consumer"], item["next_snapshot"]) for item in shell("consumers", "list", "db.t", "--json").json
+    ] == [("job", 2)]
     listed = shell("consumers", "list", "db.t").out
     assert "unread" in listed and "job" in listed
     assert shell("consumers", "reset", "db.t", "job", "--next-snapshot", "3", "--json").json == {"job": 3}
@@ -47,13 +47,13 @@ def test_analyze_tells_what_it_counted(shell: Shell) -> None:
     assert "would analyze" in shell("analyze", "db.t", "--dry-run").out
     report = shell("analyze", "db.t", "--columns", "k,v", "--json").json
     assert (report["rows"], report["columns"], report["snapshot_id"]) == (23, ["k", "v"], 7)
-    [told] = shell("show", "db.t$statistics", "--json").json
-    assert (told["snapshot_id"], told["mergedRecordCount"]) == (6, 23)
+    [result] = shell("show", "db.t$statistics", "--json").json
+    assert (result["snapshot_id"], result["mergedRecordCount"]) == (6, 23)
     assert "analyzed snapshot 7" in shell("analyze", "db.*").out
 
 
 def test_what_cannot_be_done_is_one_clear_line(shell: Shell) -> None:
-    for arguments, said in (
+    for arguments, message in (
         (["branch", "prune", "db.t"], "list, create, delete, rename, fast-forward"),
         (["branch", "create", "db.t"], "the name of the branch"),
         (["branch", "create", "db.t", "main"], "main"),
@@ -66,4 +66,4 @@ def test_what_cannot_be_done_is_one_clear_line(shell: Shell) -> None:
         (["analyze", "db.t", "--columns", "zz"], "zz"),
     ):
         answer = shell(*arguments)
-        assert answer.code == 1 and said in answer.err and answer.err.count("\n") == 1, arguments
+        assert answer.code == 1 and message in answer.err and answer.err.count("\n") == 1, arguments

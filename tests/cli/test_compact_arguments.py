@@ -61,11 +61,11 @@ def test_maintain_takes_each_table_by_itself_where_it_is_asked_to(shell: Shell) 
     )
     for key in range(6):
         other.write(pa.table({"k": [key]}, other.schema.arrow_schema))
-    told = shell("maintain", "db", "--mode", "divided", "--action", "compact", "--max-tables", "1", "--json").json
-    assert [(line["table"], line["outcome"]) for line in told["lines"]] == [("db.a", "done")]
-    assert [(item["subject"], item["reason"]) for item in told["declined"]] == [("db.t", "later")]
-    told = shell("maintain", "db", "--mode", "divided", "--action", "compact").out
-    assert "db.t: compact: done" in told
+    result = shell("maintain", "db", "--mode", "divided", "--action", "compact", "--max-tables", "1", "--json").json
+    assert [(line["table"], line["outcome"]) for line in result["lines"]] == [("db.a", "done")]
+    assert [(item["subject"], item["reason"]) for item in result["declined"]] == [("db.t", "later")]
+    result = shell("maintain", "db", "--mode", "divided", "--action", "compact").out
+    assert "db.t: compact: done" in result
     assert "--resume goes on" in shell("maintain", "--resume", "0" * 32, "--mode", "divided").err
     assert shell("maintain", "db", "--mode", "both").code == 2
 

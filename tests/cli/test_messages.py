@@ -24,8 +24,8 @@ def test_what_is_named_and_not_there_is_said(shell: Shell) -> None:
         refused = shell(verb, "db.t", "--bucket", "7")
         assert (refused.code, refused.out) == (1, "")
         assert "option 'buckets' of table db.t cannot be 7; accepted: 0 to 0: there is 1 bucket" in refused.err
-        told = shell(verb, "db.t", "--partition", "dt=zz")
-        assert told.code == 0 and "dt=zz" in told.out and "no file lies there" in told.out
+        answer = shell(verb, "db.t", "--partition", "dt=zz")
+        assert answer.code == 0 and "dt=zz" in answer.out and "no file lies there" in answer.out
     assert shell("health", "db.t", "--partition", "dt=zz").out == "db.t: no file lies there: dt=zz\n"
     assert shell("health", "db.t", "--partition", "dt=zz", "--json").json == []
 
@@ -47,17 +47,17 @@ def test_a_plan_without_work_says_what_was_looked_at_and_which_command_helps(she
     file = min((shell.place / "db.db" / "t" / "dt=a").rglob("data-*.parquet"))
     file.write_bytes(file.read_bytes()[:100])
     for words in (("repair", "db.t", "--dry-run"), ("repair", "db.t"), ("plan", "db.t", "--action", "repair")):
-        told = shell(*words)
-        assert told.code == 0 and "every snapshot, tag, manifest list and manifest was read" in told.out
-        assert "`dredge check db.t --deep` lists damaged and lost ones" in told.out
+        answer = shell(*words)
+        assert answer.code == 0 and "every snapshot, tag, manifest list and manifest was read" in answer.out
+        assert "`dredge check db.t --deep` lists damaged and lost ones" in answer.out
     missing = shell("remove-unexisting-files", "db.t", "--dry-run").out
     assert "every file that was looked for exists; `dredge check db.t --deep` looks for damaged ones" in missing
     assert "`dredge repair db.t --dry-run`" in shell("remove-unexisting-manifests", "db.t", "--dry-run").out
     file.unlink()
     assert file.name in shell("remove-unexisting-files", "db.t", "--dry-run").out
     for verb in (("recover",), ("rescale", "--bucket-num", "2"), ("drop-partitions",)):
-        told = shell(verb[0], "db.t", *verb[1:], "--partition", "dt=zz", "--dry-run")
-        assert (told.code, "no such partition holds a file" in told.out) == (0, True), verb
+        answer = shell(verb[0], "db.t", *verb[1:], "--partition", "dt=zz", "--dry-run")
+        assert (answer.code, "no such partition holds a file" in answer.out) == (0, True), verb
 
 
 def test_a_list_without_entries_is_one_line(shell: Shell) -> None:
@@ -103,9 +103,9 @@ def test_a_clock_file_that_tells_no_time_is_one_line(
     assert capsys.readouterr().err.startswith(f"dredge: option '--clock' cannot be 'file:{clock}'; accepted: ")
     monkeypatch.setenv("DREDGE_CLOCK", f"file:{clock}")
     assert run(["status", "-w", str(shell.place)]) == 1
-    said = capsys.readouterr().err
-    assert said.startswith(f"dredge: option 'DREDGE_CLOCK' cannot be 'file:{clock}'; accepted: ")
-    assert reason in said and said.count("\n") == 1
+    printed = capsys.readouterr().err
+    assert printed.startswith(f"dredge: option 'DREDGE_CLOCK' cannot be 'file:{clock}'; accepted: ")
+    assert reason in printed and printed.count("\n") == 1
 
 
 def test_a_broken_table_does_not_hide_the_others(shell: Shell) -> None:
@@ -186,14 +186,14 @@ def test_a_folder_that_is_no_warehouse_is_not_an_empty_one(
 ) -> None:
     (tmp_path / "photos" / "2024").mkdir(parents=True)
     (tmp_path / "fresh").mkdir()
-    for place, said in (
+    for place, message in (
         (tmp_path / "photos", "is no warehouse: no folder in it is a database (NAME.db)"),
         (shell.place / "db.db", "is a database, not a warehouse; its warehouse is one folder up"),
         (shell.place / "db.db" / "t", "is a table, not a warehouse; its warehouse is two folders up"),
     ):
         for verb in ("status", "tables"):
             assert run([verb, "-w", str(place)]) == 1
-            assert said in capsys.readouterr().err
+            assert message in capsys.readouterr().err
     assert run(["status", "-w", str(tmp_path / "fresh")]) == 0
     assert capsys.readouterr().out.endswith("\nno tables yet\n")
 
@@ -204,9 +204,9 @@ def test_the_score_says_which_end_is_good(shell: Shell) -> None:
 
 
 def test_a_column_that_is_no_key_is_named(shell: Shell) -> None:
-    for key, said in (("nosuch=1", "nosuch"), ("v=1", "v")):
-        told = shell("explain", "db.t", f"dt=a,{key}")
-        assert told.code == 1 and told.out == "" and said in told.err and "db.t" in told.err
+    for key, message in (("nosuch=1", "nosuch"), ("v=1", "v")):
+        answer = shell("explain", "db.t", f"dt=a,{key}")
+        assert answer.code == 1 and answer.out == "" and message in answer.err and "db.t" in answer.err
     catalog = Catalog(shell.place)
     fields = pa.schema([pa.field("id", pa.int64(), nullable=False), ("a", pa.int64())])
     catalog.create_table("db.lone", Schema(fields, primary_keys=["id"], options={"bucket": "1"})).write(
@@ -222,8 +222,8 @@ def test_a_column_that_is_no_key_is_named(shell: Shell) -> None:
         {"code": ["x=1"], "a": [2]}
     )
     assert "no column" not in shell("explain", "db.texts", "x=1").out
-    said = "there is no column 'nosuch', so 'nosuch=1' was taken for the value of code"
-    assert said in shell("explain", "db.texts", "nosuch=1").out
+    message = "there is no column 'nosuch', so 'nosuch=1' was taken for the value of code"
+    assert message in shell("explain", "db.texts", "nosuch=1").out
     assert shell("explain", "db.lone", "1").out.startswith("db.lone id=1: 1 version")
 
 
@@ -239,11 +239,11 @@ def test_a_verb_whose_packages_are_missing_says_what_to_install(
 
     monkeypatch.setattr(EntryPoint, "load", lacking)
     assert run(["demo"]) == 1
-    said = capsys.readouterr().err
-    assert said.startswith(
+    printed = capsys.readouterr().err
+    assert printed.startswith(
         "dredge: 'dredge demo' needs the package 'dagster', which is not installed; pip install 'dredge["
     )
-    assert demo.extras and all(extra in said for extra in demo.extras)
+    assert demo.extras and all(extra in printed for extra in demo.extras)
 
     def ours(entry: EntryPoint) -> None:
         raise ModuleNotFoundError("No module named 'lsm_core.nosuch'", name="lsm_core.nosuch")
@@ -386,8 +386,8 @@ def test_a_pattern_means_every_table_that_it_fits(shell: Shell) -> None:
 
 def test_what_is_no_hash_is_said_with_the_table(shell: Shell) -> None:
     for given in ("", "../x", "ZZ"):
-        told = shell("apply", "db.t", given)
-        assert told.code == 1 and "of table db.t cannot be" in told.err and "the hash of a saved plan" in told.err
+        answer = shell("apply", "db.t", given)
+        assert answer.code == 1 and "of table db.t cannot be" in answer.err and "the hash of a saved plan" in answer.err
 
 
 def test_a_compaction_that_reads_nothing_claims_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -397,9 +397,9 @@ def test_a_compaction_that_reads_nothing_claims_nothing(tmp_path: Path, capsys: 
     schema = Schema(fields, primary_keys=["id"], options={"bucket": "1"})
     catalog.create_table("db.lone", schema).write({"id": [1], "a": [2]})
     assert run(["compact", "db.lone", "--full", "-w", str(tmp_path)]) == 0
-    told = capsys.readouterr().out
-    assert "0 files in, 0 out, 1 upgraded" in told
-    assert "verified: by metadata alone: files changed their level, and none was read" in told
+    printed = capsys.readouterr().out
+    assert "0 files in, 0 out, 1 upgraded" in printed
+    assert "verified: by metadata alone: files changed their level, and none was read" in printed
 
 
 def test_a_stored_sequence_field_that_is_no_column_is_named(tmp_path: Path) -> None:
@@ -427,6 +427,6 @@ def test_snapshots_to_compare_are_numbers(shell: Shell) -> None:
 
 def test_options_without_effect_are_told_by_status(shell: Shell) -> None:
     Catalog(shell.place).alter_table("db.t", [SchemaChange.set_option("metastore.tag-to-partition", "dt")])
-    said = "warning: db.t sets options that have no effect here: metastore.tag-to-partition\n"
-    assert said in shell("status").out
+    message = "warning: db.t sets options that have no effect here: metastore.tag-to-partition\n"
+    assert message in shell("status").out
     assert shell("status", "--json").json[0]["without_effect"] == ["metastore.tag-to-partition"]

@@ -108,7 +108,7 @@ def _doctor(shell: Shell, *arguments: str) -> Answer:
 
 
 def _told(answer: Answer) -> dict[str, Any]:
-    return {one["check"]: one for one in answer.json["findings"]}
+    return {finding["check"]: finding for finding in answer.json["findings"]}
 
 
 @pytest.fixture(autouse=True)
@@ -129,11 +129,11 @@ def test_the_doctor_finds_all_well_and_says_where_options_come_from(
     before = sorted(shell.place.rglob("*"))
     answer = _doctor(shell, "db.t", "--json", "--catalog-option", "lock-acquire-timeout=5 min")
     assert answer.code == 0, answer.err
-    told = _told(answer)
-    assert {told[name]["verdict"] for name in ("permissions", "exclusive creation", "clock", "guarantee")} == {"ok"}
-    assert "exclusive creation (hard link)" in told["guarantee"]["text"]
-    assert "50 GiB of 100 GiB free" in told["disk of the warehouse"]["text"]
-    options = {one["option"]: (one["value"], one["comes_from"]) for one in answer.json["options"]}
+    result = _told(answer)
+    assert {result[name]["verdict"] for name in ("permissions", "exclusive creation", "clock", "guarantee")} == {"ok"}
+    assert "exclusive creation (hard link)" in result["guarantee"]["text"]
+    assert "50 GiB of 100 GiB free" in result["disk of the warehouse"]["text"]
+    options = {item["option"]: (item["value"], item["comes_from"]) for item in answer.json["options"]}
     assert options["bucket"] == ("1", "the table (schema 0)")
     assert options["lock-acquire-timeout"] == ("5 min", "--catalog-option")
     assert options["dredge.lock.acquire-timeout"] == ("5 min", "the catalog's options")
@@ -162,11 +162,11 @@ def test_the_doctor_fails_for_each_thing_that_is_wrong(shell: Shell, monkeypatch
     monkeypatch.setattr(LocalFileIO, "write_exclusive", careless)
     monkeypatch.setattr(doctors.SystemClock, "now_ms", lambda _: 1_000)
     answer = _doctor(shell, "--json")
-    told = _told(answer)
+    result = _told(answer)
     for check in ("spark server", "disk of DAGSTER_HOME", "exclusive creation", "clock", "table"):
-        assert told[check]["verdict"] == "fail", check
-    assert "ahead of this machine's" in told["clock"]["text"]
-    assert "token" not in told["spark server"]["text"]
+        assert result[check]["verdict"] == "fail", check
+    assert "ahead of this machine's" in result["clock"]["text"]
+    assert "token" not in result["spark server"]["text"]
     assert answer.code == 1 and re.match(r"dredge: \d+ of \d+ checks failed: ", answer.err)
 
     monkeypatch.setattr(LocalFileIO, "write_exclusive", overwritten)

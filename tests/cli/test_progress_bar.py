@@ -44,8 +44,8 @@ def test_a_terminal_sees_how_far_a_compaction_is_and_nobody_else_does(
     monkeypatch.setenv("TERM", "xterm")
     assert shell("compact", "db.t", "--dry-run", "--json").json["action"] == "compact"
     assert terminal.getvalue() == ""
-    told = shell("compact", "db.t", "--full")
-    assert told.code == 0 and "compacting" not in told.out
+    answer = shell("compact", "db.t", "--full")
+    assert answer.code == 0 and "compacting" not in answer.out
     assert "compact db.t" in terminal.getvalue()
     monkeypatch.setenv("TERM", "dumb")
     terminal.truncate(0)
@@ -61,9 +61,9 @@ def test_work_tells_whoever_listens_and_only_while_they_do(shell: Shell) -> None
     assert heard.lines[0] == "compacting db.t: 100 rows" and "+20" in heard.lines
     assert "comparing db.t: 126 rows" in heard.lines and "=126" in heard.lines
     assert heard.lines.count("end") == 2
-    told = len(heard.lines)
+    result = len(heard.lines)
     assert shell("verify", "db.t").code == 0
-    assert len(heard.lines) == told
+    assert len(heard.lines) == result
 
 
 def test_a_bar_never_goes_back_or_past_its_end(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,8 +23,8 @@ def test_a_compaction_is_found_in_the_ledger_and_undone(shell: Shell) -> None:
     assert (entry["outcome"], entry["snapshot_id"]) == ("done", 7)
     shown = shell("ledger", "db.t").out
     assert run_id in shown and "5 files in" in shown
-    one = shell("ledger", "db.t", run_id)
-    assert "report.files_in" in one.out and "compacted" in one.out
+    first = shell("ledger", "db.t", run_id)
+    assert "report.files_in" in first.out and "compacted" in first.out
     assert shell("ledger", "db.t", run_id, "--json").json["lines"][0]["bucket"] == "dt=a/bucket-0"
     planned = shell("undo", "db.t", run_id, "--dry-run")
     assert "would undo" in planned.out and Catalog(shell.place).table("db.t").latest_snapshot().id == 7
@@ -34,7 +34,7 @@ def test_a_compaction_is_found_in_the_ledger_and_undone(shell: Shell) -> None:
     again = shell("undo", "db.t", run_id)
     assert again.code == 1 and "already-undone" in again.err
     assert shell("undo", "db.t", "nope").code == 1
-    assert [one["action"] for one in shell("ledger", "db.t", "--limit", "1", "--json").json] == ["undo"]
+    assert [first["action"] for first in shell("ledger", "db.t", "--limit", "1", "--json").json] == ["undo"]
     assert shell("show", "db.t$dredge_ledger", "--json").json[0]["run_id"] == run_id
     (Path(table.store.ledger_dir) / "9999999999999-compact-00000000.jsonl").write_text("{}")
     damaged = shell("ledger", "db.t")
@@ -58,7 +58,7 @@ def test_maintain_keeps_what_the_policy_file_says(
     (item,) = planned["items"]
     assert item["table"] == "db.t" and item["action"] == "expire_snapshots"
     assert shell("maintain", "db", "--action", "expire_snapshots").code == 0
-    assert [one.id for one in Catalog(shell.place).table("db.t").snapshots()] == [5, 6]
+    assert [snapshot.id for snapshot in Catalog(shell.place).table("db.t").snapshots()] == [5, 6]
     policies.write_text("tables: {db.t: {retention: {snapshots: {retain_min: never}}}}")
     refused = shell("maintain", "db")
     assert refused.code == 1 and "retain_min" in refused.err and "policies.yaml" in refused.err

@@ -115,7 +115,7 @@ def test_a_plan_that_waits_is_listed_and_applied_by_its_hash_without_the_tables_
     hold_plan(store, plan, "approval: required")
     assert plan.hash in shell("plans", "db.t").out
     (listed,) = shell("plans", "db.*", "--json").json
-    assert [one["hash"] for one in listed["waiting"]] == [plan.hash]
+    assert [item["hash"] for item in listed["waiting"]] == [plan.hash]
     unknown = shell("apply", "0" * 32)
     assert unknown.code == 1
     assert "keeps a plan with hash 0000" in unknown.err

@@ -11,9 +11,9 @@ def test_the_newest_compaction_is_compared_and_a_difference_exits_1(shell: Shell
     none = shell("verify", "db.t")
     assert none.code == 1 and "db.t has no compaction whose snapshot" in none.err
     assert shell("compact", "db.t", "--full").code == 0
-    told = shell("verify", "db.t")
-    assert told.code == 0 and "db.t: snapshots 6 and 7 say the same (V1" in told.out
-    assert "compared by content" in told.out
+    answer = shell("verify", "db.t")
+    assert answer.code == 0 and "db.t: snapshots 6 and 7 say the same (V1" in answer.out
+    assert "compared by content" in answer.out
     report = shell("verify", "db.t", "7", "--json").json
     assert (report["snapshot_a"], report["snapshot_b"], report["ok"]) == (6, 7, True)
     changed = shell("verify", "db.t", "5", "7", "--json")
@@ -25,5 +25,5 @@ def test_the_newest_compaction_is_compared_and_a_difference_exits_1(shell: Shell
 def test_a_row_lost_behind_everybodys_back_is_found(shell: Shell) -> None:
     assert shell("compact", "db.t", "--full").code == 0
     sabotage(Catalog(str(shell.place)).table("db.t"), "drop")
-    told = shell("verify", "db.t")
-    assert told.code == 1 and "corrupt file" in told.err
+    answer = shell("verify", "db.t")
+    assert answer.code == 1 and "corrupt file" in answer.err

@@ -33,8 +33,8 @@ def told_by_a_task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch
         spills = any(run.path.startswith(f"{place}/") for place in os.environ["SPARK_LOCAL_DIRS"].split(","))
     for _ in batches:
         pass
-    told = {"source": [found.__file__], "spills": [spills], "secret": [os.environ.get(SECRET, "")]}
-    yield pa.RecordBatch.from_pydict(told)
+    values = {"source": [found.__file__], "spills": [spills], "secret": [os.environ.get(SECRET, "")]}
+    yield pa.RecordBatch.from_pydict(values)
 
 
 def executor_dies_once(batches: Iterator[pa.RecordBatch], marker: str) -> Iterator[pa.RecordBatch]:
@@ -70,14 +70,14 @@ def main(root: str, marker: str = "") -> dict[str, Any]:
         answer |= {"died": os.path.exists(marker), "executors": report.executors, "verified": checked.ok}
         named = {row["file_path"].rpartition("/")[2] for row in catalog.table("db.t$files").to_arrow().to_pylist()}
         answer["live"] = sorted(named)
-    told = spark.range(0, tasks, 1, tasks).mapInArrow(told_by_a_task, SOURCE).collect()
+    result = spark.range(0, tasks, 1, tasks).mapInArrow(told_by_a_task, SOURCE).collect()
     found = read_table(spark, table).toArrow().sort_by("k").to_pydict()
     return answer | {
-        "tasks": [row.asDict() for row in told],
+        "tasks": [row.asDict() for row in result],
         "keys": len(found["k"]),
         "new": found["v"].count("new"),
         "staged": [str(path) for path in Path(root).rglob("dredge/staged/*")],
-        "commits": [one.commit_kind for one in table.snapshots()],
+        "commits": [snapshot.commit_kind for snapshot in table.snapshots()],
     }
 
 

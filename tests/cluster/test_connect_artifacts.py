@@ -85,6 +85,6 @@ def test_a_server_without_dredge_gets_the_wheel_from_its_client(
     tmp_path: Path,
 ) -> None:
     done = run_script(CLIENT, str(wheel), str(tmp_path), env=remote, timeout=600)
-    refused, *told = done.stdout.splitlines()
+    refused, *lines = done.stdout.splitlines()
     assert "No module named 'lsm_core'" in refused, done.stderr[-3000:]
-    assert told == ["ANSWER: 600 600 1"], done.stderr[-3000:]
+    assert lines == ["ANSWER: 600 600 1"], done.stderr[-3000:]

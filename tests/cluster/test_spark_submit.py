@@ -88,16 +88,16 @@ def submitted(wheel: Path, python: Path, folder: Path, master: str, *arguments: 
 def test_a_python_without_dredge_writes_and_reads_by_the_wheel_of_py_files(
     wheel: Path, python: Path, tmp_path: Path
 ) -> None:
-    told = submitted(wheel, python, tmp_path, "local[2]", str(tmp_path / "house"))
-    assert told["driver"].startswith(str(wheel))
-    assert told["master"] == "local[2]"
-    (task,) = told["tasks"]
+    result = submitted(wheel, python, tmp_path, "local[2]", str(tmp_path / "house"))
+    assert result["driver"].startswith(str(wheel))
+    assert result["master"] == "local[2]"
+    (task,) = result["tasks"]
     # Workers import from the copy that Spark handed them, spill where Spark says, and have their own keys.
     assert task["source"].endswith(f"{wheel.stem}.zip/lsm_core/__init__.py")
     assert task["source"].startswith(str(tmp_path / "local"))
     assert task["spills"] is True
     assert task["secret"] == SECRET
-    assert (told["keys"], told["new"], told["staged"], told["commits"]) == (400, 0, [], ["APPEND"])
+    assert (result["keys"], result["new"], result["staged"], result["commits"]) == (400, 0, [], ["APPEND"])
 
 
 @pytest.mark.soak
@@ -112,7 +112,7 @@ def test_two_executors_share_a_compaction_and_one_may_be_lost(
         "spark.speculation.minTaskRuntime": "10ms",
         "spark.speculation.interval": "20ms",
     }
-    told = submitted(
+    result = submitted(
         wheel,
         python,
         tmp_path,
@@ -125,12 +125,12 @@ def test_two_executors_share_a_compaction_and_one_may_be_lost(
             **(always if speculation == "true" else {}),
         },
     )
-    assert told["died"] is True
-    assert (told["keys"], told["new"], told["staged"], told["verified"]) == (600, 400, [], True)
-    assert told["commits"] == ["APPEND", "APPEND", "COMPACT"]
-    assert {task["secret"] for task in told["tasks"]} == {SECRET}
-    assert all(task["spills"] and ".zip/" in task["source"] for task in told["tasks"])
-    assert len({executor.split(" on ")[0] for executor in told["executors"]}) == 2, told["executors"]
+    assert result["died"] is True
+    assert (result["keys"], result["new"], result["staged"], result["verified"]) == (600, 400, [], True)
+    assert result["commits"] == ["APPEND", "APPEND", "COMPACT"]
+    assert {task["secret"] for task in result["tasks"]} == {SECRET}
+    assert all(task["spills"] and ".zip/" in task["source"] for task in result["tasks"])
+    assert len({executor.split(" on ")[0] for executor in result["executors"]}) == 2, result["executors"]
     # Of lost and doubled attempts no file is left, but what a killed executor had begun to write for the compaction.
     data = {path.name for path in (tmp_path / "house").rglob("data-*")}
-    assert set(told["live"]) <= data
+    assert set(result["live"]) <= data

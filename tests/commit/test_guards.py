@@ -76,8 +76,8 @@ def test_a_drop_takes_what_came_meanwhile_and_exact_ones_leave_other_partitions(
 
 def test_an_overwrite_lands_on_the_top_level_unless_keys_meet_or_deletes_are_in_it(tmp_path: Path) -> None:
     store = two_runs(tmp_path)
-    one, two = rows(store, [1, 2], "n", 0), rows(store, [3], "n", 2)
-    both = message(store, new_files=(*one.new_files, *two.new_files))
+    first, two = rows(store, [1, 2], "n", 0), rows(store, [3], "n", 2)
+    both = message(store, new_files=(*first.new_files, *two.new_files))
     Committer(store).overwrite([both])
     assert [file.level for _, _, file in live_files(store)] == [5, 5]
     meeting = message(store, new_files=(*rows(store, [1, 5], "m", 0).new_files, *rows(store, [3], "m", 2).new_files))

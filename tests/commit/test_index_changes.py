@@ -168,19 +168,19 @@ def test_two_commits_that_change_one_hash_index_conflict_and_a_retry_sees_other_
 def test_overwriting_and_dropping_take_a_partitions_index_files_of_every_type(tmp_path: Path) -> None:
     fields = {"p": "INT NOT NULL", "k": "BIGINT NOT NULL", "v": "STRING"}
     store = make_store(tmp_path, fields, primary_keys=("p", "k"), partition_keys=("p",))
-    one, two = part(store, p=1), part(store, p=2)
+    first, two = part(store, p=1), part(store, p=2)
     files = [hashes(store, 1), hashes(store, 2)]
     messages = [
         with_index(message(store, partition=where, new_files=written(store, where)), new_index_files=[file])
-        for where, file in ((one, files[0]), (two, files[1]))
+        for where, file in ((first, files[0]), (two, files[1]))
     ]
     Committer(store).commit(messages)
     new = hashes(store, 5)
-    change = with_index(message(store, partition=one, new_files=written(store, one)), new_index_files=[new])
+    change = with_index(message(store, partition=first, new_files=written(store, first)), new_index_files=[new])
     Committer(store).overwrite([change])
-    assert index_of(store) == {(one, 0, "HASH"): [new.file_name], (two, 0, "HASH"): [files[1].file_name]}
+    assert index_of(store) == {(first, 0, "HASH"): [new.file_name], (two, 0, "HASH"): [files[1].file_name]}
     Committer(store).drop([{"p": 2}])
-    assert index_of(store) == {(one, 0, "HASH"): [new.file_name]}
+    assert index_of(store) == {(first, 0, "HASH"): [new.file_name]}
     Committer(store).drop(None)
     latest = snapshots.latest(store)
     assert latest is not None

@@ -163,10 +163,10 @@ def test_overlapping_keys_on_one_level_are_a_conflict(tmp_path: Path) -> None:
 
 def test_files_of_one_commit_may_not_overlap_each_other(tmp_path: Path) -> None:
     store = make_store(tmp_path)
-    one = write_kv(store, {"k": [1, 5], "v": ["a", "a"]}, level=3)
+    first = write_kv(store, {"k": [1, 5], "v": ["a", "a"]}, level=3)
     two = write_kv(store, {"k": [5, 6], "v": ["a", "a"]}, level=3)
     with pytest.raises(CommitConflict, match="overlap on level 3"):
-        Committer(store).commit([message(store, compact_after=[*one, *two])])
+        Committer(store).commit([message(store, compact_after=[*first, *two])])
     assert snapshots.latest_id(store) is None
     assert not list(tmp_path.glob("manifest/*"))
 

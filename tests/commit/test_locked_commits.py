@@ -219,9 +219,9 @@ def test_status_and_schema_changes_know_the_lock(tmp_path: Path) -> None:
     fields = pa.schema([pa.field("k", pa.int64(), nullable=False)])
     table = catalog.create_table("db.t", Schema(fields, ["k"], options={"bucket": "1"}))
     table.write(pa.table({"k": pa.array([1], pa.int64())}))
-    said = guarantee_text(table.store.file_io, table.store.root, table.store.name, table.store.options)
-    assert f"the lock 'mine.db.t' in jdbc:sqlite:{tmp_path}/l.db, and need exclusive creation (hard link)" in said
-    assert "lock.enabled = true" in said
+    text = guarantee_text(table.store.file_io, table.store.root, table.store.name, table.store.options)
+    assert f"the lock 'mine.db.t' in jdbc:sqlite:{tmp_path}/l.db, and need exclusive creation (hard link)" in text
+    assert "lock.enabled = true" in text
     store = table.store
     other = table_lock(store.file_io, store.root, store.name, store.options, store.clock, "other")
     assert other is not None

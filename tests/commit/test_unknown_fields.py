@@ -116,7 +116,7 @@ def test_an_entry_with_new_fields_is_not_written_again(tmp_path: Path) -> None:
     # So a compaction rewrites what it would have raised to another level.
     task = unit_task(store, bytes(12), 0, [file.file_name], 5)
     result = run_bucket_task(store, task)
-    assert [one.file_name for one in result.message.compact_after] != [file.file_name]
+    assert [item.file_name for item in result.message.compact_after] != [file.file_name]
     Committer(store).commit([result.message])
     assert content(store) == before
 

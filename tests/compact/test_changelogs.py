@@ -70,8 +70,8 @@ def answer(table: Table) -> tuple[list[Any], list[Any]]:
     """The rows, and the changes of the newest snapshot, per key in order."""
     stream = table.new_stream_scan(from_snapshot=table.snapshots()[-1].id)
     batch = stream.next()
-    told = [] if batch is None else [tuple(row.values()) for row in batch.to_arrow().to_pylist()]
-    return table.to_arrow().sort_by("k").to_pylist(), sorted(told, key=lambda row: row[1])
+    records = [] if batch is None else [tuple(row.values()) for row in batch.to_arrow().to_pylist()]
+    return table.to_arrow().sort_by("k").to_pylist(), sorted(records, key=lambda row: row[1])
 
 
 def compacted(table: Table, results: Iterator[BucketResult]) -> tuple[list[Any], list[Any]]:

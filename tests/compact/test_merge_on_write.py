@@ -62,7 +62,7 @@ def test_level_0_is_hidden_until_it_is_compacted_and_then_marks_what_it_supersed
     table = create(tmp_path, deletion_vectors__bitmap64=wide)
     write(table, range(5000), 0)
     assert content(table) == {}
-    assert [(one.level0_files, one.hidden_rows) for one in table.health()] == [(1, 5000)]
+    assert [(bucket.level0_files, bucket.hidden_rows) for bucket in table.health()] == [(1, 5000)]
     table.compact(full=True)
     assert content(table) == dict.fromkeys(range(5000), 0)
     write(table, range(10, 20), 1)
@@ -133,7 +133,7 @@ def test_pieces_of_a_bucket_mark_what_the_whole_would(tmp_path: Path) -> None:
         results.append(BucketResult.from_bytes(done.to_bytes()))
     whole = run_bucket_task(table.store, task, ReferenceJudge())
     joined = join(table.store, task, results)
-    one, two = (
+    first, two = (
         {
             place.data_file: indexes.read_vector(table.store, places[place.data_file]).positions().tolist()
             for file in result.message.compact_new_index_files
@@ -142,8 +142,8 @@ def test_pieces_of_a_bucket_mark_what_the_whole_would(tmp_path: Path) -> None:
         }
         for result in (joined, whole)
     )
-    assert one == two
-    assert sum(map(len, one.values())) == 50_000
+    assert first == two
+    assert sum(map(len, first.values())) == 50_000
 
 
 def test_another_compaction_that_marked_meanwhile_makes_ours_stale(tmp_path: Path) -> None:
@@ -197,13 +197,13 @@ def test_a_damaged_index_file_stops_the_compaction_and_nothing_is_left(tmp_path:
     (path,) = Path(table.store.root, "index").glob("*")
     data = path.read_bytes()
     path.unlink() if damage == "missing" else path.write_bytes(data[:-3])
-    disk = {one.name for one in Path(table.store.root, "bucket-0").iterdir()}
+    disk = {item.name for item in Path(table.store.root, "bucket-0").iterdir()}
     before = snapshots.latest_id(table.store)
     for full in (False, True):
         with pytest.raises(CorruptFile, match=path.name):
             table.compact(full=full)
     assert snapshots.latest_id(table.store) == before
-    assert {one.name for one in Path(table.store.root, "bucket-0").iterdir()} == disk
+    assert {item.name for item in Path(table.store.root, "bucket-0").iterdir()} == disk
     path.write_bytes(data)
     table.compact()
     assert content(table) == {**dict.fromkeys(range(3000), 0), **dict.fromkeys(range(20), 2)}

@@ -153,7 +153,7 @@ def test_any_cut_gives_what_no_cut_gives(root: Path, engine: str, kind: str, dat
     chosen = data.draw(st.lists(st.sampled_from(given_case.keys), max_size=4, unique_by=repr))
     pieces = pieces_at(task, ordered(store, chosen))
     results = [run_bucket_task(store, piece, ReferenceJudge(), pipelined=False, share=2) for piece in pieces]
-    result = join(store, task, [BucketResult.from_bytes(one.to_bytes()) for one in results])
+    result = join(store, task, [BucketResult.from_bytes(item.to_bytes()) for item in results])
     try:
         assert stored(store, result.message.compact_after).equals(given_case.whole)
         assert result.report.verification == "V2"

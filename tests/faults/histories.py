@@ -93,7 +93,7 @@ def fill(warehouse: Path, shape: Shape) -> Table:
     table.expire_snapshots(retain_max=4, retain_min=4)
     clock.advance(2 * HOUR)
     table.sweep_trash()
-    assert [one.id for one in table.snapshots()] == [3, 4, 5, 6]
+    assert [snapshot.id for snapshot in table.snapshots()] == [3, 4, 5, 6]
     return table
 
 
@@ -145,7 +145,7 @@ _JOB: Final = 7
 
 
 def _written(table: Table) -> bool:
-    return any(one.commit_user == "job" and one.commit_identifier == _JOB for one in table.snapshots())
+    return any(snapshot.commit_user == "job" and snapshot.commit_identifier == _JOB for snapshot in table.snapshots())
 
 
 def write(table: Table) -> None:

@@ -39,15 +39,15 @@ class Truth:
     def require_sound(self, table: Table, at: object) -> None:
         """Assert that all snapshots and tags of all branches have their known rows and valid LSM trees."""
         for store in branches.all_stores(table.store):
-            one = Table(store)
+            first = Table(store)
             for snapshot in snapshots.iterate(store):
-                self._same(store, snapshot.to_json(), content(one, snapshot_id=snapshot.id), (at, snapshot.id))
+                self._same(store, snapshot.to_json(), content(first, snapshot_id=snapshot.id), (at, snapshot.id))
                 if store.schema.primary_keys:
                     for _, _, _, found in bucket_groups(manifests.live_entries(store, snapshot)):
                         tree = as_tree(store, [entry.file for entry in table_to_entries(found)])
                         assert not find_violations(tree), at
             for name, tagged in tags.list_tags(store).items():
-                self._same(store, tagged.to_json(), content(one, tag=name), (at, name))
+                self._same(store, tagged.to_json(), content(first, tag=name), (at, name))
 
     def _same(self, store: TableStore, version: bytes, found: Rows, at: object) -> None:
         assert self._known.setdefault(version, found) == found, (store.name, at)

@@ -50,7 +50,8 @@ def _beyond(_: TableStore, entry: IndexManifestEntry, path: Path) -> IndexManife
     data, places = index_file(vectors)
     path.write_bytes(data)
     ranges = tuple(
-        DeletionVectorRange(one.data_file, *place, 2) for one, place in zip(entry.deletion_vectors, places, strict=True)
+        DeletionVectorRange(vector.data_file, *place, 2)
+        for vector, place in zip(entry.deletion_vectors, places, strict=True)
     )
     return replace(entry, file_size=len(data), deletion_vectors=ranges)
 

@@ -111,11 +111,11 @@ class Meeting:
 
     def serial(self) -> dict[tuple[str, str], list[Answers | None]]:
         """What the table may say, by what the maintainer and the other were told."""
-        one, other = self.one.run, self.other
+        first, other = self.one.run, self.other
         return {
-            ("succeeded", "succeeded"): [self.in_turn(one, other), self.in_turn(other, one)],
+            ("succeeded", "succeeded"): [self.in_turn(first, other), self.in_turn(other, first)],
             ("failed", "succeeded"): [self.in_turn(other)],
-            ("succeeded", "failed"): [self.in_turn(one)],
+            ("succeeded", "failed"): [self.in_turn(first)],
             ("failed", "failed"): [answers(self.table("p"))],
         }
 
@@ -171,7 +171,7 @@ def test_somebody_else_in_the_middle(
     for step in chosen:
         _meet(meeting, step, allowed, f"{other} ahead of step {step} of {one}: {counting.log[step - 1]}")
     record_property("interleavings", len(chosen))
-    assert any(told[1] == "succeeded" for told in meeting.told)
+    assert any(item[1] == "succeeded" for item in meeting.told)
 
 
 def _meet(meeting: Meeting, step: int, allowed: dict[tuple[str, str], list[Answers | None]], at: str) -> None:
@@ -184,12 +184,12 @@ def _meet(meeting: Meeting, step: int, allowed: dict[tuple[str, str], list[Answe
     with names_from("meeting"):
         first = outcome_of(lambda: meeting.one.run(meeting.table("t", Interrupted(step, meanwhile))))
         assert len(outcomes) == 1, at
-    told = (first, outcomes[0])
-    meeting.told.add(told)
-    at = f"{at}; told: {told}"
+    result = (first, outcomes[0])
+    meeting.told.add(result)
+    at = f"{at}; told: {result}"
     table = meeting.table("t")
     found = answers(table)
-    assert found in allowed[told], at
+    assert found in allowed[result], at
     files = meeting.disk.files("t").items()
     state = frozenset(file for file in files if not file[0].startswith("dredge/ledger/"))
     if state not in meeting.seen:
@@ -199,7 +199,7 @@ def _meet(meeting: Meeting, step: int, allowed: dict[tuple[str, str], list[Answe
             DredgeError
         ):  # the maintainer comes again; the other's act may stand in its way, or have undone it
             meeting.one.run(meeting.table("t"))
-            assert told[0] == "succeeded" or meeting.one.is_done(meeting.table("t")), at
+            assert result[0] == "succeeded" or meeting.one.is_done(meeting.table("t")), at
         found = answers(meeting.table("t"))
         table = cleaned(meeting.disk.warehouse("t"), meeting.disk.file_io)
         assert answers(table) == found, at

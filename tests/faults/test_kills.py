@@ -121,13 +121,13 @@ def test_a_killed_process_changes_nothing_or_everything_and_a_retry_works(
 
 def _between_passes(whole: list[dict[str, Any]]) -> list[int]:
     """How many lines the trace has when a pass has told the ledger and the next one has not begun."""
-    told = [
+    records = [
         n
         for n, line in enumerate(whole, 1)
         if (line["event"], line["step"]) == ("end", "link") and "/ledger/" in line["path"]
     ]
-    assert len(told) > 1
-    return told[:-1]
+    assert len(records) > 1
+    return records[:-1]
 
 
 def _is_halfway(table: Table) -> bool:

@@ -25,11 +25,11 @@ Told = list[tuple[int, list[tuple[object, ...]]]]
 def streamed(table: Table) -> Told:
     """What a stream tells from the oldest snapshot or changelog on."""
     first = earliest_kept(table.store)
-    stream, told = table.new_stream_scan(), []
+    stream, records = table.new_stream_scan(), []
     stream.restore(first)
     while (batch := stream.next()) is not None:
-        told.append((batch.snapshot_id, [tuple(row.values()) for row in batch.to_arrow().to_pylist()]))
-    return told
+        records.append((batch.snapshot_id, [tuple(row.values()) for row in batch.to_arrow().to_pylist()]))
+    return records
 
 
 def expire(table: Table) -> None:
@@ -84,7 +84,7 @@ class Broken:
         first = earliest_kept(table.store)
         assert first is not None
         assert content(table) == self.rows
-        assert streamed(table) == [one for one in self.told if one[0] >= first]
+        assert streamed(table) == [item for item in self.told if item[0] >= first]
         assert_whole(table)
 
     def everywhere(self, action: Callable[[Table], object], options: dict[str, str] | None = None) -> None:

@@ -62,7 +62,7 @@ def _planned(target: str) -> Callable[[Table], None]:
 
 
 def _undone(table: Table) -> None:
-    records = [one for one in read_trash(table.store).records if one.action == "rollback"]
+    records = [record for record in read_trash(table.store).records if record.action == "rollback"]
     if records:
         table.restore(records[0].trash_id)
 

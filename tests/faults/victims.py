@@ -141,7 +141,7 @@ def _raise(command: dict[str, Any]) -> str:
 
     Modules that the victim imported are imported here, too, so that later victims need not import them.
     """
-    known, (told, telling) = set(sys.modules), os.pipe()
+    known, (result, telling) = set(sys.modules), os.pipe()
     pid = os.fork()
     if pid == 0:
         code = 1
@@ -159,7 +159,7 @@ def _raise(command: dict[str, Any]) -> str:
     if os.WIFSTOPPED(status):
         os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)
-    with os.fdopen(told) as imported:
+    with os.fdopen(result) as imported:
         for name in imported.read().split():
             with suppress(ImportError):  # some modules are made by others, without a file
                 import_module(name)

@@ -31,7 +31,7 @@ def test_short_texts_stay_in_one_batch() -> None:
 def test_long_texts_come_in_slices_that_fit() -> None:
     batch = _batch(["short", "x" * _MIB], 1_000)
     found = list(split_to_fit(batch, "x.parquet"))
-    assert all(one.num_rows * _MIB <= BATCH_BYTES for one in found) and len(found) == 8
+    assert all(item.num_rows * _MIB <= BATCH_BYTES for item in found) and len(found) == 8
     assert pa.Table.from_batches(found).equals(pa.Table.from_batches([batch]))
 
 

@@ -76,15 +76,15 @@ def storable(kind: DataType, form: str) -> bool:
     inner = [*(f.type for f in kind.fields), *(k for k in (kind.key, kind.value, kind.element) if k is not None)]
     if kind.root is TypeRoot.VARIANT or (form == "avro" and wide):
         return False
-    return all(storable(one, form) for one in inner)
+    return all(storable(item, form) for item in inner)
 
 
 def fits_orc(value: Any) -> bool:
     """Whether ORC as Arrow knows it holds the value: 1677 to 2262, and no fractions before 1970."""
     if isinstance(value, dict):
-        return all(fits_orc(one) for one in value.values())
+        return all(fits_orc(item) for item in value.values())
     if isinstance(value, list | tuple):
-        return all(fits_orc(one) for one in value)
+        return all(fits_orc(item) for item in value)
     if not isinstance(value, datetime):
         return True
     return 1678 <= value.year <= 2261 and (value.replace(tzinfo=None) >= _YEAR or value.microsecond == 0)
@@ -96,7 +96,7 @@ def tables(draw: st.DrawFn, form: str) -> pa.Table:
     row = st.tuples(*(st.none() | values(kind).filter(lambda v: form != "orc" or fits_orc(v)) for kind in kinds))
     rows = draw(st.lists(row, min_size=1, max_size=9))
     schema = append_arrow_schema(schema_of(kinds))
-    return pa.table([pa.array([one[i] for one in rows], f.type) for i, f in enumerate(schema)], schema=schema)
+    return pa.table([pa.array([item[i] for item in rows], f.type) for i, f in enumerate(schema)], schema=schema)
 
 
 @pytest.mark.parametrize("form", FORMATS)
@@ -250,7 +250,7 @@ def _same_statistics(found: ColumnValues, entry: ManifestEntry, schema: TableSch
     kinds = [schema.field(name).type for name in kept]
     for ours, theirs in ((stats.min_values, java.min_values), (stats.max_values, java.max_values)):
         pairs = zip(kept, decode_row(ours, kinds), decode_row(theirs, kinds), strict=True)
-        assert all(one == other for name, one, other in pairs if name not in nan)
+        assert all(item == other for name, item, other in pairs if name not in nan)
 
 
 def test_the_avro_schema_is_java_s_for_maps_with_any_key() -> None:

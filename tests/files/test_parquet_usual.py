@@ -104,11 +104,11 @@ def test_a_page_header_means_the_same_read_by_a_pattern_and_as_thrift(
         return
     reader = thrift.Reader(start)
     header = reader.struct()
-    told = header[7 if page.kind else 5][1]
+    result = header[7 if page.kind else 5][1]
     assert reader.at == page.end
     assert [header[field][1] for field in (1, 2, 3)] == [page.kind, page.plain_bytes, page.stored_bytes]
-    assert [told[1][1], told[2][1]] == [page.values, page.encoding]
-    assert page.kind or (told[3][1], told[4][1]) == page.levels
+    assert [result[1][1], result[2][1]] == [page.values, page.encoding]
+    assert page.kind or (result[3][1], result[4][1]) == page.levels
 
 
 def test_page_headers_of_writers_are_read_by_a_pattern() -> None:

@@ -112,10 +112,10 @@ def test_a_file_of_dictionaries_says_what_one_of_plain_texts_does(tmp_path: Path
     code = [group.set_column(1, "r", group["r"].dictionary_encode()) for group in groups]
     code = [group.set_column(2, "u", group["u"].dictionary_encode()) for group in code]
     given = [code[0], groups[1], code[2]] if first == "coded" else [groups[0], code[1], code[2]]
-    one, of_one = in_file(tmp_path / "plain.parquet", groups)
+    single, of_one = in_file(tmp_path / "plain.parquet", groups)
     two, of_two = in_file(tmp_path / "given.parquet", given)
-    assert two.read().equals(one.read())
-    assert described(two) == described(one)
+    assert two.read().equals(single.read())
+    assert described(two) == described(single)
     assert of_two == of_one
     assert "RLE_DICTIONARY" in str(two.metadata.row_group(2).column(1).encodings)
     assert "RLE_DICTIONARY" not in str(two.metadata.row_group(2).column(2).encodings)
@@ -271,11 +271,11 @@ def test_a_compaction_writes_the_same_rows_and_statistics(
     monkeypatch.setattr("lsm_core.read.merge_read.repeating_texts", lambda *_: given.append(True) or [])
     as_text = run_bucket_task(store, task)
     assert given
-    one, two = (list(result.message.compact_after) for result in (as_dictionaries, as_text))
-    assert statistics(one) == statistics(two)
-    assert [file.embedded_index for file in one] == [file.embedded_index for file in two]
+    first, two = (list(result.message.compact_after) for result in (as_dictionaries, as_text))
+    assert statistics(first) == statistics(two)
+    assert [file.embedded_index for file in first] == [file.embedded_index for file in two]
     assert as_dictionaries.report.digest == as_text.report.digest
-    assert [list(open_append(store, EMPTY_ROW, 0, file)) for file in one] == [
+    assert [list(open_append(store, EMPTY_ROW, 0, file)) for file in first] == [
         list(open_append(store, EMPTY_ROW, 0, file)) for file in two
     ]
 

@@ -134,7 +134,7 @@ def test_a_run_may_fill_a_whole_container() -> None:
 @given(st.lists(st.integers(-(2**31), 2**31 - 1)))
 def test_hash_indexes_are_big_endian_and_whole(hashes: list[int]) -> None:
     data = encode_hash_index(np.array(hashes, np.int64))
-    assert data == b"".join(one.to_bytes(4, "big", signed=True) for one in hashes)
+    assert data == b"".join(item.to_bytes(4, "big", signed=True) for item in hashes)
     assert decode_hash_index(data, "index-1").tolist() == hashes
     with pytest.raises(CorruptFile, match="index-1"):
         decode_hash_index(data + b"\0", "index-1")

@@ -208,7 +208,7 @@ def bitmap_v1(values: list[int | None]) -> bytes:
     entries = b""
     for value in distinct:
         entries += struct.pack(">ii", value, sum(map(len, bodies)))
-        bodies.append(portable([row for row, one in enumerate(values) if one == value]))
+        bodies.append(portable([row for row, item in enumerate(values) if item == value]))
     head = struct.pack(">Bii?", 1, len(values), len(distinct), bool(nulls)) + (struct.pack(">i", 0) if nulls else b"")
     return head + entries + b"".join(bodies)
 
@@ -245,7 +245,7 @@ def range_bitmap(values: list[int | None]) -> bytes:
     codes = {row: distinct.index(value) for row, value in enumerate(values) if value is not None}
     digits = max(max(len(distinct) - 1, 0).bit_length(), 1)
     slices = [portable([row for row, code in codes.items() if code >> digit & 1]) for digit in range(digits)]
-    places = [(sum(map(len, slices[:at])), len(one)) for at, one in enumerate(slices)]
+    places = [(sum(map(len, slices[:at])), len(part)) for at, part in enumerate(slices)]
     filled = portable(sorted(codes))
     head = struct.pack(">BBii", 1, digits, len(filled), 8 * digits) + b"".join(struct.pack(">ii", *p) for p in places)
     bounds = struct.pack(">ii", distinct[0], distinct[-1]) if distinct else b""

@@ -51,8 +51,8 @@ def test_blocks_do_not_change_hashes(kinds: list[str]) -> None:
 
 
 def test_int_and_bigint_hash_alike_but_timestamps_of_other_precision_do_not() -> None:
-    one = pa.array([1])
-    assert hash_rows([one], [parse("INT")]).tolist() == hash_rows([one], [parse("BIGINT")]).tolist()
+    first = pa.array([1])
+    assert hash_rows([first], [parse("INT")]).tolist() == hash_rows([first], [parse("BIGINT")]).tolist()
     moment = pa.array([1], pa.timestamp("ms"))
     assert hash_rows([moment], [parse("TIMESTAMP(3)")]) != hash_rows([moment], [parse("TIMESTAMP(6)")])
 

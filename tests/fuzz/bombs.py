@@ -71,9 +71,9 @@ def long_list(count: int, rows: int = 1) -> bytes:
     """Return a file of ``rows`` lists, the last of which has ``count`` equal numbers."""
     repeats = p.levels(p.run(rows, 0), p.run(count - 1, 1))
     plain = repeats + p.levels(p.run(rows + count - 1, 1)) + b"\x01" + p.run(rows + count - 1, 0)
-    told: thrift.Struct = {1: (p.I32, 1), 2: (p.I32, p.PLAIN)}
+    values: thrift.Struct = {1: (p.I32, 1), 2: (p.I32, p.PLAIN)}
     value = p.packed((7).to_bytes(8, "little"), p.ZSTD)
-    header: thrift.Struct = {1: (p.I32, 2), 2: (p.I32, 8), 3: (p.I32, len(value)), 7: (p.STRUCT, told)}
+    header: thrift.Struct = {1: (p.I32, 2), 2: (p.I32, 8), 3: (p.I32, len(value)), 7: (p.STRUCT, values)}
     pages = thrift.encode(header) + value + p.data_page(plain, rows + count - 1, p.RLE_DICTIONARY)
     return p.parquet_file([p.list_column("c", p.INT64)], [pages], [rows + count - 1], rows)
 
@@ -93,8 +93,8 @@ def claimed(size: int) -> bytes:
 def fixed(length: int) -> bytes:
     """Return a file of equal values with the large fixed length ``length``."""
     stored = p.packed(b"a" * length, p.ZSTD)
-    told: thrift.Struct = {1: (p.I32, 1), 2: (p.I32, p.PLAIN)}
-    header: thrift.Struct = {1: (p.I32, 2), 2: (p.I32, length), 3: (p.I32, len(stored)), 7: (p.STRUCT, told)}
+    values: thrift.Struct = {1: (p.I32, 1), 2: (p.I32, p.PLAIN)}
+    header: thrift.Struct = {1: (p.I32, 2), 2: (p.I32, length), 3: (p.I32, len(stored)), 7: (p.STRUCT, values)}
     pages = thrift.encode(header) + stored + p.data_page(b"\x01" + p.run(_ROWS, 0), _ROWS, p.RLE_DICTIONARY)
     return p.parquet_file([p.column("c", p.FIXED, length)], [pages], [_ROWS], _ROWS)
 

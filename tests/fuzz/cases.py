@@ -96,9 +96,9 @@ class Damage:
         return f"{path.relative_to(self.root)} changed"
 
     def _swap(self) -> str:
-        one, two = self._pick(), self._pick()
-        self._put(one, two.read_bytes())
-        return f"{one.relative_to(self.root)} holds {two.relative_to(self.root)}"
+        first, two = self._pick(), self._pick()
+        self._put(first, two.read_bytes())
+        return f"{first.relative_to(self.root)} holds {two.relative_to(self.root)}"
 
     def _remove(self) -> str:
         path = self._pick()

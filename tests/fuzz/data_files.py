@@ -108,8 +108,8 @@ def _bomb(random: Random, table: pa.Table) -> pa.Table:
         return _retype(random, table)
     at = random.choice(texts)
     each = max(1, _BOMB // random.choice([1, 8, 64]) // table.num_rows)
-    one = pa.array(["a" * each])
-    chunks = [one.cast(table.schema.field(at).type)] * table.num_rows
+    first = pa.array(["a" * each])
+    chunks = [first.cast(table.schema.field(at).type)] * table.num_rows
     return table.set_column(at, table.schema.field(at), pa.chunked_array(chunks))
 
 

@@ -20,9 +20,9 @@ def sweep(first: int, step: int) -> dict[str, int]:
     ended = subprocess.run(command, cwd=HERE, capture_output=True, text=True, timeout=1200, check=False)
     last = ended.stdout.rstrip().rpartition("\n")[2]
     assert ended.returncode == 0, f"ended by {ended.returncode} at {last}: {ended.stderr[-2000:]}"
-    told = json.loads(last)
-    assert not told["findings"], told["findings"][:10]
-    return dict(told["outcomes"])
+    document = json.loads(last)
+    assert not document["findings"], document["findings"][:10]
+    return dict(document["outcomes"])
 
 
 def test_a_flipped_bit_of_a_footer_is_refused_by_name_or_changes_no_row() -> None:

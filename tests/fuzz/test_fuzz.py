@@ -66,17 +66,17 @@ class Worker:
         with (self.place / "stderr").open("w+") as noise:
             with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=noise, text=True, cwd=ROOT) as process:
                 for line in _lines(process):
-                    said = json.loads(line)
-                    if "case" in said:
-                        current, self._began = said["case"], True
+                    message = json.loads(line)
+                    if "case" in message:
+                        current, self._began = message["case"], True
                         self.next = current + self.step
-                    at = said.get("at", at)
-                    if "finding" in said:
-                        self.findings.append(said)
-                    if "done" in said:
+                    at = message.get("at", at)
+                    if "finding" in message:
+                        self.findings.append(message)
+                    if "done" in message:
                         self.cases += 1
-                        self.outcomes.update(said["outcome"])
-                    ended = ended or "end" in said
+                        self.outcomes.update(message["outcome"])
+                    ended = ended or "end" in message
                 code = process.wait()
             noise.seek(0)
             last = noise.read()[-1500:]

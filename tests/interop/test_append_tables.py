@@ -77,7 +77,7 @@ def test_both_write_and_compact_one_bucketed_table_and_keep_its_order(
         assert all(later[0] == earlier[1] + 1 for earlier, later in itertools.pairwise(listed))
     plan = table.plan_maintenance("compact", full=True)
     before = {file["name"] for file in java("files")["files"]}
-    assert {name for item in plan.items for one in item.bins for name in one} == before
+    assert {name for item in plan.items for bin_files in item.bins for name in bin_files} == before
     assert numbers_of_java(java) == table.to_arrow().column("n").to_pylist()
     by_bucket = {k: [n for n in range(60) if n % 5 == k] for k in range(5)}
     table.compact()
@@ -137,11 +137,11 @@ def test_the_same_small_files_are_packed_without_buckets(tmp_path: Path, java: J
     for turn, count in enumerate(counts):
         table.write(rows(100_000 * turn, count))
     plan = table.plan_maintenance("compact")
-    bins = [set(one) for item in plan.items for one in item.bins]
+    bins = [set(bin_files) for item in plan.items for bin_files in item.bins]
     before = {file["name"]: file["row_count"] for file in java("files")["files"]}
     java("compact")
     after = {file["name"]: file["row_count"] for file in java("files")["files"]}
     assert set().union(*bins) == set(before) - set(after)
     made = sorted(count for name, count in after.items() if name not in before)
-    assert sum(made) == sum(before[name] for one in bins for name in one)
+    assert sum(made) == sum(before[name] for bin_files in bins for name in bin_files)
     assert table.to_arrow().num_rows == sum(counts)

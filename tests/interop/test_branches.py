@@ -110,7 +110,7 @@ def test_each_uses_and_forwards_to_the_other_s_branch(java: Java, catalog: Catal
         put(catalog.table(name), k9="nine")
         both(java, catalog, {1: "a", 2: "b", 6: "six", 7: "seven", 8: "eight", 9: "nine"}, name)
     kinds = ("snapshot/snapshot-", "schema/", "tag/")
-    names = [{name for name in on_disk(catalog.table(f"db.{one}")) if name.startswith(kinds)} for one in "tu"]
+    names = [{name for name in on_disk(catalog.table(f"db.{item}")) if name.startswith(kinds)} for item in "tu"]
     assert names[0] == names[1]
     assert catalog.table("db.t").fast_forward("dev").changed
     both(java, catalog, dev)
@@ -183,21 +183,21 @@ def test_statistics_are_written_as_java_writes_them_and_read_by_it(java: Java, t
     assert latest is not None and latest.commit_kind.value == "ANALYZE"
     found = statistics.read_statistics(table.store, latest)
     assert found is not None and set(found.columns) == set(TYPES)
-    told = java("read", table="db.t$statistics")["rows"]
-    assert [(row["snapshot_id"], row["mergedRecordCount"], row["mergedRecordSize"]) for row in told] == [
+    result = java("read", table="db.t$statistics")["rows"]
+    assert [(row["snapshot_id"], row["mergedRecordCount"], row["mergedRecordSize"]) for row in result] == [
         (1, 3, report.size)
     ]
     # The same values handed to Java's own writer give the same file.
     given = {}
-    for name, one in found.columns.items():
+    for name, column in found.columns.items():
         values = sorted((v for v in TYPES[name][1] if v is not None), key=_order(name))
-        bounds = {} if one.minimum is None else {"min": values[0], "max": values[-1]}
+        bounds = {} if column.minimum is None else {"min": values[0], "max": values[-1]}
         given[name] = {
-            "distinct": one.distinct_count,
+            "distinct": column.distinct_count,
             **bounds,
-            "nulls": one.null_count,
-            "avg_len": one.average_length,
-            "max_len": one.maximum_length,
+            "nulls": column.null_count,
+            "avg_len": column.average_length,
+            "max_len": column.maximum_length,
         }
     shutil.rmtree(tmp_path / "db.db" / "t" / "statistics")
     for name in ("snapshot-2", "LATEST"):
@@ -206,7 +206,7 @@ def test_statistics_are_written_as_java_writes_them_and_read_by_it(java: Java, t
     [written] = (tmp_path / "db.db" / "t" / "statistics").iterdir()
     assert written.name.startswith(statistics.PREFIX)
     assert json.loads(written.read_bytes()) == json.loads(found.to_json())
-    kinds = [one["commitKind"] for one in java("snapshots")["snapshots"]]
+    kinds = [column["commitKind"] for column in java("snapshots")["snapshots"]]
     assert kinds == ["APPEND", "ANALYZE"]
     java("write", rows=[{"k": 9}], compact="none")
     assert table.write(pa.table({"k": pa.array([10], pa.int32())})) == 4

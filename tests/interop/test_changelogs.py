@@ -85,8 +85,8 @@ def test_input_rows_are_told_as_java_tells_them(tmp_path: Path, java: Java, case
         if number == 1:
             java("compact", table="db.theirs", full=True)
             ours.compact(full=True)
-    told = streamed(java, theirs, "db.theirs")
-    assert streamed(java, ours, "db.ours") == told
+    changes = streamed(java, theirs, "db.theirs")
+    assert streamed(java, ours, "db.ours") == changes
     assert java("read", table="db.ours")["rows"] == java("read", table="db.theirs")["rows"]
     known = (
         "row_count",

@@ -79,7 +79,7 @@ def test_java_picks_the_same_unit_of_random_runs(java: Java) -> None:
         trigger, ratio, amp = rng.randint(1, 8), rng.choice([0, 1, 10, 50, 100]), rng.choice([0, 50, 200, 1000])
         levels = rng.choice([6, 7])
         forced, interval = rng.random() < 0.4, rng.choice([None, 1, 2])
-        told = java(
+        result = java(
             "pick",
             runs=[{"level": level, "size": size} for level, size in listed],
             trigger=trigger,
@@ -89,7 +89,7 @@ def test_java_picks_the_same_unit_of_random_runs(java: Java) -> None:
             force_up_level0=forced,
             max_interval=interval,
         )
-        theirs = None if told["output_level"] is None else (told["output_level"], told["runs"])
+        theirs = None if result["output_level"] is None else (result["output_level"], result["runs"])
         found = []
         for kind in (UniversalCompaction, Until20):
             universal = kind(amp, ratio, trigger)
@@ -149,8 +149,8 @@ class Twins:
         levels = levels_of(self.table("a").store, self.files("a"))
         both = [kind(options.amp, options.ratio, options.trigger) for kind in (UniversalCompaction, Until20)]
         units = [
-            (ForceUpLevel0Compaction(one) if options.forced else one).pick(levels.num_levels, levels.runs())
-            for one in both
+            (ForceUpLevel0Compaction(item) if options.forced else item).pick(levels.num_levels, levels.runs())
+            for item in both
         ]
         return units[0] == units[1]
 
@@ -185,7 +185,7 @@ class Twins:
             types = {field.name: field.type for field in table.store.schema.fields}
             answers.append(canonical(self.java("read", table=f"db.{name}")["rows"], types))
             answers.append(canonical(rows_of_arrow(table.to_arrow(), types), types))
-        assert all(one == answers[0] for one in answers[1:]), (
+        assert all(item == answers[0] for item in answers[1:]), (
             "java reads a, dredge reads a, java reads b, dredge reads b"
         )
         return answers[0]

@@ -115,9 +115,9 @@ def _overwritten(warehouse: Path, database: str, bucket: str, engine: str, whole
         ]
         if replacing and not whole:
             rows[:3] = [{"p": p, "q": 1, "k": 100 + step * 3 + n, "v": "new"} for n, p in enumerate("abc")]
-        told: dict[str, Any] = {"overwrite": {"partition": {}}} if replacing else {}
+        values: dict[str, Any] = {"overwrite": {"partition": {}}} if replacing else {}
         compact = "minor" if engine == "first-row" else "none"
-        java("write", table=names[1], rows=rows, compact=compact, **told)
+        java("write", table=names[1], rows=rows, compact=compact, **values)
         if step == 2:
             java("write", table=names[0], rows=rows, compact=compact)
         else:
@@ -183,8 +183,8 @@ def _streamed(warehouse: Path, database: str, engine: str, java: Java) -> None:
             waiting[number] = writer.prepare_commit(wait_compaction=True, commit_identifier=number)
             if number % 3 == 2:
                 commit.filter_and_commit(waiting)
-                for one in sorted(waiting):
-                    java("commit", table=alone, hold=f"{alone}-{one}")
+                for item in sorted(waiting):
+                    java("commit", table=alone, hold=f"{alone}-{item}")
                 waiting.clear()
                 read, theirs = (sorted(map(_values, java("read", table=name)["rows"])) for name in names)
                 assert read == theirs, (engine, number)

@@ -66,13 +66,13 @@ def test_java_and_dredge_mark_rows_of_one_append_table(tmp_path: Path, java: Jav
             table.write(new) if chance.random() < 0.5 else java("write", rows=new.to_pylist(), compact="none")
             model += [tuple(row.values()) for row in new.to_pylist()]
         elif verb == "delete" or (verb == "java delete" and buckets):
-            table.delete([tuple(one) for one in where])
+            table.delete([tuple(item) for item in where])
             model = keep
         elif verb == "java delete":
             java("delete_rows", where=where)
             model = keep
         elif verb == "update":
-            table.update([tuple(one) for one in where], {"v": pc.field("v") + 7})
+            table.update([tuple(item) for item in where], {"v": pc.field("v") + 7})
             model = keep + [(*row[:2], row[2] + 7) for row in model if row not in keep]
         elif verb == "compact":
             table.compact(full=chance.random() < 0.5)
@@ -150,7 +150,7 @@ def test_java_and_dredge_take_turns_on_a_table_with_a_key(tmp_path: Path, java: 
     assert marked
     table.compact(full=True)
     # Java leaves vectors of files that it rewrote behind; files that are there have none.
-    named = {one["file"] for entry in java("index_files")["files"] for one in entry["dv_ranges"]}
+    named = {bounds["file"] for entry in java("index_files")["files"] for bounds in entry["dv_ranges"]}
     assert not named & {file["name"] for file in java("files")["files"]}
     seen = both_read(table, java)
     if kind != "sequence":  # a delete of a newer sequence is not remembered once compacted: Java is the model

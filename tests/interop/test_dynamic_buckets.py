@@ -73,8 +73,8 @@ def agree(table: Table, java: Java, expected: list[dict[str, Any]]) -> None:
 @pytest.mark.paimon_java
 def test_new_keys_go_to_the_buckets_that_javas_assigner_gives(table: Callable[[], Table], java: Java) -> None:
     write(table(), given(0, 6, 0))
-    told = java("write", rows=given(3, 9, 1), compact="none")["buckets"]
-    assert told == [0, 1, 1, 1, 1, 2, 2, 2, 2]
+    result = java("write", rows=given(3, 9, 1), compact="none")["buckets"]
+    assert result == [0, 1, 1, 1, 1, 2, 2, 2, 2]
     write(table(), given(10, 7, 2))
     files = {entry["bucket"]: entry["row_count"] for entry in java("index_files")["files"]}
     assert files == {0: 4, 1: 4, 2: 4, 3: 4, 4: 1}

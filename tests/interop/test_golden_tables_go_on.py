@@ -46,7 +46,7 @@ def test_a_golden_table_goes_on(case: Case, tmp_path: Path, java_session: Any, t
     def java(op: str, place: str, **given: Any) -> Any:
         return java_session.call(op, warehouse=place, table="db.t", **given)
 
-    ours, theirs = (str(Path(one.root).parent.parent) for one in (store, twin))
+    ours, theirs = (str(Path(table.root).parent.parent) for table in (store, twin))
     types = {field.name: field.type for field in store.schema.fields}
     waits = store.options.bucket == POSTPONE_BUCKET  # for a bucket, which the peer cannot give: Dredge does it for both
     for place in (ours, theirs) if waits else ():

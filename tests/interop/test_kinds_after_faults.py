@@ -43,15 +43,15 @@ def test_java_reads_a_table_on_which_a_statement_failed_and_goes_on_with_it(
     last = counting.steps
     for step in sorted({start + (last - start) * part // 8 for part in (5, 7)}):
         mode: Mode = "after" if step % 2 else "before"
-        one = f"db.s{step}"
+        first = f"db.s{step}"
         shutil.copytree(root / "t", root / f"s{step}")
-        outcome_of(partial(attempt, kind, tmp_path, one, FaultyFileIO(LocalFileIO(), step, mode)))
-        assert by_java(java, one) == content(opened(tmp_path, name=one)), (name, step, mode)
+        outcome_of(partial(attempt, kind, tmp_path, first, FaultyFileIO(LocalFileIO(), step, mode)))
+        assert by_java(java, first) == content(opened(tmp_path, name=first)), (name, step, mode)
     new = {"p": "a", "k": 2, "v": -5}
-    told = TableOptions(kind.options, "db.t").deletion_vectors_enabled
-    java("write", table=one, rows=[new], compact="none" if not kind.keys else "full" if told else "minor")
-    found = content(opened(tmp_path, name=one))
-    assert by_java(java, one) == found
+    result = TableOptions(kind.options, "db.t").deletion_vectors_enabled
+    java("write", table=first, rows=[new], compact="none" if not kind.keys else "full" if result else "minor")
+    found = content(opened(tmp_path, name=first))
+    assert by_java(java, first) == found
     assert tuple(new.values()) in found
 
 
@@ -74,7 +74,7 @@ def test_python_peers_read_every_kind_or_refuse_it_by_name(
         kind.fill(kind.create(tmp_path, table))
         kind.statement(opened(tmp_path, name=table))
         try:
-            theirs = sorted(tuple(row[one] for one in COLUMNS.names) for row in reader.read(table).to_pylist())
+            theirs = sorted(tuple(row[column] for column in COLUMNS.names) for row in reader.read(table).to_pylist())
         except AssertionError as error:
             found[name] = str(error)
             continue

@@ -33,5 +33,5 @@ def test_a_lone_retract_of_a_first_row_table_is_neither_told_nor_the_first_row(
         )
         assert all(file.delete_row_count == 0 for split in table.plan_scan() for file in split.files)
     if producer == "lookup":
-        told = [change for changes in streamed(java, table, "db.theirs") for change in changes]
-        assert sorted(told) == sorted(("+I", row) for row in expected)
+        result = [change for changes in streamed(java, table, "db.theirs") for change in changes]
+        assert sorted(result) == sorted(("+I", row) for row in expected)

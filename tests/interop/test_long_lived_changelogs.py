@@ -97,25 +97,25 @@ def test_both_engines_leave_the_same_files_and_streams_go_on(tmp_path: Path, jav
     history(java, "db.theirs", kind)
     shutil.copytree(tmp_path / "db.db" / "theirs", tmp_path / "db.db" / "ours")
     theirs, ours = opened(tmp_path, "db.theirs"), opened(tmp_path, "db.ours")
-    told, left_over = streams(java, theirs), orphans(java, "db.theirs")
-    assert len(told) >= 2
+    result, left_over = streams(java, theirs), orphans(java, "db.theirs")
+    assert len(result) >= 2
 
     expired = java("expire_snapshots", table="db.theirs", retain_max=2, retain_min=1)["expired"]
     report = ours.expire_snapshots(retain_max=2, retain_min=1)
     assert len(report.expired) == report.changelogs_kept == expired >= 7
     assert files(ours) == files(theirs)
-    assert streams(java, ours) == streams(java, theirs) == told
+    assert streams(java, ours) == streams(java, theirs) == result
     assert orphans(java, "db.ours") == left_over
 
     # Each goes on with what the other left: more commits, then the newest changelogs and snapshots alone stay.
     go_on(java, "db.theirs", 40)
     for rows in commits(40):
         ours.write(pa.Table.from_pylist(rows, schema=ours.schema.arrow_schema))
-    told = streams(java, theirs)
-    assert streams(java, ours) == told
+    result = streams(java, theirs)
+    assert streams(java, ours) == result
     java("expire_snapshots", table="db.ours", retain_max=1, retain_min=1)
     theirs.expire_snapshots(retain_max=1, retain_min=1)
-    assert streams(java, ours) == streams(java, theirs) == told
+    assert streams(java, ours) == streams(java, theirs) == result
     shutil.copytree(tmp_path / "db.db" / "theirs", tmp_path / "db.db" / "third")
     third = opened(tmp_path, "db.third")
     expired = java("expire_changelogs", table="db.theirs", retain_max=6, retain_min=6)["expired"]
@@ -125,7 +125,7 @@ def test_both_engines_leave_the_same_files_and_streams_go_on(tmp_path: Path, jav
     assert (Path(third.store.root) / "changelog" / "EARLIEST").read_bytes() == (
         Path(theirs.store.root) / "changelog" / "EARLIEST"
     ).read_bytes()
-    left = [one for one in told if one[0] > expired]
+    left = [item for item in result if item[0] > expired]
     assert streams(java, third, expired + 1) == streams(java, theirs, expired + 1) == left
     java("expire_changelogs", table="db.ours", retain_max=6, retain_min=6)
     assert streams(java, ours, expired + 1) == left
@@ -140,8 +140,8 @@ def test_both_engines_leave_the_same_files_and_streams_go_on(tmp_path: Path, jav
 @pytest.mark.paimon_java
 def test_what_an_overwrite_dropped_is_streamed_from_its_changelog(tmp_path: Path, java: Java) -> None:
     keys, options = KINDS["none"]
-    told = {**options, **LONGER, "streaming-read-overwrite": "true"}
-    java("create", table="db.ours", schema={"fields": FIELDS, "primaryKeys": keys, "options": told})
+    values = {**options, **LONGER, "streaming-read-overwrite": "true"}
+    java("create", table="db.ours", schema={"fields": FIELDS, "primaryKeys": keys, "options": values})
     go_on(java, "db.ours", 0)
     ours = opened(tmp_path, "db.ours")
     ours.write(pa.table({"k": pa.array([9], pa.int32()), "v": pa.array([1], pa.int32())}), overwrite=True)
@@ -163,10 +163,10 @@ def test_java_rolls_back_behind_changelogs_and_goes_on(tmp_path: Path, java: Jav
     assert ours.expire_snapshots(retain_max=3, retain_min=3).expired == (1, 2, 3)
     java("rollback", table="db.ours", snapshot=4)
     go_on(java, "db.ours", 30)
-    told = streams(java, ours)
-    assert [number for number, _ in told] == [1, 2, 3, 4, 5, 6]
+    changes = streams(java, ours)
+    assert [number for number, _ in changes] == [1, 2, 3, 4, 5, 6]
     assert ours.expire_snapshots(retain_max=1, retain_min=1).expired == (4, 5)
-    assert streams(java, ours) == told
+    assert streams(java, ours) == changes
     java("write", table="db.ours", rows=[{"k": 1, "v": 1}], compact="minor")  # and expires what its options let go
     assert ours.snapshots()[-1].id >= 7
-    assert streams(java, ours)[:6] == told
+    assert streams(java, ours)[:6] == changes

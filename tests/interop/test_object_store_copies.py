@@ -18,7 +18,9 @@ FIELDS = pa.schema([pa.field("k", pa.int64(), nullable=False), ("v", pa.string()
 
 
 def _files(io: FileIO, folder: str) -> list[str]:
-    return [path for one in io.list_dir(folder) for path in (_files(io, one.path) if one.is_dir else [one.path])]
+    return [
+        path for status in io.list_dir(folder) for path in (_files(io, status.path) if status.is_dir else [status.path])
+    ]
 
 
 def test_java_and_dredge_take_turns_on_a_table_that_moves_between_store_and_folder(

@@ -45,7 +45,7 @@ def dirty(java: Java, root: Path, kind: str) -> None:
     java("branch", name="dev", tag="keep")
     java("write", table="db.t$branch_dev", rows=[{"k": 77, "p": 1, "v": 7}], compact="none")
     java("expire_snapshots", retain_max=5, retain_min=5, older_than_ms=int(time.time() * 1000) + 1000)
-    newest = max(one["id"] for one in java("snapshots")["snapshots"])
+    newest = max(snapshot["id"] for snapshot in java("snapshots")["snapshots"])
     java("rollback", snapshot=newest - 2)
     for name in (
         f"p=0/bucket-0/data-{UUID}-0.parquet",

@@ -94,7 +94,7 @@ def planned(table: Table) -> list[tuple[str, ...]]:
 
 def dropped(table: Table, java: Java) -> list[tuple[str, ...]]:
     answer = java("expire_partitions", table=table.name)["dropped"]
-    return sorted((tuple(one[key] for key in table.partition_keys) for one in answer), key=repr)
+    return sorted((tuple(item[key] for key in table.partition_keys) for item in answer), key=repr)
 
 
 @pytest.mark.paimon_java
@@ -181,7 +181,7 @@ def test_java_goes_on_after_every_repair(tmp_path: Path, java: Java) -> None:
     table.apply(table.plan_maintenance("manifests"))
     before = both_read(table, java)
     assert len(before) == 7
-    kinds = [(one["commitKind"], one["deltaRecordCount"]) for one in java("snapshots")["snapshots"]]
+    kinds = [(item["commitKind"], item["deltaRecordCount"]) for item in java("snapshots")["snapshots"]]
     assert kinds[-2:] == [("OVERWRITE", -15), ("COMPACT", 0)]
     java("write", rows=rows("2999-01-01", 50).to_pylist(), compact="full", options={"write-only": "false"})
     java("compact_manifest")
@@ -197,7 +197,7 @@ def test_java_goes_on_after_every_repair(tmp_path: Path, java: Java) -> None:
     assert len(both_read(table, java)) == 12
     assert java("read", options={"scan.snapshot-id": str(ids[3])})["rows"] != []
     assert [java("expire_snapshots", options=limited)["expired"] for _ in range(4)] == [3, 3, 3, 1]
-    assert [one["id"] for one in java("snapshots")["snapshots"]] == ids[-1:]
+    assert [item["id"] for item in java("snapshots")["snapshots"]] == ids[-1:]
     assert not list(root.glob("dt=2020-01-01/*/data-*"))
     # Files and manifests that are gone, and hints that lie.
     table.write(rows("2999-01-02", 0))

@@ -146,10 +146,10 @@ class RandomTable:
             lambda: self.java("compact", full=full),
             lambda: self.catalog.table(f"db.{self.name}").compact(full=full),
         ]
-        said = refusal_of(deeds[ours])
-        if said:
-            self.told.append(f"  refused: {said}")
-            assert refusal_of(deeds[not ours]), f"only {'Dredge' if ours else 'Java'} cannot compact: {said}"
+        refusal = refusal_of(deeds[ours])
+        if refusal:
+            self.told.append(f"  refused: {refusal}")
+            assert refusal_of(deeds[not ours]), f"only {'Dredge' if ours else 'Java'} cannot compact: {refusal}"
 
     def write(self, *, ours: bool) -> None:
         """Some rows, half of them with keys that are there."""
@@ -188,15 +188,15 @@ class RandomTable:
             return  # keys written so far could not be drawn again
         if str(change.get("type", "")).startswith("TIME("):
             return  # of a time before 1970 Java makes a negative time of day, Dredge the one that a clock showed
-        said = refusal_of(
+        refusal = refusal_of(
             lambda: (
                 self.catalog.alter_table(f"db.{self.name}", [as_change(change)])
                 if ours
                 else self.java("alter", changes=[change])
             )
         )
-        if said:
-            self.told.append(f"  refused: {said}")
+        if refusal:
+            self.told.append(f"  refused: {refusal}")
 
     def agree(self) -> bool:
         """Both read the same; False when neither can read the table any more (a value that cannot be cast)."""
@@ -204,19 +204,19 @@ class RandomTable:
         theirs: list[str] = []
         ours: list[str] = []
         java_said = refusal_of(lambda: theirs.extend(canonical(self.java("read")["rows"], types)))
-        said = refusal_of(
+        refusal = refusal_of(
             lambda: ours.extend(
                 canonical(rows_of_arrow(self.catalog.table(f"db.{self.name}").to_arrow(), types), types)
             )
         )
-        if "is no STRING" in said:
+        if "is no STRING" in refusal:
             return False  # BYTES that have become text: Java shows other characters, Dredge says that there are none
-        if "before the column's type changed" in said and not java_said and len(theirs) < self.stored_rows():
+        if "before the column's type changed" in refusal and not java_said and len(theirs) < self.stored_rows():
             return False  # Dredge casts whole columns, so a value of a row that merging drops is in its way too
-        assert bool(said) == bool(java_said), (
-            f"only one of them can read; Dredge: {said or 'fine'}; Java: {java_said or 'fine'}"
+        assert bool(refusal) == bool(java_said), (
+            f"only one of them can read; Dredge: {refusal or 'fine'}; Java: {java_said or 'fine'}"
         )
-        if said:
+        if refusal:
             return False
         assert ours == theirs, "Dredge (found) and Java (expected): " + difference(ours, theirs)
         return True

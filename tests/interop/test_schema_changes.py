@@ -76,8 +76,10 @@ HISTORIES: dict[str, list[list[Step]]] = {
 @pytest.mark.paimon_java
 @pytest.mark.parametrize("name", sorted(HISTORIES))
 def test_the_same_steps_make_the_same_schema_files(both: Both, name: str) -> None:
-    said = both.create(COLUMNS, ["k", "dt"], ["dt"], {"bucket": "2", "sequence.field": "n", "bucket-key": "k"}, "first")
-    assert said == ("", "")
+    message = both.create(
+        COLUMNS, ["k", "dt"], ["dt"], {"bucket": "2", "sequence.field": "n", "bucket-key": "k"}, "first"
+    )
+    assert message == ("", "")
     for steps in HISTORIES[name]:
         assert both.alter(steps) == ("", ""), steps
         both.agree()

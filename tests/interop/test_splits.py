@@ -92,11 +92,14 @@ def written(java: Java, kind: str) -> None:
 
 
 def of_java(splits: list[dict[str, Any]]) -> Groups:
-    return {(one["bucket"], tuple(sorted(f["name"] for f in one["files"])), one["raw_convertible"]) for one in splits}
+    return {
+        (split["bucket"], tuple(sorted(f["name"] for f in split["files"])), split["raw_convertible"])
+        for split in splits
+    }
 
 
 def of_ours(splits: list[Split]) -> Groups:
-    return {(one.bucket, tuple(sorted(f.file_name for f in one.files)), one.raw_convertible) for one in splits}
+    return {(split.bucket, tuple(sorted(f.file_name for f in split.files)), split.raw_convertible) for split in splits}
 
 
 @pytest.mark.paimon_java
@@ -110,7 +113,7 @@ def test_splits_hold_the_files_that_javas_hold(tmp_path: Path, java: Java, kind:
         expected = of_java(java("plan", options=options)["splits"])
         splits = catalog.table("db.t").copy(options).plan_scan()
         assert of_ours(splits) == expected, (target, cost)
-        assert all(one.raw for one in splits if one.raw_convertible)
+        assert all(split.raw for split in splits if split.raw_convertible)
         counts.add(len(splits))
     for name in ("db.t", "db.t$ro"):  # first-row tables and those with deletion vectors: without level 0
         found = catalog.table(name).to_arrow().to_pylist()

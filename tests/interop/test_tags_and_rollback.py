@@ -97,10 +97,10 @@ def test_tags_are_the_same_files_and_each_uses_the_others(java: Java, tmp_path: 
 def test_names_that_java_takes_are_taken(java: Java, tmp_path: Path, name: str) -> None:
     made(java)
     java("write", rows=[{"k": 1, "v": 1}])
-    told = refusal_of(lambda: java("tag", name=name, snapshot=1))
-    if not told:
+    result = refusal_of(lambda: java("tag", name=name, snapshot=1))
+    if not result:
         java("delete_tag", name=name)
-    assert bool(told) == bool(refusal_of(lambda: opened(tmp_path).create_tag(name, 1))), told
+    assert bool(result) == bool(refusal_of(lambda: opened(tmp_path).create_tag(name, 1))), result
 
 
 @pytest.mark.paimon_java
@@ -194,12 +194,12 @@ def test_automatic_tags_are_those_that_java_makes(java: Java, tmp_path: Path) ->
             ours.write(pa.table({"k": pa.array([k], pa.int32()), "v": pa.array([minute], pa.int32())}), watermark=mark)
         java_made = Catalog(tmp_path).table(name)
         made_by = [
-            {tag: (one.snapshot.watermark, one.time_retained_ms) for tag, one in table.tags().items()}
+            {tag: (item.snapshot.watermark, item.time_retained_ms) for tag, item in table.tags().items()}
             for table in (ours, java_made)
         ]
         assert made_by[0] == made_by[1] != {}, what
-        told = [{path for path in files(table) if "SUCCESS" in path} for table in (ours, java_made)]
-        assert told[0] == told[1] and bool(told[0]) == ("tag.create-success-file" in options), what
+        records = [{path for path in files(table) if "SUCCESS" in path} for table in (ours, java_made)]
+        assert records[0] == records[1] and bool(records[0]) == ("tag.create-success-file" in options), what
 
 
 @pytest.mark.paimon_java
@@ -212,7 +212,7 @@ def test_java_reads_and_expires_behind_an_older_version_as_the_newest(java: Java
         assert theirs(java, tmp_path) == rows(table) == before[number]
     java("write", rows=[{"k": 100, "v": 1}], compact="none")
     java("expire_snapshots", retain_max=1, retain_min=1, older_than_ms=2**62)
-    assert [one.id for one in table.snapshots()] == [10]
+    assert [snapshot.id for snapshot in table.snapshots()] == [10]
     assert theirs(java, tmp_path) == rows(table) == sorted([*before[6], (100, 1)])
     assert_whole(table)
     java("compact", full=True, options={"write-only": "false"})

@@ -224,7 +224,7 @@ class Turns:
         """
         answer = self.java("stream_read", from_snapshot=1)
         stream = self.table.new_stream_scan(from_snapshot=1)
-        told: list[dict[tuple[Any, ...], list[Change]]] = []
+        records: list[dict[tuple[Any, ...], list[Change]]] = []
         for event in answer["events"]:
             batch = stream.next()
             assert batch is not None, f"our stream ends before snapshot {event['snapshot']}"
@@ -235,9 +235,9 @@ class Turns:
             assert compared(ours) == compared(theirs), (
                 f"snapshot {batch.snapshot_id}: Dredge streams {ours}, Java {theirs}"
             )
-            told.append(ours)
+            records.append(ours)
         assert stream.next() is None
-        return told
+        return records
 
 
 def by_key(rows: list[Row]) -> dict[tuple[Any, ...], list[Change]]:
@@ -258,9 +258,9 @@ def replayed(changes: list[dict[tuple[Any, ...], list[Change]]]) -> list[tuple[A
     """The rows that changes make of nothing; what is taken back must be what is there."""
     held: dict[tuple[Any, ...], tuple[Any, ...] | None] = {}
     for snapshot in changes:
-        for key, told in snapshot.items():
-            fits, held[key] = followed(held.get(key), told)
-            assert fits, f"{told} of {key}, where {held[key]} is there"
+        for key, item in snapshot.items():
+            fits, held[key] = followed(held.get(key), item)
+            assert fits, f"{item} of {key}, where {held[key]} is there"
     return sorted((row for row in held.values() if row is not None), key=repr)
 
 

@@ -191,14 +191,14 @@ class Layout:
         delta = manifests.write_manifests(store, entries_to_table(entries))
         if base and rng.random() < 0.2:  # manifests are merged
             base = manifests.write_manifests(store, entries_to_table([self._entry(0, f) for f in before.live.values()]))  # type: ignore[union-attr]
-        told = [self._new_file(prefix="changelog-")] if self.tells else []
+        changes = [self._new_file(prefix="changelog-")] if self.tells else []
         base_name, base_size = manifests.write_list(store, base)
         delta_name, delta_size = manifests.write_list(store, delta)
         metadata = {base_name, delta_name, *(meta.file_name for meta in (*base, *delta))}
         told_name = told_size = index_name = None
         told_metadata: set[str] = set()
-        if told:
-            metas = manifests.write_manifests(store, entries_to_table([self._entry(0, file) for file in told]))
+        if changes:
+            metas = manifests.write_manifests(store, entries_to_table([self._entry(0, file) for file in changes]))
             told_name, told_size = manifests.write_list(store, metas)
             told_metadata = {f"{ROOT}/manifest/{name}" for name in (told_name, *(meta.file_name for meta in metas))}
         paths = told_metadata | {f"{ROOT}/manifest/{name}" for name in metadata}
@@ -218,7 +218,7 @@ class Layout:
             changelog_manifest_list=told_name, changelog_manifest_list_size=told_size, index_manifest=index_name,
             statistics=statistics,
         )  # fmt: skip
-        state = State(snapshot, live, paths, [*base, *delta], told, told_metadata)
+        state = State(snapshot, live, paths, [*base, *delta], changes, told_metadata)
         if on_main:
             self.io.put(f"{ROOT}/snapshot/snapshot-{number}", snapshot.to_json())
             self.io.put(f"{ROOT}/snapshot/LATEST", str(number).encode())
@@ -308,7 +308,7 @@ class Layout:
         states = [
             *self.snapshots.values(),
             *self.tags.values(),
-            *(one for line in self.branches.values() for one in line),
+            *(item for line in self.branches.values() for item in line),
         ]
         found = {path for state in states for path in state.needed}
         for state in self.kept_changelogs.values():
@@ -319,7 +319,7 @@ class Layout:
     def named(self) -> set[str]:
         """Return the bare file names in used manifests, including deleted entries; cleaning keeps these files."""
         states = [*self.snapshots.values(), *self.tags.values(), *self.kept_changelogs.values()]
-        states += [one for line in self.branches.values() for one in line]
+        states += [item for line in self.branches.values() for item in line]
         names = {path.rpartition("/")[2] for path in self.needed()}
         for state in states:
             names |= {path.rpartition("/")[2] for path in state.needed}

@@ -43,7 +43,7 @@ def test_a_registered_action_has_facade_json_and_ledger(tmp_path: Path, note: Ac
     assert not second.changed and second.applied_before.text() == f"already applied, run {entry.run_id}"
     with pytest.raises(PlanStale, match="a note already"):
         table.apply(table.plan_maintenance("note", text="other"))
-    assert sorted(one.outcome for one in table.ledger()) == ["done", "refused"]
+    assert sorted(item.outcome for item in table.ledger()) == ["done", "refused"]
     with pytest.raises(InvalidOption, match=r"'colour'.*text, times, loud"):
         table.plan_maintenance("note", text="x", colour="red")
     with pytest.raises(InvalidOption, match=r"'text' of table db\.t"):

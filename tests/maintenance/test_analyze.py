@@ -68,16 +68,23 @@ def test_all_columns_but_nested_ones_are_told_of(tmp_path: Path) -> None:
     before = content(table)
     report = table.analyze()
     assert (report.base_snapshot, report.snapshot_id, report.rows) == (1, 2, 4)
-    assert [one.subject for one in report.declined] == ["column l"]
+    assert [column.subject for column in report.declined] == ["column l"]
     latest = table.latest_snapshot()
     assert latest is not None and (latest.commit_kind.value, latest.delta_record_count) == ("ANALYZE", 0)
     assert repr(content(table)) == repr(before)  # NaN is not NaN
-    told = found(table)
-    assert (told.snapshot_id, told.schema_id, told.merged_record_count) == (1, 0, 4)
-    assert told.merged_record_size == report.size > 0
+    result = found(table)
+    assert (result.snapshot_id, result.schema_id, result.merged_record_count) == (1, 0, 4)
+    assert result.merged_record_size == report.size > 0
     seen = {
-        name: (one.distinct_count, one.minimum, one.maximum, one.null_count, one.average_length, one.maximum_length)
-        for name, one in told.columns.items()
+        name: (
+            column.distinct_count,
+            column.minimum,
+            column.maximum,
+            column.null_count,
+            column.average_length,
+            column.maximum_length,
+        )
+        for name, column in result.columns.items()
     }
     assert seen == {
         "k": (4, "1", "4", 0, 8, 8),
@@ -92,7 +99,7 @@ def test_all_columns_but_nested_ones_are_told_of(tmp_path: Path) -> None:
         "raw": (2, None, None, 2, 2, 3),
     }
     assert table.write(pa.table({**{name: [None] for name in WIDE.names}, "k": [9]}, WIDE)) == 3
-    assert found(table) == told  # the next snapshot still names them
+    assert found(table) == result  # the next snapshot still names them
     Catalog(tmp_path / "wh").alter_table("db.w", [SchemaChange.add_column("z", pa.int32())])
     wider = Catalog(tmp_path / "wh").table("db.w")
     wider.write(pa.table({"k": [10]}, WIDE.empty_table().select(["k"]).schema))

@@ -98,10 +98,10 @@ class Life:
         return found
 
     def same(self, wanted: Mapping[Any, Row], found: Mapping[Any, Row]) -> None:
-        told = f"{self.store.options.raw}\n{self.shape.types}"
-        assert wanted.keys() == found.keys(), told
+        text = f"{self.store.options.raw}\n{self.shape.types}"
+        assert wanted.keys() == found.keys(), text
         for key, row in wanted.items():
-            assert self.answers.same(row, found[key]), f"{row.values}\n{found[key].values}\n{told}"
+            assert self.answers.same(row, found[key]), f"{row.values}\n{found[key].values}\n{text}"
 
     def remember(self) -> None:
         latest = snapshots.latest_id(self.store)
@@ -143,8 +143,8 @@ def test_no_compaction_changes_an_answer_at_any_snapshot(seed: int, tmp_path: Pa
         life.write()
         compacted += compact(life, full=True)
     assert compacted
-    for snapshot_id, said in life.said.items():
-        life.same(said, life.answer(snapshot_id))
+    for snapshot_id, message in life.said.items():
+        life.same(message, life.answer(snapshot_id))
 
 
 def test_the_seeds_cover_every_engine(tmp_path: Path) -> None:

@@ -87,7 +87,7 @@ def test_an_expiry_that_another_overtook_is_told(tmp_path: Path, monkeypatch: py
     assert done[1].expired == (1, 2, 3, 4) and done[1].applied_before is None
     assert late.expired == () and late.applied_before.told_by.startswith("run ")
     # The deletion record, one, tells it too, where no ledger can.
-    assert [one.trash_id for one in read_trash(table.store).records] == [done[1].trash_id]
+    assert [record.trash_id for record in read_trash(table.store).records] == [done[1].trash_id]
     for entry in (Path(table.store.root) / "dredge" / "ledger").iterdir():
         entry.unlink()
     assert table.apply(plan).applied_before.told_by == f"deletion record {done[1].trash_id}"

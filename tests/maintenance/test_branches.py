@@ -101,9 +101,9 @@ def test_a_branch_begins_with_a_tag_a_snapshot_or_nothing(place: Path) -> None:
 def test_a_tag_whose_snapshot_has_expired_still_begins_a_branch(place: Path) -> None:
     table, before = at(place, NOW + 2 * HOUR), content(at(place, NOW), 2)
     table.expire_snapshots(retain_max=1)
-    assert [one.id for one in table.snapshots()] == [4]
+    assert [snapshot.id for snapshot in table.snapshots()] == [4]
     made = table.create_branch("late", from_tag="v1")
-    assert [one.id for one in made.snapshots()] == [2]
+    assert [snapshot.id for snapshot in made.snapshots()] == [2]
     assert content(made) == before
 
 
@@ -178,16 +178,16 @@ def test_a_branch_has_health_compaction_and_expiry_of_its_own(place: Path) -> No
     table = at(place, NOW + 2 * HOUR)
     dev = dev_of(table)
     before, mains = content(dev), content(table)
-    assert [one.sorted_runs for one in dev.health()] == [1]
-    assert [one.sorted_runs for one in table.health()] == [4]
+    assert [bucket.sorted_runs for bucket in dev.health()] == [1]
+    assert [bucket.sorted_runs for bucket in table.health()] == [4]
     report = dev.expire_snapshots(retain_max=1)
     assert (report.expired, report.earliest) == ((2, 3, 4), 5)
     assert content(dev) == before and content(table) == mains
-    assert [one.id for one in table.snapshots()] == [1, 2, 3, 4]
+    assert [bucket.id for bucket in table.snapshots()] == [1, 2, 3, 4]
     assert report.trash_id is not None
     restored = dev.restore(report.trash_id)
     assert restored.restored == (2, 3, 4)
-    assert [one.id for one in dev.snapshots()] == [2, 3, 4, 5]
+    assert [bucket.id for bucket in dev.snapshots()] == [2, 3, 4, 5]
     again = dev.expire_snapshots(retain_max=1)
     assert at(place, NOW + 2 * HOUR).restore(str(again.trash_id)).restored == (2, 3, 4)  # main knows whose they are
     assert content(dev, 3) != before
@@ -196,7 +196,7 @@ def test_a_branch_has_health_compaction_and_expiry_of_its_own(place: Path) -> No
 
 def test_neither_expiry_nor_sweep_takes_what_another_branch_needs(place: Path) -> None:
     table, dev = at(place, NOW + 2 * HOUR), dev_of(at(place, NOW + 2 * HOUR))
-    rows_of = {name: content(one) for name, one in (("main", table), ("dev", dev))}
+    rows_of = {name: content(item) for name, item in (("main", table), ("dev", dev))}
     dev.expire_snapshots(retain_max=1)
     table.compact(full=True)
     table.expire_snapshots(retain_max=1)
@@ -215,7 +215,7 @@ def test_deleting_a_branch_frees_what_only_it_needs_after_the_grace(place: Path)
     before, mains = content(dev_of(table)), content(table)
     plan = table.plan_maintenance("delete_branch", branch="dev")
     assert {item.kind for item in plan.items_of(_delete_item())} >= {"data", "manifest", "manifest-list"}
-    assert any("needs them" in one.text for one in plan.declined)
+    assert any("needs them" in element.text for element in plan.declined)
     report = table.apply(plan)
     assert (report.branch, report.not_before_ms) == ("dev", NOW + DAY)
     assert report.bytes_recorded == plan.estimate.bytes_freed > 0
@@ -278,7 +278,7 @@ def test_direct_mode_deletes_at_once(place: Path) -> None:
     report = table.delete_branch("dev")
     assert report.files_deleted > 0 and report.trash_id is None
     assert "deleted at once" in report.lines("db.t")[1]
-    (entry,) = [one for one in table.ledger() if one.run_id == report.run_id]
+    (entry,) = [item for item in table.ledger() if item.run_id == report.run_id]
     assert [line["event"] for line in entry.lines].count("deleted") == report.files_deleted
     assert_sound(table)
 
@@ -395,7 +395,7 @@ def test_a_fast_forward_broken_at_its_steps_is_one_history_or_the_other(
 
     def done(table: Table) -> None:
         assert content(table) == wanted
-        assert [one.id for one in table.snapshots()] == [1, 2, 3, 4, 5]
+        assert [snapshot.id for snapshot in table.snapshots()] == [1, 2, 3, 4, 5]
 
     assert everywhere(template, tmp_path, lambda table: table.fast_forward("dev"), check, done, stride) >= 14
 
@@ -412,7 +412,7 @@ def test_a_fast_forward_takes_the_branch_s_history_and_frees_the_table_s_own(pla
     assert (report.branch, report.latest, report.base_snapshot) == ("dev", 5, 4)
     assert report.dropped == ("snapshot/snapshot-3", "snapshot/snapshot-4")
     assert content(table) == content(dev)
-    assert [one.id for one in table.snapshots()] == [1, 2, 3, 4, 5]
+    assert [snapshot.id for snapshot in table.snapshots()] == [1, 2, 3, 4, 5]
     assert (snapshots.latest_id(table.store), snapshots.earliest_id(table.store)) == (5, 1)
     assert "dev already" in table.plan_maintenance("fast_forward", branch="dev").declined[0].text
     assert table.fast_forward("dev").changed is False
@@ -437,7 +437,7 @@ def test_a_fast_forward_is_undone_as_long_as_nobody_has_committed(place: Path) -
     plan = table.plan_maintenance("restore", trash_id=str(report.trash_id))
     restored = table.apply(plan)
     assert restored.restored == (3, 4) and content(at(place, NOW)) == before
-    assert [one.id for one in table.snapshots()] == [1, 2, 3, 4] and snapshots.latest_id(table.store) == 4
+    assert [snapshot.id for snapshot in table.snapshots()] == [1, 2, 3, 4] and snapshots.latest_id(table.store) == 4
     assert content(dev_of(table)) == other
     table.write(rows([8], v=8))
     at(place, NOW + DAY).sweep_trash()
@@ -465,7 +465,7 @@ def test_undoing_a_fast_forward_broken_at_its_steps_is_one_history_or_the_other(
 
     def done(table: Table) -> None:
         assert content(table) == before
-        assert [one.id for one in table.snapshots()] == [1, 2, 3, 4]
+        assert [snapshot.id for snapshot in table.snapshots()] == [1, 2, 3, 4]
 
     assert everywhere(tmp_path / "forwarded", tmp_path, act, check, done, stride) >= 12
 
@@ -476,7 +476,7 @@ def test_a_commit_in_the_middle_of_a_fast_forward_is_not_lost(place: Path, tmp_p
     main, dev = at(place, NOW), dev_of(at(place, NOW))
     for table in [main] * 2 if longer == "main" else [dev]:
         table.write(rows([50], v=5))
-    sides = [sorted({*content(one), *content_of_the_commit}, key=repr) for one in (main, dev)]
+    sides = [sorted({*content(item), *content_of_the_commit}, key=repr) for item in (main, dev)]
     counting = FaultyFileIO(LocalFileIO())
     shutil.copytree(place / "wh", tmp_path / "count" / "wh")
     with_io(at(tmp_path / "count", NOW), counting).fast_forward("dev")
@@ -492,7 +492,7 @@ def test_a_commit_in_the_middle_of_a_fast_forward_is_not_lost(place: Path, tmp_p
             outcomes.add("forwarded")
         except PlanStale:
             outcomes.add("stale")
-        found, ids = content(there), [one.id for one in there.snapshots()]
+        found, ids = content(there), [item.id for item in there.snapshots()]
         assert found in sides, (step, name, path)
         assert ids == list(range(ids[0], ids[-1] + 1)), (step, name, path)
         there.compact(full=True)
@@ -589,7 +589,7 @@ def test_a_plan_for_a_branch_is_stale_once_another_branch_has_its_name(place: Pa
     other = table.create_branch("dev", from_tag="v1")
     for key in (50, 51, 52):
         other.write(rows([key]))
-    assert [one.id for one in other.snapshots()] == [one.id for one in dev_of(table).snapshots()]
+    assert [snapshot.id for snapshot in other.snapshots()] == [snapshot.id for snapshot in dev_of(table).snapshots()]
     before, main = content(dev_of(table)), content(table)
     with pytest.raises(PlanStale, match="branch dev has another history than the one that was planned"):
         table.apply(plan)

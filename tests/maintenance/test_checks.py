@@ -97,11 +97,11 @@ def test_a_healthy_table_of_each_kind_passes_all_checks_that_it_has(tmp_path: Pa
     assert ("changelog_replays" in names) == (KINDS[kind].get("changelog_producer") is not None)
     assert ("deletion_vectors_valid" in names) == (kind == "vectors")
     assert {"tree_is_valid", "unique_keys", "merge_engine_rules", "snapshot_chain"} <= names
-    told = {report.check: report.numbers for report in reports}
-    assert told["merge_engine_rules"]["keys compared"] == 90
-    assert (told["merge_engine_rules"]["buckets read"], told["merge_engine_rules"]["buckets"]) in {(2, 2), (1, 1)}
-    if "changelog_replays" in told:
-        assert told["changelog_replays"]["changes applied"] > 0
+    values = {report.check: report.numbers for report in reports}
+    assert values["merge_engine_rules"]["keys compared"] == 90
+    assert (values["merge_engine_rules"]["buckets read"], values["merge_engine_rules"]["buckets"]) in {(2, 2), (1, 1)}
+    if "changelog_replays" in values:
+        assert values["changelog_replays"]["changes applied"] > 0
 
 
 def test_an_append_table_has_the_checks_that_need_no_key(tmp_path: Path) -> None:
@@ -152,13 +152,13 @@ def test_a_key_in_the_wrong_bucket_is_found_and_so_is_one_that_is_there_twice(tm
         table.compact(full=True)
 
         def doubled(entries: pa.Table, store: TableStore = store) -> pa.Table:
-            one = entries.slice(0, 1)
-            bucket = 1 - one.column("bucket")[0].as_py()
-            partition, name = one.column("partition")[0].as_py(), one.column("file_name")[0].as_py()
+            first = entries.slice(0, 1)
+            bucket = 1 - first.column("bucket")[0].as_py()
+            partition, name = first.column("partition")[0].as_py(), first.column("file_name")[0].as_py()
             source = store.data_path(partition, 1 - bucket, name)
             Path(store.bucket_dir(partition, bucket)).mkdir(exist_ok=True)
             shutil.copy(source, store.data_path(partition, bucket, f"copy-{name}"))
-            other = with_column(with_column(one, "bucket", [bucket]), "file_name", [f"copy-{name}"])
+            other = with_column(with_column(first, "bucket", [bucket]), "file_name", [f"copy-{name}"])
             kept = entries.filter(pc.equal(entries.column("bucket"), 1 - bucket))  # of the other bucket nothing is left
             return pa.concat_tables([kept, other])
 
@@ -199,8 +199,10 @@ def test_two_writers_at_once_give_versions_that_chance_decides_between(tmp_path:
 def test_a_changelog_that_lost_a_snapshots_changes_does_not_replay(tmp_path: Path, kind: str) -> None:
     table = lived(tmp_path, kind)
     store = table.store
-    told = [one for one in snapshots.iterate(store) if one.changelog_manifest_list and one.id > 1]
-    silent = replace(told[-1], changelog_manifest_list=None, changelog_manifest_list_size=None)
+    changes = [
+        snapshot for snapshot in snapshots.iterate(store) if snapshot.changelog_manifest_list and snapshot.id > 1
+    ]
+    silent = replace(changes[-1], changelog_manifest_list=None, changelog_manifest_list_size=None)
     Path(store.snapshot_path(silent.id)).write_bytes(silent.to_json())
     report = found(table, "changelog_replays")
     assert report.outcome == "failed"
@@ -234,7 +236,7 @@ def test_vectors_that_lie_are_found(tmp_path: Path) -> None:
     report = changed(
         table,
         lambda entry: replace(
-            entry, deletion_vectors=tuple(replace(one, cardinality=99) for one in entry.deletion_vectors)
+            entry, deletion_vectors=tuple(replace(vector, cardinality=99) for vector in entry.deletion_vectors)
         ),
     )
     assert report.outcome == "failed"
@@ -266,8 +268,8 @@ def test_what_snapshots_name_and_is_not_there_breaks_the_chain(tmp_path: Path) -
     assert (healthy.passed, healthy.numbers["snapshots"], healthy.numbers["tags"]) == (True, latest.id, 1)
     entry = manifests.delta_entries(store, snapshots.read(store, 2)).slice(0, 1).to_pylist()[0]
     data = Path(store.data_path(entry["partition"], entry["bucket"], entry["file_name"]))
-    told = manifests.changelog_entries(store, snapshots.read(store, 1)).slice(0, 1).to_pylist()[0]
-    changelog = Path(store.data_path(told["partition"], told["bucket"], told["file_name"]))
+    changes = manifests.changelog_entries(store, snapshots.read(store, 1)).slice(0, 1).to_pylist()[0]
+    changelog = Path(store.data_path(changes["partition"], changes["bucket"], changes["file_name"]))
     manifest = Path(store.manifest_path(manifests.delta_list(store, latest)[0].file_name))
     for path, text in (
         (data, f"snapshot 2: data file {data.name} of bucket {entry['bucket']} is gone"),
@@ -336,9 +338,9 @@ def test_small_files_of_an_append_table_are_counted_by_partition_and_bucket() ->
 @pytest.mark.parametrize("keyed", [False, True])
 def test_a_table_of_many_tiny_files_does_not_pass_however_few_each_partition_has(keyed: bool) -> None:
     spread = [in_files(f"dt={day}", 9, 1_331) for day in range(300)]
-    told = judged("average_file_size", *spread, keyed=keyed)
-    assert not told.passed
-    assert told.text == (
+    result = judged("average_file_size", *spread, keyed=keyed)
+    assert not result.passed
+    assert result.text == (
         "2,700 files of 1.3 KiB on average, below 26 MiB, in 300 partitions, 300 buckets: `dredge compact --full` gathers them"
     )
     lone = judged("average_file_size", *(in_files(f"dt={day}", 1, 1_331) for day in range(1_001)), keyed=keyed)
@@ -370,10 +372,10 @@ def test_samples_are_bounded_say_so_and_are_the_same_for_the_same_snapshot(tmp_p
         table.write(rows(range(step, step + 400), v=1000 * step))
     limits = CheckLimits(rows=500, keys=20)
     for check in ("unique_keys", "merge_engine_rules", "equal_sequence_numbers"):
-        one, other = found(table, check, limits), found(table, check, limits)
-        assert one == other
-        assert one.passed
-        assert (one.numbers["buckets read"], one.numbers["buckets"], one.numbers["rows"]) == (1, 4, 1200)
+        first, other = found(table, check, limits), found(table, check, limits)
+        assert first == other
+        assert first.passed
+        assert (first.numbers["buckets read"], first.numbers["buckets"], first.numbers["rows"]) == (1, 4, 1200)
 
 
 def test_the_command_prints_the_same_and_fails_with_the_check(
@@ -383,7 +385,7 @@ def test_the_command_prints_the_same_and_fails_with_the_check(
     dredge = Shell(tmp_path / "wh", capsys)
     answer = dredge("check", "db.t", "--json")
     assert answer.code == 0
-    assert [one["check"] for one in answer.json] == [report.check for report in table.check()]
+    assert [item["check"] for item in answer.json] == [report.check for report in table.check()]
     publish(table, lambda entries: with_column(entries, "level", [5] * entries.num_rows))
     answer = dredge("check", "db.t", "--only", "tree_is_valid")
     assert answer.code == 1

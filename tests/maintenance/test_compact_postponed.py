@@ -43,7 +43,7 @@ def test_a_compaction_gives_buckets_and_then_merges_by_the_same_arguments(tmp_pa
     report = table.compact(full=True)
     assert (report.rows_assigned, report.commits, report.snapshot_id, report.runs_after) == (60, 2, 5, 1)
     assert content(table) == dict.fromkeys(range(20), 2)
-    assert [one.commit_kind for one in table.snapshots()[3:]] == [CommitKind.COMPACT] * 2
+    assert [snapshot.commit_kind for snapshot in table.snapshots()[3:]] == [CommitKind.COMPACT] * 2
     assert [count_assigned_rows(table.store, number) for number in range(1, 6)] == [0, 0, 0, 60, 0]
     assert {(bucket, file.level) for (_, bucket), files in live_files(table.store).items() for file in files} == {
         (0, 5),
@@ -61,7 +61,11 @@ def test_a_batch_gets_its_buckets_at_once_where_the_option_asks_for_it(tmp_path:
     batches = table.copy({"postpone.batch-write-fixed-bucket": "true"})
     write(batches, 2, range(10))
     assert content(table) == {key: 2 if key < 10 else 1 for key in range(20)}  # what waited came first
-    assert [one.commit_kind for one in table.snapshots()] == [CommitKind.APPEND, CommitKind.APPEND, CommitKind.COMPACT]
+    assert [snapshot.commit_kind for snapshot in table.snapshots()] == [
+        CommitKind.APPEND,
+        CommitKind.APPEND,
+        CommitKind.COMPACT,
+    ]
     assert {bucket for _, bucket in live_files(table.store)} == {0, 1}
     write(table.copy({"postpone.batch-write-fixed-bucket": "false"}), 3)
     assert content(table)[0] == 2
@@ -86,8 +90,8 @@ def test_minor_compactions_leave_few_runs_alone(tmp_path: Path) -> None:
 def test_the_command_line_compacts_and_shows_what_waits(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write(made(tmp_path), 1)
     assert run(["plan", "db.t", "--no-save", "-w", str(tmp_path)]) == 0
-    said = capsys.readouterr().out
-    assert "would assign buckets" in said and "chosen again once the rows have their buckets" in said
+    printed = capsys.readouterr().out
+    assert "would assign buckets" in printed and "chosen again once the rows have their buckets" in printed
     assert run(["status", "db.t", "-w", str(tmp_path)]) == 0
     assert "20 postponed rows have no bucket, and no reader sees them: compact it" in capsys.readouterr().out.replace(
         "\n", " "

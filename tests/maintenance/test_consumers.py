@@ -57,8 +57,8 @@ def test_a_silent_consumer_goes_with_the_next_expiry(table: Table) -> None:
     assert (report.consumers, report.expired) == (("silent",), (1,))
     assert table.consumers() == {"alive": 2}
     assert "silent" in report.lines("db.t")[0]
-    [told] = [entry for entry in table.ledger() if entry.action == "expire_snapshots"]
-    assert {"event": "forgot", "consumer": "silent", "next_snapshot": 2} in [dict(one) for one in told.lines]
+    [records] = [entry for entry in table.ledger() if entry.action == "expire_snapshots"]
+    assert {"event": "forgot", "consumer": "silent", "next_snapshot": 2} in [dict(element) for element in records.lines]
     table.store.clock.advance(1)
     plan = table.plan_maintenance("expire_snapshots", retain_min=10)
     action = find_action("expire_snapshots")

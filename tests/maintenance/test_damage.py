@@ -111,15 +111,15 @@ def test_damage_of_the_newest_snapshot_is_reported_and_a_rollback_gets_past_it(
     at = ["db.t", "-w", str(tmp_path / "wh")]
     assert run(["repair", *at]) == 1
     printed = " ".join(capsys.readouterr().out.split())
-    said = "added twice" if damage == "replaced" and "added twice" in printed else path.name  # lists of one size
-    assert said in printed and "snapshot 4" in printed and "is not whole" in printed
+    message = "added twice" if damage == "replaced" and "added twice" in printed else path.name  # lists of one size
+    assert message in printed and "snapshot 4" in printed and "is not whole" in printed
     assert "`dredge rollback db.t --snapshot 3`" in printed
     assert ("remove-unexisting-manifests" in printed) == (name == "manifest")
     assert snapshots.list_ids(table.store) == [1, 2, 3, 4]
-    with pytest.raises(CorruptFile, match=f"{said}.*`dredge repair db.t`"):
+    with pytest.raises(CorruptFile, match=f"{message}.*`dredge repair db.t`"):
         table.to_arrow()
     assert run(["rollback", "db.t", "--snapshot", "3", *at[1:]]) == 0
-    assert said == "added twice" or "files of snapshot 4" in capsys.readouterr().out
+    assert message == "added twice" or "files of snapshot 4" in capsys.readouterr().out
     assert content(table) == wanted and run(["repair", *at]) == 0
     table.write(rows([50]))
     assert_whole(table)

@@ -47,7 +47,7 @@ def test_a_partition_that_was_written_to_since_stays(table: Table) -> None:
     plan = table.plan_maintenance("drop_partitions", partitions=[{"dt": "a"}, {"dt": "b"}])
     table.write(rows([50], dt="a"))
     report = table.apply(plan)
-    assert report.dropped == ("dt=b",) and [one.reason for one in report.declined] == ["changed"]
+    assert report.dropped == ("dt=b",) and [item.reason for item in report.declined] == ["changed"]
     assert partitions(table) == {"a", "c"}
     plan = table.plan_maintenance("drop_partitions", partitions=[{"dt": "a"}])
     table.write(rows([51], dt="a"))

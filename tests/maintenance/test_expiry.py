@@ -192,12 +192,12 @@ def test_direct_mode_tells_of_every_file_what_became_of_it(tmp_path: Path) -> No
 
     report = with_io(table, Stuck()).expire_snapshots(retain_max=1)
     assert (report.files_deleted, report.files_missing) == (len(files) - 2, 1)
-    assert [(one.subject, "Permission denied" in one.text) for one in report.failures] == [(stuck, True)]
-    (entry,) = [one for one in table.ledger() if one.run_id == report.run_id]
-    told = {line["file"]: line for line in entry.lines if "file" in line}
+    assert [(element.subject, "Permission denied" in element.text) for element in report.failures] == [(stuck, True)]
+    (entry,) = [element for element in table.ledger() if element.run_id == report.run_id]
+    values = {line["file"]: line for line in entry.lines if "file" in line}
     expected = {**dict.fromkeys(files, "deleted"), missing: "gone already", stuck: "failed"}
-    assert {name: line["event"] for name, line in told.items()} == expected
-    assert "replaced" in told[rest[0]]["reason"] and "Permission denied" in told[stuck]["reason"]
+    assert {name: line["event"] for name, line in values.items()} == expected
+    assert "replaced" in values[rest[0]]["reason"] and "Permission denied" in values[stuck]["reason"]
     assert "1 were gone already" in report.lines("db.t")[-1]
     table.sweep_trash()  # what failed is tried again
     assert not (Path(table.store.root) / stuck).exists()

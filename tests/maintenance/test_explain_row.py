@@ -192,7 +192,7 @@ def test_a_key_that_moved_between_partitions_has_the_row_of_the_newest(tmp_path:
     moved = 0
     for snapshot in made.snapshots():
         seen = {row["k"]: row for row in made.to_arrow(snapshot_id=snapshot.id).to_pylist()}
-        for key in {row["k"] for one in made.snapshots() for row in made.to_arrow(snapshot_id=one.id).to_pylist()}:
+        for key in {row["k"] for item in made.snapshots() for row in made.to_arrow(snapshot_id=item.id).to_pylist()}:
             story = made.explain_row({"k": key}, snapshot.id)
             assert story.answer == seen.get(key), story
             partitions = [version.partition for version in story.versions]
@@ -255,7 +255,11 @@ def test_where_compactions_look_keys_up_only_the_lowest_level_is_told_to_count(t
     made = table(tmp_path, {"g": kind}, num_sorted_run__compaction_trigger="2", num_levels="6", **options)
     chance = random.Random(1)
     others = ({"k": k, "g": chance.getrandbits(60)} for k in range(2, 4_000))
-    write(made, {"k": 1, "g": first}, *(one if function == "sum" else one | {"g": str(one["g"])} for one in others))
+    write(
+        made,
+        {"k": 1, "g": first},
+        *(version if function == "sum" else version | {"g": str(version["g"])} for version in others),
+    )
     made.compact(full=True)
     write(made, {"k": 1, "g": second})
     write(made, {"k": 2, "g": more})
@@ -264,7 +268,7 @@ def test_where_compactions_look_keys_up_only_the_lowest_level_is_told_to_count(t
     looking = made.copy({"changelog-producer": "lookup"})
     story = looking.explain_row({"k": 1})
     assert story.answer == read(looking, 1) == {"k": 1, "g": 6 if function == "sum" else "b,c"}
-    assert [(one.level, one.hidden is None) for one in story.versions] == [(0, True), (4, True), (5, False)]
+    assert [(version.level, version.hidden is None) for version in story.versions] == [(0, True), (4, True), (5, False)]
     assert "so the lower version includes this one" in str(story.versions[2].hidden)
     assert story.column("g").versions == (2, 1) and "1 of them hidden" in story.summary
     assert made.explain_row({"k": 1}).answer == read(made, 1) == {"k": 1, "g": 7 if function == "sum" else "a,b,c"}

@@ -61,7 +61,7 @@ def test_a_gap_is_bridged_and_expiry_gets_past_it_without_leaving_a_file(
     table.compact(full=True)  # snapshot 5 replaces four files
     table.write(rows([1], v=50))
     table.write(rows([2], v=60))
-    said = {number: content(table, number) for number in (1, 2, 6, 7)}
+    rows_before = {number: content(table, number) for number in (1, 2, 6, 7)}
     between = content(table, 5)
     added = [
         set(manifests.delta_entries(table.store, table.snapshots()[number - 1]).column("file_name").to_pylist())
@@ -77,7 +77,7 @@ def test_a_gap_is_bridged_and_expiry_gets_past_it_without_leaving_a_file(
     report = table.apply(plan)
     assert report.bridged == (3, 4, 5) and history_warnings(table.store) == []
     assert all(on_disk(table)[name] == data for name, data in before.items())  # nothing is changed, nothing goes
-    assert {number: content(table, number) for number in said} == said
+    assert {number: content(table, number) for number in rows_before} == rows_before
     assert content(table, 3) == content(table, 4) == content(table, 5) == between
     assert [s.commit_kind.value for s in table.snapshots()[2:5]] == ["OVERWRITE", "COMPACT", "COMPACT"]
     assert [s.total_record_count for s in table.snapshots()[2:5]] == [8, 8, 8]
@@ -100,14 +100,17 @@ def test_a_tag_brings_its_snapshot_back_as_it_was(tmp_path: Path) -> None:
     for i in range(5):
         table.write(rows([i], v=i))
     tag(table, "kept", 3)
-    wanted, said = Path(table.store.snapshot_path(3)).read_bytes(), [content(table, number) for number in range(1, 6)]
+    wanted, message = (
+        Path(table.store.snapshot_path(3)).read_bytes(),
+        [content(table, number) for number in range(1, 6)],
+    )
     remove(table, 2, 3)
     plan = table.plan_maintenance("repair")
     assert [item.source for item in plan.items] == ["bridge", "tag kept"]
     table.apply(plan)
     assert Path(table.store.snapshot_path(3)).read_bytes() == wanted
     # What the bridge of 2 says is what 4 was built on; the tag's own snapshot says what it always said.
-    assert [content(table, number) for number in (1, 3, 4, 5)] == [said[0], said[2], said[3], said[4]]
+    assert [content(table, number) for number in (1, 3, 4, 5)] == [message[0], message[2], message[3], message[4]]
 
 
 def test_a_gap_across_which_deletion_vectors_changed_is_declined(tmp_path: Path) -> None:
@@ -119,8 +122,8 @@ def test_a_gap_across_which_deletion_vectors_changed_is_declined(tmp_path: Path)
     remove(table, 3)
     plan = table.plan_maintenance("repair")
     assert plan.items == () and "deletion vectors changed" in plan.declined[0].text
-    told = table.apply(plan).lines("db.t")
-    assert len(told) == 1 and told[0].startswith(
+    result = table.apply(plan).lines("db.t")
+    assert len(result) == 1 and result[0].startswith(
         "the history of db.t is not whole: deletion vectors changed between snapshots"
     )
 
@@ -132,7 +135,7 @@ def test_a_newest_snapshot_that_cannot_be_read_is_named_and_left_alone(tmp_path:
     broken = Path(table.store.snapshot_path(3))
     broken.write_text(broken.read_text()[:40])
     plan = table.plan_maintenance("repair")
-    assert [(one.subject, one.reason) for one in plan.declined] == [("snapshot 3", "unreadable")]
+    assert [(item.subject, item.reason) for item in plan.declined] == [("snapshot 3", "unreadable")]
     report = table.apply(plan)
     assert not report.changed
     (line,) = report.lines("db.t")
@@ -205,13 +208,13 @@ def test_two_damaged_snapshots_side_by_side_expire_nothing_and_are_repaired_toge
     table = keyed(tmp_path)
     for number in range(7):
         table.write(rows(range(number, number + 3), v=number))
-    said = content(table, 5)
+    message = content(table, 5)
     for number in (3, 4):
         damage(table, number)
     with pytest.raises(CorruptFile, match="snapshot-3"):
         table.expire_snapshots(retain_max=5, retain_min=1)
     assert table.apply(table.plan_maintenance("repair")).bridged == (3, 4)
-    assert content(table, 5) == said
+    assert content(table, 5) == message
     assert table.expire_snapshots(retain_max=5, retain_min=1).expired == (1, 2)
 
 
@@ -223,7 +226,7 @@ def test_the_oldest_snapshot_is_set_aside_and_the_newest_is_not(tmp_path: Path) 
     plan = table.plan_maintenance("repair")
     assert [item.snapshot_id for item in plan.items] == [1]
     assert table.apply(plan).set_aside == (1,)
-    assert (hint(table, "EARLIEST").read_text(), [one.id for one in table.snapshots()]) == ("2", [2, 3])
+    assert (hint(table, "EARLIEST").read_text(), [snapshot.id for snapshot in table.snapshots()]) == ("2", [2, 3])
     damage(table, 3)
     plan = table.plan_maintenance("repair")
     assert (plan.items, plan.declined[0].subject) == ((), "snapshot 3")

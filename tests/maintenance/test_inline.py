@@ -242,8 +242,8 @@ def test_a_compaction_that_fails_leaves_the_write_as_it_is_and_is_made_by_the_ne
         assert table.write(rows(range(4), v=7)) == 5
     assert table.last_write is not None
     race = isinstance(error, CommitConflict)
-    (said,) = table.last_write.notes if race else table.last_write.warnings
-    assert ("" if race else "the commit is done, but ") + "the new files are not compacted yet" in said
+    (message,) = table.last_write.notes if race else table.last_write.warnings
+    assert ("" if race else "the commit is done, but ") + "the new files are not compacted yet" in message
     assert kinds(table) == "AAAAA"
     assert [entry.outcome for entry in table.ledger()][:1] == ["failed"]
     table.write(rows(range(4), v=8))

@@ -96,7 +96,7 @@ def require_sound(
     if not thorough:
         return
     assert_whole(table)
-    assert [one.text for one in table.check() if one.outcome == "failed"] == [], at
+    assert [item.text for item in table.check() if item.outcome == "failed"] == [], at
     clock = table.store.clock
     assert isinstance(clock, FixedClock)
     clock.advance(FAR - clock.now_ms())  # nothing is left behind for ever

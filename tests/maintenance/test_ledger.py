@@ -57,7 +57,7 @@ def test_an_entry_is_never_overwritten_and_limits_bound_what_is_read(tmp_path: P
     assert read_ledger(store, limit=0) == []
     counting = FaultyFileIO(LocalFileIO())
     newest = read_ledger(with_io(keyed_again(tmp_path), counting).store, 3)
-    assert [one.run_id[-1] for one in newest] == list("123")
+    assert [item.run_id[-1] for item in newest] == list("123")
     assert sum(path.endswith(".jsonl") for _, path in counting.log) == 3
 
 
@@ -165,7 +165,7 @@ def test_the_ledger_is_a_system_table(tmp_path: Path) -> None:
         report.run_id,
     )
     assert refused["outcome"] == "refused" and "PlanStale" in refused["error"]
-    assert [one["action"] for one in view(tmp_path, filter=[("outcome", "=", "refused")])] == ["undo"]
+    assert [item["action"] for item in view(tmp_path, filter=[("outcome", "=", "refused")])] == ["undo"]
     assert view(tmp_path, columns=["action"], limit=1) == [{"action": "compact"}]
 
 

@@ -38,11 +38,11 @@ def history(tmp_path: Path, **options: str) -> Table:
 
 def streamed(table: Table, first: int = 1) -> Told:
     """What a stream tells from the ``first`` snapshot on."""
-    stream, told = table.new_stream_scan(), []
+    stream, records = table.new_stream_scan(), []
     stream.restore(first)
     while (batch := stream.next()) is not None:
-        told.append((batch.snapshot_id, [tuple(row.values()) for row in batch.to_arrow().to_pylist()]))
-    return told
+        records.append((batch.snapshot_id, [tuple(row.values()) for row in batch.to_arrow().to_pylist()]))
+    return records
 
 
 def expire(table: Table, **arguments: int) -> ExpiryReport:
@@ -63,29 +63,29 @@ def sweep(table: Table) -> None:
 @pytest.mark.parametrize("kind", one_in(3, KINDS))
 def test_streams_go_on_over_expired_snapshots(tmp_path: Path, kind: str) -> None:
     table = history(tmp_path, **KINDS[kind])
-    told, newest = streamed(table), content(table)
-    assert len(told) >= 3
+    result, newest = streamed(table), content(table)
+    assert len(result) >= 3
     report = expire(table)
     assert report.changelogs_kept == len(report.expired) == 9
     assert "their changelogs stay" in report.lines("db.told")[0]
     assert [s.id for s in table.snapshots()] == [10]
     assert changelogs.list_changelogs(table.store) == list(range(1, 10))
     assert changelogs.latest_id(table.store) == 9
-    assert streamed(table) == told
+    assert streamed(table) == result
     sweep(table)
-    assert streamed(table) == told
+    assert streamed(table) == result
     assert content(table) == newest
     assert not strays(table)
     mode = "delta" if kind == "none" else "changelog"
-    assert table.incremental(0, 10, mode).num_rows == sum(len(changes) for _, changes in told)
+    assert table.incremental(0, 10, mode).num_rows == sum(len(changes) for _, changes in result)
     expired = expire_changelogs(table, retain_max=4, retain_min=4)
     assert (expired.expired, expired.earliest) == ((1, 2, 3, 4, 5, 6), 7)
-    assert streamed(table, 7) == [one for one in told if one[0] > 6]
+    assert streamed(table, 7) == [item for item in result if item[0] > 6]
     with pytest.raises(SnapshotNotFound) as caught:
         streamed(table, 6)
     assert caught.value.expired
     sweep(table)
-    assert streamed(table, 7) == [one for one in told if one[0] > 6]
+    assert streamed(table, 7) == [item for item in result if item[0] > 6]
     assert not strays(table)
     assert_whole(table)
 
@@ -98,9 +98,9 @@ def test_the_rest_of_a_snapshot_goes_at_once(tmp_path: Path) -> None:
     expire(table)
     sweep(table)
     there = {name.rpartition("/")[2] for name in on_disk(table)}
-    told = [changelogs.read_changelog(table.store, number) for number in changelogs.list_changelogs(table.store)]
-    assert not there & {one.base_manifest_list for one in told}
-    assert there >= {one.changelog_manifest_list for one in told if one.changelog_manifest_list}
+    changes = [changelogs.read_changelog(table.store, number) for number in changelogs.list_changelogs(table.store)]
+    assert not there & {element.base_manifest_list for element in changes}
+    assert there >= {element.changelog_manifest_list for element in changes if element.changelog_manifest_list}
 
 
 def test_without_a_producer_files_of_writers_stay_until_the_changelog_that_dropped_them_goes(tmp_path: Path) -> None:
@@ -144,10 +144,10 @@ def test_consumers_hold_changelogs_back_and_snapshots_only_where_they_are_asked_
     table = history(tmp_path)
     consumers.write_consumer(table.store, "job", 3)
     assert expire(table).expired == (1, 2)
-    told = streamed(table)
+    changes = streamed(table)
     table = table.copy({"consumer.changelog-only": "true"})
     assert expire(table).expired == tuple(range(3, 10))
-    assert streamed(table) == told
+    assert streamed(table) == changes
     for arguments in ({"retain_max": 1, "retain_min": 1}, {"delete_all": True}):
         plan = table.plan_maintenance("expire_changelogs", **arguments)
         assert "a consumer still reads from snapshot 3" in plan.declined[0].text
@@ -157,7 +157,7 @@ def test_consumers_hold_changelogs_back_and_snapshots_only_where_they_are_asked_
         apply_plan(table.store, plan)
     assert expire_changelogs(table, delete_all=True).expired == (1,)
     sweep(table)
-    assert streamed(table, 2) == [one for one in told if one[0] > 1]
+    assert streamed(table, 2) == [element for element in changes if element[0] > 1]
 
 
 def test_ages_and_limits_are_those_of_the_options(tmp_path: Path) -> None:
@@ -188,17 +188,17 @@ def test_ages_and_limits_are_those_of_the_options(tmp_path: Path) -> None:
 @pytest.mark.parametrize("kind", one_in(3, KINDS, 2))
 def test_restoring_brings_snapshots_back_in_place_of_their_changelogs(tmp_path: Path, kind: str) -> None:
     table = history(tmp_path, **KINDS[kind])
-    told, said = streamed(table), {s.id: content(table, s.id) for s in table.snapshots()}
+    changes, rows_before = streamed(table), {s.id: content(table, s.id) for s in table.snapshots()}
     record = expire(table, max_deletes=5).trash_id
     assert record is not None
     gone = expire_changelogs(table, retain_max=7, retain_min=7).trash_id
     assert changelogs.list_changelogs(table.store) == [4, 5]
     assert table.restore(record).restored == (1, 2, 3, 4, 5)
     assert changelogs.list_changelogs(table.store) == []
-    assert streamed(table) == told
-    assert {number: content(table, number) for number in said} == said
+    assert streamed(table) == changes
+    assert {number: content(table, number) for number in rows_before} == rows_before
     sweep(table)  # the changelogs' files belong to the snapshots again
-    assert streamed(table) == told
+    assert streamed(table) == changes
     assert gone is not None
     with pytest.raises(InvalidOption, match="it was restored already: changelogs 1 to 3 can be read"):
         table.restore(gone)
@@ -211,7 +211,7 @@ def test_restoring_brings_snapshots_back_in_place_of_their_changelogs(tmp_path: 
 @pytest.mark.parametrize("kind", one_in(3, KINDS))
 def test_restoring_brings_changelogs_back(tmp_path: Path, kind: str) -> None:
     table = history(tmp_path, **KINDS[kind])
-    told = streamed(table)
+    changes = streamed(table)
     expire(table)
     before = on_disk(table, without=("dredge/", "changelog/EARLIEST"))
     first = expire_changelogs(table, retain_max=6, retain_min=6).trash_id
@@ -224,14 +224,14 @@ def test_restoring_brings_changelogs_back(tmp_path: Path, kind: str) -> None:
     report = table.restore(first)
     assert (report.restored, report.earliest, report.changelogs) == ((1, 2, 3, 4), 1, True)
     assert on_disk(table, without=("dredge/", "changelog/EARLIEST")) == before
-    assert streamed(table) == told
+    assert streamed(table) == changes
     with pytest.raises(InvalidOption, match="it was restored already"):
         table.restore(first)
 
 
 def test_a_record_that_can_be_restored_keeps_what_a_later_expiry_of_changelogs_set_aside(tmp_path: Path) -> None:
     table = history(tmp_path, **KINDS["input"]).copy({"dredge.trash-grace-expiry": "1 d"})
-    told = streamed(table)
+    changes = streamed(table)
     waiting = expire(table).trash_id
     direct = table.copy({"dredge.delete-mode": "direct"})
     assert direct.apply(direct.plan_maintenance("expire_changelogs", delete_all=True)).files_deleted == 0
@@ -239,7 +239,7 @@ def test_a_record_that_can_be_restored_keeps_what_a_later_expiry_of_changelogs_s
     table.store.clock.advance(30 * HOUR)
     restored = table.restore(waiting)
     assert restored.restored
-    assert streamed(table) == told
+    assert streamed(table) == changes
     waiting = expire(table).trash_id
     direct.apply(direct.plan_maintenance("expire_changelogs", delete_all=True))
     table.store.clock.advance(30 * HOUR)
@@ -252,8 +252,8 @@ def test_a_snapshot_whose_changelog_another_engine_expired_is_not_restored(tmp_p
     table = history(tmp_path, **KINDS["input"])
     waiting = expire(table).trash_id
     assert waiting is not None
-    told = changelogs.read_changelog(table.store, 1)
-    Path(table.store.manifest_path(str(told.changelog_manifest_list))).unlink()
+    changes = changelogs.read_changelog(table.store, 1)
+    Path(table.store.manifest_path(str(changes.changelog_manifest_list))).unlink()
     Path(changelogs.changelog_path(table.store, 1)).unlink()
     before = on_disk(table)
     with pytest.raises(PlanRefused, match="the changelog of snapshot 1 was deleted"):
@@ -293,7 +293,7 @@ def test_changelogs_of_branches_keep_their_files(tmp_path: Path) -> None:
                 (branch / name / file.name).write_bytes(file.read_bytes())
     (branch / "changelog").mkdir()
     (branch / "changelog" / "changelog-2").write_bytes((root / "snapshot" / "snapshot-2").read_bytes())
-    told = [one for one in streamed(table) if one[0] == 2]
+    changes = [element for element in streamed(table) if element[0] == 2]
     expire(table)
     report = expire_changelogs(table, delete_all=True)
     assert {item.text for item in report.held} == {"held by branch dev changelog 2"}
@@ -301,7 +301,7 @@ def test_changelogs_of_branches_keep_their_files(tmp_path: Path) -> None:
     dev = Table(branches.open_branch(table.store, "dev"))
     kept = file_names(changelogs.kept_entries(dev.store, changelogs.read_changelog(dev.store, 2)))
     assert kept <= {path.name for path in root.rglob("*")}
-    assert told
+    assert changes
     assert expire_changelogs(dev, delete_all=True).expired == (2,)
     sweep(dev)
     assert kept.isdisjoint(path.name for path in root.rglob("*"))
@@ -330,14 +330,14 @@ def test_what_an_overwrite_dropped_is_streamed_from_its_changelog(tmp_path: Path
     table.write(rows([7], v=20), overwrite=True)
     table.write(rows([8]))
     table.store.clock.advance(2 * HOUR)
-    told = streamed(table)
-    assert [len(changes) for _, changes in told] == [2, 2, 4, 1]
+    result = streamed(table)
+    assert [len(changes) for _, changes in result] == [2, 2, 4, 1]
     expire(table)
     sweep(table)
-    assert streamed(table) == told
+    assert streamed(table) == result
     expire_changelogs(table, retain_max=2, retain_min=2)
     sweep(table)
-    assert streamed(table, 3) == told[2:]
+    assert streamed(table, 3) == result[2:]
     expire_changelogs(table, delete_all=True)
     sweep(table)
     assert not strays(table)
@@ -350,13 +350,13 @@ def test_a_plan_of_changelogs_can_be_looked_at_and_applied_twice(tmp_path: Path)
     assert foreseen.changelogs_kept == 9
     expire(table)
     plan = table.plan_maintenance("expire_changelogs", retain_max=5, retain_min=5)
-    told = dry_run(plan)
-    assert isinstance(told, ChangelogExpiryReport)
+    result = dry_run(plan)
+    assert isinstance(result, ChangelogExpiryReport)
     before = on_disk(table)
     assert plan.from_json(plan.to_json()) == plan
     assert on_disk(table) == before
     report = table.apply(plan)
-    assert (report.expired, report.files_recorded) == (told.expired, told.files_recorded)  # type: ignore[attr-defined]
+    assert (report.expired, report.files_recorded) == (result.expired, result.files_recorded)  # type: ignore[attr-defined]
     assert table.apply(plan).applied_before is not None
     with pytest.raises(PlanStale, match="is older than"):
         table.apply(_without_first(table))
@@ -388,8 +388,8 @@ def test_damaged_changelogs_stop_expiry_and_streams_by_name(tmp_path: Path) -> N
     with pytest.raises(SnapshotNotFound, match="no snapshot 2: it has expired"):
         streamed(table, 2)
     path.write_bytes(text)
-    told = changelogs.read_changelog(table.store, 2)
-    (file,) = file_names(changelogs.kept_entries(table.store, told))
+    changes = changelogs.read_changelog(table.store, 2)
+    (file,) = file_names(changelogs.kept_entries(table.store, changes))
     (found,) = Path(table.store.root).rglob(file)
     found.unlink()
     with pytest.raises(CorruptFile, match=file):
@@ -404,13 +404,13 @@ def test_an_expiry_that_java_left_half_done_is_finished(tmp_path: Path) -> None:
     sweep(table)
     store = table.store
     for number, also in ((1, True), (2, False)):
-        told = changelogs.read_changelog(store, number)
-        for file in file_names(changelogs.kept_entries(store, told)):
+        changes = changelogs.read_changelog(store, number)
+        for file in file_names(changelogs.kept_entries(store, changes)):
             next(Path(store.root).rglob(file)).unlink()
-        (meta,) = manifests.read_list(store, str(told.changelog_manifest_list))
+        (meta,) = manifests.read_list(store, str(changes.changelog_manifest_list))
         Path(store.manifest_path(meta.file_name)).unlink()
         if also:
-            Path(store.manifest_path(str(told.changelog_manifest_list))).unlink()
+            Path(store.manifest_path(str(changes.changelog_manifest_list))).unlink()
     assert expire_changelogs(table, retain_max=5, retain_min=5).expired == (1, 2, 3, 4, 5)
     sweep(table)
     assert not strays(table)

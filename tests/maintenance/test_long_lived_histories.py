@@ -77,7 +77,7 @@ class Life:
 
     def tag(self) -> None:
         self.tags += 1
-        tag(self.table, f"t{self.tags}", self.rng.choice([one.id for one in self.table.snapshots()]))
+        tag(self.table, f"t{self.tags}", self.rng.choice([snapshot.id for snapshot in self.table.snapshots()]))
 
     def consume(self) -> None:
         if self.rng.random() < 0.5:
@@ -108,8 +108,8 @@ class Life:
         while (batch := stream.next()) is not None:
             found[batch.snapshot_id] = [tuple(row.values()) for row in batch.to_arrow().to_pylist()]
         newest = max(self.told, default=0)
-        assert {number: told for number, told in self.told.items() if number >= first} == {
-            number: told for number, told in found.items() if number <= newest
+        assert {number: item for number, item in self.told.items() if number >= first} == {
+            number: item for number, item in found.items() if number <= newest
         }
         self.told |= found
         assert_whole(self.table)

@@ -70,7 +70,7 @@ def live(table: object) -> set[tuple[str, int]]:
 
 
 def _named(store: object, latest: object, entries: pa.Table) -> list[pa.Table]:
-    return [one.select(entries.column_names) for one in manifests.iter_live(store, latest)]  # type: ignore[arg-type]
+    return [table.select(entries.column_names) for table in manifests.iter_live(store, latest)]  # type: ignore[arg-type]
 
 
 def test_a_plan_whose_manifests_were_merged_by_another_is_stale(tmp_path: Path) -> None:
@@ -101,7 +101,7 @@ def test_a_file_that_came_back_is_kept_once(tmp_path: Path) -> None:
     store = make_store(tmp_path, {"p": "INT", "v": "STRING"}, primary_keys=(), partition_keys=("p",))
     meta = DataFileMeta("f", 10, 1, bytes(12), bytes(12), EMPTY_STATS, EMPTY_STATS, 0, 0, 0, 0, file_source=0)
     add = entries_to_table([ManifestEntry(ADD, part(store, p=1), 0, -1, meta)])
-    written = [manifests.write_manifests(store, one)[0] for one in (add, deletions_of(add), add)]
+    written = [manifests.write_manifests(store, vector)[0] for vector in (add, deletions_of(add), add)]
     (merged,) = full_merge(store, written, 1 << 20, 1) or []
     assert (merged.num_added_files, merged.num_deleted_files) == (1, 0)
     assert full_merge(store, [*written, *manifests.write_manifests(store, deletions_of(add))], 1 << 20, 1) == []
@@ -124,7 +124,7 @@ def test_cancelling_one_table_after_another_is_merging_all(tmp_path: Path, seed:
         tables.append(entries_to_table(entries))
     whole = pa.concat_tables(tables)
     cancelling = Cancelling(whole.filter(pc.equal(whole.column("kind"), 1)))
-    left = pa.concat_tables([cancelling.survivors(one) for one in tables])
+    left = pa.concat_tables([cancelling.survivors(table) for table in tables])
     merged = merge_entries(whole)
     assert sorted(left.column("file_name").to_pylist()) == sorted(merged.column("file_name").to_pylist())
 
@@ -134,11 +134,11 @@ def test_many_entries_are_rolled_as_they_come(tmp_path: Path) -> None:
     store = make_store(tmp_path, {"p": "INT", "v": "STRING"}, primary_keys=(), partition_keys=("p",))
     store = store.copy({"manifest.target-file-size": "20 kb"})
     meta = DataFileMeta("f", 10, 1, bytes(12), bytes(12), EMPTY_STATS, EMPTY_STATS, 0, 0, 0, 0, file_source=0)
-    one = entries_to_table([ManifestEntry(ADD, part(store, p=1), 0, -1, meta)])
+    first = entries_to_table([ManifestEntry(ADD, part(store, p=1), 0, -1, meta)])
     names = pa.array([f"data-{i:08d}" for i in range(40_000)])
     whole = pa.table(
         {
-            name: names if name == "file_name" else pa.concat_arrays([one.column(name).chunk(0)] * 40_000)
+            name: names if name == "file_name" else pa.concat_arrays([first.column(name).chunk(0)] * 40_000)
             for name in ENTRY_SCHEMA.names
         },
         schema=ENTRY_SCHEMA,

@@ -67,10 +67,10 @@ def test_the_numbers_below_the_trigger_are_those_that_the_tree_weighs(tmp_path: 
     (bucket,) = table.health()
     snapshot = snapshots.latest(table.store)
     assert snapshot is not None
-    said = decide(table.store, tree_files(table.store, manifests.live_entries(table.store, snapshot)), NOW)
-    assert isinstance(said, Decline) and said.reason is DeclineReason.TOO_FEW_RUNS
+    message = decide(table.store, tree_files(table.store, manifests.live_entries(table.store, snapshot)), NOW)
+    assert isinstance(message, Decline) and message.reason is DeclineReason.TOO_FEW_RUNS
     assert bucket.decision == "too-few-runs"
-    assert len(bucket.facts) >= 6 and bucket.facts.items() <= said.facts.items()
+    assert len(bucket.facts) >= 6 and bucket.facts.items() <= message.facts.items()
 
 
 def test_above_the_trigger_health_says_which_rule_picks(tmp_path: Path) -> None:
@@ -222,8 +222,8 @@ def test_forecasts_are_calibrated_by_the_median_of_the_tables_own_runs() -> None
         return LedgerEntry("r", action, "t", 1, outcome, seconds=seconds, predicted_seconds=predicted, report=report)
 
     assert calibrate([]) == Calibration(0, 1.0, 1.0)
-    told = [run(1.0, 2.0), run(1.0, 3.0), run(1.0, 40.0), run(0.0, 1.0), run(None, 1.0), run(1.0, 9.0, "orphans")]
-    found = calibrate([*told, run(1.0, 9.0, outcome="failed"), run(1.0, 9.0, size=0)])
+    records = [run(1.0, 2.0), run(1.0, 3.0), run(1.0, 40.0), run(0.0, 1.0), run(None, 1.0), run(1.0, 9.0, "orphans")]
+    found = calibrate([*records, run(1.0, 9.0, outcome="failed"), run(1.0, 9.0, size=0)])
     assert found == Calibration(3, 3.0, 0.5)
     assert found.predicted_seconds(1.5) == 4.5
     assert found.text() == "3 runs took 3.00 times the forecast for one core, and wrote 50% of the bytes read"

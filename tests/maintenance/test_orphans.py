@@ -277,9 +277,9 @@ class _Lying(LocalFileIO):
     [
         ("/manifest", lambda _count, _found: []),
         ("/bucket-0", lambda _count, _found: []),
-        ("/snapshot", lambda _count, found: [one for one in found if one.name != "snapshot-22"]),
-        ("/snapshot", lambda _count, found: [one for one in found if one.name != "snapshot-3"]),
-        ("/snapshot", lambda _count, found: [one for one in found if one.name != "snapshot-1"]),
+        ("/snapshot", lambda _count, found: [item for item in found if item.name != "snapshot-22"]),
+        ("/snapshot", lambda _count, found: [item for item in found if item.name != "snapshot-3"]),
+        ("/snapshot", lambda _count, found: [item for item in found if item.name != "snapshot-1"]),
         ("/tag", lambda count, found: found if count == 1 else []),
         ("/tag", lambda count, found: [] if count == 1 else found),
         ("/branch", lambda count, found: found if count == 1 else []),
@@ -454,11 +454,11 @@ def test_a_tag_whose_changelog_another_engine_expired_stops_nothing(tmp_path: Pa
     for i in range(12):
         table.write(rows([1], v=i))
     tag(table, "keep", 2)
-    told = table.snapshots()[1].changelog_manifest_list
-    assert told is not None
+    changes = table.snapshots()[1].changelog_manifest_list
+    assert changes is not None
     (Path(table.store.root) / "snapshot" / "snapshot-1").unlink()
     (Path(table.store.root) / "snapshot" / "snapshot-2").unlink()
-    (Path(table.store.root) / "manifest" / told).unlink()
+    (Path(table.store.root) / "manifest" / changes).unlink()
     age_all(table)
     plan = table.plan_maintenance("orphans", max_share=50)
     assert {item.kind for item in plan.items_of(DeleteItem)} >= {"manifest", "changelog"}

@@ -48,7 +48,7 @@ def test_overlap_is_what_counting_says(files: list[tuple[int, Range, int]]) -> N
         counts = [max(count, 1) for g, _, count in files if g == group]
         keys = range(min(a for a, _ in ranges), max(b for _, b in ranges) + 1)
         assert most[index] == max(sum(a <= key <= b for a, b in ranges) for key in keys)
-        slow = sum(n * mean_over(one, ranges) for n, one in zip(counts, ranges, strict=True)) / sum(counts)
+        slow = sum(n * mean_over(bounds, ranges) for n, bounds in zip(counts, ranges, strict=True)) / sum(counts)
         assert mean[index] == pytest.approx(slow, rel=1e-9)
 
 

@@ -40,10 +40,10 @@ def test_old_partitions_go_and_the_others_say_why_they_stay(tmp_path: Path) -> N
         ("dt=2023-12-24", "2023-12-24 00:00:00"),
     ]
     assert {item.reason for item in plan.items} == {"its time is before 2023-12-25 00:00:00"}
-    told = {item.subject: (item.reason, item.text) for item in plan.declined}
-    assert told["dt=2023-12-25"] == ("kept", "dt=2023-12-25 (2023-12-25 00:00:00) expires on 2024-01-01 00:00:00")
-    assert told["dt=soon"][0] == told["dt=__DEFAULT_PARTITION__"][0] == "no-time"
-    assert "'soon' is no time of the form" in told["dt=soon"][1]
+    values = {item.subject: (item.reason, item.text) for item in plan.declined}
+    assert values["dt=2023-12-25"] == ("kept", "dt=2023-12-25 (2023-12-25 00:00:00) expires on 2024-01-01 00:00:00")
+    assert values["dt=soon"][0] == values["dt=__DEFAULT_PARTITION__"][0] == "no-time"
+    assert "'soon' is no time of the form" in values["dt=soon"][1]
     assert MaintenancePlan.from_json(plan.to_json()) == plan
     report = table.apply(plan)
     assert report.expired == ("dt=2023-12-01", "dt=2023-12-24")
@@ -178,7 +178,7 @@ def test_the_command_line_drops_and_plans(tmp_path: Path, capsys: pytest.Capture
     table = table_of(tmp_path, {"dt": ["2023-01-01", "2023-12-31"]}, partition__expiration_time="30 d")
     where = ["-w", str(tmp_path / "wh"), "--clock", f"fixed:{NOW}"]
     assert run(["expire-partitions", "db.t", "--dry-run", *where]) == 0
-    said = capsys.readouterr().out
-    assert "dt=2023-01-01" in said and "expires on 2024-01-30" in said and len(table.snapshots()) == 1
+    printed = capsys.readouterr().out
+    assert "dt=2023-01-01" in printed and "expires on 2024-01-30" in printed and len(table.snapshots()) == 1
     assert run(["expire-partitions", "db.t", *where]) == 0
     assert "1 partitions expired (dt=2023-01-01)" in capsys.readouterr().out

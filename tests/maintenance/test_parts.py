@@ -119,7 +119,7 @@ def test_orphans_are_planned_by_parts_as_by_one_process(tmp_path: Path, partitio
     assert isinstance(runner, TaskRunner)
     whole = table.plan_maintenance("orphans", max_share=60)
     assert {item.path.rpartition("/")[2] for item in whole.items} == {name.rpartition("/")[2] for name in STRAYS}
-    assert {one.reason for one in whole.declined} == {"young", "held", "unknown"}
+    assert {element.reason for element in whole.declined} == {"young", "held", "unknown"}
     parts = plan_maintenance(table.store, "orphans", runner, max_share=60)
     assert parts == whole and parts.hash == whole.hash
     assert len(runner.done) == 3 and set(runner.done) == {"listing the files of table db.t"}
@@ -147,7 +147,7 @@ def test_a_folder_that_a_part_does_not_see_stops_it(tmp_path: Path, monkeypatch:
 def test_orphans_and_snapshots_go_by_parts_as_by_one_process(tmp_path: Path, mode: str) -> None:
     grown(tmp_path, dredge__delete_mode=mode)
     shutil.copytree(tmp_path / "wh", tmp_path / "kept")
-    runner, told = Parts(), []
+    runner, records = Parts(), []
     for by in (None, runner):
         if by is not None:  # the same table at the same place
             shutil.move(tmp_path / "wh", tmp_path / "done")
@@ -161,8 +161,8 @@ def test_orphans_and_snapshots_go_by_parts_as_by_one_process(tmp_path: Path, mod
         swept = apply_plan(table.store, plan_maintenance(table.store, "trash", by), by)
         assert swept.changed is (mode == "two-phase") and all(report.changed for _, report in reports)
         assert_whole(table)
-        told.append((reports, plain(swept), set(on_disk(table, without=("dredge/",))), content(table)))
-    assert told[0] == told[1]
+        records.append((reports, plain(swept), set(on_disk(table, without=("dredge/",))), content(table)))
+    assert records[0] == records[1]
     assert set(runner.done) == {
         "listing the files of table db.t",
         "looking for files of expiring snapshots of table db.t",

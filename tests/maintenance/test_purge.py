@@ -15,7 +15,7 @@ def test_a_purge_takes_all_and_the_trash_brings_it_back(tmp_path: Path) -> None:
     table = keyed(tmp_path)
     for i in range(3):
         table.write(rows(range(5), v=i))
-    said = {number: content(table, number) for number in (1, 2, 3)}
+    rows_before = {number: content(table, number) for number in (1, 2, 3)}
     plan = table.plan_maintenance("purge", confirm="db.t")
     assert [(item.what, item.count, item.files) for item in plan.items] == [("rows", 15, 3), ("snapshots", 3, 0)]
     report = table.apply(plan)
@@ -23,7 +23,7 @@ def test_a_purge_takes_all_and_the_trash_brings_it_back(tmp_path: Path) -> None:
     assert content(table) == [] and [s.id for s in table.snapshots()] == [4]
     assert table.apply(plan).applied_before.snapshot_id == 4
     table.restore(report.trash_ids[0])
-    assert {number: content(table, number) for number in said} == said
+    assert {number: content(table, number) for number in rows_before} == rows_before
     plan = table.plan_maintenance("purge", confirm="db.t")
     assert [item.what for item in plan.items] == ["snapshots"]
     assert table.apply(plan).snapshots == 3

@@ -180,9 +180,9 @@ def test_stopping_between_passes_loses_nothing_and_asking_again_goes_on(tmp_path
         recover(table.store, files=6, on_pass=stop)
     assert content(table) == before and not strays(table)
     assert sum(level0(table).values()) == whole[0].level0_after == files - 6
-    one = table.recover(passes=1, files=6)
-    assert (len(one.passes), one.level0_before, one.level0_after) == (1, files - 6, files - 12)
-    assert one.passes_left > 0 and one.seconds_left > 0
+    first = table.recover(passes=1, files=6)
+    assert (len(first.passes), first.level0_before, first.level0_after) == (1, files - 6, files - 12)
+    assert first.passes_left > 0 and first.seconds_left > 0
     rest = table.recover(files=6)
     assert rest.passes_left == 0 and content(table) == before
     nothing = table.recover(files=6)
@@ -366,10 +366,10 @@ def test_whoever_is_interrupted_goes_on_with_the_same_command(tmp_path: Path, fi
             if line.startswith("level 0:"):  # a pass was told: the next one is under way
                 victim.send_signal(signal.SIGINT)
                 break
-        said = victim.stdout.read() + victim.stderr.read()
-        assert victim.wait() == 130, said
+        message = victim.stdout.read() + victim.stderr.read()
+        assert victim.wait() == 130, message
     left = level0(table)[0]
-    assert "the same command goes on" in said and 0 < left <= files - each and left % each == 0
+    assert "the same command goes on" in message and 0 < left <= files - each and left % each == 0
     assert content(table) == before
     assert run(command) == 0
     assert level0(table)[0] < each and content(table) == before
@@ -423,8 +423,8 @@ def test_the_verb_tells_each_pass_and_what_is_left(tmp_path: Path, capsys: pytes
     shown = capsys.readouterr().out
     assert "verified: V2" in shown and re.search(r"about 3 passes and \d+ s left", shown)
     assert run(["recover", "db.t", "--json", *place]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert told["passes_left"] == 0 and told["passes"][0]["verification"]["level"] == "V2"
+    document = json.loads(capsys.readouterr().out)
+    assert document["passes_left"] == 0 and document["passes"][0]["verification"]["level"] == "V2"
     assert run(["recover", "db.t", *place]) == 0
     assert "no bucket has level-0 files" in capsys.readouterr().out
     assert run(["plan", "db.t", "--action", "recover", "-w", str(tmp_path / "wh")]) == 0

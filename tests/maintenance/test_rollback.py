@@ -192,7 +192,7 @@ def test_by_watermark(tmp_path: Path) -> None:
     table = keyed(tmp_path)
     for number, watermark in enumerate((None, 100, 100, 200, None)):
         table.write(rows([number]), watermark=watermark)
-    assert [one.watermark for one in table.snapshots()] == [None, 100, 100, 200, 200]
+    assert [snapshot.watermark for snapshot in table.snapshots()] == [None, 100, 100, 200, 200]
     for wanted, expected in ((100, 3), (199, 3), (200, 5), (10_000, 5)):
         assert table.plan_maintenance("rollback", watermark=wanted).arguments["to_snapshot"] == expected
     with pytest.raises(SnapshotNotFound, match="no snapshot with a watermark of 99 or less"):
@@ -228,7 +228,7 @@ def test_direct_mode_deletes_at_once(tmp_path: Path) -> None:
     at_two = content(table, 2)
     report = table.rollback_to(2)
     assert report.files_deleted > 5 and report.trash_id is None
-    (entry,) = [one for one in table.ledger() if one.run_id == report.run_id]
+    (entry,) = [item for item in table.ledger() if item.run_id == report.run_id]
     assert [line["event"] for line in entry.lines].count("deleted") == report.files_deleted
     assert content(table) == at_two and not strays(table) and not read_trash(table.store).records
 
@@ -453,9 +453,11 @@ def test_a_rollback_over_a_rescale_says_how_writers_go_on(tmp_path: Path) -> Non
     table = made.table("db.t")
     table.write(rows([1], 5))
     plan = table.plan_maintenance("rollback", snapshot_id=1)
-    (said,) = [item for item in plan.declined if item.reason == "rescaled"]
-    assert "in 1 buckets and the option 'bucket' is 3" in said.text and "until the option is set to 1" in said.text
-    assert said in table.apply(plan).declined
+    (message,) = [item for item in plan.declined if item.reason == "rescaled"]
+    assert (
+        "in 1 buckets and the option 'bucket' is 3" in message.text and "until the option is set to 1" in message.text
+    )
+    assert message in table.apply(plan).declined
     with pytest.raises(WriterStale):
         table.refresh().write(rows([1], 7))
     made.alter_table("db.t", [SchemaChange.set_option("bucket", "1")])

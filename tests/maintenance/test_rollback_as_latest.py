@@ -57,7 +57,7 @@ def test_every_version_can_be_the_newest_and_that_be_taken_back(tmp_path: Path, 
             table.compact(full=True)
     else:
         table = history(tmp_path, **options)
-    before = {one.id: content(table, one.id) for one in table.snapshots()}
+    before = {snapshot.id: content(table, snapshot.id) for snapshot in table.snapshots()}
     newest = max(before)
     for number in (1, newest, 2, newest - 1):
         report = as_latest(table, number)
@@ -99,8 +99,8 @@ def test_partitions_alone_a_tag_and_what_is_refused(tmp_path: Path) -> None:
     table.create_tag("v", 2)
     table.store.clock.advance(2 * HOUR)
     then, now = content(table, 2), content(table)
-    said = as_latest(table, tag="v", partitions=[{"dt": "b"}]).lines("db.t")[-1]
-    assert said.endswith("back with: dredge rollback-as-latest db.t --snapshot 6 --partition dt=b")
+    message = as_latest(table, tag="v", partitions=[{"dt": "b"}]).lines("db.t")[-1]
+    assert message.endswith("back with: dredge rollback-as-latest db.t --snapshot 6 --partition dt=b")
     assert content(table) == sorted(
         [row for row in then if row[3] == "b"] + [row for row in now if row[3] == "a"], key=repr
     )

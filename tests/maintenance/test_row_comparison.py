@@ -102,7 +102,9 @@ def test_a_row_that_a_reader_gets_wrong_is_named(aggregated: Table, source: str,
     assert str(difference).startswith("k=3: ")
     assert said in str(difference)
     keys = compare_keys(asked.store, ArrowRows(asked.store, doctored(table.to_arrow(), how)))
-    assert [str(one) for one in keys.differences] == (["k=3: there are 2 rows with this key"] if how == "twice" else [])
+    assert [str(item) for item in keys.differences] == (
+        ["k=3: there are 2 rows with this key"] if how == "twice" else []
+    )
 
 
 def test_a_deleted_row_that_comes_back_is_named_with_what_is_seen_of_it(tmp_path: Path) -> None:
@@ -112,9 +114,11 @@ def test_a_deleted_row_that_comes_back_is_named_with_what_is_seen_of_it(tmp_path
     table.delete(("k", "=", 3))
     asked = question(table)
     found = compared(asked, "rules", before)
-    assert [(one.reason, one.expected, one.observed["v"]) for one in found.differences if one.observed] == [
-        ("the row should not be there", None, "13")
-    ]
+    assert [
+        (difference.reason, difference.expected, difference.observed["v"])
+        for difference in found.differences
+        if difference.observed
+    ] == [("the row should not be there", None, "13")]
     assert found.compared == 5
 
 
@@ -148,7 +152,7 @@ def test_fields_of_sequence_groups_are_recomputed_each_by_its_own_order(tmp_path
     assert compared(asked, "rules", read).ok
     newest = pa.table({"k": [1, 2], "g1": [3, 5], "a": [30, 50], "g2": [8, 9], "b": [80, 90]}, schema=schema)
     found = compared(asked, "rules", newest)  # a reader that took the newest row whole
-    assert [str(one) for one in found.differences] == [
+    assert [str(difference) for difference in found.differences] == [
         "k=1: g1 is 3, expected 5; a is 30, expected 50; g2 is 8, expected 9; b is 80, expected 90"
     ]
 
@@ -235,6 +239,6 @@ def test_what_random_tables_of_every_engine_show_is_what_their_history_says(seed
             compacted = newest_compaction(life.store)
             if compacted is not None:
                 found.append(compared(question(table, compacted), "before"))
-            assert [str(one) for each in found for one in each.differences] == [], life.store.options.raw
+            assert [str(difference) for each in found for difference in each.differences] == [], life.store.options.raw
             judged += sum(each.compared for each in found)
     assert judged

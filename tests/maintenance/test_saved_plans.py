@@ -104,7 +104,7 @@ def test_what_is_no_plan_of_this_code_goes_and_other_files_stay(table: Table) ->
         (folder / name).write_text('{"version": 1, "action": "compact"}' if name == "ab.json" else "torn")
         os.utime(folder / name, (then, then))
     last = save_another(table)
-    assert {one.name for one in folder.iterdir()} == {f"{plan.hash}.json", f"{last.hash}.json", "notes.txt"}
+    assert {path.name for path in folder.iterdir()} == {f"{plan.hash}.json", f"{last.hash}.json", "notes.txt"}
 
 
 def test_plans_that_fit_are_bounded_too_and_the_oldest_go(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -152,14 +152,14 @@ def test_plans_that_wait_are_listed_until_they_are_applied_replaced_or_no_longer
     store.clock.advance(HOUR)
     hold_plan(store, part, "planned only")
     hold_plan(store, whole, "again")
-    assert [(one.plan.hash, one.since_ms, one.why) for one in waiting_plans(store)] == [
+    assert [(plan.plan.hash, plan.since_ms, plan.why) for plan in waiting_plans(store)] == [
         (whole.hash, first, "approval: required"),
         (part.hash, first + HOUR, "planned only"),
     ]
     table.write(rows(range(5), v=9))
     later = table.plan_maintenance("compact", full=True)
     hold_plan(store, later, "approval: required")  # of the same request the newest is listed; the older one stays saved
-    assert {one.plan.hash for one in waiting_plans(store)} == {part.hash, later.hash}
+    assert {plan.plan.hash for plan in waiting_plans(store)} == {part.hash, later.hash}
     assert whole.hash in table.saved_plans()
     table.apply(table.load_plan(later.hash))
     assert not waiting_plans(store), "applied, and the files of the other are gone"
@@ -178,7 +178,7 @@ def test_a_note_or_plan_that_is_torn_waits_for_nobody_and_hides_no_other(table: 
     }.items():
         (folder / f"{name}.waits").write_text(text)
     (folder / "0d.json").write_text("{")
-    assert [one.plan.hash for one in waiting_plans(store)] == [plan.hash]
+    assert [item.plan.hash for item in waiting_plans(store)] == [plan.hash]
 
 
 def test_a_plan_that_goes_takes_its_note_with_it(table: Table) -> None:

@@ -31,7 +31,7 @@ def lived(table: Table, commits: int, *, compacting: bool = False, disjoint: boo
 
 
 def compactions(table: Table) -> int:
-    return sum(one.commit_kind is CommitKind.COMPACT for one in table.snapshots())
+    return sum(snapshot.commit_kind is CommitKind.COMPACT for snapshot in table.snapshots())
 
 
 @pytest.mark.parametrize(("trigger", "disjoint"), [("3", True), ("2", False)])

@@ -60,8 +60,8 @@ def test_a_tag_outlives_its_snapshot(tmp_path: Path) -> None:
     assert table.apply(plan).tagged == 2
     assert not find_action("create_tag").fits(table.store, plan)
     assert table.tags()["again"] == table.tags()["v 1"]
-    told = {entry.report["tag"] for entry in table.ledger() if entry.action == "create_tag"}
-    assert told == {"v 1", "newest", "again"}
+    values = {entry.report["tag"] for entry in table.ledger() if entry.action == "create_tag"}
+    assert values == {"v 1", "newest", "again"}
 
 
 def test_what_cannot_be_tagged_is_said(tmp_path: Path) -> None:
@@ -184,7 +184,7 @@ def test_direct_mode_deletes_at_once(tmp_path: Path) -> None:
     table.expire_snapshots(retain_max=1)
     report = table.delete_tag("a")
     assert report.trash_id is None and report.files_deleted > 3 and report.bytes_freed > 0
-    (entry,) = [one for one in table.ledger() if one.run_id == report.run_id]
+    (entry,) = [item for item in table.ledger() if item.run_id == report.run_id]
     assert [line["event"] for line in entry.lines].count("deleted") == report.files_deleted
     assert not strays(table)
     assert "deleted at once" in report.lines("db.t")[1]

@@ -139,8 +139,8 @@ def test_what_later_commits_used_is_refused_by_name(tmp_path: Path) -> None:
     first = table.compact(full=True)
     table.write(rows(range(4), v=9))
     second = table.compact(full=True)
-    said = refusal(table, first.run_id)
-    assert "outputs-used" in said and "bucket-0: snapshot 8 (by " in said and "undo that one first" in said
+    message = refusal(table, first.run_id)
+    assert "outputs-used" in message and "bucket-0: snapshot 8 (by " in message and "undo that one first" in message
     # In the right order both can be undone.
     before = content(table)
     table.undo(second.run_id)
@@ -172,8 +172,8 @@ def test_deletes_that_come_back_win_over_no_newer_row(tmp_path: Path, setting: s
     table.write(rows([5]), row_kinds=pa.array(["-D"]))
     report = table.compact(full=True)
     before = content(table)
-    said = refusal(table, report.run_id)
-    assert "numbers-taken: bucket-0: it dropped the rows with the largest sequence numbers" in said
+    message = refusal(table, report.run_id)
+    assert "numbers-taken: bucket-0: it dropped the rows with the largest sequence numbers" in message
     undone = table.undo(report.run_id, allow_changes=True)
     assert content(table) == before and undone.differences == ()
     again = table.compact(full=True)
@@ -245,8 +245,8 @@ def test_inputs_that_were_deleted_are_told(tmp_path: Path) -> None:
     # Set aside, not yet deleted: that is soon enough.
     plan = table.plan_maintenance("undo", run_id=report.run_id)
     table.sweep_trash(now_ms=table.store.clock.now_ms() + LATE)
-    said = refusal(table, report.run_id)
-    assert "files-are-gone" in said and "was deleted" in said
+    message = refusal(table, report.run_id)
+    assert "files-are-gone" in message and "was deleted" in message
     with pytest.raises(PlanStale, match="was deleted"):
         table.apply(plan)
 
@@ -290,8 +290,8 @@ def test_buckets_that_cannot_be_undone_may_be_left(tmp_path: Path) -> None:
     table.write(rows([1], dt="b"))
     table.compact(full=True, partitions=[{"dt": "b"}])
     before = content(table)
-    said = refusal(table, report.run_id)
-    assert "dt=b/bucket-0: snapshot 9" in said and "with `partial` the other 1 buckets can be undone" in said
+    message = refusal(table, report.run_id)
+    assert "dt=b/bucket-0: snapshot 9" in message and "with `partial` the other 1 buckets can be undone" in message
     undone = table.undo(report.run_id, partial=True)
     assert undone.files_restored == 3 and [item.subject for item in undone.declined] == ["dt=b/bucket-0"]
     assert content(table) == before and sorted(live(table).values()) == [0, 0, 0, 5]
@@ -399,13 +399,13 @@ def test_a_compaction_that_changed_answers_is_undone_when_asked_for(tmp_path: Pa
     lose_a_row(table, tmp_path)
     assert len(content(table)) == len(was) - 1
     files = {name for name in on_disk(table) if "/ledger/" not in name}
-    told = f"bucket-0 of table db.t answers {len(was) - 1} rows now and would answer {len(was)}"
-    with pytest.raises(VerificationFailed, match=told):
+    text = f"bucket-0 of table db.t answers {len(was) - 1} rows now and would answer {len(was)}"
+    with pytest.raises(VerificationFailed, match=text):
         table.undo(report.run_id)
     assert {name for name in on_disk(table) if "/ledger/" not in name} == files
     undone = table.undo(report.run_id, allow_changes=True)
     assert content(table) == was
-    assert [(one.rows_a, one.rows_b) for one in undone.differences] == [(len(was) - 1, len(was))]
+    assert [(difference.rows_a, difference.rows_b) for difference in undone.differences] == [(len(was) - 1, len(was))]
     assert f"warning: bucket-0 answered {len(was) - 1} rows and answers {len(was)} now" in undone.lines("db.t")[-1]
 
 

@@ -64,12 +64,12 @@ def lives(seed: int, kind: str, place: Path, steps: int) -> tuple[int, int]:
                 [chosen, [chance.randrange(100) for _ in chosen], [chance.choice(["a", "b", None]) for _ in chosen]],
                 schema=COLUMNS,
             )
-            for one in (table, twin):
-                one.write(data)
+            for item in (table, twin):
+                item.write(data)
         elif act == "delete" and (keys == [] or kind in {"deduplicate", "vectors"}):
             low = chance.randrange(30)
-            for one in (table, twin):
-                one.delete([("k", ">=", low), ("k", "<", low + 3)])
+            for item in (table, twin):
+                item.delete([("k", ">=", low), ("k", "<", low + 3)])
         elif act in ("compact", "full"):
             report = table.compact(full=act == "full")
             runs += [report.run_id] if report.snapshot_id is not None else []

@@ -25,8 +25,8 @@ def test_branches_tags_and_consumers_leave_a_line_each(tmp_path: Path) -> None:
     ):
         table.store.clock.advance(1)  # entries are in the order of their times
         act()
-    told = [(entry.action, dict(entry.report)) for entry in table.ledger()[1:]]
-    assert told == [
+    records = [(entry.action, dict(entry.report)) for entry in table.ledger()[1:]]
+    assert records == [
         ("create_branch", {"branch": "dev", "from_tag": "a"}),
         ("rename_branch", {"branch": "dev", "to": "trial"}),
         ("rename_tag", {"tag": "a", "new_name": "b"}),

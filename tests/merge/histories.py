@@ -80,7 +80,7 @@ def expected(history: History) -> list[Row]:
         "ignore-delete": str(history.ignore_delete).lower(),
         "sequence.field.sort-order": "descending" if history.descending else "ascending",
     }
-    rows = [row for one in history.inputs for row in one]
+    rows = [row for value in history.inputs for row in value]
     return merge_rows(rows, table_schema(history), options, history.drop_delete)
 
 
@@ -125,10 +125,13 @@ def empty_batch(history: History) -> pa.RecordBatch:
 
 def by_age_alone(history: History) -> History:
     """Return the same rows without sequence numbers, whose order is then given by level, age and position."""
-    order = sorted(((-row.level, row.age, i, n) for n, one in enumerate(history.inputs) for i, row in enumerate(one)))
+    order = sorted(
+        ((-row.level, row.age, i, n) for n, value in enumerate(history.inputs) for i, row in enumerate(value))
+    )
     rank = {(n, i): at for at, (_, _, i, n) in enumerate(order)}
     inputs = tuple(
-        tuple(row._replace(sequence=rank[n, i]) for i, row in enumerate(one)) for n, one in enumerate(history.inputs)
+        tuple(row._replace(sequence=rank[n, i]) for i, row in enumerate(value))
+        for n, value in enumerate(history.inputs)
     )
     return replace(history, inputs=inputs, sequenced=False)
 

@@ -23,8 +23,8 @@ def history(options: dict[str, str], kinds: dict[str, str], versions: list[tuple
 
 def answer(options: dict[str, str], kinds: dict[str, str], versions: list[tuple[Any, ...]]) -> tuple[Any, ...]:
     """Return the values of the engine's merged row; assert that the reference gives the same values."""
-    told = history(options, kinds, versions)
-    found = merged(told)
-    wanted = expected(told)
-    assert not differences(told, {key: row for key, row in wanted.items() if not isinstance(row, type)}, found)
-    return to_rows(found, told.schema)[0].values[1:]
+    result = history(options, kinds, versions)
+    found = merged(result)
+    wanted = expected(result)
+    assert not differences(result, {key: row for key, row in wanted.items() if not isinstance(row, type)}, found)
+    return to_rows(found, result.schema)[0].values[1:]

@@ -103,9 +103,9 @@ def test_order_is_the_order_of_the_columns_with_nulls_first(case: tuple[list[str
     columns = [pa.array([row[i] for row in rows], COLUMNS[kind][0]) for i, kind in enumerate(kinds)]
     keys = keys_of(columns, ORDER)
     judged = sorted(range(len(rows)), key=cmp_to_key(lambda a, b: compare_with_nulls(rows[a], rows[b])))
-    for one, following in itertools.pairwise(judged):
-        found = compare_with_nulls(rows[one], rows[following])
-        assert keys[one] < keys[following] if found else keys[one] == keys[following]
+    for item, following in itertools.pairwise(judged):
+        found = compare_with_nulls(rows[item], rows[following])
+        assert keys[item] < keys[following] if found else keys[item] == keys[following]
 
 
 @pytest.mark.parametrize("kind", sorted(COLUMNS))

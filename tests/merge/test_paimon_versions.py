@@ -46,8 +46,8 @@ def by_reference(function: str, kind: str, options: dict[str, str], inputs: list
 def by_kernel(made: AggregateFunction, groups: list[list[tuple[str, Any]]], cut: int) -> list[Any]:
     """The fold of each group; what comes after ``cut`` inputs onto the accumulators of what came before."""
     state = None
-    for part in ([one[:cut] for one in groups], [one[cut:] for one in groups]):
-        inputs = [one for group in part for one in group]
+    for part in ([item[:cut] for item in groups], [item[cut:] for item in groups]):
+        inputs = [item for group in part for item in group]
         values = pa.array([value for _, value in inputs], made.arrow_type)
         ops = np.array([OPS[op] for op, _ in inputs], np.int8)
         state = made.fold_ops(values, np.cumsum([0, *map(len, part)]), ops, state)
@@ -79,8 +79,8 @@ def test_a_vector(vector: Vector, version: str | None) -> None:
 def test_a_lone_version_stays_as_it_is_in_every_version(version: str) -> None:
     row = [(1, "a", 1), None, (1, "b", 2)]
     for options in ({"count-limit": "1"}, {"nested-key": "k", "count-limit": "1"}):
-        told = options_of("nested_update", options, version)
-        assert answer(told, {"a": NESTED}, [(INSERT, row)]) == (row,)
+        result = options_of("nested_update", options, version)
+        assert answer(result, {"a": NESTED}, [(INSERT, row)]) == (row,)
     assert answer(options_of("listagg", {}, version), {"a": "STRING"}, [(INSERT, " ")]) == (" ",)
 
 
@@ -119,8 +119,8 @@ def folds(draw: st.DrawFn) -> tuple[str, str, dict[str, str], list[list[tuple[st
     ops = st.sampled_from(["agg", "agg", "agg", "late", *(["retract"] if takes_back else [])])
     values = TEXTS if function == "listagg" else ARRAYS
     groups = draw(st.lists(st.lists(st.tuples(ops, values), max_size=7), min_size=1, max_size=5))
-    told = {key: value for key, value in options.items() if value}
-    return function, "STRING" if function == "listagg" else NESTED, told, groups
+    result = {key: value for key, value in options.items() if value}
+    return function, "STRING" if function == "listagg" else NESTED, result, groups
 
 
 @settings(max_examples=examples(250), deadline=None)

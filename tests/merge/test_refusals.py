@@ -49,7 +49,7 @@ def raised(table: RandomTable, rows: list[Row]) -> type[DredgeError] | None:
 
 
 def test_refused_rows_fail_with_every_partner_and_others_with_none_at_all() -> None:
-    told: Counter[tuple[str, bool]] = Counter()
+    result: Counter[tuple[str, bool]] = Counter()
     for seed in range(TABLES):
         rng = random.Random(seed)
         table = random_table(rng)
@@ -59,7 +59,7 @@ def test_refused_rows_fail_with_every_partner_and_others_with_none_at_all() -> N
         for kind in RETRACTS:
             row = drawn(rng, table, key, kind, 1)
             refused = decided(table, row)
-            told[table.options["merge-engine"], refused] += 1
+            result[table.options["merge-engine"], refused] += 1
             where = f"seed {seed}: {table.options} {table.types} {row}"
             empty = {**dict.fromkeys(table.names), **dict(zip(table.keys, key, strict=True))}
             error = raised(table, [shaped(table, empty, key, 0, 0), row])
@@ -70,8 +70,8 @@ def test_refused_rows_fail_with_every_partner_and_others_with_none_at_all() -> N
             for number in (0, 2) if refused else ():
                 partner = drawn(rng, table, key, rng.choice((0, 2)), number)
                 assert raised(table, [row, partner]), where  # by now and then for a value of the partner's
-    assert {engine for engine, refused in told if refused} == {"first-row", "partial-update", "aggregation"}
-    assert min(told.values()) > 10, told
+    assert {engine for engine, refused in result if refused} == {"first-row", "partial-update", "aggregation"}
+    assert min(result.values()) > 10, result
 
 
 @pytest.mark.parametrize("seed", range(20))

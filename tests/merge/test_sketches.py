@@ -196,9 +196,9 @@ def test_a_theta_union_is_the_same_in_any_grouping() -> None:
 def test_an_hll_union_depends_on_what_is_merged_first() -> None:
     """A union is as large as its input: a short list for fewer registers makes it smaller, unless it was merged before."""
     made = (_filled(hll_sketch(12), 3000), _filled(hll_sketch(8), 1), _filled(hll_sketch(12), 2))
-    one, two, three = (bytes(sketch.serialize_compact()) for sketch in made)
-    first = hll_sketch.deserialize(union("hll_sketch", union("hll_sketch", one, two), three))
-    last = hll_sketch.deserialize(union("hll_sketch", one, union("hll_sketch", two, three)))
+    single, two, three = (bytes(sketch.serialize_compact()) for sketch in made)
+    first = hll_sketch.deserialize(union("hll_sketch", union("hll_sketch", single, two), three))
+    last = hll_sketch.deserialize(union("hll_sketch", single, union("hll_sketch", two, three)))
     assert (first.lg_config_k, last.lg_config_k) == (8, 12)
 
 

@@ -239,8 +239,8 @@ def test_a_window_is_freed_before_its_output_is_used_and_output_batches_are_boun
     )
     other = batch.set_column(0, "_KEY_id", pa.array(range(1, 2 * rows, 2)))
     out = list(merge_streams([RunInput(iter([batch])), RunInput(iter([other]), 0, 1)], Deduplicate(KeySpec(("id",)))))
-    assert sum(one.num_rows for one in out) == 2 * rows
-    assert max(one.num_rows for one in out) <= 131_072
+    assert sum(item.num_rows for item in out) == 2 * rows
+    assert max(item.num_rows for item in out) <= 131_072
     assert pa.Table.from_batches(out).column(0).to_pylist() == list(range(2 * rows))
 
 
@@ -252,7 +252,7 @@ def test_an_input_that_is_not_sorted_is_named(size: int, key: str) -> None:
         "string": [("a",), ("a\x00b",), ("a\x00",)],
         "pair": [("a", 1), ("a", 2), ("a", -1)],
     }[key]
-    rows = [Row(one, (), 0, 0, (i,)) for i, one in enumerate(keys)]
+    rows = [Row(item, (), 0, 0, (i,)) for i, item in enumerate(keys)]
     history = History((), key)
     schema = arrow_schema(history)
     fine = RunInput(batches(rows[:1], schema, size))
@@ -294,7 +294,7 @@ def test_keys_may_come_as_value_columns_and_sequence_and_kind_may_be_left_out() 
 @settings(max_examples=examples(120), deadline=None)
 def test_a_write_buffer_merges_rows_in_any_order_like_the_judge(history: History) -> None:
     # a buffer knows no levels or ages, and hands every row its own sequence number
-    rows = [row for one in history.inputs for row in one]
+    rows = [row for value in history.inputs for row in value]
     rows = [Row(row.key, row.sequence_fields, i, row.kind, row.values) for i, row in enumerate(reversed(rows))]
     buffer = History((tuple(rows),), history.key, history.user_sequence, history.descending, history.ignore_delete)
     counters = MergeCounters()

@@ -44,7 +44,7 @@ class Vector:
 
 
 def _texts(id_: str, inputs: list[Any], until: Any, since: Any, distinct: bool = False) -> Vector:
-    given = tuple(one if isinstance(one, tuple) else (AGG, one) for one in inputs)
+    given = tuple(value if isinstance(value, tuple) else (AGG, value) for value in inputs)
     return Vector(id_, "listagg", {"distinct": "true"} if distinct else {}, given, until, since)
 
 
@@ -52,7 +52,7 @@ def _nested(
     id_: str, options: str, inputs: list[Any], until: Any, since: Any, function: str = "nested_update"
 ) -> Vector:
     """Return a vector; ``options`` like "nested-key=k count-limit=2"; an input without operation is aggregated."""
-    given = tuple(one if isinstance(one, tuple) else (AGG, one) for one in inputs)
+    given = tuple(value if isinstance(value, tuple) else (AGG, value) for value in inputs)
     return Vector(id_, function, dict(part.split("=") for part in options.split()), given, until, since)
 
 

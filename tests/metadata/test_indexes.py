@@ -50,8 +50,8 @@ def test_partitions_and_buckets_choose_what_is_found(tmp_path: Path) -> None:
     snapshot = snapshots.read(store, 4)
     everything = deletion_vectors(store, snapshot)
     assert len(everything) == 2
-    one = next(iter(everything))
-    assert deletion_vectors(store, snapshot, partitions=[one[0]]) == {one: everything[one]}
+    first = next(iter(everything))
+    assert deletion_vectors(store, snapshot, partitions=[first[0]]) == {first: everything[first]}
     assert deletion_vectors(store, snapshot, buckets=[0]) == everything
     assert deletion_vectors(store, snapshot, buckets=[1]) == {}
     assert deletion_vectors(store, snapshot, partitions=[EMPTY_ROW]) == {}
@@ -133,7 +133,7 @@ def test_index_manifests_come_back_record_for_record_with_the_java_schema(name: 
         assert mine["fields"] == java["fields"][: len(mine["fields"])]
         assert [{**row, "_GLOBAL_INDEX": None} for row in ours] == [{"_GLOBAL_INDEX": None, **row} for row in theirs]
     with pytest.raises(UnsupportedFeature, match="global"):
-        encode_index_manifest([replace(one, is_global=True) for one in found])
+        encode_index_manifest([replace(item, is_global=True) for item in found])
 
 
 def test_an_index_manifest_with_other_types_is_refused() -> None:

@@ -189,8 +189,8 @@ def test_snapshots_of_several_versions_are_warned_of(
 ) -> None:
     store = written_by(make_store(tmp_path, options=options), writers)
     judged = paimon_version.read_evidence(store.file_io, store.snapshot_dir)
-    said = paimon_version.mixed(store.options, store.version_found, judged)
-    assert said is None if warning is None else str(said).endswith(warning)
+    message = paimon_version.mixed(store.options, store.version_found, judged)
+    assert message is None if warning is None else str(message).endswith(warning)
 
 
 def test_the_report_of_a_compaction_says_that_versions_meet(tmp_path: Path) -> None:

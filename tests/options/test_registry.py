@@ -72,9 +72,9 @@ def test_every_key_of_paimon_is_known_with_type_default_and_versions(row: list[s
     assert key is not None
     assert key.kind == {"string": "text", "float": "double"}.get(kind, kind)
     if "#" not in name:
-        said = re.fullmatch(r"≥?(\d\.\d)\+?(?:, removed after (\d\.\d))?(;.*)?", notes)
-        assert said is not None
-        assert (key.since, key.until) == said.group(1, 2)
+        message = re.fullmatch(r"≥?(\d\.\d)\+?(?:, removed after (\d\.\d))?(;.*)?", notes)
+        assert message is not None
+        assert (key.since, key.until) == message.group(1, 2)
         assert key.immutable == ("Imm" in notes)
         aliases = re.search(r"alias ([^;]+)", notes)
         assert key.aliases == (tuple(a.strip() for a in aliases.group(1).split(",")) if aliases else ())
@@ -130,10 +130,10 @@ def test_a_bad_value_is_refused_naming_key_value_table_and_what_is_accepted(
 ) -> None:
     with pytest.raises(InvalidOption) as caught:
         TableOptions({key: value}, "db.orders")
-    said = str(caught.value)
-    assert key in said
-    assert value in said
-    assert "db.orders" in said
+    message = str(caught.value)
+    assert key in message
+    assert value in message
+    assert "db.orders" in message
     assert accepted in caught.value.accepted
 
 

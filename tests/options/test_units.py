@@ -75,10 +75,10 @@ def test_durations_are_read_as_java_reads_them(text: str | int, ms: int) -> None
 def test_a_malformed_duration_names_key_value_and_what_is_accepted(bad: object) -> None:
     with pytest.raises(InvalidOption) as caught:
         duration(bad, "snapshot.time-retained")  # type: ignore[arg-type]
-    said = str(caught.value)
-    assert "snapshot.time-retained" in said
-    assert repr(bad) in said
-    assert "'10 seconds'" in said
+    message = str(caught.value)
+    assert "snapshot.time-retained" in message
+    assert repr(bad) in message
+    assert "'10 seconds'" in message
 
 
 @pytest.mark.parametrize(

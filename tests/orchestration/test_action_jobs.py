@@ -44,11 +44,11 @@ def failure(result: dg.ExecuteInProcessResult) -> str:
     """The one line of a run that was refused."""
     assert not result.success
     (event,) = [event for event in result.all_events if event.event_type_value == "STEP_FAILURE"]
-    told = event.step_failure_data.user_failure_data
-    assert told is not None, event.step_failure_data.error
-    assert told.description is not None
-    assert "\n" not in told.description
-    return told.description
+    output = event.step_failure_data.user_failure_data
+    assert output is not None, event.step_failure_data.error
+    assert output.description is not None
+    assert "\n" not in output.description
+    return output.description
 
 
 def said(house: House, result: dg.ExecuteInProcessResult) -> list[str]:
@@ -99,7 +99,7 @@ def test_what_is_planned_waits_is_listed_and_is_applied_by_its_hash_alone(house:
     assert not waiting_plans(store)
     keys = [dg.AssetCheckKey(house.layout(TABLE), check) for check in LAYOUT_CHECKS]
     found = house.instance.event_log_storage.get_latest_asset_check_execution_by_key(keys)
-    assert {(key.name, one.run_id, one.status.value) for key, one in found.items()} == {
+    assert {(key.name, item.run_id, item.status.value) for key, item in found.items()} == {
         (check, applied.run_id, "SUCCEEDED") for check in LAYOUT_CHECKS
     }
     again = launch(house, "apply_plan", **{**asked, "approved_by": "ann"})
@@ -166,21 +166,23 @@ def test_a_comma_in_a_partitions_value_is_a_comma(house: House, monkeypatch: pyt
     table = house.warehouse.table(PARTED)
     before = table.to_arrow().sort_by("id")
     assert launch(house, "compact", table=PARTED, full=True, partitions=["dt=a,b"]).success
-    assert {one.partition_text: one.sorted_runs for one in table.health()} == {"dt=a,b": 1, "dt=c": 2}
-    told = house.materialisation(PARTED, "dt=a,b")
-    assert told["action"] == "compact"
-    assert told["compared"].startswith("V1: snapshots 4 and 5: "), "no check follows in a job, however much it rewrote"
+    assert {bucket.partition_text: bucket.sorted_runs for bucket in table.health()} == {"dt=a,b": 1, "dt=c": 2}
+    metadata = house.materialisation(PARTED, "dt=a,b")
+    assert metadata["action"] == "compact"
+    assert metadata["compared"].startswith("V1: snapshots 4 and 5: "), (
+        "no check follows in a job, however much it rewrote"
+    )
     for check in (names.MERGED_VIEW_CHECK, names.TREE_CHECK):
         newest = house.instance.event_log_storage.get_latest_asset_check_execution_by_key(
             [dg.AssetCheckKey(house.layout(PARTED), check)]
         )
-        assert [(one.partition, one.status.value) for one in newest.values()] == [("dt=a,b", "SUCCEEDED")]
+        assert [(bucket.partition, bucket.status.value) for bucket in newest.values()] == [("dt=a,b", "SUCCEEDED")]
     assert table.to_arrow().sort_by("id") == before
 
 
 def test_a_runs_page_leads_to_the_job_that_takes_it_back(house: House) -> None:
     store = house.warehouse.store(TABLE)
-    before = {one["file_name"] for one in files_of(house)}
+    before = {item["file_name"] for item in files_of(house)}
     done = house.maintain(TABLE)
     assert done.success
     link = re.search(r"\((\S+)\)", house.materialisation(TABLE)["undo"])
@@ -211,8 +213,8 @@ def test_a_failed_comparison_blocks_all_but_repairs(house: House, monkeypatch: p
     wrong = layout_ops.VerifyVerdict(ok=False, level="V1", text="snapshots 5 and 6: DIFFERENT in bucket-0")
     with monkeypatch.context() as patched:
         patched.setattr(layout_ops, "_compare_snapshots", lambda *_: wrong)
-        told = failure(launch(house, "compact", table=TABLE))
-        assert told.startswith(
+        result = failure(launch(house, "compact", table=TABLE))
+        assert result.startswith(
             f"{wrong.text}; tag 'before-compaction-6' keeps the files of snapshot 5; undo: dredge undo "
         )
     line = failure(launch(house, "expire_snapshots", table=TABLE, retain_max=1, retain_min=1, older_than_ms="0 s"))

@@ -74,9 +74,9 @@ def test_a_paused_database_is_one_line_and_alerts_follow_owner_severity_and_data
         "DREDGE_RUNBOOK_URL": "https://docs.example.org/operations/",
     }
     with open_house(root, **environment) as house:
-        said = house.lines(house.tick(WATCH))
-        assert "shop_slack (Slack at 127.0.0.1): sent 2 new, 0 over" in said
-        assert "pager (webhook at 127.0.0.1): sent 1 new, 0 over" in said and not rest.sent
+        lines = house.lines(house.tick(WATCH))
+        assert "shop_slack (Slack at 127.0.0.1): sent 2 new, 0 over" in lines
+        assert "pager (webhook at 127.0.0.1): sent 1 new, 0 over" in lines and not rest.sent
         (message,) = slack.sent
         assert message["text"] == "Dredge wh: 2 new, 0 over, 10 in all"
         text = json.dumps(message["blocks"])
@@ -102,10 +102,10 @@ def test_a_paused_database_is_one_line_and_alerts_follow_owner_severity_and_data
         assert "5 tables (shop.t0, shop.t1, shop.t2 and 2 more): paused for long (warn)" in json.dumps(slack.sent[-1])
         assert len(slack.sent) == 2 and len(pager.sent) == 1
         file.write_text(POLICIES.replace("DREDGE_ALERT_PAGER", "DREDGE_ALERT_UNSET"))
-        said = house.lines(house.tick(WATCH))
-        assert any(line.startswith("alert channel pager: ") and "DREDGE_ALERT_UNSET" in line for line in said)
-        assert [one["new"] for one in rest.sent] == [[cause["text"]]]
-        assert "secret" not in "\n".join(said) + str(house.cursors)
+        lines = house.lines(house.tick(WATCH))
+        assert any(line.startswith("alert channel pager: ") and "DREDGE_ALERT_UNSET" in line for line in lines)
+        assert [item["new"] for item in rest.sent] == [[cause["text"]]]
+        assert "secret" not in "\n".join(lines) + str(house.cursors)
 
 
 def _tick(house: House, hook: AlertHook) -> list[dict[str, Any]]:

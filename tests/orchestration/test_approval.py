@@ -60,11 +60,14 @@ def test_a_click_ends_green_at_the_stored_plan_and_its_page_leads_to_the_approva
     store = house.warehouse.store(TABLE)
     assert snapshots.latest_id(store) == 5
     (waiting,) = waiting_plans(store)
-    told = house.materialisation(TABLE)
-    assert (told["action"], told["outcome"]) == ("waits for approval", f"waits for approval: plan {waiting.plan.hash}")
+    metadata = house.materialisation(TABLE)
+    assert (metadata["action"], metadata["outcome"]) == (
+        "waits for approval",
+        f"waits for approval: plan {waiting.plan.hash}",
+    )
     assert (
         f"plan `{waiting.plan.hash}`: [approve and apply it](/locations/dredge/jobs/apply_plan/"
-        in told["waits for approval"]
+        in metadata["waits for approval"]
     )
     run = house.instance.get_run_by_id(clicked.run_id)
     assert run is not None
@@ -81,9 +84,9 @@ def test_retention_and_maintain_stop_there_too(house: House) -> None:
     assert kept.success
     store = house.warehouse.store(TABLE)
     assert snapshots.list_ids(store) == [1, 2, 3, 4, 5]
-    assert [one.plan.action for one in waiting_plans(store)] == ["expire_snapshots"]
+    assert [plan.plan.action for plan in waiting_plans(store)] == ["expire_snapshots"]
     assert any("waits for approval: plan" in line for line in said(house, kept))
     assert house.execute(names.MAINTAIN_JOB, run_config={"pattern": "shop.*", "actions": ["compact"]}).success
-    assert {one.plan.action for one in waiting_plans(store)} == {"compact", "expire_snapshots"}
+    assert {plan.plan.action for plan in waiting_plans(store)} == {"compact", "expire_snapshots"}
     assert snapshots.latest_id(house.warehouse.store("shop.free")) == 6
     assert all(entry.action != "compact" for entry in read_ledger(store))

@@ -90,11 +90,11 @@ def test_what_it_is_told_is_what_ticks_and_runs_find(project: Path) -> None:
     data = names.data_key(str(project / "wh"), ORDERS)
     assert repository.asset_graph.get(data).owners == ["team:lake"]
     assert repository.get_sensor_def(names.SORTED_RUN_SENSOR).minimum_interval_seconds == 5
-    told = {name: text for name, text in os.environ.items() if name.startswith("DREDGE_")}
-    assert told["DREDGE_RUNNER"] == "local"
+    values = {name: text for name, text in os.environ.items() if name.startswith("DREDGE_")}
+    assert values["DREDGE_RUNNER"] == "local"
     settings = SparkResource.from_environment().spark_config
     assert settings == {"spark.driver.memory": "4g", "spark.sql.shuffle.partitions": "3"}
-    assert told["DREDGE_POLICIES"] == str(file.with_name("policies.yaml"))
+    assert values["DREDGE_POLICIES"] == str(file.with_name("policies.yaml"))
 
 
 @pytest.mark.parametrize(
@@ -112,10 +112,10 @@ def test_what_it_cannot_use_is_named(project: Path, text: str, said: str) -> Non
     written(project, text)
     with pytest.raises(Exception, match=r"defs\.yaml") as caught:
         loaded(project)
-    told, error = "", caught.value.__cause__ or caught.value.__context__
+    result, error = "", caught.value.__cause__ or caught.value.__context__
     while error is not None:
-        told, error = f"{told}\n{error}", error.__cause__ or error.__context__
-    assert said in told
+        result, error = f"{result}\n{error}", error.__cause__ or error.__context__
+    assert said in result
 
 
 def test_it_is_registered_where_dg_looks() -> None:

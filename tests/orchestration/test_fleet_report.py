@@ -59,8 +59,8 @@ def test_the_verb_writes_a_page_and_prints_json(verb: Any, tmp_path: Path, capsy
     )
     make_warehouse(root)
     assert verb("-w", root, "-o", page, "--policies", policies) == 0
-    said = capsys.readouterr().out
-    assert f"{page}: 5 tables (" in said.replace("\n", "") and "1 paused" in said
+    printed = capsys.readouterr().out
+    assert f"{page}: 5 tables (" in printed.replace("\n", "") and "1 paused" in printed
     text = page.read_text()
     assert text.index("shop.torn</button>") < text.index("depot.resting</button>") < text.index("shop.calm</button>")
     assert "DAGSTER_HOME is not set" in text
@@ -68,8 +68,8 @@ def test_the_verb_writes_a_page_and_prints_json(verb: Any, tmp_path: Path, capsy
     assert left == {"page.html", "policies.yaml"}, "no draft is left, and no history without a platform"
 
     assert verb("-w", root, "shop.*", "depot.resting", "--policies", policies, "--json") == 0
-    told = json.loads(capsys.readouterr().out)
-    tables = {table["table"]: table for table in told["tables"]}
+    document = json.loads(capsys.readouterr().out)
+    tables = {table["table"]: table for table in document["tables"]}
     assert set(tables) == {"shop.busy", "shop.calm", "shop.log", "shop.torn", "depot.resting"}
     busy, calm, resting, torn = (tables[name] for name in ("shop.busy", "shop.calm", "depot.resting", "shop.torn"))
     assert (busy["state"], busy["sorted_runs"], busy["level0_files"]) == ("due", 6, 6)
@@ -91,7 +91,9 @@ def test_the_verb_writes_a_page_and_prints_json(verb: Any, tmp_path: Path, capsy
     assert priced and float(priced[1]) == pytest.approx(calm["spent_seconds"], rel=0.02)
     assert float(priced[2]) == pytest.approx((calm["total_bytes"] + calm["held_bytes"]) / 1000, rel=0.02)
     assert "tag kept" in {holder["name"] for holder in calm["holders"]} and calm["held_bytes"] > 0
-    assert told["counts"] == {state: sum(t["state"] == state for t in tables.values()) for state in told["counts"]}
+    assert document["counts"] == {
+        state: sum(t["state"] == state for t in tables.values()) for state in document["counts"]
+    }
 
 
 def test_the_verb_names_what_is_wrong(
@@ -99,14 +101,14 @@ def test_the_verb_names_what_is_wrong(
 ) -> None:
     root = tmp_path / "wh"
     commit(keyed_table(root, "shop.calm", partitioned=False))
-    for words, said in (
+    for words, message in (
         ((), "--output, or print JSON with --json"),
         (("x.*", "--json"), "matches x.*; `dredge tables` lists its 1 table"),
         (("-o", tmp_path), "a file in a folder that exists"),
         (("-o", tmp_path / "no" / "page.html"), "a file in a folder that exists"),
     ):
         assert verb("-w", root, *words) != 0
-        assert said in capsys.readouterr().err
+        assert message in capsys.readouterr().err
     assert verb("-w", tmp_path / "nothing", "--json") == 1
     assert "there is no warehouse" in capsys.readouterr().err
     monkeypatch.setenv("DAGSTER_HOME", str(tmp_path / "no home"))
@@ -142,9 +144,9 @@ def test_with_dagster_the_verb_shows_its_failed_checks_and_the_trend_of_the_hour
         monkeypatch.chdir(root.parent)
         assert verb("-w", "wh", "--json") == 0
         assert files.scores.read_text() == history.to_json(), "only the hourly job adds points"
-    told = json.loads(capsys.readouterr().out)
-    (table,) = told["tables"]
-    assert (table["state"], told["notes"]) == ("blocked", [])
+    document = json.loads(capsys.readouterr().out)
+    (table,) = document["tables"]
+    assert (table["state"], document["notes"]) == ("blocked", [])
     assert "files overlap" in table["reason"]
     assert [score for _, score in table["trend"]][:-1] == [0.0, 10.0, 20.0, 30.0, 40.0]
 
@@ -207,9 +209,9 @@ def test_the_hourly_job_writes_the_page_and_links_it(tmp_path: Path, monkeypatch
 
         monkeypatch.setenv("DREDGE_REPORT_DIR", str(tmp_path / "served"))
         monkeypatch.setenv("DREDGE_REPORT_URL", "https://reports.example.org/dredge/")
-        told = hour(6)
-        assert told["report"] == str(tmp_path / "served" / "wh.html")
-        assert told["report address"] == "https://reports.example.org/dredge/wh.html"
+        output = hour(6)
+        assert output["report"] == str(tmp_path / "served" / "wh.html")
+        assert output["report address"] == "https://reports.example.org/dredge/wh.html"
 
         (tmp_path / "file").write_text("")
         monkeypatch.setenv("DREDGE_REPORT_DIR", str(tmp_path / "file"))

@@ -104,10 +104,10 @@ def test_a_level_0_that_nobody_compacts_is_told_and_brought_back_in_passes(
         assert line.startswith("shop.orders: decline (paused by policy): ")
         house.tick(names.WATCH_SENSOR)
         (alert,) = hook.sent
-        told = "\n".join(alert["new"])
-        assert f"level 0 piles up): WARN: {commits - 1:,} level-0 files" in told
-        assert "maintenance stands still): nothing was compacted for 24 h >= 12 h" in told
-        assert "paused for long): for " in told
+        result = "\n".join(alert["new"])
+        assert f"level 0 piles up): WARN: {commits - 1:,} level-0 files" in result
+        assert "maintenance stands still): nothing was compacted for 24 h >= 12 h" in result
+        assert "paused for long): for " in result
         commit(table, rows=10)  # one file more, and it is critical: told once more, and only this
         house.tick(names.WATCH_SENSOR)
         assert [text.split(":")[0:2] for text in hook.sent[1]["new"]] == [["shop.orders", " error (level 0 piles up)"]]
@@ -214,8 +214,8 @@ def test_sensors_bring_a_huge_level_0_back_in_passes_each_a_run_of_its_own(
         assert story["action"] == "recover" and "compared by the check" in story["compared"] and "undo" in story
         (rest,) = house.tick(names.SORTED_RUN_SENSOR).run_requests or ()
         assert rest.tags[names.TAG_ACTION] == "compact", "so few are merged by the table's own rules"
-        passed, told = evaluations(house.run(rest))[names.MERGED_VIEW_CHECK]
-        assert passed and "the whole buckets were compared, over" in told, "and with them all passes once more"
+        passed, result = evaluations(house.run(rest))[names.MERGED_VIEW_CHECK]
+        assert passed and "the whole buckets were compared, over" in result, "and with them all passes once more"
         figures.told(f"the rest compacted, all {passes} passes compared with what was there before")
     assert table.to_arrow().sort_by("id").equals(content)
     assert _level0_of(table.store, "dt=quiet") == 2

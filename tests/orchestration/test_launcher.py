@@ -123,8 +123,8 @@ def test_a_killed_process_ends_its_run_as_failed(instance: dg.DagsterInstance, h
     run_id = launched(instance, resting)
     os.kill(at_work(home), signal.SIGKILL)
     assert ended(instance, run_id).status is dg.DagsterRunStatus.FAILURE
-    told = [entry.message for entry in instance.all_logs(run_id)]
-    assert any("ended with code -9 before the run did" in message for message in told)
+    lines = [entry.message for entry in instance.all_logs(run_id)]
+    assert any("ended with code -9 before the run did" in message for message in lines)
 
 
 def test_run_monitoring_learns_of_a_process_that_nobody_watched(instance: dg.DagsterInstance, home: Path) -> None:

@@ -139,9 +139,9 @@ def test_the_catalog_sensor_takes_what_changed_out_of_the_listing(
     stale = [card if card.name != ORDERS else type(card)(ORDERS) for card in cards]
     sensor = catalog_sensor(stale, policy_source(""), Settings(), Policies(), file)
     with dg.build_sensor_context(resources={"warehouse": warehouse}) as context:
-        said = sensor(context)
-    assert isinstance(said, dg.SkipReason)
-    assert f"{ORDERS}: its schema or options changed" in str(said.skip_message)
+        message = sensor(context)
+    assert isinstance(message, dg.SkipReason)
+    assert f"{ORDERS}: its schema or options changed" in str(message.skip_message)
     opened.clear()
     describe_with_listing(warehouse, file)
     assert opened == {ORDERS: 1}
@@ -181,8 +181,8 @@ def test_a_run_of_a_job_without_assets_describes_no_table_and_does_its_work(root
             instance=instance, run_config={"table": ORDERS, "full": True}, raise_on_error=False
         )
         assert done.success
-        told = instance.get_latest_materialization_event(names.layout_key(str(root), ORDERS))
-        assert told is not None and told.asset_materialization is not None
+        result = instance.get_latest_materialization_event(names.layout_key(str(root), ORDERS))
+        assert result is not None and result.asset_materialization is not None
     assert find_required_assets({**place, **_run_variables(dg.DagsterRun(ASSET_JOB))}) is None, "it may be any asset"
 
     ranking = names.warehouse_health_key(str(root))
@@ -206,8 +206,8 @@ def test_a_run_of_a_table_that_is_gone_says_so(root: Path) -> None:
         for table, partition in ((ORDERS, "dt=a"), (PLAIN, None)):
             layout = names.layout_key(str(root), table)
             tags = {names.PARTITION_TAG: partition} if partition else {}
-            told = _run_variables(dg.DagsterRun("job", asset_selection={layout}, tags=tags))
-            with mock.patch.dict(os.environ, {"DREDGE_WAREHOUSE": str(root), "DREDGE_RUNNER": "local", **told}):
+            result = _run_variables(dg.DagsterRun("job", asset_selection={layout}, tags=tags))
+            with mock.patch.dict(os.environ, {"DREDGE_WAREHOUSE": str(root), "DREDGE_RUNNER": "local", **result}):
                 repository = defs().get_repository_def()
             with dg.partition_loading_context(dynamic_partitions_store=instance):
                 done = repository.get_job(ASSET_JOB).execute_in_process(

@@ -37,10 +37,10 @@ def test_a_change_counts_from_the_next_tick_and_a_broken_file_leaves_what_it_sai
         assert first in house.lines(house.tick(names.CATALOG_SENSOR))
         with dg.partition_loading_context(dynamic_partitions_store=house.instance):
             ranked = house.execute(names.WAREHOUSE_HEALTH)
-        (told,) = ranked.asset_materializations_for_node(f"wh__{names.WAREHOUSE_HEALTH}")
-        assert told.metadata["policy file"].value == first
-        assert "shop.orders" in str(told.metadata["tables"].value)
-        assert "next at 2024-06-01 22:00:00 UTC" in str(told.metadata["tables"].value)
+        (result,) = ranked.asset_materializations_for_node(f"wh__{names.WAREHOUSE_HEALTH}")
+        assert result.metadata["policy file"].value == first
+        assert "shop.orders" in str(result.metadata["tables"].value)
+        assert "next at 2024-06-01 22:00:00 UTC" in str(result.metadata["tables"].value)
 
         place.write_text(_NIGHT.replace("'06:00'", "'14:00'") + "\n")
         assert len(house.tick(names.SORTED_RUN_SENSOR).run_requests) == 1
@@ -85,11 +85,11 @@ def test_partitions_that_are_about_to_expire_are_left_to_retention(tmp_path: Pat
         assert past == f"shop.orders/dt=2024-05-02: {due} was to expire at 2024-06-01 00:00:00 UTC: not worth a run"
         assert soon == f"shop.orders/dt=2024-05-03: {due} expires at 2024-06-02 00:00:00 UTC: not worth a run"
         # nothing drops them: the expiry waits for somebody, or the policy keeps them longer
-        for said in (
+        for message in (
             "approval: {expire_partitions: required}",
             "retention: {partitions: {older_than: 365 d}}",
         ):
-            place.write_text(f"defaults: {{{said}}}")
+            place.write_text(f"defaults: {{{message}}}")
             (request,) = house.tick(names.SORTED_RUN_SENSOR).run_requests
             assert json.loads(request.tags[names.TAG_PARTITIONS]) == ["dt=2024-05-02", "dt=2024-05-03"]
 

@@ -52,15 +52,15 @@ def test_a_run_reads_like_the_sentence_and_tells_its_numbers(house: House) -> No
     assert steps[:5] == ["observe", "plan", "apply", "verify", "record"]
     assert set(evaluations(result)) == LAYOUT_CHECKS
     assert all(passed for passed, _ in evaluations(result).values())
-    told = house.materialisation("shop.orders")
-    assert (told["action"], told["snapshot before"], told["snapshot published"]) == ("compact", 5, 6)
-    assert (told["sorted runs (worst bucket)"], told["files"]) == (1, 1)
-    assert told["rows in"] == 250
-    assert told["rows in"] - told["rows out"] == int(told["rows dropped"].split()[0])
-    assert "5 -> 1 sorted runs" in told["levels"]
-    assert "| 0 | 1 | 0 | 1 |" in told["buckets"]
-    assert told["why"].startswith("5 sorted runs >= 5")
-    assert told["verification"].startswith("V2")
+    metadata = house.materialisation("shop.orders")
+    assert (metadata["action"], metadata["snapshot before"], metadata["snapshot published"]) == ("compact", 5, 6)
+    assert (metadata["sorted runs (worst bucket)"], metadata["files"]) == (1, 1)
+    assert metadata["rows in"] == 250
+    assert metadata["rows in"] - metadata["rows out"] == int(metadata["rows dropped"].split()[0])
+    assert "5 -> 1 sorted runs" in metadata["levels"]
+    assert "| 0 | 1 | 0 | 1 |" in metadata["buckets"]
+    assert metadata["why"].startswith("5 sorted runs >= 5")
+    assert metadata["verification"].startswith("V2")
     assert table.to_arrow().sort_by("id") == before
 
 
@@ -69,8 +69,8 @@ def test_a_repeated_run_finds_nothing_to_do_and_says_so(house: House) -> None:
     assert house.run(request).success
     again = house.run(request)
     assert again.success
-    told = house.materialisation("shop.orders")
-    assert told["action"] == "nothing to do"
+    metadata = house.materialisation("shop.orders")
+    assert metadata["action"] == "nothing to do"
     assert snapshots.latest_id(house.warehouse.store("shop.orders")) == 6
     assert evaluations(again)["merged_view_unchanged"] == (
         True,
@@ -84,8 +84,8 @@ def test_a_person_can_ask_for_a_full_compaction(house: House) -> None:
     commit(table, 2)
     node = names.node_name(str(house.root), "shop.orders")
     assert house.maintain(TABLE, run_config={"ops": {node: {"config": {"full": True}}}}).success
-    told = house.materialisation("shop.orders")
-    assert (told["action"], told["sorted runs (worst bucket)"], told["why"]) == (
+    metadata = house.materialisation("shop.orders")
+    assert (metadata["action"], metadata["sorted runs (worst bucket)"], metadata["why"]) == (
         "compact",
         1,
         "asked for by a person",
@@ -98,11 +98,11 @@ def test_a_run_applies_the_plan_it_was_started_with_also_when_commits_came_since
     assert load_plan(house.warehouse.store("shop.orders"), plan).base_snapshot == 5
     commit(house.warehouse.table("shop.orders"), 2)
     assert house.run(request).success
-    told = house.materialisation("shop.orders")
-    assert told["plan"] == plan
-    assert "plan replaced" not in told
-    assert (told["snapshot before"], told["sorted runs (worst bucket)"]) == (7, 3)
-    assert "7 -> 3 sorted runs" in told["levels"]
+    metadata = house.materialisation("shop.orders")
+    assert metadata["plan"] == plan
+    assert "plan replaced" not in metadata
+    assert (metadata["snapshot before"], metadata["sorted runs (worst bucket)"]) == (7, 3)
+    assert "7 -> 3 sorted runs" in metadata["levels"]
 
 
 def overtaken(house: House) -> None:
@@ -150,12 +150,12 @@ def test_a_plan_that_cannot_be_applied_says_why_and_is_replaced_with_both_hashes
     newest = snapshots.latest_id(house.warehouse.store("shop.orders"))
     result = house.run(request)
     assert result.success
-    told = house.materialisation("shop.orders")
-    assert told["plan"] != plan
-    assert why.format(plan) in told["plan replaced"]
-    assert told["plan replaced"].endswith(f"; replanned over snapshot {newest} as {told['plan']}")
-    assert plan in told["plan replaced"]
-    assert (told["snapshot before"], told["sorted runs (worst bucket)"]) == (newest, 1)
+    metadata = house.materialisation("shop.orders")
+    assert metadata["plan"] != plan
+    assert why.format(plan) in metadata["plan replaced"]
+    assert metadata["plan replaced"].endswith(f"; replanned over snapshot {newest} as {metadata['plan']}")
+    assert plan in metadata["plan replaced"]
+    assert (metadata["snapshot before"], metadata["sorted runs (worst bucket)"]) == (newest, 1)
 
 
 def test_a_plan_that_somebody_else_applied_is_not_applied_again(house: House) -> None:
@@ -164,9 +164,9 @@ def test_a_plan_that_somebody_else_applied_is_not_applied_again(house: House) ->
     apply_plan(table.store, load_plan(table.store, request.tags[names.TAG_PLAN]))
     result = house.run(request)
     assert result.success
-    told = house.materialisation("shop.orders")
-    assert (told["action"], told["outcome"]) == ("nothing to do", "already applied, snapshot 6")
-    assert "plan replaced" not in told
+    metadata = house.materialisation("shop.orders")
+    assert (metadata["action"], metadata["outcome"]) == ("nothing to do", "already applied, snapshot 6")
+    assert "plan replaced" not in metadata
     assert snapshots.latest_id(table.store) == 6
 
 
@@ -178,8 +178,8 @@ def test_a_stale_plan_of_another_action_is_not_replaced_by_a_compaction(house: H
     node = names.node_name(str(house.root), "shop.orders")
     result = house.maintain(TABLE, run_config={"ops": {node: {"config": {"plan": plan.hash}}}})
     assert not result.success
-    told = [str(event.event_specific_data) for event in result.all_events if event.is_failure]
-    assert any(f"PlanStale: plan {plan.hash} (rescale): " in text for text in told)
+    lines = [str(event.event_specific_data) for event in result.all_events if event.is_failure]
+    assert any(f"PlanStale: plan {plan.hash} (rescale): " in text for text in lines)
     assert snapshots.latest_id(store) == 5
 
 
@@ -193,22 +193,22 @@ def test_a_person_can_ask_for_any_action_of_the_registry(house: House) -> None:
 
     rescaled = run({"action": "rescale", "arguments": {"bucket_num": 3}})
     assert rescaled.success
-    told = house.materialisation("shop.orders")
-    assert (told["action"], told["snapshot published"], told["rows out"]) == ("rescale", 6, 150)
+    metadata = house.materialisation("shop.orders")
+    assert (metadata["action"], metadata["snapshot published"], metadata["rows out"]) == ("rescale", 6, 150)
     assert evaluations(rescaled)["merged_view_unchanged"] == (True, "snapshots 5 and 6 have the same rows (V1)")
     expired = run({"action": "expire_snapshots", "arguments": {"retain_max": 2, "retain_min": 1}})
     assert expired.success
-    told = house.materialisation("shop.orders")
-    assert (told["action"], told["expired"]) == ("expire_snapshots", "1, 2, 3, 4")
+    metadata = house.materialisation("shop.orders")
+    assert (metadata["action"], metadata["expired"]) == ("expire_snapshots", "1, 2, 3, 4")
     assert [snapshot.id for snapshot in table.snapshots()] == [5, 6]
     assert house.warehouse.table("shop.orders").to_arrow().sort_by("id") == before
-    for config, said in (
+    for config, message in (
         ({"action": "polish"}, "polish"),
         ({"action": "compact", "arguments": {"colour": "red"}}, "colour"),
     ):
         failed = run(config)
         assert not failed.success
-        assert any(said in str(event.event_specific_data) for event in failed.all_events if event.is_failure)
+        assert any(message in str(event.event_specific_data) for event in failed.all_events if event.is_failure)
 
 
 def test_a_plan_of_another_partition_is_refused(tmp_path: Path) -> None:
@@ -219,8 +219,8 @@ def test_a_plan_of_another_partition_is_refused(tmp_path: Path) -> None:
         (request,) = house.tick(names.SORTED_RUN_SENSOR).run_requests
         result = house.maintain(TABLE, "dt=a", run_config=request.run_config)
         assert not result.success
-        told = [str(event.event_specific_data) for event in result.all_events if event.is_failure]
-        assert any("is for partition dt=b, this run for dt=a" in text for text in told)
+        lines = [str(event.event_specific_data) for event in result.all_events if event.is_failure]
+        assert any("is for partition dt=b, this run for dt=a" in text for text in lines)
     assert snapshots.latest_id(table.store) == 9
 
 
@@ -251,10 +251,10 @@ def test_a_commit_whose_outcome_was_unknown_is_found_and_verified(
     monkeypatch.setattr(layout_ops, "apply_plan", unsure)
     result = house.run(house.tick(names.SORTED_RUN_SENSOR).run_requests[0])
     assert result.success
-    told = house.materialisation("shop.orders")
-    assert told["snapshot published"] == 6
-    assert (told["rows in"], told["rows out"], told["files in"], told["files out"]) == (250, 150, 5, 1)
-    assert told["bytes in"] > told["bytes out"] > 0
+    metadata = house.materialisation("shop.orders")
+    assert metadata["snapshot published"] == 6
+    assert (metadata["rows in"], metadata["rows out"], metadata["files in"], metadata["files out"]) == (250, 150, 5, 1)
+    assert metadata["bytes in"] > metadata["bytes out"] > 0
     assert evaluations(result)["merged_view_unchanged"] == (True, "snapshots 5 and 6 have the same rows (V1)")
 
 
@@ -298,16 +298,16 @@ def test_a_run_over_a_partition_touches_no_other(tmp_path: Path) -> None:
         assert house.run(request).success
         assert {bucket.partition_text: bucket.sorted_runs for bucket in table.health()} == {"dt=a": 4, "dt=b": 1}
         assert house.materialisation("shop.orders", "dt=b")["files"] == 1
-        told = house.instance.get_materialized_partitions(house.layout("shop.orders"))
-        assert told - before == {"dt=b"}
+        result = house.instance.get_materialized_partitions(house.layout("shop.orders"))
+        assert result - before == {"dt=b"}
 
 
 def test_retention_expires_and_sweeps_every_table_and_skips_a_blocked_one(tmp_path: Path) -> None:
     root = tmp_path / "wh"
     kept = {"snapshot.num-retained.min": "2", "snapshot.num-retained.max": "2", "snapshot.time-retained": "1 h"}
     tables = [keyed_table(root, f"shop.t{number}", partitioned=False, **kept) for number in range(2)]
-    told = {**kept, "changelog.num-retained.min": "3", "changelog.num-retained.max": "3"}
-    tables.append(keyed_table(root, "shop.t2", partitioned=False, **told))
+    changes = {**kept, "changelog.num-retained.min": "3", "changelog.num-retained.max": "3"}
+    tables.append(keyed_table(root, "shop.t2", partitioned=False, **changes))
     append_table(root)
     for table in tables:
         commit(table, 5)
@@ -386,9 +386,9 @@ def test_a_failed_run_is_written_into_the_tables_ledger(house: House, monkeypatc
         dagster_run=result.dagster_run.with_tags({**result.dagster_run.tags, names.TAG_ACTION: "recover"}),
         resources={"ledger": house.defs.resources["ledger"]},
     ).for_run_failure()
-    said = sensor(context)
-    assert isinstance(said, dg.SkipReason)
-    assert "the disk is gone" in (said.skip_message or "")
+    message = sensor(context)
+    assert isinstance(message, dg.SkipReason)
+    assert "the disk is gone" in (message.skip_message or "")
     entry = read_ledger(house.warehouse.store("shop.orders"))[-1]
     assert (entry.action, entry.outcome) == ("recover", "failed"), "what was to be done, as the run's tag says"
     assert "-recover-" in entry.run_id
@@ -414,9 +414,9 @@ def test_rows_that_wait_for_a_bucket_get_one_and_the_checks_know_why_readers_see
         result = house.run(request)
         assert result.success
         assert table.to_arrow().num_rows == 75
-        told = house.materialisation("shop.orders", request.partition_key)
-        assert (told["snapshot before"], told["snapshot published"]) == (2, 3)
-        assert told["compared"] == (
+        metadata = house.materialisation("shop.orders", request.partition_key)
+        assert (metadata["snapshot before"], metadata["snapshot published"]) == (2, 3)
+        assert metadata["compared"] == (
             "V0: snapshot 3: 100 postponed rows got a bucket and became visible: there is nothing to compare with"
         )
         assert evaluations(result)["merged_view_unchanged"][0]
@@ -425,5 +425,5 @@ def test_rows_that_wait_for_a_bucket_get_one_and_the_checks_know_why_readers_see
             commit(table, day=day)
         (request,) = house.tick(names.SORTED_RUN_SENSOR).run_requests
         assert house.run(request).success
-        told = house.materialisation("shop.orders", request.partition_key)
-        assert (told["snapshot published"], told["sorted runs (worst bucket)"]) == (8, 2)
+        metadata = house.materialisation("shop.orders", request.partition_key)
+        assert (metadata["snapshot published"], metadata["sorted runs (worst bucket)"]) == (8, 2)

@@ -56,22 +56,26 @@ def test_a_click_merges_everything_that_the_rules_would_leave_and_a_second_says_
     assert not house.tick(RUNS).run_requests, "three runs are too few for the table's own rules"
     result = click(house, "shop.plain")
     assert result.success
-    told = house.materialisation("shop.plain")
-    assert (told["action"], told["snapshot published"], told["sorted runs (worst bucket)"]) == ("compact", 4, 1)
-    assert told["why"] == "asked for by a person"
+    metadata = house.materialisation("shop.plain")
+    assert (metadata["action"], metadata["snapshot published"], metadata["sorted runs (worst bucket)"]) == (
+        "compact",
+        4,
+        1,
+    )
+    assert metadata["why"] == "asked for by a person"
     first = said(house, result)[0]
     assert first.startswith("shop.plain: compact: 1 unit, ")
-    assert first.endswith(f": plan {told['plan']} over snapshot 3")
+    assert first.endswith(f": plan {metadata['plan']} over snapshot 3")
     assert set(evaluations(result)) == LAYOUT_CHECKS
 
     again = click(house, "shop.plain")
     assert again.success
-    told = house.materialisation("shop.plain")
-    assert told["action"] == "nothing to do"
-    assert said(house, again)[0] == f"shop.plain: nothing to do: {told['why']}"
+    metadata = house.materialisation("shop.plain")
+    assert metadata["action"] == "nothing to do"
+    assert said(house, again)[0] == f"shop.plain: nothing to do: {metadata['why']}"
     run = house.instance.get_run_by_id(again.run_id)
     assert run is not None
-    assert run.tags[names.TAG_REASON] == f"nothing to do: {told['why']}"
+    assert run.tags[names.TAG_REASON] == f"nothing to do: {metadata['why']}"
     assert run.tags[names.TAG_TABLE] == "shop.plain"
     assert snapshots.latest_id(table.store) == 4
 
@@ -179,7 +183,11 @@ def test_a_backfill_of_many_partitions_is_few_runs_of_one_commit_each(house: Hou
     result = house.maintain("shop.orders", tags={first: "dt=a", last: "dt=b,c"})
     assert result.success
     assert said(house, result)[0].startswith("shop.orders/dt=a and 1 more partition: compact: 2 units, ")
-    assert {one.partition_text: one.sorted_runs for one in table.health()} == {"dt=a": 1, "dt=b,c": 1, "dt=d": 2}
+    assert {bucket.partition_text: bucket.sorted_runs for bucket in table.health()} == {
+        "dt=a": 1,
+        "dt=b,c": 1,
+        "dt=d": 2,
+    }
     assert snapshots.latest_id(table.store) == 7
     for key in ("dt=a", "dt=b,c"):
         assert house.materialisation("shop.orders", key)["snapshot published"] == 7
@@ -187,7 +195,7 @@ def test_a_backfill_of_many_partitions_is_few_runs_of_one_commit_each(house: Hou
         records = house.instance.event_log_storage.get_asset_check_execution_history(
             dg.AssetCheckKey(house.layout("shop.orders"), check), limit=10
         )
-        assert {one.partition: one.status.value for one in records} == dict.fromkeys(
+        assert {bucket.partition: bucket.status.value for bucket in records} == dict.fromkeys(
             ("dt=a", "dt=b,c", None), "SUCCEEDED"
         )
     assert table.to_arrow().sort_by("id") == before

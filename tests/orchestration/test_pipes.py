@@ -76,11 +76,16 @@ def test_another_program_applies_the_plan_and_its_numbers_are_the_runs(house: Ho
     before = house.warehouse.table(TABLE).to_arrow().sort_by("id")
     done = house.maintain(TABLE)
     assert done.success
-    told = house.materialisation(TABLE)
-    assert (told["action"], told["snapshot published"], told["rows in"], told["files out"]) == ("compact", 6, 250, 1)
+    metadata = house.materialisation(TABLE)
+    assert (metadata["action"], metadata["snapshot published"], metadata["rows in"], metadata["files out"]) == (
+        "compact",
+        6,
+        250,
+        1,
+    )
     entry = read_ledger(house.warehouse.store(TABLE))[-1]
     assert entry.approved_by == f"dagster run {done.run_id}"
-    assert told["run id"] == entry.run_id
+    assert metadata["run id"] == entry.run_id
     assert evaluations(done)["merged_view_unchanged"][0]
     assert house.warehouse.table(TABLE).to_arrow().sort_by("id") == before
 
@@ -90,13 +95,13 @@ def test_a_program_that_dies_without_a_word_changes_nothing_and_fails_the_run(
 ) -> None:
     for name in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"):
         monkeypatch.delenv(name, raising=False)
-    told = root / "told"
-    code = f"import os; open({str(told)!r}, 'w').write(os.environ['PYSPARK_DRIVER_PYTHON']); raise SystemExit(3)"
+    result = root / "told"
+    code = f"import os; open({str(result)!r}, 'w').write(os.environ['PYSPARK_DRIVER_PYTHON']); raise SystemExit(3)"
     with open_house(root, DREDGE_RUNNER="pipes", DREDGE_SPARK_SUBMIT=shlex.join([sys.executable, "-c", code])) as house:
         done = house.execute("compact", run_config={"table": TABLE})
         assert "ended without a report about plan" in failure(done)
         assert snapshots.latest_id(house.warehouse.store(TABLE)) == 5
-    assert told.read_text() == sys.executable
+    assert result.read_text() == sys.executable
 
 
 def test_every_error_of_the_other_program_that_no_retry_heals_is_recorded_as_one_of_this_process(

@@ -100,8 +100,8 @@ def test_a_failed_run_is_repeated_later_and_a_few_times_only(house: House, monke
         later = 0
     house.instance.add_run(_run(house, again, dg.DagsterRunStatus.FAILURE))
     later = 10**9
-    said = "shop.plain: decline (suspended): 5 sorted runs >= 5; suspended: its last 3 runs failed, the newest is "
-    assert any(line.startswith(said) and "the job resume" in line for line in house.lines(house.tick(RUNS)))
+    message = "shop.plain: decline (suspended): 5 sorted runs >= 5; suspended: its last 3 runs failed, the newest is "
+    assert any(line.startswith(message) and "the job resume" in line for line in house.lines(house.tick(RUNS)))
     commit(house.warehouse.table("shop.plain"))  # another plan, and the same table
     assert not house.tick(RUNS).run_requests
 
@@ -115,7 +115,7 @@ def test_a_suspended_table_is_resumed_with_new_tries_and_told_once(
     request = requests["shop.plain"]
     for _ in range(3):
         house.instance.add_run(_run(house, request, dg.DagsterRunStatus.FAILURE))
-    again = {one.tags[names.TAG_TABLE] for one in house.tick(RUNS).run_requests}
+    again = {item.tags[names.TAG_TABLE] for item in house.tick(RUNS).run_requests}
     assert again == {"shop.orders"}
     ranked = house.execute(names.WAREHOUSE_HEALTH).get_asset_materialization_events()[0].materialization.metadata
     assert "| shop.plain | suspended | suspended: its last 3 runs failed" in str(ranked["declined"].value)
@@ -125,7 +125,7 @@ def test_a_suspended_table_is_resumed_with_new_tries_and_told_once(
     assert not refused.success and find_suspension(house.instance, "shop.plain") is not None
     done = house.execute(names.RESUME_JOB, run_config={"tables": ["shop.plain"], "reason": "the disk is larger now"})
     assert done.success
-    repeated = {one.tags[names.TAG_TABLE]: one for one in house.tick(RUNS).run_requests}
+    repeated = {item.tags[names.TAG_TABLE]: item for item in house.tick(RUNS).run_requests}
     assert repeated["shop.plain"].run_key == f"{request.run_key}#4"  # Dagster drops keys that it knows
     assert house.run(repeated["shop.plain"]).success
     assert list_suspensions(house.instance) == {}
@@ -189,9 +189,9 @@ def test_partitions_become_known_and_health_is_told_only_when_it_changed(house: 
     commit(table, 1, day="b c")
     first = house.tick(RUNS)
     assert sorted(house.instance.get_dynamic_partitions("shop.orders")) == ["dt=a", "dt=b c"]
-    told = [event for event in first.asset_events if isinstance(event, dg.AssetMaterialization)]
-    assert {event.partition for event in told} == {"dt=a", "dt=b c"}
-    assert {event.asset_key.path[-1] for event in told} == {"orders", "orders_layout"}
+    records = [event for event in first.asset_events if isinstance(event, dg.AssetMaterialization)]
+    assert {event.partition for event in records} == {"dt=a", "dt=b c"}
+    assert {event.asset_key.path[-1] for event in records} == {"orders", "orders_layout"}
     assert house.tick(RUNS).asset_events == []
     commit(table, 1, day="a")
     changed = house.tick(RUNS).asset_events
@@ -218,15 +218,15 @@ def test_an_alert_that_passes_is_told_again_when_something_else_was_said_or_the_
 
 
 def test_an_alert_that_comes_near_its_limit_is_told_with_every_commit(tmp_path: Path) -> None:
-    root, policies, told = tmp_path / "wh", tmp_path / "policies.yaml", []
+    root, policies, records = tmp_path / "wh", tmp_path / "policies.yaml", []
     policies.write_text("defaults: {level0_warn: 6}")
     table = keyed_table(root, partitioned=False)
     with open_house(root, DREDGE_POLICIES=str(policies)) as house:
         for _ in range(4):
             commit(table)
             found = house.tick(RUNS).asset_events
-            told.append([e.description for e in found if getattr(e, "check_name", "") == names.BACKLOG_CHECK])
-    assert told == [[f"OK: {files} level-0 files < 6"] if files != 2 else [] for files in (1, 2, 3, 4)]
+            records.append([e.description for e in found if getattr(e, "check_name", "") == names.BACKLOG_CHECK])
+    assert records == [[f"OK: {files} level-0 files < 6"] if files != 2 else [] for files in (1, 2, 3, 4)]
 
 
 def test_a_layout_that_needs_nothing_is_reported_by_the_numbers_it_is_followed_by_and_one_that_is_due_with_all(
@@ -255,8 +255,8 @@ def test_a_rollback_and_a_commit_with_the_same_id_are_noticed(house: House) -> N
     found = table_health(table.store)
     assert (before.snapshot, found.snapshot) == (2, 2) and before.commit != found.commit
     assert before.buckets[0].rows != found.buckets[0].rows
-    told = [event for event in house.tick(RUNS).asset_events if not isinstance(event, dg.AssetCheckEvaluation)]
-    assert {event.asset_key.path[-1] for event in told} == {"plain", "plain_layout"}
+    records = [event for event in house.tick(RUNS).asset_events if not isinstance(event, dg.AssetCheckEvaluation)]
+    assert {event.asset_key.path[-1] for event in records} == {"plain", "plain_layout"}
 
 
 def test_a_table_that_did_not_change_is_read_once_whichever_sensor_asks(
@@ -346,12 +346,12 @@ def test_the_pile_of_an_append_table_is_told_by_its_own_check(tmp_path: Path) ->
     log = append_table(root)
     commit(log, 3)
     with open_house(root, DREDGE_POLICIES=str(policies)) as house:
-        (alert,) = [one for one in house.tick(RUNS).asset_events if isinstance(one, dg.AssetCheckEvaluation)]
+        (alert,) = [event for event in house.tick(RUNS).asset_events if isinstance(event, dg.AssetCheckEvaluation)]
         assert (alert.check_name, alert.passed) == ("small_files_backlog", False)
         assert (alert.severity, alert.description) == (dg.AssetCheckSeverity.WARN, "3 small files >= 3 in dt=a")
         commit(log, 2)
         result = house.tick(RUNS)
-        (alert,) = [one for one in result.asset_events if isinstance(one, dg.AssetCheckEvaluation)]
+        (alert,) = [event for event in result.asset_events if isinstance(event, dg.AssetCheckEvaluation)]
         assert (alert.severity, alert.description) == (dg.AssetCheckSeverity.ERROR, "5 small files >= 5 in dt=a")
         assert "shop.log: small_files_backlog: 5 small files >= 5 in dt=a" in house.lines(result)
 

@@ -75,29 +75,29 @@ def test_whatever_moves_a_table_is_seen_by_the_next_tick(
     if move == "schema taken back":
         house.warehouse.catalog().alter_table(PLAIN, [five])
     house.tick(RUNS)
-    calls, said = opened(monkeypatch), "2 sorted runs < 5"
+    calls, message = opened(monkeypatch), "2 sorted runs < 5"
     if move == "commit":
         commit(table)
-        said = "3 sorted runs < 5"
+        message = "3 sorted runs < 5"
     elif move == "hint":  # a writer that died before it told of its snapshot
         hint = house.root / "shop.db" / "plain" / "snapshot" / "LATEST"
         commit(table)
         hint.write_text("2")
-        said = "3 sorted runs < 5"
+        message = "3 sorted runs < 5"
     elif move == "rollback":
         table.rollback_to(1)
         commit(table, rows=77)
-        said = "2 sorted runs < 5"
+        message = "2 sorted runs < 5"
     elif move == "options":
         house.warehouse.catalog().alter_table(PLAIN, [five])
-        said = "2 sorted runs < 7"
+        message = "2 sorted runs < 7"
     elif move == "schema taken back":
         (house.root / "shop.db" / "plain" / "schema" / "schema-1").unlink()
     else:
         shutil.rmtree(house.root / "shop.db" / "plain")
         commit(keyed_table(house.root, PLAIN, partitioned=False), 1)
-        said = "1 sorted run < 5"
-    assert any(f"{PLAIN}: decline (too few runs): {said}" in line for line in house.lines(house.tick(RUNS)))
+        message = "1 sorted run < 5"
+    assert any(f"{PLAIN}: decline (too few runs): {message}" in line for line in house.lines(house.tick(RUNS)))
     assert calls == {PLAIN: 1}
 
 
@@ -140,14 +140,14 @@ def test_a_plan_that_waits_for_its_next_try_is_not_made_again_and_comes_when_it_
 
 def test_dagster_is_asked_at_once_about_all_tables(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     storage = type(house.instance.event_log_storage)
-    told = counted(monkeypatch, storage, "get_latest_materialization_events", lambda *_: "told")
+    result = counted(monkeypatch, storage, "get_latest_materialization_events", lambda *_: "told")
     evaluated = counted(monkeypatch, storage, "get_asset_check_execution_history", lambda *_: "evaluated")
     partitions = counted(monkeypatch, storage, "get_dynamic_partitions", lambda _, name: str(name))
     house.tick(RUNS)
-    assert told == {"told": 1} and not evaluated
+    assert result == {"told": 1} and not evaluated
     house.tick(RUNS)
     house.tick(RUNS)
-    assert told == {"told": 1}
+    assert result == {"told": 1}
     assert partitions == {PARTED: 2, LOG: 2}, "once to find what is new, once to see that it is there"
     for name in (PLAIN, PARTED):
         commit(house.warehouse.table(name), 3)
@@ -196,9 +196,9 @@ def test_ticks_over_many_tables_tell_what_changed_and_all_of_it_once_an_hour() -
 
     worse = ["shop.t0007: run (trigger reached): 5 sorted runs >= 5", *lines[:7], *lines[8:]]
     worse.append("shop.t0009: level0_backlog: warn: 1,000 level-0 files")
-    told = log.lines(worse)
-    assert told[:-1] == [worse[0], lines[9], worse[-1]], "a table's lines are told together, the others not again"
-    assert told[-1].startswith("498 lines unchanged since ")
+    result = log.lines(worse)
+    assert result[:-1] == [worse[0], lines[9], worse[-1]], "a table's lines are told together, the others not again"
+    assert result[-1].startswith("498 lines unchanged since ")
     assert log.lines(lines)[:-1] == [lines[7], lines[9]], "also what is as it was before"
 
     half = lines[:200]  # the budget left no time for the others

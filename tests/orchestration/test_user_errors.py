@@ -131,8 +131,8 @@ def test_a_clock_file_gone_bad_is_told_once_a_tick_and_not_as_broken_tables(
             assert f"'DREDGE_CLOCK' cannot be 'file:{place}'" in line
             assert reason in line
             assert "shop." not in line
-        told = [str(event.event_specific_data) for event in house.run(request).all_events if event.is_failure]
-        assert any("'DREDGE_CLOCK' cannot be" in text for text in told)
+        lines = [str(event.event_specific_data) for event in house.run(request).all_events if event.is_failure]
+        assert any("'DREDGE_CLOCK' cannot be" in text for text in lines)
 
 
 def test_a_replay_state_that_cannot_be_read_keeps_everything_still(tmp_path: Path) -> None:

@@ -73,8 +73,8 @@ def test_hostile_names_make_neither_links_nor_markup() -> None:
         and cells.data["table"][-9:] == name[-9:]
     )
     assert len(str(cells.data["why, and next step"])) <= 80 + 70 + len(". Next: ")
-    told = ranking_metadata([], [], "/data/wh", 0)
-    assert told["most urgent"].value == "nothing: no table needs help"
+    metadata = ranking_metadata([], [], "/data/wh", 0)
+    assert metadata["most urgent"].value == "nothing: no table needs help"
 
 
 def test_the_warehouse_is_ranked_with_next_actions_reasons_and_holders(tmp_path: Path) -> None:
@@ -93,8 +93,8 @@ def test_the_warehouse_is_ranked_with_next_actions_reasons_and_holders(tmp_path:
         result = house.execute(names.WAREHOUSE_HEALTH)
         assert result.success
         (event,) = result.get_asset_materialization_events()
-        told = plain(event.materialization.metadata)
-        rows = told["tables"].splitlines()[2:]
+        metadata = plain(event.materialization.metadata)
+        rows = metadata["tables"].splitlines()[2:]
         order = [row.split("](")[0].removeprefix("| [") for row in rows]
         assert order[:3] == ["shop.torn", "shop.resting", "shop.busy"]
         by_table = dict(zip(order, rows, strict=True))
@@ -106,21 +106,21 @@ def test_the_warehouse_is_ranked_with_next_actions_reasons_and_holders(tmp_path:
         idle = utc_text(written + 20 * DAY_MS)[:16]
         assert f"| merge dt=a once idle | at {plain_cell(idle)} UTC |" in by_table["shop.log"]
         assert "| corrupt | CorruptFile" in by_table["shop.torn"]
-        states = [(record.data["state"], record.data["tables"]) for record in told["states"].records]
+        states = [(record.data["state"], record.data["tables"]) for record in metadata["states"].records]
         assert states == [("corrupt", 1), ("paused", 1), ("due", 1), ("healthy", 2)]
-        worst = [record.data for record in told["worst tables"].records]
+        worst = [record.data for record in metadata["worst tables"].records]
         assert [(cells["table"], cells["state"]) for cells in worst[:3]] == [
             ("shop.torn", "corrupt"),
             ("shop.resting", "paused"),
             ("shop.busy", "due"),
         ]
         assert ". Next: compact: the next tick; overdue: due since " in worst[2]["why, and next step"]
-        assert "| shop.resting | paused by policy |" in told["declined"]
-        assert "| shop.torn | unreadable |" in told["declined"]
-        assert (told["maintained tables"], told["tables with work due"]) == (5, 3)
-        assert told["tables with work overdue"] == 2, "of the one that nobody compacts, and of the paused one"
-        assert told["most urgent"].startswith("shop.torn is corrupt: CorruptFile")
-        assert told["tables that need a person"] == 1
+        assert "| shop.resting | paused by policy |" in metadata["declined"]
+        assert "| shop.torn | unreadable |" in metadata["declined"]
+        assert (metadata["maintained tables"], metadata["tables with work due"]) == (5, 3)
+        assert metadata["tables with work overdue"] == 2, "of the one that nobody compacts, and of the paused one"
+        assert metadata["most urgent"].startswith("shop.torn is corrupt: CorruptFile")
+        assert metadata["tables that need a person"] == 1
 
         stalled = [item for item in result.get_asset_check_evaluations() if item.check_name == "maintenance_alive"]
         assert [item.asset_key for item in stalled] == [house.layout("shop.busy")], "the other that is due is paused"
@@ -140,11 +140,11 @@ def test_the_warehouse_is_ranked_with_next_actions_reasons_and_holders(tmp_path:
         told_again = [item.check_name for item in again.get_asset_check_evaluations()]
         assert "maintenance_alive" not in told_again, "nothing changed: nothing is told twice"
         (event,) = again.get_asset_materialization_events()
-        told = plain(event.materialization.metadata)
-        assert "| shop.calm | tag kept | tag | " in told["holders of old data"], told["holders of old data"]
-        assert told["most urgent"].startswith("shop.torn is corrupt")
-        blocked = told["worst tables"].records[1].data
+        metadata = plain(event.materialization.metadata)
+        assert "| shop.calm | tag kept | tag | " in metadata["holders of old data"], metadata["holders of old data"]
+        assert metadata["most urgent"].startswith("shop.torn is corrupt")
+        blocked = metadata["worst tables"].records[1].data
         assert (blocked["table"], blocked["state"]) == ("shop.busy", "blocked")
         step = "Next: repair the table as the check says, then execute the check: "
         assert blocked["why, and next step"].startswith(f"tree_is_valid failed: files overlap. {step}")
-        assert "| shop.busy | blocked by a failed check | " in told["declined"]
+        assert "| shop.busy | blocked by a failed check | " in metadata["declined"]

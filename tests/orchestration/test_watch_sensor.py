@@ -63,18 +63,18 @@ def _house(tmp_path: Path, policies: str = "", **environment: str) -> Iterator[t
 def test_one_message_tells_all_and_the_next_only_what_changed(tmp_path: Path, hook: AlertHook) -> None:
     policies = "tables: {shop.busy: {paused: {reason: storage move, since: 2020-01-01}, level0_warn: 5}}"
     with _house(tmp_path, policies, DREDGE_ALERT_WEBHOOK=hook.address) as (house, clock):
-        said = house.lines(house.tick(WATCH))
-        assert said[0] == "2 tables visited: 2 findings"
-        assert said[1].startswith("shop.busy: warn (level 0 piles up): WARN: 6 level-0 files >= 5")
-        assert said[2].startswith("shop.busy: warn (paused for long): for ")
-        assert said[3] == "webhook at 127.0.0.1: sent 2 new, 0 over"
+        lines = house.lines(house.tick(WATCH))
+        assert lines[0] == "2 tables visited: 2 findings"
+        assert lines[1].startswith("shop.busy: warn (level 0 piles up): WARN: 6 level-0 files >= 5")
+        assert lines[2].startswith("shop.busy: warn (paused for long): for ")
+        assert lines[3] == "webhook at 127.0.0.1: sent 2 new, 0 over"
         (message,) = hook.sent
         assert message["text"].splitlines()[0] == "Dredge wh: 2 new, 0 over, 2 in all"
-        assert message["new"] == said[1:3]
+        assert message["new"] == lines[1:3]
 
         clock.set(clock.now_ms() + DAY_MS)  # other numbers, and no compaction for a day: one finding more
         result = house.tick(WATCH)
-        assert [len(one["new"]) for one in hook.sent] == [2, 1]
+        assert [len(alert["new"]) for alert in hook.sent] == [2, 1]
         assert hook.sent[1]["new"][0].startswith(
             "shop.busy: error (maintenance stands still): nothing was compacted for 24 h >= 12 h"
         )
@@ -189,8 +189,8 @@ def test_a_mail_server_that_is_down_or_says_nothing_blocks_nobody_and_is_told_la
         deaf.bind(("127.0.0.1", 0))  # nobody listens there
         down = f"127.0.0.1:{deaf.getsockname()[1]}"
         mail = {"DREDGE_ALERT_EMAIL": "ann@example.org", "DREDGE_ALERT_SMTP": f"smtp://{down}"}
-        told = {**mail, "DREDGE_ALERT_WEBHOOK": hook.address}
-        with _house(tmp_path, "defaults: {level0_warn: 5}", **told) as (house, _):
+        values = {**mail, "DREDGE_ALERT_WEBHOOK": hook.address}
+        with _house(tmp_path, "defaults: {level0_warn: 5}", **values) as (house, _):
             lines = house.lines(house.tick(WATCH))[-2:]
             assert "webhook at 127.0.0.1: sent 1 new, 0 over" in lines, "the other channel gets it"
             assert any("e-mail to ann@example.org: not sent: ConnectionRefused" in line for line in lines), lines
@@ -275,25 +275,26 @@ def test_dagsters_own_state_the_history_and_broken_tables_are_told(
             data = SensorInstigatorData(last_tick_timestamp=ticked, min_interval=30)
             origin = RemoteInstigatorOrigin(place, name)
             house.instance.add_instigator_state(InstigatorState(origin, InstigatorType.SENSOR, status, data))
-        said = "\n".join(house.lines(house.tick(WATCH)))
-        assert "a sensor is silent" not in said, "the daemon may have just started"
+        lines = "\n".join(house.lines(house.tick(WATCH)))
+        assert "a sensor is silent" not in lines, "the daemon may have just started"
         minutes = 0
         module = import_module("orchestration.sensors.watch_sensor")
         monkeypatch.setattr(module, "wall_ms", lambda: int(now * 1000) + minutes * 60_000)
         for minutes in (4, 8, 12, 16):
-            said = "\n".join(house.lines(house.tick(WATCH)))
-            assert ("a sensor is silent" in said) == (minutes > 15), minutes
-        assert "sensor sorted_run: error (a sensor is silent): its last tick was at " in said
-        assert said.count("a sensor is silent") == 1
-        assert "shop.busy: error (suspended after failures): suspended: its last 3 runs failed" in said
-        assert "shop.calm: error (a blocking check failed): tree_is_valid failed: files overlap; no run starts" in said
-        assert "shop.calm: warn (a consumer holds snapshots): consumer 'job-7'" in said
-        assert "shop.calm: warn (snapshots do not expire): 2 of 13 snapshots" in said
+            lines = "\n".join(house.lines(house.tick(WATCH)))
+            assert ("a sensor is silent" in lines) == (minutes > 15), minutes
+        assert "sensor sorted_run: error (a sensor is silent): its last tick was at " in lines
+        assert lines.count("a sensor is silent") == 1
+        assert "shop.busy: error (suspended after failures): suspended: its last 3 runs failed" in lines
+        assert "shop.calm: error (a blocking check failed): tree_is_valid failed: files overlap; no run starts" in lines
+        assert "shop.calm: warn (a consumer holds snapshots): consumer 'job-7'" in lines
+        assert "shop.calm: warn (snapshots do not expire): 2 of 13 snapshots" in lines
 
         (house.root / "shop.db" / "calm" / "schema" / "schema-0").write_text("{")
-        said = "\n".join(house.lines(house.tick(WATCH)))
+        lines = "\n".join(house.lines(house.tick(WATCH)))
         assert (
-            "shop.calm: error (cannot be looked at): " in said and "shop.busy: error (maintenance stands still)" in said
+            "shop.calm: error (cannot be looked at): " in lines
+            and "shop.busy: error (maintenance stands still)" in lines
         )
 
 

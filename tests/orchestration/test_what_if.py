@@ -65,8 +65,8 @@ def test_the_command_and_the_job_tell_what_the_engine_does(tmp_path: Path) -> No
     assert len(ElementTree.parse(drawn).getroot().findall("{*}polyline")) == 2
     lost = CliRunner().invoke(app, [*asked, "--picture", str(tmp_path / "no" / "x.svg")])
     assert "cannot be written" in str(lost.exception)
-    told = CliRunner().invoke(app, [*asked, "--history", ":5", "--json"])
-    rows = json.loads(told.output)
+    output = CliRunner().invoke(app, [*asked, "--history", ":5", "--json"])
+    rows = json.loads(output.output)
     assert [(row["policy"], row["commits"]) for row in rows] == [("eager", 5), ("lazy", 5)]
     for wrong in (["--history", "five"], ["--policy", str(tmp_path / "none.yaml")]):
         failed = CliRunner().invoke(app, ["shop.orders", "-w", str(root), *wrong])

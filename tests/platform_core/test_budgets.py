@@ -35,9 +35,9 @@ def test_the_most_useful_comes_first_after_critical_backlogs_and_what_has_waited
     ]
     scarce = Budget(bytes_an_hour=1000)
     for budget, expected in ((scarce, "dgfcbea"), (Budget(concurrent_tables=1), "dgfcbae"), (None, "dgfcbae")):
-        assert [one.table for one in sort_by_usefulness(candidates, budget)] == list(expected)
-        assert [one.table for one in sort_by_usefulness(candidates[::-1], budget)] == list(expected)
-    assert [one.table for one in sort_by_usefulness(candidates, scarce, {"a", "g"})] == list("gdfacbe")
+        assert [item.table for item in sort_by_usefulness(candidates, budget)] == list(expected)
+        assert [item.table for item in sort_by_usefulness(candidates[::-1], budget)] == list(expected)
+    assert [item.table for item in sort_by_usefulness(candidates, scarce, {"a", "g"})] == list("gdfacbe")
 
 
 def test_an_alert_comes_before_cheaper_work_and_waiting_counts_by_the_score() -> None:
@@ -87,7 +87,7 @@ def test_the_bytes_of_an_hour_are_kept_for_what_has_waited_for_too_long_and_does
         return decision.decline(Reason.BUDGET, why) if why else decision
 
     final = decide_in_order(candidates, Budget(100, None, 5), settle)
-    assert [one.table for one in final if one.outcome is DecisionOutcome.RUN] == ["critical", "nothing"]
+    assert [item.table for item in final if item.outcome is DecisionOutcome.RUN] == ["critical", "nothing"]
     assert left == [
         "critical: ",
         "large: it reads 90 B; 85 B of 100 B an hour are left",
@@ -96,7 +96,7 @@ def test_the_bytes_of_an_hour_are_kept_for_what_has_waited_for_too_long_and_does
         "nothing: ",
     ]
     final = decide_in_order(candidates[:2], Budget(100, None, 0), settle)
-    assert [one.table for one in final if one.outcome is DecisionOutcome.RUN] == ["large", "small"]
+    assert [item.table for item in final if item.outcome is DecisionOutcome.RUN] == ["large", "small"]
 
 
 def test_a_tick_starts_what_its_budgets_allow_and_the_rest_later(tmp_path: Path) -> None:
@@ -115,7 +115,9 @@ def test_a_tick_starts_what_its_budgets_allow_and_the_rest_later(tmp_path: Path)
         assert line.startswith("shop.large: decline (beyond the budget): 5 sorted runs >= 5; it reads ")
         assert "; 1 B of " in line
         place.write_text("budget: {bytes_an_hour: 1 gb, concurrent_tables: 2}")
-        assert [one.tags[names.TAG_TABLE] for one in house.tick(names.SORTED_RUN_SENSOR).run_requests] == ["shop.large"]
+        assert [item.tags[names.TAG_TABLE] for item in house.tick(names.SORTED_RUN_SENSOR).run_requests] == [
+            "shop.large"
+        ]
 
 
 def test_what_is_larger_than_the_whole_budget_starts_when_nothing_was_started_for_an_hour(tmp_path: Path) -> None:

@@ -161,7 +161,9 @@ class Dice(random.Random):
             refusal=self.one(None, rare="it has a view"),
             order=self.one("", rare="merging a part could change answers"),
             writers_compact=self.choice([False, False, True]),
-            sorted_ms={one.partition_text: NOON - self.choice([1, 4, 12]) * DAY_MS for one in buckets if self.rarely()},
+            sorted_ms={
+                item.partition_text: NOON - self.choice([1, 4, 12]) * DAY_MS for item in buckets if self.rarely()
+            },
         )
 
     def world(self) -> World:
@@ -186,10 +188,10 @@ def settled(world: World, cases: Sequence[Case]) -> list[Decision]:
         subject, policy, history = known[decision.subject]
         return decide(subject, policy, replace(history, budget=budget), world.now)
 
-    due = [one for one in first if one.outcome is DecisionOutcome.RUN]
+    due = [item for item in first if item.outcome is DecisionOutcome.RUN]
     return [
         *decide_in_order(due, world.budget, settle),
-        *(one for one in first if one.outcome is DecisionOutcome.DECLINE),
+        *(item for item in first if item.outcome is DecisionOutcome.DECLINE),
     ]
 
 
@@ -202,23 +204,23 @@ def keeps_to_all_limits(world: World) -> None:
         "the order of tables decides nothing"
     )
     budget = world.budget
-    by_subject = {one.subject: one for one in found}
-    for one in found:
-        assert one.text and one.line().startswith(f"{one.subject}: {one.outcome.value} ({one.reason.value}): ")
-        assert (one.outcome is DecisionOutcome.RUN) == (one.reason in STARTS)
-        if one.outcome is DecisionOutcome.RUN:
-            assert budget.concurrent_tables is None or len(budget.at_work | {one.table}) <= max(
+    by_subject = {item.subject: item for item in found}
+    for item in found:
+        assert item.text and item.line().startswith(f"{item.subject}: {item.outcome.value} ({item.reason.value}): ")
+        assert (item.outcome is DecisionOutcome.RUN) == (item.reason in STARTS)
+        if item.outcome is DecisionOutcome.RUN:
+            assert budget.concurrent_tables is None or len(budget.at_work | {item.table}) <= max(
                 budget.concurrent_tables, len(budget.at_work)
             )
-            spent = budget.spent + one.cost
-            assert budget.bytes_an_hour is None or spent <= budget.bytes_an_hour or not budget.spent or not one.cost
-            budget = replace(budget, spent=spent, at_work=budget.at_work | (set() if budget.in_turn else {one.table}))
+            spent = budget.spent + item.cost
+            assert budget.bytes_an_hour is None or spent <= budget.bytes_an_hour or not budget.spent or not item.cost
+            budget = replace(budget, spent=spent, at_work=budget.at_work | (set() if budget.in_turn else {item.table}))
     for subject, policy, history in world.cases:
-        one = by_subject[decide(subject, policy, NOTHING_KNOWN, world.now).subject]
-        if one.outcome is DecisionOutcome.RUN:
-            may_start(one, subject, policy, history, world.now)
-        elif one.reason not in {Reason.BUDGET, Reason.OUT_OF_TIME}:
-            assert must_decline(subject, policy, history, world.now), one
+        item = by_subject[decide(subject, policy, NOTHING_KNOWN, world.now).subject]
+        if item.outcome is DecisionOutcome.RUN:
+            may_start(item, subject, policy, history, world.now)
+        elif item.reason not in {Reason.BUDGET, Reason.OUT_OF_TIME}:
+            assert must_decline(subject, policy, history, world.now), item
 
 
 def may_start(one: Decision, subject: Subject, policy: Policy, history: History, now: Now) -> None:
@@ -359,7 +361,9 @@ def test_every_decision_has_a_reason_keeps_to_all_limits_and_is_the_same_again(s
 
 
 def test_the_worlds_that_are_judged_know_every_reason() -> None:
-    found = {one.reason for seed in range(600) for world in [Dice(seed).world()] for one in settled(world, world.cases)}
+    found = {
+        item.reason for seed in range(600) for world in [Dice(seed).world()] for item in settled(world, world.cases)
+    }
     by_others = {Reason.UNREADABLE, Reason.RELOAD, Reason.REPLAY}  # of tables that could not be opened, and of ticks
     assert found == set(Reason) - by_others
 

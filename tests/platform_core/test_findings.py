@@ -55,15 +55,15 @@ def _state(text: str = "", **changes: object) -> PartitionHealth:
 )
 def test_level_0_is_told_at_its_three_limits(files: int, severity: Severity | None, word: str) -> None:
     found = find_backlog("a.b", [_state("dt=a"), _state("dt=b", level0_files=files)], POLICY)
-    assert [one.severity for one in found] == ([severity] if severity else [])
+    assert [item.severity for item in found] == ([severity] if severity else [])
     assert not found or word in found[0].line()
     worse = find_backlog("a.b", [_state("dt=b", level0_files=files + 1)], POLICY)
-    assert [one.key for one in worse] == [one.key for one in found]  # a number more is no other alert
+    assert [item.key for item in worse] == [item.key for item in found]  # a number more is no other alert
 
 
 def _append_findings(*states: PartitionHealth) -> list[Finding]:
     condition = Condition(
-        [one for state in states for one in state.buckets], NOW, keyed=False, file_bytes=256 << 20, trigger=5
+        [item for state in states for item in state.buckets], NOW, keyed=False, file_bytes=256 << 20, trigger=5
     )
     return find_small_files(
         "a.b", judge_small_files(condition, CheckLimits()), judge_file_size(condition, CheckLimits())
@@ -143,7 +143,7 @@ def test_maintenance_alive_does_not_alarm_for_partitions_about_to_expire(tmp_pat
         table = keyed_table(tmp_path, name, **options)
         commit(table, 6)
         store = table.store.copy({})
-        store.clock = FixedClock(max(one.newest_file_ms or 0 for one in table.health()) + 10 * DAY_MS - HOUR_MS)
+        store.clock = FixedClock(max(bucket.newest_file_ms or 0 for bucket in table.health()) + 10 * DAY_MS - HOUR_MS)
         found = condition_result(store, table_health(store), POLICY, "maintenance_alive")
         assert found.passed == (name == "shop.going"), found.description
 
@@ -164,7 +164,7 @@ def test_a_history_that_does_not_shrink_says_what_holds_it() -> None:
         overdue_tags=("old",), consumers=2, consumer="job-7", consumer_behind=60, consumer_seen_ms=NOW - 9 * DAY_MS,
         manifests=700, small_manifests=500,
     )  # fmt: skip
-    found = {one.trouble: one.text for one in find_history("a.b", debt, POLICY, NOW)}
+    found = {finding.trouble: finding.text for finding in find_history("a.b", debt, POLICY, NOW)}
     assert set(found) == {
         AlertCondition.SNAPSHOTS,
         AlertCondition.CONSUMER,

@@ -43,9 +43,9 @@ def health_of(*buckets: BucketHealth, snapshot: int | None = 7) -> TableHealth:
 
 
 def plotted(health: TableHealth) -> dict[str, float]:
-    told = health_metadata(health)
+    metadata = health_metadata(health)
     numbers = (dg.IntMetadataValue, dg.FloatMetadataValue)
-    return {name: value.value for name, value in told.items() if isinstance(value, numbers)}  # type: ignore[misc]
+    return {name: value.value for name, value in metadata.items() if isinstance(value, numbers)}  # type: ignore[misc]
 
 
 def test_every_number_of_health_is_plotted() -> None:
@@ -100,8 +100,8 @@ def test_a_reports_numbers_plot_and_the_rest_is_text() -> None:
         "rows_dropped": {"superseded": 1234, "expired": 0},
         "verification": {"level": "V2", "keys_checked": 7, "digests": {"dt=a|b/bucket-0": "ff"}, "independence": "by another"},
     }  # fmt: skip
-    told = {name: value.value for name, value in number_metadata(numbers, "x: ").items()}
-    assert told == {
+    metadata = {name: value.value for name, value in number_metadata(numbers, "x: ").items()}
+    assert metadata == {
         "x: rows in": 3,
         "x: seconds": 0.123,
         "x: expired": "1, 2",
@@ -164,13 +164,13 @@ def test_a_large_tree_stays_a_small_picture() -> None:
 
 
 def test_prediction_stands_beside_measurement_and_sizes_have_units() -> None:
-    told = cost_metadata(
+    metadata = cost_metadata(
         PlanEstimate(bytes_in=2048, bytes_out=1024, seconds=1.26),
         {"bytes_in": 2000, "bytes_out": 900, "seconds": 0.5, "x": 1},
     )
-    assert told["prediction and measurement"].value == (
+    assert metadata["prediction and measurement"].value == (
         "2.0 KiB predicted, 2.0 KiB read; at most 1.0 KiB predicted, 900 B written; 1.3 s on one core predicted, 0.5 s taken"
     )
-    assert (told["predicted bytes in"].value, told["predicted_seconds"].value) == (2048, 1.26)
+    assert (metadata["predicted bytes in"].value, metadata["predicted_seconds"].value) == (2048, 1.26)
     assert cost_metadata(PlanEstimate(), {"expired": "1, 2"}) == {}
     assert "size" not in health_metadata(health_of(ONE, TWO)), "no number is shown twice"

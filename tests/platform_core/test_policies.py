@@ -173,13 +173,13 @@ def test_a_misspelt_table_is_told_when_definitions_load_and_on_ticks_and_stops_n
     place = tmp_path / "p.yaml"
     place.write_text("tables: {shop.ordres: {paused: move}, shop.*: {idle_after: 1 d}}")
     commit(keyed_table(tmp_path / "wh", partitioned=False), 5)
-    told = "p.yaml: 'shop.ordres' fits no table of the warehouse (did you mean 'shop.orders'?)"
+    result = "p.yaml: 'shop.ordres' fits no table of the warehouse (did you mean 'shop.orders'?)"
     with caplog.at_level(logging.WARNING), open_house(tmp_path / "wh", DREDGE_POLICIES=str(place)) as house:
-        assert [record.getMessage() for record in caplog.records if "p.yaml" in record.getMessage()] == [told]
-        assert house.lines(house.tick(names.CATALOG_SENSOR)) == ["1 tables, as loaded", told]
+        assert [record.getMessage() for record in caplog.records if "p.yaml" in record.getMessage()] == [result]
+        assert house.lines(house.tick(names.CATALOG_SENSOR)) == ["1 tables, as loaded", result]
         assert len(house.tick(names.SORTED_RUN_SENSOR).run_requests) == 1
         keyed_table(tmp_path / "wh", "shop.ordres")
-        assert told not in house.lines(house.tick(names.CATALOG_SENSOR))
+        assert result not in house.lines(house.tick(names.CATALOG_SENSOR))
 
 
 def test_a_missing_file_is_refused_and_no_file_means_defaults(tmp_path: Path) -> None:

@@ -47,7 +47,7 @@ def planned(
     found: dict[str, list[str]] = {}
     for item in made.items:
         found.setdefault(item.table, []).append(item.action)
-    return found, {one.subject: (one.reason, one.text) for one in made.declined}
+    return found, {element.subject: (element.reason, element.text) for element in made.declined}
 
 
 def of(text: str, **changes: object) -> Round:

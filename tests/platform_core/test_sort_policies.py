@@ -57,7 +57,7 @@ def test_an_idle_partition_is_sorted_once_and_again_when_it_was_written_to(tmp_p
         )
         table.write(pa.table({"dt": ["a"], "a": [4], "b": [4]}, FIELDS))
         clock.set(113 * DAY_MS)
-        assert [one.tags[names.TAG_ACTION] for one in house.tick(IDLE).run_requests] == ["compact sort"]
+        assert [item.tags[names.TAG_ACTION] for item in house.tick(IDLE).run_requests] == ["compact sort"]
 
 
 def test_the_ledger_says_what_was_sorted(tmp_path: Path) -> None:

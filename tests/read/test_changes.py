@@ -45,8 +45,8 @@ def test_delta_tells_every_row_and_diff_what_came_of_it(tmp_path: Path) -> None:
     put(table, ("+U", 1, 11), ("-D", 2, 20))
     put(table, ("+U", 1, 12), ("+I", 3, 30))
     table.compact(full=True)
-    told = [("+I", 3, 30), ("+U", 1, 11), ("+U", 1, 12), ("-D", 2, 20)]
-    assert changes(table, 1, 4) == changes(table, 1, 4, "delta") == told
+    records = [("+I", 3, 30), ("+U", 1, 11), ("+U", 1, 12), ("-D", 2, 20)]
+    assert changes(table, 1, 4) == changes(table, 1, 4, "delta") == records
     assert changes(table, 1, 4, "changelog") == []
     assert changes(table, 1, 4, "diff") == [("+U", 1, 12), ("-D", 2, 20)]
     assert changes(table, 3, 4, "diff") == []
@@ -134,8 +134,8 @@ def test_logs_show_the_changes_that_options_ask_for(tmp_path: Path) -> None:
     catalog = Catalog(tmp_path, clock=FixedClock(NOW))
     between = {"incremental-between": "1,3"}
     log = catalog.table("db.t$audit_log").copy(between)
-    told = [tuple(row.values()) for row in log.to_arrow().to_pylist()]
-    assert told == [("-U", 1, 10), ("-D", 2, 20), ("+U", 1, 11), ("+I", 3, 30), ("-U", 4, 40)]
+    records = [tuple(row.values()) for row in log.to_arrow().to_pylist()]
+    assert records == [("-U", 1, 10), ("-D", 2, 20), ("+U", 1, 11), ("+I", 3, 30), ("-U", 4, 40)]
     assert log.to_arrow(columns=["rowkind"], filter=[("rowkind", "=", "-D"), ("v", ">", 5)]).to_pylist() == [
         {"rowkind": "-D"}
     ]

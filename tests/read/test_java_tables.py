@@ -77,7 +77,7 @@ def test_splits_carry_their_deletion_vectors(tmp_path: Path, name: str) -> None:
         scan = plan_scan(store, snapshot_id=number)
         sent = [Split.from_bytes(split.to_bytes()) for split in scan.splits]
         assert sent == list(scan.splits)
-        seen += sum(one is not None for split in sent for one in split.deletions)
+        seen += sum(vector is not None for split in sent for vector in split.deletions)
         rows = [batch for split in sent for batch in read_split(scan.store, split, scan.columns)]
         assert pa.Table.from_batches(rows, scan.arrow_schema).equals(to_arrow(store, scan))
         if name == "dv_pk":

@@ -305,11 +305,11 @@ def test_searching_finds_what_python_finds(seed: int, text: bool) -> None:
     have = sorted(pools[0].to_pylist())
     want = sorted(set(pools[1].to_pylist()))
     keys, wanted = (normalise_keys([pa.array(side, pools[0].type)]) for side in (have, want))
-    assert lower_bound(keys, wanted).tolist() == [sum(one < w for one in have) for w in want]
-    assert upper_bound(keys, wanted).tolist() == [sum(one <= w for one in have) for w in want]
+    assert lower_bound(keys, wanted).tolist() == [sum(item < w for item in have) for w in want]
+    assert upper_bound(keys, wanted).tolist() == [sum(item <= w for item in have) for w in want]
     rows, which = places_of(keys, wanted)
-    assert [have[row] for row in rows] == [one for one in have if one in want]
-    assert [want[row] for row in which] == [one for one in have if one in want]
+    assert [have[row] for row in rows] == [item for item in have if item in want]
+    assert [want[row] for row in which] == [item for item in have if item in want]
 
 
 def test_memory_stays_with_the_rows_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

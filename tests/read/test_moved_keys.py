@@ -80,14 +80,14 @@ def test_changes_between_versions_applied_in_order_give_the_later_one(tmp_path: 
     for place, (start, first, before) in enumerate(life.versions):
         for end, last, after in life.versions[place + 1 :: 2]:
             changes = table.incremental(start, end).to_pylist()
-            told: State = dict(before)
+            result: State = dict(before)
             for row in changes:
                 kind_of_row = row.pop("_ROW_KIND")
                 if kind_of_row == "-D":
-                    assert told.pop(life.key(row)) == row or kind == "cross"
+                    assert result.pop(life.key(row)) == row or kind == "cross"
                 else:
-                    told[life.key(row)] = row
-            assert told == after, (start, end)
+                    result[life.key(row)] = row
+            assert result == after, (start, end)
             differing = [key for key in before.keys() | after.keys() if before.get(key) != after.get(key)]
             if kind != "cross":  # a key that moved is told twice there: it leaves one partition and enters another
                 assert len(changes) == len(differing), (start, end)

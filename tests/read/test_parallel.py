@@ -32,7 +32,7 @@ def job(first: int, count: int, log: list[int] | None = None) -> Batches:
 
 
 def firsts(batches: Batches) -> list[int]:
-    return [one.column(0)[0].as_py() for one in batches]
+    return [item.column(0)[0].as_py() for item in batches]
 
 
 def running() -> list[str]:
@@ -80,8 +80,8 @@ def test_an_error_comes_at_its_place_and_ends_all_workers() -> None:
     batches = in_order([lambda: job(0, 2), broken, lambda: job(20, 100_000)], 2, 100)
     found = []
     with pytest.raises(CorruptFile, match="some/file"):
-        for one in batches:
-            found.append(one.column(0)[0].as_py())
+        for item in batches:
+            found.append(item.column(0)[0].as_py())
     assert found == [0, 1, 10]
     assert running() == []
 

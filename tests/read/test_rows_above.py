@@ -99,7 +99,7 @@ def test_each_key_is_found_in_the_lowest_level_that_has_it(
                     for k, p in zip(keys, hits.positions.tolist(), strict=True)
                 }
                 assert hits.rows.schema.names == names
-                told = {
+                values = {
                     "s": [f"{hits.file.level}/{key}" for key in keys],
                     "_KEY_k": [KINDS[kind][1](key) for key in keys],
                     "k": [KINDS[kind][1](key) for key in keys],
@@ -107,7 +107,7 @@ def test_each_key_is_found_in_the_lowest_level_that_has_it(
                     "_SEQUENCE_NUMBER": [100 * key + hits.file.level for key in keys],
                     "_VALUE_KIND": [key % 4 for key in keys],
                 }
-                assert hits.rows.to_pydict() == {name: told[name] for name in names}
+                assert hits.rows.to_pydict() == {name: values[name] for name in names}
     assert found == {key: lies[key] for key in wanted if key in lies}
 
 

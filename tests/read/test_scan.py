@@ -78,9 +78,9 @@ def test_keys_and_partitions_prune_files_before_they_are_opened(store: TableStor
     assert sum(len(split.files) for split in plan_scan(store, filter=[("dt", "=", "b")]).splits) < sum(
         len(split.files) for split in everything.splits
     )
-    one = plan_scan(store, filter=[("dt", "=", "a"), ("k", "=", 40)])
-    assert len({split.bucket for split in one.splits}) == 1
-    assert all(file.row_count > 1 for split in one.splits for file in split.files)  # the delete of 3 cannot hold 40
+    first = plan_scan(store, filter=[("dt", "=", "a"), ("k", "=", 40)])
+    assert len({split.bucket for split in first.splits}) == 1
+    assert all(file.row_count > 1 for split in first.splits for file in split.files)  # the delete of 3 cannot hold 40
     assert plan_scan(store, filter=[("k", ">", 10_000)]).splits == ()
     assert plan_scan(store, filter=[("dt", "=", "zz")]).splits == ()
 

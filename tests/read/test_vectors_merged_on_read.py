@@ -126,14 +126,14 @@ def test_streams_are_what_they_were(tmp_path: Path) -> None:
         write(table, range(50), 0)
         table.compact()
         write(table, range(40, 60), 7)
-        told = []
+        records = []
         for reader in (table, table.copy({OPTION: "true"})):
             stream, found = reader.new_stream_scan(), []
             while (batch := stream.next()) is not None:
                 found += batch.to_arrow().to_pylist()
-            told.append(found)
-        assert told[0] == told[1]
-        assert len(told[0]) == (60 if name == "none" else 50)
+            records.append(found)
+        assert records[0] == records[1]
+        assert len(records[0]) == (60 if name == "none" else 50)
 
 
 def test_compactions_of_a_table_with_the_option_go_on_marking(tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ def row(
 
 def winner(*rows: Row, drop_delete: bool = False, **options: str) -> list[str]:
     named = {key.replace("_", "-").replace("--", "."): value for key, value in options.items()}
-    return [one.values[0] for one in merge_rows(rows, SCHEMA, named, drop_delete)]
+    return [item.values[0] for item in merge_rows(rows, SCHEMA, named, drop_delete)]
 
 
 def test_the_largest_user_sequence_wins_whatever_the_sequence_number() -> None:

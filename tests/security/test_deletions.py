@@ -169,8 +169,8 @@ def test_a_forged_plan_of_any_action_deletes_nothing_that_it_could_not_have_plan
         plan = MaintenancePlan.from_json(replace(begun, items=(item,)).to_json())
         with pytest.raises(DredgeError) as refused:
             scene.table.apply(plan)
-        said = str(refused.value)
-        assert target in said or "it is no plan that" in said or not isinstance(refused.value, PlanStale), target
+        refusal = str(refused.value)
+        assert target in refusal or "it is no plan that" in refusal or not isinstance(refused.value, PlanStale), target
         assert scene.state() == before, target
 
 

@@ -94,16 +94,16 @@ def refused(spark: Any, root: Path) -> dict[str, str]:
         "a start that has expired": begin,
     }
     before = _there(root)
-    told = {}
+    values = {}
     for name, case in cases.items():
         try:
             case()
         except Exception as error:
-            told[name] = f"{type(error).__name__}: {error}"
+            values[name] = f"{type(error).__name__}: {error}"
         else:
-            told[name] = "nothing was raised"
-    told["left"] = ", ".join(sorted(_there(root) - before))
-    return told
+            values[name] = "nothing was raised"
+    values["left"] = ", ".join(sorted(_there(root) - before))
+    return values
 
 
 def _there(root: Path) -> set[str]:

@@ -44,8 +44,8 @@ def made(root: Path, name: str, **options: str) -> Table:
     """Create a table of two columns; in option names, _ stands for a dash."""
     catalog = Catalog(str(root))
     catalog.create_database("db", ignore_if_exists=True)
-    told = {"bucket": "2", **{key.replace("_", "-"): text for key, text in options.items()}}
-    return catalog.create_table(name, Schema(FIELDS, primary_keys=["k"], options=told))
+    values = {"bucket": "2", **{key.replace("_", "-"): text for key, text in options.items()}}
+    return catalog.create_table(name, Schema(FIELDS, primary_keys=["k"], options=values))
 
 
 def held(table: Table) -> dict[int, str]:
@@ -66,17 +66,17 @@ def streams(spark: Any, root: Path) -> Any:
         return held(copy)
 
     table.write(pa.table({"k": [1, 2, 3], "v": ["a", "b", "c"]}, FIELDS))
-    told = [follow() == held(table)]
+    result = [follow() == held(table)]
     table.write(pa.table({"k": [1, 2], "v": ["a2", "b"]}, FIELDS), row_kinds=pa.array(["+U", "-D"]))
-    told.append(follow() == held(table) == {1: "a2", 3: "c"})
+    result.append(follow() == held(table) == {1: "a2", 3: "c"})
 
     def batch(frame: Any, number: int) -> None:
         write_table(frame, batches, commit_user="copies", commit_identifier=number)
 
     target = changes.writeStream.foreachBatch(batch).option("checkpointLocation", f"{root}/batches")
     target.trigger(availableNow=True).start().awaitTermination(120)
-    told.append(held(batches) == held(table))
-    return told
+    result.append(held(batches) == held(table))
+    return result
 
 
 def reads(spark: Any, root: Path) -> Any:
@@ -97,44 +97,44 @@ def procedures(spark: Any, root: Path) -> Any:
     """Execute procedures and statements that change rows; return their results and the rows."""
     table = Catalog(str(root)).table("db.filtered")
     spark.conf.set("spark.dredge.warehouse", str(root))
-    told: list[Any] = call(spark, "CALL sys.create_tag('db.filtered', 'before')").lines
-    told.append(len(call(spark, "sys.compact(table => 'db.filtered')").reports))
+    result: list[Any] = call(spark, "CALL sys.create_tag('db.filtered', 'before')").lines
+    result.append(len(call(spark, "sys.compact(table => 'db.filtered')").reports))
     try:
         call(spark, "sys.compact('db.none')")
     except DredgeError as error:
-        told.append(type(error).__name__)
+        result.append(type(error).__name__)
     delete_where(spark, table, [("k", "=", 1)])
     update_where(spark, table, [("k", "=", 2)], {"v": "two"})
     upsert(spark.sql("SELECT 4L k, 'four' v"), table)
     delete_keys(spark.sql("SELECT 3L k"), table)
-    return [*told, sorted(held(table).items())]
+    return [*result, sorted(held(table).items())]
 
 
 def queries(root: Path) -> Any:
     """Run `dredge sql` with a valid and an invalid query; return exit codes with rows or number of error lines."""
-    told: list[Any] = []
+    records: list[Any] = []
     for text in (
         "SELECT k, v FROM db.filtered VERSION AS OF 'before' WHERE k > 1 ORDER BY k",
         "SELECT v + 1 FROM db.filtered",
     ):
         with contextlib.redirect_stdout(io.StringIO()) as out, contextlib.redirect_stderr(io.StringIO()) as err:
             code = run(["sql", text, "--warehouse", str(root), "--json"])
-        told.append([code, json.loads(out.getvalue())["rows"] if code == 0 else len(err.getvalue().splitlines())])
-    return told
+        records.append([code, json.loads(out.getvalue())["rows"] if code == 0 else len(err.getvalue().splitlines())])
+    return records
 
 
 def main(root: Path, seeds: list[int]) -> None:
     """Execute all operations and print their results as one JSON line."""
     logging.getLogger("pyspark").setLevel(logging.CRITICAL)
     spark = spark_session()
-    told = {
+    changes = {
         "streams": streams(spark, root),
         "reads": reads(spark, root),
         "procedures": procedures(spark, root),
         "queries": queries(root),
         "lives": [live_a_life(seed, root / "lives", spark) for seed in seeds],
     }
-    print("ANSWER:" + json.dumps(told), flush=True)
+    print("ANSWER:" + json.dumps(changes), flush=True)
     stop_session(spark)
 
 

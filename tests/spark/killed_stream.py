@@ -161,14 +161,14 @@ def copy_without_spark(root: str, die_at: str = "", run: str = "last") -> None:
                 log.write(json.dumps(end) + "\n")
             if committed:
                 source.commit(start)
-        tasks, told = source.partitions(start, ends[epoch]), []
+        tasks, records = source.partitions(start, ends[epoch]), []
         columns = from_arrow_schema(read._stream().target)
         shipped = pickle.dumps((source, write.streamWriter(columns, overwrite=False)))
         for number, part in enumerate(tasks or [None]):
             with task("query", run, number):
                 reading, writing = pickle.loads(shipped)
-                told.append(writing.write(iter(reading.read(part) if part else ())))
-        write.streamWriter(columns, overwrite=False).commit(told, epoch)
+                records.append(writing.write(iter(reading.read(part) if part else ())))
+        write.streamWriter(columns, overwrite=False).commit(records, epoch)
         with done.open("a") as log:
             log.write(".")
         reached(Point.LOGGED)

@@ -43,7 +43,7 @@ class Drawn:
     def fields(self) -> pa.Schema:
         """Arrow schema of the columns."""
         held = self.columns.schema.fields
-        return pa.schema([pa.field(one.name, to_arrow(one.type), one.type.nullable) for one in held])
+        return pa.schema([pa.field(item.name, to_arrow(item.type), item.type.nullable) for item in held])
 
     @property
     def adds_only(self) -> bool:
@@ -213,9 +213,13 @@ class Life:
 
     def _update(self) -> None:
         free = [
-            one for one in self.table.columns.names if one not in (*self.table.primary_keys, *self.table.partition_keys)
+            column
+            for column in self.table.columns.names
+            if column not in (*self.table.primary_keys, *self.table.partition_keys)
         ]
-        free = [one for one in free if self.table.columns.types[one] in _TESTED and one not in self._ordering()]
+        free = [
+            column for column in free if self.table.columns.types[column] in _TESTED and column not in self._ordering()
+        ]
         if not free:
             return
         name, chosen = self.random.choice(free), self._filter()
@@ -273,23 +277,25 @@ class Life:
     def _read_by_spark(self, rows: list[str]) -> None:
         """Read all rows, a random selection or changes by Spark, and compare with a read in this process."""
         if self.random.random() < 0.4:
-            told = canonical(read_table(self.spark, self.there).toArrow())
-            assert told == rows, f"Spark reads {told}\nof {rows}"
+            result = canonical(read_table(self.spark, self.there).toArrow())
+            assert result == rows, f"Spark reads {result}\nof {rows}"
             return
         by_format = self.random.random() < 0.3
         table, asked = self.there, self._asked()
         self._tell(f"  read {asked}, by the format: {by_format}")
-        told = canonical((self._by_format(**asked) if by_format else read_table(self.spark, table, **asked)).toArrow())
+        result = canonical(
+            (self._by_format(**asked) if by_format else read_table(self.spark, table, **asked)).toArrow()
+        )
         between = asked.pop("incremental", None)
         if between is None:
             expected = table.to_arrow(**asked)
         else:
             expected = table.copy({"incremental-between": f"{between[0]},{between[1]}"}).to_arrow(**asked)
-        assert told == canonical(expected), f"Spark reads {told}\nhere that is {canonical(expected)}"
+        assert result == canonical(expected), f"Spark reads {result}\nhere that is {canonical(expected)}"
         if "snapshot_id" in asked:
             twin = dict(self.versions).get(asked["snapshot_id"])
             if twin is not None:
-                assert told == canonical(self.here.to_arrow(**{**asked, "snapshot_id": twin}))
+                assert result == canonical(self.here.to_arrow(**{**asked, "snapshot_id": twin}))
 
     def _asked(self) -> dict[str, Any]:
         """Return random arguments of a read: columns, a filter, and a snapshot or a range of changes."""
@@ -324,12 +330,12 @@ class Life:
         """Return random rows, and their kinds or None if all rows are inserted."""
         random, held = self.random, self.table.columns
         count = random.choice([1, 3, 8, 30])
-        required = {one.name for one in self.table.fields if not one.nullable}
+        required = {field.name for field in self.table.fields if not field.nullable}
         made = [
             {name: held.pools[name](random) if name in required else held.value(random, name) for name in held.names}
             for _ in range(count)
         ]
-        columns = [pa.array([row[one.name] for row in made], one.type) for one in self.table.fields]
+        columns = [pa.array([row[field.name] for row in made], field.type) for field in self.table.fields]
         rows = pa.Table.from_arrays(columns, schema=self.table.fields)
         if self.table.adds_only or set(held.kinds) == {0} or random.random() < 0.3:
             return rows, None

@@ -64,8 +64,8 @@ def epochs(source: Any, start: Offset | None = None, *, everything: bool = False
 @contextmanager
 def task(query: str = "q", run: str = "r", number: int = 0) -> Iterator[None]:
     """Simulate a Spark task of a query's run while the context is open."""
-    told = {"sql.streaming.queryId": query, "spark.jobGroup.id": run}
-    context = mock.Mock(partitionId=lambda: number, getLocalProperty=told.get)
+    values = {"sql.streaming.queryId": query, "spark.jobGroup.id": run}
+    context = mock.Mock(partitionId=lambda: number, getLocalProperty=values.get)
     with mock.patch("pyspark.TaskContext.get", return_value=context):
         yield
 

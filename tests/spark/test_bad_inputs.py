@@ -14,9 +14,9 @@ pytestmark = [pytest.mark.spark, pytest.mark.soak]  # `make test` asks through C
 
 
 def test_what_is_wrong_is_said_in_one_error_and_nothing_comes_of_it(spark: Any, tmp_path: Path) -> None:
-    said = refused(spark, tmp_path)
-    assert said.pop("left") == ""
-    assert [(name, text) for name, text in said.items() if not re.search(SAID[name], text, re.DOTALL)] == []
-    assert set(said) == set(SAID)
-    own = [text for name, text in said.items() if SAID[name].startswith("^")]
+    refusal = refused(spark, tmp_path)
+    assert refusal.pop("left") == ""
+    assert [(name, text) for name, text in refusal.items() if not re.search(SAID[name], text, re.DOTALL)] == []
+    assert set(refusal) == set(SAID)
+    own = [text for name, text in refusal.items() if SAID[name].startswith("^")]
     assert [text for text in own if "\n" in text or "org.apache" in text] == []

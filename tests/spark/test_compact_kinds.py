@@ -69,10 +69,10 @@ def rows_of(table: Table) -> list[tuple[Any, ...]]:
 
 def changes_of(table: Table) -> Changes:
     """Per snapshot and key, in order."""
-    stream, told = table.new_stream_scan(from_snapshot=1), []
+    stream, records = table.new_stream_scan(from_snapshot=1), []
     while (batch := stream.next()) is not None:
-        told.append(by_key([{"_kind": row.pop("_ROW_KIND"), **row} for row in batch.to_arrow().to_pylist()]))
-    return told
+        records.append(by_key([{"_kind": row.pop("_ROW_KIND"), **row} for row in batch.to_arrow().to_pylist()]))
+    return records
 
 
 def by_key(rows: list[dict[str, Any]]) -> dict[int, list[tuple[Any, ...]]]:
@@ -86,8 +86,8 @@ def replayed(changes: Changes) -> list[tuple[Any, ...]]:
     """The rows that changes make of nothing; what is taken back must be what is there."""
     held: dict[int, tuple[Any, ...]] = {}
     for snapshot in changes:
-        for key, told in snapshot.items():
-            for kind, *values in told:
+        for key, item in snapshot.items():
+            for kind, *values in item:
                 if kind in ("-U", "-D"):
                     assert held.pop(key, None) == tuple(values)
                 else:
@@ -121,10 +121,10 @@ def test_spark_one_process_and_java_say_the_same(spark: Any, tmp_path: Path, jav
     assert reports[0].numbers()["rows_dropped"] == reports[1].numbers()["rows_dropped"]
     expected = sorted(tuple(row[name] for name in NAMES) for row in java("read", tmp_path / "java")["rows"])
     assert rows_of(table) == rows_of(on_spark) == rows_of(theirs) == expected
-    told = [by_key(event["rows"]) for event in java("stream_read", tmp_path / "java", from_snapshot=1)["events"]]
-    assert changes_of(table) == changes_of(on_spark) == told
+    lines = [by_key(event["rows"]) for event in java("stream_read", tmp_path / "java", from_snapshot=1)["events"]]
+    assert changes_of(table) == changes_of(on_spark) == lines
     if KINDS[kind].get("changelog-producer"):
-        assert replayed(told) == expected
+        assert replayed(lines) == expected
     for place in ("spark", "here"):
         assert sorted(tuple(row[n] for n in NAMES) for row in java("read", tmp_path / place)["rows"]) == expected
 
@@ -155,7 +155,7 @@ def test_a_bucket_that_fails_takes_the_changes_and_marks_of_the_others_with_it(s
 @pytest.mark.parametrize("prefix", one_in(2, ["changelog-", "data-"], 1))
 def test_a_killed_compaction_loses_and_doubles_no_change(traced: TracedSession, tmp_path: Path, prefix: str) -> None:
     table = written(tmp_path, KINDS["vectors and lookup"])
-    before, told, files = rows_of(table), changes_of(table), data_files(tmp_path)
+    before, result, files = rows_of(table), changes_of(table), data_files(tmp_path)
     known, place = {str(path) for path in tmp_path.rglob("*")}, str(tmp_path)
 
     def begins(line: dict[str, Any]) -> bool:
@@ -168,9 +168,9 @@ def test_a_killed_compaction_loses_and_doubles_no_change(traced: TracedSession, 
         compact_table(traced.spark, table)
     killer.join(5)
     assert len(killer.killed) == 1  # type: ignore[attr-defined]
-    assert (rows_of(table), changes_of(table)) == (before, told)
+    assert (rows_of(table), changes_of(table)) == (before, result)
     assert files <= data_files(tmp_path)
     compact_table(traced.spark, table)
     assert replayed(changes_of(table)) == rows_of(table)
     now = changes_of(table)
-    assert (len(now), now[:-1]) == (len(told) + 1, told)
+    assert (len(now), now[:-1]) == (len(result) + 1, result)

@@ -76,8 +76,8 @@ def test_each_spark_job_is_a_span(traced: TracedSession, tmp_path: Path, monkeyp
 def test_many_small_buckets_share_the_tasks_of_one_job(traced: TracedSession, tmp_path: Path) -> None:
     table = piled_up(tmp_path, buckets=40, size=2_000)
     before, log = table.to_arrow(), EventLog(traced.events)
-    told: list[JobProgress] = []
-    report = compact_table(traced.spark, table, full=True, progress=told.append)
+    records: list[JobProgress] = []
+    report = compact_table(traced.spark, table, full=True, progress=records.append)
     stages = log.stages()
     assert stages[-1].tasks == 8
     assert len(stages) == 2  # units are sent to their tasks, and compacted
@@ -85,7 +85,7 @@ def test_many_small_buckets_share_the_tasks_of_one_job(traced: TracedSession, tm
     assert {(unit.outcome, unit.snapshot_id) for unit in report.units} == {("compacted", report.snapshot_id)}
     assert sum(unit.rows_in for unit in report.units) == report.rows_in
     assert same(before, table.to_arrow())
-    last = told[-1]
+    last = records[-1]
     assert (last.units_done, last.bytes_done, last.rows_done) == (40, report.bytes_in, report.rows_in)
     assert (last.units, last.bytes, last.rows, last.seconds_left) == (40, report.bytes_in, report.rows_in, 0.0)
     assert last.text().startswith("40 of 40 buckets")
@@ -103,7 +103,7 @@ def test_commits_of_few_buckets_are_kept_whatever_becomes_of_the_others(
     runner = spark_runner(spark) if on_spark else None
     plan = table.plan_maintenance("compact", full=True, commit_every=2)
     report = table.apply(type(plan).from_json(plan.to_json()), runner=runner)
-    assert (report.commits, [one.subject for one in report.failed]) == (2, ["bucket-1"])
+    assert (report.commits, [item.subject for item in report.failed]) == (2, ["bucket-1"])
     assert name in report.failed[0].text
     assert {unit.subject: (unit.outcome, unit.snapshot_id) for unit in report.units} == {
         "bucket-0": ("compacted", 4),
@@ -172,16 +172,16 @@ def test_the_command_line_compacts_on_spark(
     monkeypatch.setattr("lsm_core.cli.verbs.common._TELL_SECONDS", 0.0)
     table, place = piled_up(tmp_path, buckets=2), ["-w", str(tmp_path)]
     assert run(["compact", "db.t", "--full", "--commit-every", "1", "--runner", "spark", *place]) == 0
-    said = capsys.readouterr()
-    assert "snapshot 5: 6 files in, 2 out" in said.out
-    assert "2 of 2 buckets" in said.err
+    printed = capsys.readouterr()
+    assert "snapshot 5: 6 files in, 2 out" in printed.out
+    assert "2 of 2 buckets" in printed.err
     assert [run.report["executors"] for run in table.ledger()] == [[f"the driver on {socket.gethostname()}"]] * 2
     table.write(rows([1, 2, 3], "again"))
     name = damaged(table)
     assert run(["compact", "db.t", "--full", "--commit-every", "2", "--runner", "spark", *place]) == 1
-    said = capsys.readouterr()
-    assert "1 buckets could not be compacted, bucket-1 for one: CorruptFile" in said.err
-    assert name in said.err
+    printed = capsys.readouterr()
+    assert "1 buckets could not be compacted, bucket-1 for one: CorruptFile" in printed.err
+    assert name in printed.err
     plan = table.plan_maintenance("create_tag", tag="kept")
     table.save_plan(plan)
     assert run(["apply", "db.t", plan.hash, "--runner", "spark", *place]) == 1
@@ -211,7 +211,7 @@ def test_what_does_not_fit_runs_alone_or_is_declined_by_name(spark: Any, tmp_pat
     table = piled_up(tmp_path)
     report = compact_table(spark, table, full=True, executor_memory=100 * MIB)
     assert report.commits == 0
-    assert [(one.subject, one.reason) for one in report.declined] == [(f"bucket-{n}", "memory") for n in range(3)]
+    assert [(item.subject, item.reason) for item in report.declined] == [(f"bucket-{n}", "memory") for n in range(3)]
     assert "needs 190 MiB, an executor has 100 MiB" in report.declined[0].text
     assert compact_table(spark, table, full=True, executor_memory=200 * MIB).commits == 1
 
@@ -228,9 +228,9 @@ def test_memory_that_spark_enforces_is_kept_to() -> None:
         def __init__(self, conf: Conf) -> None:
             self.conf = conf
 
-    told: Any = Session(Conf(executor_pyspark_memory="2g", executor_cores="8", task_cpus="2"))
-    assert Memory.of(told, None) == Memory(2048 * MIB, 4)
-    assert Memory.of(told, 512 * MIB) == Memory(512 * MIB, 4)
+    result: Any = Session(Conf(executor_pyspark_memory="2g", executor_cores="8", task_cpus="2"))
+    assert Memory.of(result, None) == Memory(2048 * MIB, 4)
+    assert Memory.of(result, 512 * MIB) == Memory(512 * MIB, 4)
     assert Memory.of(Session(Conf(executor_pyspark_memory="512", executor_cores="1")), None) == Memory(512 * MIB, 1)  # type: ignore[arg-type]
     assert Memory.of(Session(Conf(executor_cores="3")), None) == Memory(None, 3)  # type: ignore[arg-type]
 
@@ -246,8 +246,8 @@ def test_attempts_that_nobody_answers_for_leave_nothing(tmp_path: Path) -> None:
     )
 
     def attempt() -> list[TaskOutcome]:
-        told = compaction_job._compact_units(store.to_json(), family, folder.folder, SPARE, iter([units]))
-        return [TaskOutcome(0, batch.column("answer")[0].as_py()) for batch in told]
+        output = compaction_job._compact_units(store.to_json(), family, folder.folder, SPARE, iter([units]))
+        return [TaskOutcome(0, batch.column("answer")[0].as_py()) for batch in output]
 
     attempt()
     (answered,) = attempt()

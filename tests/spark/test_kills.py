@@ -72,23 +72,23 @@ def test_killed_workers_publish_nothing_and_a_retry_works(traced: TracedSession,
 
         start = _size(traced.trace)
         killer = kill_when(traced.trace, due)
-        said = f"seed {SEED}, attempt {attempt}, bucket {bucket} at line {wanted} of {full_length[bucket]}"
+        message = f"seed {SEED}, attempt {attempt}, bucket {bucket} at line {wanted} of {full_length[bucket]}"
         try:
             compact_table(traced.spark, table, full=True)
         except SparkFailed:
             killer.join(5)
             lines = _lines(traced.trace, start, place)
-            assert killer.killed, said  # type: ignore[attr-defined]
-            assert {line["pid"] for line in lines} == set(killer.killed), said  # type: ignore[attr-defined]
+            assert killer.killed, message  # type: ignore[attr-defined]
+            assert {line["pid"] for line in lines} == set(killer.killed), message  # type: ignore[attr-defined]
             if lines[0]["event"] == "begin" and len(lines) < full_length[bucket]:
                 landed.append(f"bucket {bucket}: {len(lines)}/{full_length[bucket]}")
-            assert len(table.snapshots()) == 4, said
-            assert same(before, table.to_arrow()), said
-            assert data_files(tmp_path / f"w{attempt}") == files, said
-            assert compact_table(traced.spark, table, full=True).snapshot_id == 5, said
+            assert len(table.snapshots()) == 4, message
+            assert same(before, table.to_arrow()), message
+            assert data_files(tmp_path / f"w{attempt}") == files, message
+            assert compact_table(traced.spark, table, full=True).snapshot_id == 5, message
         else:  # the worker was faster than the killer, or died when its work was done
             killer.stop.set()  # type: ignore[attr-defined]
-        assert same(before, table.to_arrow()), said
+        assert same(before, table.to_arrow()), message
         shutil.rmtree(tmp_path / f"w{attempt}")
     print(f"\nseed {SEED}: {len(landed)} Spark workers killed between their first and last I/O step: {landed}")
     assert len(landed) == kills

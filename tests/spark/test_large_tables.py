@@ -69,8 +69,8 @@ def test_snapshots_expire_by_tasks(spark: Any, tmp_path: Path, capsys: pytest.Ca
     )
     assert len(answer.plans[0].items) == len(strays)
     foreseen = table.expire_snapshots(retain_max=1, retain_min=1, dry_run=True)
-    told = expire_snapshots(spark, table, retain_max=1, retain_min=1, dry_run=True)
-    assert replace(told, plan_hash="") == replace(foreseen, plan_hash="")  # plans name their time
+    result = expire_snapshots(spark, table, retain_max=1, retain_min=1, dry_run=True)
+    assert replace(result, plan_hash="") == replace(foreseen, plan_hash="")  # plans name their time
     report = expire_snapshots(spark, table, retain_max=2, retain_min=1)
     assert report.expired == (1, 2) and report.files_deleted > 0
     assert (

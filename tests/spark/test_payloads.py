@@ -117,12 +117,12 @@ def test_workers_of_other_versions_refuse_and_name_both(
     source = TableSource({"warehouse": str(tmp_path), "table": "db.t"})
     columns = from_arrow_schema(FIELDS, prefer_timestamp_ntz=True)
     halves = [source.reader(columns), source.writer(columns, overwrite=False), source.streamReader(columns)]
-    packed = [pickle.dumps(one) for one in [*halves, source.streamWriter(columns, overwrite=False)]]
+    packed = [pickle.dumps(item) for item in [*halves, source.streamWriter(columns, overwrite=False)]]
     halves[1].abort([None])
     monkeypatch.undo()
-    for one in packed:
+    for item in packed:
         with pytest.raises(SparkFailed, match=r"^Spark failed at comparing versions: dredge 0\.0\.9 on the driver"):
-            pickle.loads(one)
+            pickle.loads(item)
 
 
 def test_versions_that_may_meet_are_let_through(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -70,18 +70,20 @@ def test_spark_gives_the_buckets_that_one_process_gives(spark: Any, tmp_path: Pa
             table.write(pa.table(rows), row_kinds=kinds)
     on_spark, here = tables
     reports = compact_table(spark, on_spark, full=True), here.compact(full=True)
-    assert [(one.rows_assigned, one.rows_out, one.runs_after, one.commits) for one in reports] == [(160, 102, 1, 2)] * 2
+    assert [(item.rows_assigned, item.rows_out, item.runs_after, item.commits) for item in reports] == [
+        (160, 102, 1, 2)
+    ] * 2
     assert content(on_spark) == content(here)
     assert len(content(here)) == 102 and waiting(here) == 0
     placed = [
         sorted(
-            (p, b, f.level, f.row_count, f.min_key) for (p, b), files in live_files(one.store).items() for f in files
+            (p, b, f.level, f.row_count, f.min_key) for (p, b), files in live_files(item.store).items() for f in files
         )
-        for one in tables
+        for item in tables
     ]
     assert placed[0] == placed[1]
     assert {b for _, b, *_ in placed[0]} == {0, 1, 2}
-    assert [one.commit_kind for one in on_spark.snapshots()[-2:]] == [CommitKind.COMPACT, CommitKind.COMPACT]
+    assert [item.commit_kind for item in on_spark.snapshots()[-2:]] == [CommitKind.COMPACT, CommitKind.COMPACT]
 
 
 @pytest.mark.parametrize("how", one_in(2, ["write_table", "save"]))

@@ -74,7 +74,7 @@ def test_only_filters_that_spark_answers_alike_leave_files_to_it(tmp_path: Path)
     for given in (*FILTERS, *NOT_SPARKS):
         predicate = parse_filter(given, table.schema, table.name)
         assert predicate is not None
-        alike = any(given is one for one in FILTERS)
+        alike = any(given is item for item in FILTERS)
         assert (condition_of(predicate, table.schema) is not None) is alike, given
         plan = explain_read(table, filter=given)
         assert (plan.merged_files == 0 < plan.spark_files) if alike else plan.spark_files == 0, given
@@ -157,7 +157,7 @@ def test_spark_finds_nan_in_files_that_it_reads_itself(spark: Any, tmp_path: Pat
     values = [1.0, float("nan"), None]
     table.write(
         pa.table(
-            {"k": [1, 2, 3], "d": values, "f": pa.array(values, pa.float32()), "s": [{"x": one} for one in values]}
+            {"k": [1, 2, 3], "d": values, "f": pa.array(values, pa.float32()), "s": [{"x": value} for value in values]}
         )
     )
     frame = read_table(spark, table)
@@ -208,7 +208,7 @@ def test_versions_and_changes_by_argument_and_by_option(spark: Any, tmp_path: Pa
     table.create_tag("one", 1)
     table.create_branch("dev", "one")
     first = table.to_arrow(snapshot_id=1)
-    moments = [one.time_millis for one in table.snapshots()]
+    moments = [snapshot.time_millis for snapshot in table.snapshots()]
     assert same(first, read_table(spark, table, tag="one").toArrow())
     assert same(table.to_arrow(timestamp_ms=moments[1]), read_table(spark, table, timestamp_ms=moments[1]).toArrow())
     assert same(rows([3, 4], "b"), read_table(spark, table, incremental=(1, 2)).toArrow())

@@ -118,7 +118,7 @@ def test_spark_rescales_as_one_process_does(
     assert there.to_arrow().equals(here.to_arrow())  # in their order, too
     assert placed(there) == placed(here)
     assert read == [tasks]
-    plain = [replace(one, seconds=0.0, run_id="", bytes_in=0, bytes_out=0, plan_hash="") for one in (local, report)]
+    plain = [replace(table, seconds=0.0, run_id="", bytes_in=0, bytes_out=0, plan_hash="") for table in (local, report)]
     assert plain[0] == plain[1]
     assert [entry.action for entry in there.ledger()].count("rescale") == 1
     assert not list(tmp_path.rglob("staged/*"))

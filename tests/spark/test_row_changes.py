@@ -87,8 +87,8 @@ def test_changes_by_filter_are_those_of_one_process(
         assert canonical(mine.to_arrow(tracked)) == canonical(local.to_arrow(tracked))
     assert [s.commit_kind for s in mine.snapshots()] == [s.commit_kind for s in local.snapshots()]
     if options.get("changelog-producer"):
-        told = {"incremental-between": "2,4", "incremental-between-scan-mode": "changelog"}
-        assert canonical(mine.copy(told).to_arrow()) == canonical(local.copy(told).to_arrow())
+        changes = {"incremental-between": "2,4", "incremental-between-scan-mode": "changelog"}
+        assert canonical(mine.copy(changes).to_arrow()) == canonical(local.copy(changes).to_arrow())
     assert not list(tmp_path.rglob("dredge/staged/*"))
 
 
@@ -110,21 +110,21 @@ def test_keys_of_a_frame_are_deleted(spark: Any, tmp_path: Path, layout: str) ->
     named = "k" if keys == ("k",) else "k, int(k % 2) p"
     frame = spark.sql(f"SELECT {named} FROM (SELECT explode(array(0L, 10L, 20L, 30L, 40L, 50L, 50L, 777L)) k)")
     before = table.latest_snapshot()
-    told: list[SkippedKeys] = []
-    assert before is not None and delete_keys(frame, table, on_skipped=told.append) == before.id + 1
+    records: list[SkippedKeys] = []
+    assert before is not None and delete_keys(frame, table, on_skipped=records.append) == before.id + 1
     assert sorted(table.to_arrow(["k"]).column("k").to_pylist()) == sorted(wanted)
-    assert (told[0].keys, told[0].nulls, told[0].absent) == (7, 0, 7 - told[0].deleted)
-    assert told[0].deleted == 60 - len(wanted) or layout != "fixed"
+    assert (records[0].keys, records[0].nulls, records[0].absent) == (7, 0, 7 - records[0].deleted)
+    assert records[0].deleted == 60 - len(wanted) or layout != "fixed"
 
 
 def test_delete_keys_says_what_it_skipped(spark: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     table = made(tmp_path, ("p", "k"), {"bucket": "2"})
-    told: list[SkippedKeys] = []
+    records: list[SkippedKeys] = []
     keys = pa.table({"k": [1, 2, 2, None, 777], "p": pa.array([1, 0, 0, 1, 1], pa.int32())})
-    delete_keys(keys, table, on_skipped=told.append)
-    assert told == [SkippedKeys(keys=4, deleted=2, nulls=1)] and told[0].absent == 1
-    said = "table db.t: delete_keys skipped 2 of 4 keys: 1 that the table does not have, 1 with a null"
-    assert said in [record.getMessage() for record in caplog.records]
+    delete_keys(keys, table, on_skipped=records.append)
+    assert records == [SkippedKeys(keys=4, deleted=2, nulls=1)] and records[0].absent == 1
+    message = "table db.t: delete_keys skipped 2 of 4 keys: 1 that the table does not have, 1 with a null"
+    assert message in [record.getMessage() for record in caplog.records]
     assert delete_keys(keys, table) is None
 
 

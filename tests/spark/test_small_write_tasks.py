@@ -53,10 +53,10 @@ def test_rows_that_tasks_left_count_between_those_of_tasks_that_wrote(tmp_path: 
         _batches(range(100, 150), "c"),
         _batches(range(149, 200), "d"),
     ]
-    told = [write_or_leave(job, rows, task, None) for task, rows in enumerate(tasks)]
-    assert [bool(staged) for _, staged in told] == [True, False, True, True]
-    outcomes = [TaskOutcome(task, data) for task, (messages, _) in enumerate(told) for data in messages]
-    left = [(task, staged) for task, (_, staged) in enumerate(told) if staged]
+    records = [write_or_leave(job, rows, task, None) for task, rows in enumerate(tasks)]
+    assert [bool(staged) for _, staged in records] == [True, False, True, True]
+    outcomes = [TaskOutcome(task, data) for task, (messages, _) in enumerate(records) for data in messages]
+    left = [(task, staged) for task, (_, staged) in enumerate(records) if staged]
     outcomes += write_gathered(job, left, [1])
     job.commit(outcomes)
     versions = table.to_arrow().sort_by("k").column("v").to_pylist()
@@ -70,11 +70,11 @@ def test_row_kinds_and_an_overwrite_reach_the_one_writer(tmp_path: Path) -> None
     table.write(pa.table({"p": [0, 1], "k": [7, 9], "v": ["old", "old"]}))
     job = WriteJob.plan(table.store, overwrite=True)
     kinds = pa.table({"p": pa.array([0, 0], pa.int32()), "k": [1, 1], "v": ["x", "x"], "op": ["+I", "-D"]})
-    told = [
+    records = [
         write_or_leave(job, _batches(range(1, 4), "new"), 0, None),
         write_or_leave(job, kinds.to_batches(), 1, "op"),
     ]
-    job.commit(write_gathered(job, list(enumerate(staged for _, staged in told)), []), {"p": 0})
+    job.commit(write_gathered(job, list(enumerate(staged for _, staged in records)), []), {"p": 0})
     assert table.to_arrow().sort_by("k").to_pylist() == [
         {"p": 0, "k": 2, "v": "new"},
         {"p": 0, "k": 3, "v": "new"},

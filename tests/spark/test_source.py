@@ -283,7 +283,7 @@ def test_tables_of_java_are_read_as_locally(spark: Any, tmp_path: Path, name: st
     """Deletion vectors, older schemas, other formats: what Spark's own reader would miss goes through Dredge."""
     unpack_golden(name, tmp_path)
     table = Catalog(str(tmp_path / "warehouse")).table("db.t")
-    for snapshot in [None, *(one.id for one in table.snapshots())][:3]:
+    for snapshot in [None, *(item.id for item in table.snapshots())][:3]:
         store = resolve(table.store, snapshot).store
         chosen = [f.name for f in store.schema.fields if "MULTISET" not in to_sql(f.type)]
         expected = table.to_arrow(chosen, snapshot_id=snapshot)
@@ -305,7 +305,7 @@ def test_a_type_that_spark_lacks_is_refused_with_its_column(spark: Any, tmp_path
 
 def test_system_tables_are_read_as_such_and_nothing_writes_to_them(spark: Any, tmp_path: Path) -> None:
     table = piled_up(tmp_path)
-    before = [one.id for one in table.snapshots()]
+    before = [snapshot.id for snapshot in table.snapshots()]
     catalog = Catalog(str(tmp_path))
     snapshots = catalog.table("db.t$snapshots")
     for name in ("db.t$snapshots", "db.t$options", "sys.tables"):
@@ -330,7 +330,7 @@ def test_system_tables_are_read_as_such_and_nothing_writes_to_them(spark: Any, t
     ):
         with pytest.raises(UnsupportedFeature, match=r"system table, which can only be read \(table db\.t\$"):
             verb()
-    assert [one.id for one in table.snapshots()] == before
+    assert [snapshot.id for snapshot in table.snapshots()] == before
 
 
 def test_a_branch_is_written_and_replaced_alone(spark: Any, tmp_path: Path) -> None:
@@ -362,9 +362,9 @@ BY_PARTITION = pa.schema([pa.field("p", pa.int32(), nullable=False), pa.field("k
 
 def by_partition(root: Path, name: str, **options: str) -> Table:
     """A table with the partitions 1 and 2, of the keys 1 and 2."""
-    told = {"bucket": "1", **options}
+    values = {"bucket": "1", **options}
     keys, fields = ["p", "k"], BY_PARTITION
-    table = make_table(root, name, fields=fields, primary_keys=keys, partition_keys=["p"], options=told)
+    table = make_table(root, name, fields=fields, primary_keys=keys, partition_keys=["p"], options=values)
     table.write(pa.table({"p": [1, 2], "k": [1, 2]}, schema=BY_PARTITION))
     return table
 
@@ -405,7 +405,7 @@ def test_the_writes_own_mode_decides_what_an_overwrite_replaces_then_the_session
             if how == "save":
                 frame.write.format("dredge").options(**place, **options).mode("overwrite").save()
             elif how == "sql":
-                text = ", ".join(f"{one} '{value}'" for one, value in place.items())
+                text = ", ".join(f"{item} '{value}'" for item, value in place.items())
                 spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW replaced USING dredge OPTIONS ({text})")
                 spark.sql("INSERT OVERWRITE replaced SELECT * FROM new_rows")
             elif how == "write_table":
@@ -431,7 +431,7 @@ def test_an_overwrite_by_no_row_empties_the_table_where_it_is_static_and_each_on
         else:
             write_table(nothing, table.copy({"dynamic-partition-overwrite": "false"}), overwrite=True)
         assert table.to_arrow().num_rows == expected, (mode, saved)
-    (warning,) = [one for one in caplog.records if "overwrite (" in one.getMessage()]
+    (warning,) = [record for record in caplog.records if "overwrite (" in record.getMessage()]
     assert (warning.levelname, warning.getMessage()) == (
         "WARNING",
         "table db.staticFalse: overwrite (snapshot 2) replaced the whole table: 2 files, 2 rows",

@@ -45,7 +45,7 @@ def test_a_frame_of_spark_is_compared_as_one_of_pandas_is(tmp_path: Path, spark:
     amount = "IF(id = 3, CAST(9 AS DECIMAL(10, 2)), amount) AS amount"
     wrong = frame.where("id <> 4").selectExpr("day", "id", amount, "at", "tags", "counts")
     found = compare_rows(table.store, merge_by_rules(question), SparkRows(table.store, wrong))
-    assert [str(one) for one in found.differences] == [
+    assert [str(difference) for difference in found.differences] == [
         "day=2024-05-01, id=3: amount is 9.00, expected 1.00",
         "day=2024-05-01, id=4: the row is missing",
     ]

@@ -54,10 +54,10 @@ def change(table: Table, keys: list[int], values: list[str], kinds: list[str] | 
 
 def a_life(root: Path, producer: str, **options: str) -> Table:
     """A table with a history: two commits, a compaction, a delete, an overwrite, two more commits and a compaction."""
-    told = {"bucket": "2", "changelog-producer": producer, **options}
+    changes = {"bucket": "2", "changelog-producer": producer, **options}
     if producer == "append":
-        told = {}
-    table = make_table(root, fields=FIELDS, primary_keys=() if producer == "append" else ("k",), options=told)
+        changes = {}
+    table = make_table(root, fields=FIELDS, primary_keys=() if producer == "append" else ("k",), options=changes)
     deletes = producer != "append"
     change(table, [1, 2, 3, 4, 5], list("abcde"))
     change(table, [4, 5, 6], list("xyz"))
@@ -72,18 +72,18 @@ def a_life(root: Path, producer: str, **options: str) -> Table:
 
 def by_key(found: list[tuple[Any, ...]]) -> dict[int, list[tuple[Any, ...]]]:
     """Rows of each key in their order, which is all that a stream keeps."""
-    told = defaultdict(list)
+    result = defaultdict(list)
     for row in found:
-        told[row[1]].append(row)
-    return dict(told)
+        result[row[1]].append(row)
+    return dict(result)
 
 
 def of_scan(table: Table, from_snapshot: int | None = None) -> list[tuple[Any, ...]]:
     """What the engine's own stream tells."""
-    scan, told = table.new_stream_scan(from_snapshot=from_snapshot), []
+    scan, records = table.new_stream_scan(from_snapshot=from_snapshot), []
     while (batch := scan.next()) is not None:
-        told += list(zip(*batch.to_arrow().to_pydict().values(), strict=True))
-    return told
+        records += list(zip(*batch.to_arrow().to_pydict().values(), strict=True))
+    return records
 
 
 @pytest.mark.parametrize("producer", one_in(2, ["none", "input", "append", "lookup"], 1))
@@ -100,13 +100,15 @@ def test_epochs_tell_what_the_stream_scan_tells_and_the_same_again(tmp_path: Pat
             for epoch in epochs(source):
                 json.dumps(epoch)
                 tasks = rows(source, epoch)
-                assert [by_key(one) for one in tasks] == [by_key(one) for one in rows(reader(table, **given), epoch)]
-                keys = [key for one in tasks for key in {row[1] for row in one}]
+                assert [by_key(task) for task in tasks] == [
+                    by_key(task) for task in rows(reader(table, **given), epoch)
+                ]
+                keys = [key for task in tasks for key in {row[1] for row in task}]
                 assert producer == "append" or len(keys) == len(set(keys))  # a key's rows are in one task
-                seen.append([row for one in tasks for row in one])
+                seen.append([row for task in tasks for row in task])
                 if "read__stream__maxFilesPerTrigger" in limits:
                     assert len(tasks) <= 1
-            assert by_key([row for one in seen for row in one]) == by_key(expected), (start, limits)
+            assert by_key([row for task in seen for row in task]) == by_key(expected), (start, limits)
             assert not limits or len(seen) > 1 or (producer == "append" and not start)  # small files share a split
             if "read__stream__maxRowsPerTrigger" in limits:
                 assert max(map(len, seen)) <= 5  # a file of five rows is taken alone
@@ -118,7 +120,7 @@ def test_epochs_tell_what_the_stream_scan_tells_and_the_same_again(tmp_path: Pat
 def test_without_kinds_rows_that_are_no_more_are_left_out(tmp_path: Path) -> None:
     table = a_life(tmp_path, "input")
     source = reader(table, scan__mode="from-snapshot", scan__snapshot_id="3", columns="v,k", filter='[["k", "<", 9]]')
-    found = [row for epoch in epochs(source) for one in rows(source, epoch) for row in one]
+    found = [row for epoch in epochs(source) for item in rows(source, epoch) for row in item]
     assert sorted(found) == [("B", 2), ("C", 2), ("n", 8)]
 
 
@@ -129,7 +131,7 @@ def test_where_a_stream_begins(tmp_path: Path) -> None:
         source = reader(table, **options)
         at, found = source.initialOffset(), []
         for epoch in epochs(source, at):
-            found += [row[0] for one in rows(source, epoch) for row in one]
+            found += [row[0] for item in rows(source, epoch) for row in item]
             at = epoch[1]
         assert sorted(found) == keys
         ends.append((source, at))
@@ -146,20 +148,20 @@ def test_a_table_without_a_snapshot_is_waited_for(tmp_path: Path) -> None:
     table.write(pa.table({"k": [1], "v": ["a"]}, schema=FIELDS), overwrite=True)
     change(table, [2], ["b"])
     again = reader(table)  # from a checkpoint that knows nothing of a beginning
-    told = [rows(again, epoch) for epoch in epochs(again, begin)]
-    assert [row for one in told for part in one for row in part] == [(1, "a"), (2, "b")]
+    records = [rows(again, epoch) for epoch in epochs(again, begin)]
+    assert [row for item in records for part in item for row in part] == [(1, "a"), (2, "b")]
 
 
 def test_overwrites_that_count_are_told_in_one_task(tmp_path: Path) -> None:
     table = a_life(tmp_path, "none")
     source = reader(table, streaming_read_overwrite="true", read__changelog="true", scan__snapshot_id="5")
     (only,) = epochs(source)
-    told = rows(source, only)
-    assert len(told) == 1
-    assert told[0][-4:] == [("+I", 7, "over"), ("+I", 2, "C"), ("+I", 8, "n"), ("+I", 9, "m")] or sorted(
-        told[0][-3:]
+    result = rows(source, only)
+    assert len(result) == 1
+    assert result[0][-4:] == [("+I", 7, "over"), ("+I", 2, "C"), ("+I", 8, "n"), ("+I", 9, "m")] or sorted(
+        result[0][-3:]
     ) == [("+I", 2, "C"), ("+I", 8, "n"), ("+I", 9, "m")]
-    assert sorted(told[0][:5]) == [("-D", key, value) for key, value in zip([2, 3, 4, 5, 6], "Bcxyz", strict=True)]
+    assert sorted(result[0][:5]) == [("-D", key, value) for key, value in zip([2, 3, 4, 5, 6], "Bcxyz", strict=True)]
 
 
 def test_what_is_committed_after_an_available_now_began_is_left_to_the_next(tmp_path: Path) -> None:
@@ -167,7 +169,7 @@ def test_what_is_committed_after_an_available_now_began_is_left_to_the_next(tmp_
     source = reader(table, scan__mode="from-snapshot", scan__snapshot_id="6", read__stream__maxFilesPerTrigger="1")
     source.prepareForTriggerAvailableNow()
     change(table, [99], ["late"])
-    found = [row for epoch in epochs(source) for one in rows(source, epoch) for row in one]
+    found = [row for epoch in epochs(source) for item in rows(source, epoch) for row in item]
     assert sorted(found) == [(2, "C"), (8, "n"), (9, "m")]
 
 
@@ -197,9 +199,9 @@ def test_a_start_or_a_checkpoint_that_expired_is_named(tmp_path: Path) -> None:
     table.expire_snapshots(retain_max=2, retain_min=1, older_than_ms=2**60)
     with pytest.raises(
         SnapshotNotFound, match="cannot begin at snapshot 2, which has expired: the table keeps 8"
-    ) as told:
+    ) as result:
         next(epochs(reader(table, **start)))
-    assert told.value.expired
+    assert result.value.expired
     with pytest.raises(SnapshotNotFound, match=f"no snapshot {old['snapshot']}: it has expired"):
         next(epochs(reader(table, **start), old))
     change(table, [60], ["new"])
@@ -218,7 +220,7 @@ def test_the_first_epoch_begins_where_it_began_when_it_is_run_again(tmp_path: Pa
         change(table, [number], ["later"])
     again = reader(table, **options)
     assert rows(again, (again.initialOffset(), first[1])) == before
-    assert [one for epoch in epochs(again, first[1]) for part in rows(again, epoch) for one in part] == [
+    assert [item for epoch in epochs(again, first[1]) for part in rows(again, epoch) for item in part] == [
         (number, "later") for number in range(3)
     ]
 
@@ -391,4 +393,4 @@ def test_a_query_whose_table_changes_goes_on_from_its_checkpoint_with_the_new_co
             rows(query, epoch)
     restarted = reader(catalog.table("db.t"), **limits)
     assert [rows(restarted, epoch) for epoch in epochs(restarted, second[1])] == [[[(3, 2**40 + 7, "c")]]]
-    assert [row for epoch in epochs(other, first[1]) for one in rows(other, epoch) for row in one] == [(2,), (3,)]
+    assert [row for epoch in epochs(other, first[1]) for item in rows(other, epoch) for row in item] == [(2,), (3,)]

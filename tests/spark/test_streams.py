@@ -98,8 +98,8 @@ def test_a_stream_that_cannot_go_on_says_why_in_one_error_and_commits_nothing(sp
             lambda: run(read(table), "second", **{"write.stream.query-id": "copies"}),
         ),
     ]
-    for kind, said, of in refused:
-        with pytest.raises(kind, match=said) as raised:
+    for kind, message, of in refused:
+        with pytest.raises(kind, match=message) as raised:
             of()
         assert "\n" not in str(raised.value)
     assert (len(other.snapshots()), data_files(tmp_path)) == (before, files)
@@ -170,9 +170,9 @@ def resumed(spark: Any, root: Path) -> None:
 
 def judged(root: Path, table: Table) -> None:
     """The copy has every row of the changelog once, and nothing else lies there."""
-    told = table.incremental(0, 4, mode="changelog").select(["k", "v"])
+    changes = table.incremental(0, 4, mode="changelog").select(["k", "v"])
     mirror = the_copy(root)
-    assert same(told, mirror.to_arrow())
+    assert same(changes, mirror.to_arrow())
     numbers = [snapshot.commit_identifier for snapshot in mirror.snapshots()]
     assert numbers == sorted(set(numbers))
     assert set(live_paths(mirror)) <= data_files(root)

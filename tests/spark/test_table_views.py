@@ -69,7 +69,7 @@ def test_a_frame_whose_snapshot_has_expired_is_an_error_unless_a_tag_keeps_it(sp
     assert [frame.count() for frame in tagged] == [3, 3, 3]
     add(table, 4)
     table.expire_snapshots(retain_max=1, retain_min=1, older_than_ms=2**60)
-    assert [one.id for one in table.snapshots()] == [4]
+    assert [snapshot.id for snapshot in table.snapshots()] == [4]
     for frame in old:
         expected = r"table db\.t was planned on snapshot 2, which has expired"
         with pytest.raises(SnapshotNotFound, match=expected) as caught, translate_errors("reading"):
@@ -93,5 +93,5 @@ def test_all_mentions_of_a_table_in_a_query_have_one_snapshot(
 
     monkeypatch.setattr(spark_queries, "read_table", overtaken)
     text = "SELECT (SELECT count(*) FROM db.t) AS a, (SELECT count(k) FROM db.t) AS b"
-    ((one, other),) = query_tables(spark, Catalog(str(tmp_path)), text).collect()
-    assert one == other > 1
+    ((first, other),) = query_tables(spark, Catalog(str(tmp_path)), text).collect()
+    assert first == other > 1

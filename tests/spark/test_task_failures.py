@@ -46,20 +46,20 @@ KINDS: tuple[dict[str, Any], ...] = (
 def test_an_attempt_that_nobody_answers_for_leaves_nothing(tmp_path: Path, layout: dict[str, Any]) -> None:
     fields = rows([]).schema.set(5, pa.field("day", pa.date32(), nullable=False))
     table = make_table(tmp_path, fields=fields, **layout)
-    one, two = rows(list(range(40))).cast(fields), rows(list(range(40, 80))).cast(fields)
+    first, two = rows(list(range(40))).cast(fields), rows(list(range(40, 80))).cast(fields)
     job = WriteJob.plan(table.store, overwrite=False)
-    ran(job, one)  # it was slow: Spark began it again elsewhere
-    outcomes = ran(job, one) + ran(job, two, 1)
+    ran(job, first)  # it was slow: Spark began it again elsewhere
+    outcomes = ran(job, first) + ran(job, two, 1)
     assert len(staged(tmp_path)) == 1
     job.commit(outcomes)
     live = {file.file_name for files in live_files(table.store).values() for file in files}
     assert {path.name for path in data_files(tmp_path) if not path.name.endswith(".index")} == live
     assert not staged(tmp_path)
     if layout.get("options", {}).get("bucket") != "-2":
-        assert same(pa.concat_tables([one, two]), table.to_arrow())
+        assert same(pa.concat_tables([first, two]), table.to_arrow())
     everything = set(tmp_path.rglob("*"))
     failed = WriteJob.plan(table.store, overwrite=False)
-    ran(failed, one)
+    ran(failed, first)
     ran(failed, two, 1)  # both are done, and the job failed all the same
     assert set(tmp_path.rglob("data-*")) > {path for path in everything if path.name.startswith("data-")}
     failed.end(failed=True)
@@ -112,8 +112,11 @@ def test_a_save_that_spark_gives_up_leaves_nothing(tmp_path: Path, ended: str) -
     writer = TableWriter(table.store, overwrite=False)
     answered = ran(writer._job, rows(list(range(40))))
     ran(writer._job, rows(list(range(40, 80))), 1)  # its answer is lost
-    told: Sequence[Any] = [TaskMessage(tuple(one.answer for one in answered)) if ended == "answered" else None, None]
-    pickle.loads(pickle.dumps(writer)).abort(list(told))
+    records: Sequence[Any] = [
+        TaskMessage(tuple(item.answer for item in answered)) if ended == "answered" else None,
+        None,
+    ]
+    pickle.loads(pickle.dumps(writer)).abort(list(records))
     assert data_files(tmp_path) == before
     assert not staged(tmp_path)
     assert len(table.snapshots()) == 1

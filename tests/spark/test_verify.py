@@ -92,7 +92,7 @@ def test_a_rescaled_partition_is_compared_as_a_whole(spark: Any, tmp_path: Path)
     assert report.by_reference == 2
     rewrite(next(path for path in live_paths(table) if "p=one" in str(path)), drop)
     report = verify_table(spark, table, 2, 3)
-    assert [one.bucket for one in report.differences] == ["p=one, 2 and 4 buckets"]
+    assert [difference.bucket for difference in report.differences] == ["p=one, 2 and 4 buckets"]
     assert not report.ok and report.rows_b == report.rows_a - 1
     assert len(report.examples) == 1 and report.examples[0].startswith("only in snapshot 2")
 
@@ -125,7 +125,7 @@ def test_rows_that_were_over_at_the_compactions_clock_are_on_neither_side(
 def timed(data: pa.Table, number: int) -> pa.Table:
     """Times far in the past or the future, by key and commit; some are null."""
     far = [(int(key) * 7 + number * 3) % 5 for key in data.column("k").to_pylist()]
-    seconds = [None if one == 4 else 2_000_000_000 if one % 2 else 1_000_000_000 for one in far]
+    seconds = [None if item == 4 else 2_000_000_000 if item % 2 else 1_000_000_000 for item in far]
     stamps = pa.array([None if s is None else s * 1000 for s in seconds], pa.int64()).cast(pa.timestamp("ms"))
     whole = data.set_column(data.schema.get_field_index("n"), data.schema.field("n"), pa.array(seconds, pa.int32()))
     return whole.set_column(whole.schema.get_field_index("ts"), whole.schema.field("ts"), stamps)

@@ -71,22 +71,22 @@ def told_by_a_worker(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBat
         os.write(writing, str(drawn).encode())
         os._exit(0)
     os.waitpid(child, 0)
-    told = {
+    values = {
         "command": [parent.joinpath("cmdline").read_text().replace("\0", " ")],
         "threads": [len(list(parent.joinpath("task").iterdir()))],
         "missing": [",".join({"pyarrow", "lsm_core.compact.unit", "lsm_core.write.table_write"} - before)],
         "alike": [drawn == float(os.read(reading, 100))],
     }
-    yield pa.RecordBatch.from_pydict(told)
+    yield pa.RecordBatch.from_pydict(values)
 
 
 def test_workers_are_forked_from_a_parent_that_has_imported_what_they_need(spark: Any) -> None:
     frame = spark.range(0, 1, 1, 1).mapInArrow(
         Shipped(told_by_a_worker), "command STRING, threads BIGINT, missing STRING, alike BOOLEAN"
     )
-    (told,) = frame.toArrow().to_pylist()
-    assert "-m lsm_core.spark.worker_daemon pyspark.worker" in told.pop("command")
-    assert told == {"threads": 1, "missing": "", "alike": False}
+    (result,) = frame.toArrow().to_pylist()
+    assert "-m lsm_core.spark.worker_daemon pyspark.worker" in result.pop("command")
+    assert result == {"threads": 1, "missing": "", "alike": False}
 
 
 def test_who_answers_for_a_data_source_is_forked_from_such_a_parent_too(spark: Any) -> None:

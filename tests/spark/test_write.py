@@ -308,7 +308,9 @@ def test_tasks_read_no_metadata_however_many_there_are(traced: TracedSession, tm
         assert any("/bucket-" in line["path"] and line["step"] == "write" for line in own)
         kinds = {"read", "open", "list", "exists", "size"}
         apart = ("/bucket-", "/dredge/staged/")  # data, and the notes of the write itself
-        return [line["path"] for line in own if line["step"] in kinds and not any(one in line["path"] for one in apart)]
+        return [
+            line["path"] for line in own if line["step"] in kinds and not any(item in line["path"] for item in apart)
+        ]
 
     frame = spark.createDataFrame(rows(list(range(50, 150)), "c"))
     files = len(data_files(tmp_path))
@@ -400,8 +402,10 @@ def test_wide_rows_cross_to_and_from_spark_in_frames(spark: Any, tmp_path: Path)
     frame.where("k > 5").write.format("dredge").options(**place).mode("append").save()
     assert explain_read(table).merged_files > 1
     for found in (read_table(spark, table), spark.read.format("dredge").options(**place).load()):
-        told = found.selectExpr("k", "length(v) AS n", "v = repeat(char(97 + k), length(v)) AS same").collect()
-        assert {(row.k, row.n, row.same) for row in told} == {(k, (20 if k == 7 else 2) << 20, True) for k in range(12)}
+        result = found.selectExpr("k", "length(v) AS n", "v = repeat(char(97 + k), length(v)) AS same").collect()
+        assert {(row.k, row.n, row.same) for row in result} == {
+            (k, (20 if k == 7 else 2) << 20, True) for k in range(12)
+        }
 
 
 @pytest.mark.parametrize("options", [{"merge-engine": "first-row"}, {"deletion-vectors.enabled": "true"}, {}])

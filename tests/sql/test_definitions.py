@@ -220,7 +220,9 @@ def test_columns_are_altered_in_every_form(catalog: Catalog) -> None:
         ("m", "MAP<STRING, ROW<`q` INT, `p` DOUBLE>>"),
     ]
     assert [
-        (one.default, one.description) for one in catalog.table("db.t").schema.fields if one.name in ("c2", "d1")
+        (field.default, field.description)
+        for field in catalog.table("db.t").schema.fields
+        if field.name in ("c2", "d1")
     ] == [
         (None, None),
         ("5", "it was"),
@@ -263,10 +265,10 @@ def test_describe_and_its_history(catalog: Catalog) -> None:
     ]
     catalog.table("db.t").write([{"k": 1, "v": 1, "dt": "a"}])
     run(catalog, "ANALYZE TABLE db.t COMPUTE STATISTICS FOR COLUMNS k, v")
-    told = rows(catalog, "DESCRIBE TABLE EXTENDED db.t")
-    assert ("v", "3", "") in told
-    assert ("Records", "1", "") in told
-    assert ("Statistics", "1 rows at snapshot 1", "") in told
+    result = rows(catalog, "DESCRIBE TABLE EXTENDED db.t")
+    assert ("v", "3", "") in result
+    assert ("Records", "1", "") in result
+    assert ("Statistics", "1 rows at snapshot 1", "") in result
     assert [row[0] for row in rows(catalog, "DESCRIBE HISTORY db.t")] == [2, 1]
     assert rows(catalog, "DESCRIBE db.t$tags")[0][0] == "tag_name"
     ((_, _, _, information),) = rows(catalog, "SHOW TABLE EXTENDED IN db LIKE 't*' PARTITION (dt = 'a')")

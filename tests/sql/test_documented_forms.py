@@ -25,8 +25,8 @@ class Warehouse:
     def run(self, *statements: str) -> list[tuple[Any, ...]]:
         """Run statements; returns the rows of the last one."""
         rows = None
-        for one in statements:
-            rows = self.runner.run(one).rows
+        for statement in statements:
+            rows = self.runner.run(statement).rows
         return [] if rows is None else [tuple(row.values()) for row in rows.to_pylist()]
 
 

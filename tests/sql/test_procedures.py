@@ -172,7 +172,7 @@ def test_rollbacks(warehouse: Warehouse, call: str, snapshot: int) -> None:
 
 def test_expiry_manifests_orphans_statistics_and_repair(warehouse: Warehouse) -> None:
     warehouse.call("expire_snapshots(table => 'db.t', retain_max => 1, retain_min => 1)")
-    assert [one.id for one in warehouse.table.snapshots()] == [3]
+    assert [snapshot.id for snapshot in warehouse.table.snapshots()] == [3]
     warehouse.call("expire_changelogs(table => 'db.t', delete_all => true)")
     warehouse.call("compact_manifest('db.t')")
     warehouse.call("analyze('db.t', 'k,v')")
@@ -269,7 +269,7 @@ def test_a_wrong_call_is_answered_by_name_and_changes_nothing(warehouse: Warehou
     for call, kind, part in WRONG:
         with pytest.raises(kind, match=part):
             warehouse.call(call)
-    assert [one.id for one in warehouse.table.snapshots()] == [1, 2, 3]
+    assert [snapshot.id for snapshot in warehouse.table.snapshots()] == [1, 2, 3]
     assert warehouse.table.ledger() == []
 
 
@@ -333,8 +333,10 @@ def test_planned_procedures_name_actions_and_arguments_that_exist(warehouse: War
     }
     warehouse.table.write(pa.table({"dt": ["a"], "k": [5], "v": [5]}, FIELDS), watermark=1)
     for procedure in PROCEDURES.values():
-        chosen = [one for one in procedure.parameters if one.required or one.name not in skipped]
-        values = {one.name: own.get(one.name) or given.get(one.kind, "'x'") for one in chosen}
+        chosen = [
+            parameter for parameter in procedure.parameters if parameter.required or parameter.name not in skipped
+        ]
+        values = {parameter.name: own.get(parameter.name) or given.get(parameter.kind, "'x'") for parameter in chosen}
         values |= {"table": "'db.t'"} if "table" in values else {}
         values.update({name: "'.*'" for name in values if name.startswith("including")})
         if procedure.name in ("rollback", "rollback_to"):
@@ -365,7 +367,7 @@ def test_planned_procedures_name_actions_and_arguments_that_exist(warehouse: War
 
 def test_the_page_names_every_procedure_as_it_is_called() -> None:
     page = (Path(__file__).parents[2] / "docs" / "spark.md").read_text("utf-8")
-    assert [form for form in (one.form for one in PROCEDURES.values()) if f"* `{form}`\n" not in page] == []
+    assert [form for form in (value.form for value in PROCEDURES.values()) if f"* `{form}`\n" not in page] == []
 
 
 def test_the_platform_knows_no_sql() -> None:
@@ -379,7 +381,7 @@ def test_the_platform_knows_no_sql() -> None:
         if isinstance(node, ast.ImportFrom)
         and (
             str(node.module).startswith(("lsm_core.sql", "lsm_core.spark.spark_sql", "lsm_core.spark.spark_queries"))
-            or (node.module == "lsm_core.spark" and {"call", "sql"} & {one.name for one in node.names})
+            or (node.module == "lsm_core.spark" and {"call", "sql"} & {item.name for item in node.names})
         )
     ]
     assert found == []

@@ -230,8 +230,8 @@ def test_the_verb_prints_a_table_or_json(spark: Any, warehouse: Catalog, capsys:
     assert printed[0].split() == ["day", "k"] and printed[2].split() == ["2024-01-01", "2"]
     assert "and more" in printed[3]
     assert run(["sql", text, *place, "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert (told["complete"], told["columns"], len(told["rows"])) == (True, ["day", "k"], 3)
+    document = json.loads(capsys.readouterr().out)
+    assert (document["complete"], document["columns"], len(document["rows"])) == (True, ["day", "k"], 3)
 
 
 def test_the_verb_explains_and_calls_without_spark(
@@ -246,8 +246,8 @@ def test_the_verb_explains_and_calls_without_spark(
     assert "nothing was changed; --apply does it" in capsys.readouterr().out
     assert "by_call" not in warehouse.table("db.t").tags()
     assert run(["sql", call, *place, "--apply", "--approved-by", "me", "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert told["applied"] is True and told["steps"][0]["plan"]["action"] == "create_tag"
+    document = json.loads(capsys.readouterr().out)
+    assert document["applied"] is True and document["steps"][0]["plan"]["action"] == "create_tag"
     assert warehouse.table("db.t").ledger()[-1].approved_by == "me"
     for wrong in (["SELECT 1", "--apply"], [call, "--explain"], ["CALL sys.nope()"], ["CALL sys.compact()", "--apply"]):
         assert run(["sql", *wrong, *place]) == 1

@@ -83,7 +83,7 @@ def test_names_are_taken_as_they_are(place: Place, name: str) -> None:
     path = f"{place.root}/{name}/{name}"
     place.io.overwrite(path, b"x")
     assert names(place) == [name]
-    assert [(one.path, one.size) for one in place.io.list_dir(f"{place.root}/{name}")] == [(path, 1)]
+    assert [(status.path, status.size) for status in place.io.list_dir(f"{place.root}/{name}")] == [(path, 1)]
     assert place.io.read_bytes(path) == b"x"
     assert place.io.delete(path)
     assert not place.io.exists(path)
@@ -177,7 +177,7 @@ def test_listing_tells_names_sizes_and_kinds(place: Place) -> None:
     place.io.overwrite(f"{place.root}/a/below/it", b"")
     place.io.overwrite(f"{place.root}/a.txt", b"")
     found = place.io.list_dir(place.root)
-    assert [(one.name, one.is_dir) for one in found] == [("a", True), ("a.txt", False), ("b", False)]
+    assert [(item.name, item.is_dir) for item in found] == [("a", True), ("a.txt", False), ("b", False)]
     assert found[2] == FileStatus(f"{place.root}/b", "b", 2, found[2].mtime_ms, is_dir=False)
     assert abs(found[2].mtime_ms - found[1].mtime_ms) < 60_000 < found[2].mtime_ms
     assert place.io.exists(f"{place.root}/a/below")
@@ -209,7 +209,7 @@ def test_an_empty_folder_is_seen_until_it_is_deleted(place: Place) -> None:
     place.io.mkdirs(folder)
     place.io.mkdirs(folder)
     assert place.io.exists(folder)
-    assert [(one.name, one.is_dir) for one in place.io.list_dir(place.root)] == [("sales.db", True)]
+    assert [(status.name, status.is_dir) for status in place.io.list_dir(place.root)] == [("sales.db", True)]
     assert place.io.list_dir(folder) == []
     assert place.io.delete_dir(folder)
     assert not place.io.exists(folder)

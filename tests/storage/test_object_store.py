@@ -131,11 +131,11 @@ print("the one that forked:", io.list_dir(root))
 def test_a_process_that_is_forked_after_a_store_was_used_is_told_so(s3: S3Server) -> None:
     bucket = s3.bucket()
     command = [sys.executable, "-c", _FORKED, bucket, s3.endpoint]
-    said = subprocess.run(command, check=True, capture_output=True, text=True, timeout=120).stdout.splitlines()
+    message = subprocess.run(command, check=True, capture_output=True, text=True, timeout=120).stdout.splitlines()
     refused = f"cannot reach {bucket}: this process was forked from one that used an object store"
-    assert said[0] == "not used before: []"
-    assert [line.startswith(refused) and "spawn" in line for line in said[1:3]] == [True, True]
-    assert said[3:] == ["the one that forked: []"]
+    assert message[0] == "not used before: []"
+    assert [line.startswith(refused) and "spawn" in line for line in message[1:3]] == [True, True]
+    assert message[3:] == ["the one that forked: []"]
 
 
 def test_paths_of_a_store_stay_inside_their_folder() -> None:
@@ -245,7 +245,7 @@ def test_many_deletes_are_few_requests_and_one_that_fails_is_done_file_by_file(
     left = [*paths[10:15], f"{root}/a/none"]
     assert list(delete_files(file_io_for(root, s3.options)[0], left)) == [True] * 5 + [False]
     s3.fail("POST", "", mode="before", times=0)
-    assert [one.name for one in io.list_dir(f"{root}/a")] == [str(number) for number in range(15, 20)]
+    assert [status.name for status in io.list_dir(f"{root}/a")] == [str(number) for number in range(15, 20)]
 
 
 # -- requests ----------------------------------------------------------------------------------------------------------

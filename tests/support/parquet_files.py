@@ -30,8 +30,8 @@ def dictionary_page(values: Sequence[bytes], codec: int = ZSTD) -> bytes:
     """Return a dictionary page of texts."""
     plain = b"".join(len(value).to_bytes(4, "little") + value for value in values)
     body = packed(plain, codec)
-    told: Struct = {1: (I32, len(values)), 2: (I32, PLAIN)}
-    header: Struct = {1: (I32, 2), 2: (I32, len(plain)), 3: (I32, len(body)), 7: (STRUCT, told)}
+    result: Struct = {1: (I32, len(values)), 2: (I32, PLAIN)}
+    header: Struct = {1: (I32, 2), 2: (I32, len(plain)), 3: (I32, len(body)), 7: (STRUCT, result)}
     return thrift.encode(header) + body
 
 
@@ -46,9 +46,9 @@ def data_page(plain: bytes, count: int, encoding: int, codec: int = ZSTD, claims
         claims: uncompressed size in the header, or None for the true size.
     """
     body = packed(plain, codec)
-    told: Struct = {1: (I32, count), 2: (I32, encoding), 3: (I32, RLE), 4: (I32, RLE)}
+    values: Struct = {1: (I32, count), 2: (I32, encoding), 3: (I32, RLE), 4: (I32, RLE)}
     size = len(plain) if claims is None else claims
-    header: Struct = {1: (I32, 0), 2: (I32, size), 3: (I32, len(body)), 5: (STRUCT, told)}
+    header: Struct = {1: (I32, 0), 2: (I32, size), 3: (I32, len(body)), 5: (STRUCT, values)}
     return thrift.encode(header) + body
 
 

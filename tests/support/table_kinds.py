@@ -89,7 +89,7 @@ def state(table: Table) -> dict[str, Any]:
     table = table.refresh()
     kept = list(snapshots.iterate(table.store))
     (bucket,) = table.health()
-    changes = sum(sum(manifests.changelog_entries(table.store, one).column("row_count").to_pylist()) for one in kept)
+    changes = sum(sum(manifests.changelog_entries(table.store, item).column("row_count").to_pylist()) for item in kept)
     return {
         "snapshots": "".join(str(snapshot.commit_kind)[0] for snapshot in kept),
         "runs": bucket.sorted_runs if table.primary_keys else bucket.files,

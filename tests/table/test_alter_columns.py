@@ -299,8 +299,8 @@ REFUSED = {
 @pytest.mark.parametrize("case", sorted(REFUSED))
 def test_what_paimon_refuses_is_refused_naming_the_column_and_nothing_is_written(catalog: Catalog, case: str) -> None:
     create(catalog)
-    change, said = REFUSED[case]
-    with pytest.raises(errors.InvalidSchema, match=said) as caught:
+    change, message = REFUSED[case]
+    with pytest.raises(errors.InvalidSchema, match=message) as caught:
         catalog.alter_table("db.t", [SchemaChange.set_comment("half"), change])
     assert "db.t" in str(caught.value)
     assert catalog.table("db.t").schema.id == 0

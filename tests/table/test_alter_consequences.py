@@ -57,9 +57,9 @@ def test_looking_keys_up_from_now_on_is_told_to_leave_out_what_several_levels_ho
     in_two_levels(table)
     caplog.clear()
     catalog.alter_table("db.t", [SchemaChange.set_option(*option)])
-    (said,) = caplog.messages
-    assert said.startswith("table db.t: rows of 1 bucket lie on several levels above 0")
-    assert f"this {engine['merge-engine']} table" in said and "compact the table fully" in said
+    (messages,) = caplog.messages
+    assert messages.startswith("table db.t: rows of 1 bucket lie on several levels above 0")
+    assert f"this {engine['merge-engine']} table" in messages and "compact the table fully" in messages
     if engine is SUM:
         assert catalog.table("db.t").to_arrow(filter=[("k", "=", 1)]).to_pylist() == [{"k": 1, "v": 2}]
     # as it says: the option back, a full compaction, and the option again
@@ -91,8 +91,8 @@ def test_ignored_retracts_count_again_only_until_2_1_and_that_is_said(
     with pytest.raises(InvalidOption, match=f"{key}.*no change back from true"):
         catalog.alter_table("db.t", [SchemaChange.set_option(key, "false")])
     catalog.alter_table("db.t", [SchemaChange.remove_option(key)])
-    (said,) = caplog.messages
-    assert said.startswith(f"table db.t: without '{key}' retracts are applied from now on")
+    (messages,) = caplog.messages
+    assert messages.startswith(f"table db.t: without '{key}' retracts are applied from now on")
     assert key not in catalog.table("db.t").schema.options
     catalog.alter_table("db.t", [SchemaChange.set_option(key, "true")])
     path = Path(table.store.snapshot_path(1))
@@ -107,11 +107,11 @@ def test_a_column_becomes_no_type_that_cannot_hold_its_numbers(
     types = [("k", "INT NOT NULL"), ("v", "INT"), ("d", "DOUBLE"), ("m", "DECIMAL(6, 2)"), ("n", "INT")]
     table = catalog.create_table("db.t", Schema(types, ["k"], options={"bucket": "1"}))
     table.write({"k": [1, 2], "v": [300, -1], "d": [1.5, None], "m": [1, 2], "n": [None, None]})
-    for change, said in (
+    for change, message in (
         (SchemaChange.update_type("v", "TINYINT"), "'v' of type INT cannot become TINYINT: it holds 300"),
         (SchemaChange.update_type("v", "DECIMAL(4, 2)"), r".*cannot become DECIMAL\(4, 2\): it holds 300"),
     ):
-        with pytest.raises(InvalidSchema, match=f"table db.t: column {said}"):
+        with pytest.raises(InvalidSchema, match=f"table db.t: column {message}"):
             catalog.alter_table("db.t", [SchemaChange.set_comment("half"), change])
     assert catalog.table("db.t").schema.comment is None
     table.write({"k": [1], "v": [100], "d": [None], "m": [3], "n": [None]})
@@ -121,7 +121,7 @@ def test_a_column_becomes_no_type_that_cannot_hold_its_numbers(
     caplog.clear()
     narrower = {"v": "TINYINT", "d": "INT", "m": "DECIMAL(3, 2)", "n": "TINYINT"}
     catalog.alter_table("db.t", [SchemaChange.update_type(name, kind) for name, kind in narrower.items()])
-    assert [said.getMessage() for said in caplog.records if "db.t" in said.getMessage()] == []
+    assert [message.getMessage() for message in caplog.records if "db.t" in message.getMessage()] == []
     rows = catalog.table("db.t").to_arrow(["k", "v", "d"]).to_pylist()
     assert rows == [{"k": 1, "v": 100, "d": None}, {"k": 2, "v": -1, "d": None}]
 
@@ -130,8 +130,8 @@ def test_where_no_statistics_tell_narrowing_is_warned_about(catalog: Catalog, ca
     write(create(catalog, **{"metadata.stats-mode": "none"}), {1: 300})
     caplog.clear()
     catalog.alter_table("db.t", [SchemaChange.update_type("v", "TINYINT")])
-    said = [record.getMessage() for record in caplog.records]
-    assert any(one.startswith("table db.t: values of column 'v' that TINYINT cannot hold") for one in said)
+    messages = [record.getMessage() for record in caplog.records]
+    assert any(item.startswith("table db.t: values of column 'v' that TINYINT cannot hold") for item in messages)
     assert catalog.table("db.t").to_arrow().to_pylist() == [{"k": 1, "v": 44}]  # as Java shows it
 
 

@@ -357,18 +357,18 @@ def test_half_a_character_is_refused_naming_what_holds_it(catalog: Catalog) -> N
         r"db\.t: the name of column 'v\\ud800'": lambda: catalog.create_table("db.t", Schema(columns, ["k"])),
         r"db\.t: the name of column 'a\\ud800'": lambda: catalog.create_table("db.t", Schema(inner, ["k"])),
     }
-    for said, act in refused.items():
-        with pytest.raises(InvalidSchema, match=said):
+    for message, act in refused.items():
+        with pytest.raises(InvalidSchema, match=message):
             act()
     assert (catalog.list_databases(), catalog.list_tables("db")) == (["db"], [])
     create()
-    for change, said in (
+    for change, message in (
         (SchemaChange.set_option("o", HALF), "the value of option 'o'"),
         (SchemaChange.set_comment(HALF), "comment"),
         (SchemaChange.update_column_comment("v", HALF), "the comment of column 'v'"),
         (SchemaChange.update_default("v", HALF), "the default of column 'v'"),
     ):
-        with pytest.raises(InvalidSchema, match=f"db.t: {said}"):
+        with pytest.raises(InvalidSchema, match=f"db.t: {message}"):
             catalog.alter_table("db.t", [change])
     table = catalog.table("db.t")
     with pytest.raises(InvalidData, match="a property of the commit"):
@@ -392,15 +392,15 @@ def test_options_that_are_not_acted_on_are_warned_about_when_they_come(
 ) -> None:
     options = {"bucket": "1", "metastore.tag-to-partition": "dt", "page-size": "64 kb"}
     catalog.create_table("db.t", Schema(FIELDS, ["k"], options=options))
-    (said,) = caplog.messages
-    assert said == "table db.t: options that are kept but not acted on here: 'metastore.tag-to-partition' = 'dt'"
+    (messages,) = caplog.messages
+    assert messages == "table db.t: options that are kept but not acted on here: 'metastore.tag-to-partition' = 'dt'"
     caplog.clear()
     catalog.alter_table("db.t", [SchemaChange.set_option("num-levels", "7"), SchemaChange.set_comment("c")])
     catalog.table("db.t")
     assert caplog.messages == []
     catalog.alter_table("db.t", [SchemaChange.set_option("lookup.hash-load-factor", "0.5")])
-    (said,) = caplog.messages
-    assert said.endswith("not acted on here: 'lookup.hash-load-factor' = '0.5'")
+    (messages,) = caplog.messages
+    assert messages.endswith("not acted on here: 'lookup.hash-load-factor' = '0.5'")
 
 
 def test_one_table_that_cannot_be_read_hides_no_other(

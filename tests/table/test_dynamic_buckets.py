@@ -123,7 +123,8 @@ def test_only_buckets_with_new_keys_get_a_new_index_file(make: Make) -> None:
     last = snapshots.latest(table.store)
     assert last is not None
     names = [
-        {entry.bucket: entry.file_name for entry in manifests.index_entries(table.store, one)} for one in (first, last)
+        {entry.bucket: entry.file_name for entry in manifests.index_entries(table.store, item)}
+        for item in (first, last)
     ]
     assert names[0][0] == names[1][0] and names[0][1] != names[1][1]
 

@@ -219,9 +219,13 @@ def test_an_argument_of_another_type_is_one_of_dredges_errors(facade: type, brok
     wrong = []
     for name in sorted(_verbs(facade)):
         parameters = list(inspect.signature(getattr(facade, name)).parameters.values())[1:]
-        required = [one for one in parameters if one.default is one.empty and one.kind is one.POSITIONAL_OR_KEYWORD]
+        required = [
+            parameter
+            for parameter in parameters
+            if parameter.default is parameter.empty and parameter.kind is parameter.POSITIONAL_OR_KEYWORD
+        ]
         for value in (object(), 3.5, b"x"):
-            given = {one.name: value for one in required or parameters[:1]}
+            given = {parameter.name: value for parameter in required or parameters[:1]}
             if not given or "drop" in name:
                 continue
             try:

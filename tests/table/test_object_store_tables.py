@@ -61,9 +61,9 @@ def created(catalog: Catalog, name: str = "db.t", **options: str) -> Table:
 def files(io: FileIO, folder: str) -> dict[str, bytes]:
     """Everything below a folder."""
     found: dict[str, bytes] = {}
-    for one in io.list_dir(folder):
-        below = files(io, one.path) if one.is_dir else {"": io.read_bytes(one.path)}
-        found |= {f"{one.name}/{name}".rstrip("/"): data for name, data in below.items()}
+    for status in io.list_dir(folder):
+        below = files(io, status.path) if status.is_dir else {"": io.read_bytes(status.path)}
+        found |= {f"{status.name}/{name}".rstrip("/"): data for name, data in below.items()}
     return found
 
 
@@ -78,7 +78,7 @@ def life(catalog: Catalog) -> list[Any]:
         table.write(rows(range(number, number + 30), f"w{number}-"))
         table.write(rows(range(5), f"x{number}-", "c d"))
     changes = [stream.next() for _ in range(3)]
-    answers.append([None if one is None else one.table.num_rows for one in changes])
+    answers.append([None if item is None else item.table.num_rows for item in changes])
     stream.checkpoint()
     table.delete([("k", "=", 3)])
     answers.append(content(table))
@@ -198,7 +198,7 @@ def test_tables_and_messages_travel_to_other_processes(house: Catalog, s3: S3Ser
     there: Table = pickle.loads(pickle.dumps(table))
     with there.new_write() as writer:
         writer.write(rows(range(4), "a"))
-        messages = [CommitMessage.from_bytes(one.to_bytes()) for one in writer.prepare_commit()]
+        messages = [CommitMessage.from_bytes(item.to_bytes()) for item in writer.prepare_commit()]
     assert TableStore.from_json(table.store.to_json()).file_io == table.store.file_io
     assert Table(TableStore.from_json(table.store.to_json())).new_commit().commit(messages) == 1
     assert len(content(table)) == 4
@@ -213,16 +213,16 @@ def test_the_command_line_looks_after_a_table_in_a_store(
     for number in range(3):
         table.write(rows(range(10), f"{number}-"))
     assert run(["status"]) == 0
-    told = capsys.readouterr().out
-    assert "db.t" in told
-    assert "conditional put" in told
+    printed = capsys.readouterr().out
+    assert "db.t" in printed
+    assert "conditional put" in printed
     assert run(["compact", "db.t", "--full"]) == 0
     assert run(["tables", "--warehouse", f"{house.root}/nothing-here"]) != 0
     monkeypatch.delenv("DREDGE_WAREHOUSE")
     monkeypatch.delenv("AWS_ENDPOINT_URL")
     there = ["--warehouse", house.root, "--catalog-option", f"s3.endpoint={s3.endpoint}"]
     capsys.readouterr()
-    for verb, said in (
+    for verb, message in (
         (["tables"], "db.t"),
         (["health", "db.t"], "bucket"),
         (["tag", "create", "db.t", "v1"], "names snapshot 4"),
@@ -234,7 +234,7 @@ def test_the_command_line_looks_after_a_table_in_a_store(
         (["holds", "db.t"], "v1"),
     ):
         assert run([*verb, *there]) == 0, (verb, capsys.readouterr())
-        assert said in capsys.readouterr().out, verb
+        assert message in capsys.readouterr().out, verb
     assert table.latest_snapshot().commit_kind == "COMPACT"  # type: ignore[union-attr]
 
 

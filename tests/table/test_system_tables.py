@@ -110,11 +110,11 @@ def test_partitions_and_buckets_add_up_what_is_live(tmp_path: Path) -> None:
     files = view(tmp_path, "files")
     partitions = view(tmp_path, "partitions")
     assert [p["partition"] for p in partitions] == ["dt=a", "dt=b"]
-    for one, text in zip(partitions, ("{a}", "{b}"), strict=True):
+    for bounds, text in zip(partitions, ("{a}", "{b}"), strict=True):
         mine = [f for f in files if f["partition"] == text]
-        assert one["record_count"] == sum(f["record_count"] for f in mine)
-        assert one["file_size_in_bytes"] == sum(f["file_size_in_bytes"] for f in mine)
-        assert (one["file_count"], one["last_update_time"]) == (len(mine), _NOW)
+        assert bounds["record_count"] == sum(f["record_count"] for f in mine)
+        assert bounds["file_size_in_bytes"] == sum(f["file_size_in_bytes"] for f in mine)
+        assert (bounds["file_count"], bounds["last_update_time"]) == (len(mine), _NOW)
     buckets = view(tmp_path, "buckets")
     assert [(b["partition"], b["bucket"]) for b in buckets] == [("{a}", 0), ("{a}", 1), ("{b}", 0), ("{b}", 1)]
     assert sum(b["file_count"] for b in buckets) == len(files)

@@ -36,7 +36,7 @@ def test_the_worst_comes_first_and_every_table_has_its_own_commit(tmp_path: Path
     assert plan.tables[0] == "db.b" and set(plan.tables) == {"db.a", "db.b", "db.c"}
     assert [item.score for item in plan.items] == sorted((item.score for item in plan.items), reverse=True)
     assert plan.items[0].reason.startswith("9 sorted runs >= 5") and plan.items[0].bytes_in > 0
-    assert [(one.subject, one.reason) for one in plan.declined] == [("db.idle", "nothing")]
+    assert [(element.subject, element.reason) for element in plan.declined] == [("db.idle", "nothing")]
     seen: list[str] = []
     report = warehouse.maintain(plan, approved_by="me", tell=lambda line: seen.append(line.table))
     assert told(report) == [(name, "compact", "done") for name in plan.tables] and seen == list(plan.tables)
@@ -93,7 +93,7 @@ def test_a_table_that_cannot_be_planned_hides_no_other(tmp_path: Path) -> None:
     Path(warehouse.table("db.b").store.snapshot_path(9)).write_text("no snapshot")
     plan = warehouse.plan_maintenance("*.*", ["compact"])
     assert set(plan.tables) == {"db.a", "db.c"}
-    (broken,) = [one for one in plan.declined if one.reason == "failed"]
+    (broken,) = [item for item in plan.declined if item.reason == "failed"]
     assert broken.subject == "db.b" and "CorruptFile" in broken.text
 
 
@@ -101,13 +101,13 @@ def test_limits_leave_the_rest_for_later(tmp_path: Path) -> None:
     warehouse = house(tmp_path)
     whole = warehouse.plan_maintenance("db", ["compact"], save=False)
     sizes = {item.table: item.bytes_in for item in whole.items}
-    one = warehouse.plan_maintenance("db", ["compact"], max_tables=1)
-    assert one.tables == ("db.b",)
-    assert {(x.subject, x.reason) for x in one.declined if x.reason != "nothing"} == {
+    first = warehouse.plan_maintenance("db", ["compact"], max_tables=1)
+    assert first.tables == ("db.b",)
+    assert {(x.subject, x.reason) for x in first.declined if x.reason != "nothing"} == {
         ("db.a", "later"),
         ("db.c", "later"),
     }
-    assert one.hash != whole.hash
+    assert first.hash != whole.hash
     # What is too much keeps nothing smaller from its turn.
     small = warehouse.plan_maintenance("db", ["compact"], max_bytes=sizes["db.a"])
     assert small.tables == ("db.a",)

@@ -57,20 +57,20 @@ def test_waits_of_a_writer_are_an_entry_of_the_ledger_and_two_metrics(
     table: Table, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     commits(table, 8)
-    (entry,) = [one for one in table.ledger() if one.action == "write_stall"]
+    (entry,) = [item for item in table.ledger() if item.action == "write_stall"]
     stalls, seconds = int(entry.report["stalls"]), float(entry.seconds or 0.0)
     assert stalls >= 1 and 0 < seconds <= stalls * 10
     assert (entry.report["stop_trigger"], entry.report["commit_user"]) == (2, "job")
     assert [line["bucket"] for line in entry.lines] == ["bucket-0"] and entry.report["sorted_runs"] > 2
-    assert all(one.action != "write_stall" for one in read_ledger(table.store))
+    assert all(item.action != "write_stall" for item in read_ledger(table.store))
     samples = {sample.metric: sample.value for sample in table_samples(table.store, 0)}
     assert samples["dredge_write_stalls"] == stalls and samples["dredge_write_stall_seconds"] == seconds
-    assert not [one for one in table_samples(table.store, 0) if one.labels.get("action") == "write_stall"]
+    assert not [item for item in table_samples(table.store, 0) if item.labels.get("action") == "write_stall"]
     shell = Shell(tmp_path / "wh", capsys)
     assert f"{stalls} waits for a compaction" in shell("ledger", "db.t").out
 
 
 def test_a_writer_that_never_waits_says_nothing(table: Table) -> None:
     commits(table.copy({"num-sorted-run.stop-trigger": "100"}), 3)
-    assert [one for one in table.ledger() if one.action == "write_stall"] == []
-    assert {one.metric: one.value for one in table_samples(table.store, 0)}["dredge_write_stalls"] == 0
+    assert [entry for entry in table.ledger() if entry.action == "write_stall"] == []
+    assert {entry.metric: entry.value for entry in table_samples(table.store, 0)}["dredge_write_stalls"] == 0

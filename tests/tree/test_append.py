@@ -18,7 +18,7 @@ def files(*sizes: int) -> list[DataFile]:
 
 def names(found: list[list[DataFile]] | Decline) -> list[list[str]]:
     assert isinstance(found, list)
-    return [[file.name for file in one] for one in found]
+    return [[file.name for file in item] for item in found]
 
 
 def test_a_window_fires_at_the_least_number_of_files_whatever_order_they_are_listed_in() -> None:

@@ -151,7 +151,7 @@ def test_small_files_fill_bins_by_size_the_smallest_first() -> None:
     files = [DataFile(f"f{i}", 0, size, b"", b"", creation_ms=i) for i, size in enumerate(sizes)]
     bins = pick_small_files(files, target=50, small_below=60, min_file_num=2, open_cost=5)
     assert isinstance(bins, list)
-    assert [[f.size for f in one] for one in bins] == [[10, 20, 30, 40]]
+    assert [[f.size for f in bin_files] for bin_files in bins] == [[10, 20, 30, 40]]
 
 
 def test_too_few_small_files_wait_unless_all_are_asked_for() -> None:
@@ -173,4 +173,4 @@ def test_two_bins_are_made_where_two_are_worth_it() -> None:
     bins = pick_small_files(files, target=50, small_below=60, min_file_num=2, open_cost=0)
     assert isinstance(bins, list)
     # 3 x 40 >= 2 x 50; the seventh is alone and waits
-    assert [[f.name for f in one] for one in bins] == [["f0", "f1", "f2"], ["f3", "f4", "f5"]]
+    assert [[f.name for f in bin_files] for bin_files in bins] == [["f0", "f1", "f2"], ["f3", "f4", "f5"]]

@@ -51,8 +51,8 @@ ATOMIC = st.one_of(
 
 def nested(children: st.SearchStrategy[DataType]) -> st.SearchStrategy[DataType]:
     name = st.text(min_size=1, max_size=5)
-    said = st.none() | st.text(max_size=5)
-    field = st.builds(RowField, st.integers(0, 99), name, children, said, st.none() | st.just("1"))
+    message = st.none() | st.text(max_size=5)
+    field = st.builds(RowField, st.integers(0, 99), name, children, message, st.none() | st.just("1"))
     return st.one_of(
         children.map(lambda e: DataType(TypeRoot.ARRAY, element=e)),
         children.map(lambda e: DataType(TypeRoot.MULTISET, element=e)),

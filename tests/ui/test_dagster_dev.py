@@ -87,18 +87,18 @@ def test_ticks_show_why_nothing_is_done_for_each_table(live: Live) -> None:
         "a tick of each sensor",
         lambda: all(ticks_since(live, s, 0) for s in (names.SORTED_RUN_SENSOR, names.IDLE_SENSOR)),
     )
-    said = ticks_since(live, names.SORTED_RUN_SENSOR, 0)[0]
-    assert f"{BUSY}/dt=a: decline (too few runs): 4 sorted runs < 5" in said
-    assert f"{CALM}: decline (too few runs): 2 sorted runs < 5" in said
-    assert "java.totals: decline (unsupported): not supported: commit callbacks (table java.totals)" in said
+    message = ticks_since(live, names.SORTED_RUN_SENSOR, 0)[0]
+    assert f"{BUSY}/dt=a: decline (too few runs): 4 sorted runs < 5" in message
+    assert f"{CALM}: decline (too few runs): 2 sorted runs < 5" in message
+    assert "java.totals: decline (unsupported): not supported: commit callbacks (table java.totals)" in message
     idle = ticks_since(live, names.IDLE_SENSOR, 0)[0]
     assert f"{BUSY}/dt=a: decline (not idle): idle 0 d < 20 d" in idle
     assert not live.client.runs()
 
 
 def test_ten_lines_and_a_tick_lead_to_the_first_green_checks(live: Live) -> None:
-    (told,) = [block for block in blocks(ROOT / "README.md") if "dagster dev" in block.code]
-    lines = [line for line in told.code.splitlines() if line.strip()]
+    (records,) = [block for block in blocks(ROOT / "README.md") if "dagster dev" in block.code]
+    lines = [line for line in records.code.splitlines() if line.strip()]
     assert len(lines) <= 10
     assert {line.split("=")[0].removeprefix("export ") for line in lines[:-1]} == {"DREDGE_WAREHOUSE", "DREDGE_RUNNER"}
     root = next(iter(live.platform.folder.parent.glob("a warehouse")))
@@ -154,9 +154,9 @@ def test_the_layout_and_its_checks_are_told_in_the_ui(live: Live) -> None:
     assert node["__typename"] == "AssetNode"
     assert set(node["kinds"]) == {"dredge", "spark"}
     assert node["groupName"] == "shop"
-    told = node["assetMaterializations"][0]
-    assert told["partition"] == "dt=a"
-    labels = {entry["label"] for entry in told["metadataEntries"]}
+    result = node["assetMaterializations"][0]
+    assert result["partition"] == "dt=a"
+    labels = {entry["label"] for entry in result["metadataEntries"]}
     assert {"sorted runs (worst bucket)", "levels", "buckets", "rows in", "rows out", "plan"} <= labels
     checks = {check["name"]: check for check in node["assetChecksOrError"]["checks"]}
     assert checks["merged_view_unchanged"]["blocking"]

@@ -38,13 +38,13 @@ _ADD = """mutation Add($repository: RepositorySelector!) {
 def home(postgresql_address: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """DAGSTER_HOME with the storage that the page tells of, whose secrets this process's environment has."""
     folder = tmp_path_factory.mktemp("home")
-    (told,) = [
+    (records,) = [
         block.code
         for block in blocks(ROOT / "docs" / "platform.md")
         if block.language == "yaml" and "postgres_db" in block.code
     ]
     server = urlsplit(postgresql_address.removeprefix("jdbc:"))
-    storage = yaml.safe_load(told)
+    storage = yaml.safe_load(records)
     storage["storage"]["postgres"]["postgres_db"]["port"] = server.port
     (folder / "dagster.yaml").write_text(INSTANCE.read_text() + yaml.safe_dump(storage))
     secrets = {
@@ -88,14 +88,14 @@ def test_ticks_runs_and_checks_live_in_postgresql(house: House, home: Path) -> N
 @contextmanager
 def viewers(house: House, home: Path, *more: str) -> Iterator[DagsterClient]:
     """The web server for viewers, as the page starts it; ``more`` options instead of the workspace, whose code server takes seconds."""
-    (told,) = [
+    (lines,) = [
         line
         for block in blocks(ROOT / "docs" / "platform.md")
         for line in block.code.splitlines()
         if line.startswith("dagster-webserver ")
     ]
     port = free_port()
-    options = told.replace("3001", str(port))
+    options = lines.replace("3001", str(port))
     assert "-w workspace.yaml" in options
     options = options.replace("-w workspace.yaml", " ".join(more)) if more else options
     command = [sys.executable, "-m", "dagster_webserver", *options.split()[1:], "--host", LOOPBACK]

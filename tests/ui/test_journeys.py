@@ -143,10 +143,10 @@ def test_the_page_tells_ten_journeys() -> None:
 def test_1_what_hurts(journey: Journey) -> None:
     ranking = names.warehouse_health_key(str(journey.root)).path
     journey.finished(journey.client.launch(ASSET_JOB, assets=[ranking]))
-    told = "\n".join(journey.made(ranking).values())
-    places = [told.index(table) for table in (ARCHIVE, ORDERS)]
+    text = "\n".join(journey.made(ranking).values())
+    places = [text.index(table) for table in (ARCHIVE, ORDERS)]
     assert places == sorted(places), "ten runs that a pause holds back come before four that are fewer than the trigger"
-    assert "storage move" in told
+    assert "storage move" in text
     page = journey.address(ranking, "overview")
     journey.sees(
         "what-hurts", page, "most urgent", journey.made(ranking)["most urgent"], "why, and next step", ARCHIVE, BURST
@@ -162,10 +162,10 @@ def test_1_what_hurts(journey: Journey) -> None:
 
 def test_2_why_was_nothing_done(journey: Journey) -> None:
     wait_for("a tick", lambda: f"{ORDERS}: " in journey.said(names.SORTED_RUN_SENSOR))
-    said = journey.said(names.SORTED_RUN_SENSOR)
-    assert f"{ORDERS}: decline (too few runs): 4 sorted runs < 5" in said
-    assert f"{ARCHIVE}: decline (paused by policy)" in said
-    assert "storage move, since 2024-05-30" in said
+    message = journey.said(names.SORTED_RUN_SENSOR)
+    assert f"{ORDERS}: decline (too few runs): 4 sorted runs < 5" in message
+    assert f"{ARCHIVE}: decline (paused by policy)" in message
+    assert "storage move, since 2024-05-30" in message
     journey.sees(
         "why-not",
         f"/locations/dredge/sensors/{names.SORTED_RUN_SENSOR}",
@@ -274,10 +274,10 @@ def test_8_policy_a_or_b(journey: Journey) -> None:
     asked = """query Q($id: ID!) { runOrError(runId: $id) { ... on Run { eventConnection { events {
       ... on ExecutionStepOutputEvent { metadataEntries { label ... on MarkdownMetadataEntry { mdStr } } } } } } } }"""
     events = journey.client.query(asked, {"id": run.run_id})["runOrError"]["eventConnection"]["events"]
-    told = "\n".join(entry.get("mdStr") or "" for event in events for entry in event.get("metadataEntries", ()))
-    assert "eager" in told
-    assert "lazy" in told
-    assert "write amplification" in told
+    metadata = "\n".join(entry.get("mdStr") or "" for event in events for entry in event.get("metadataEntries", ()))
+    assert "eager" in metadata
+    assert "lazy" in metadata
+    assert "write amplification" in metadata
     assert journey.table(ARCHIVE).health()[0].sorted_runs == 10, "nothing was done"
     journey.sees(
         "what-if",

@@ -159,10 +159,10 @@ def _at(value: Any, place: str) -> list[Case]:
     found = [value]
     for part in filter(None, place.split(".")):
         name = part.removesuffix("[]")
-        found = [one[name] for one in found if isinstance(one, dict) and name in one]
+        found = [item[name] for item in found if isinstance(item, dict) and name in item]
         if part != name:
-            found = [one for many in found if isinstance(many, list) for one in many]
-    return [one for one in found if isinstance(one, dict)]
+            found = [item for many in found if isinstance(many, list) for item in many]
+    return [item for item in found if isinstance(item, dict)]
 
 
 def not_yet(feature: str) -> None:

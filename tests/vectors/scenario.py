@@ -65,19 +65,19 @@ class ChangelogNormalize:
 
     def completed(self, changes: pa.Table) -> pa.Table:
         """Return the changes that the operator emits for ``changes``."""
-        told: list[Case] = []
+        records: list[Case] = []
         for row in changes.to_pylist():
             kind, key = row.pop("_ROW_KIND"), tuple(row[name] for name in self.keys)
             if kind in ("-U", "-D"):
                 before = self.newest.pop(key, None)
-                told += [{"_ROW_KIND": "-D", **before}] if before else []
+                records += [{"_ROW_KIND": "-D", **before}] if before else []
                 continue
             before, self.newest[key] = self.newest.get(key), row
             if before is None:
-                told.append({"_ROW_KIND": "+I", **row})
+                records.append({"_ROW_KIND": "+I", **row})
             elif before != row:
-                told += [{"_ROW_KIND": "-U", **before}, {"_ROW_KIND": "+U", **row}]
-        return pa.Table.from_pylist(told, changes.schema)
+                records += [{"_ROW_KIND": "-U", **before}, {"_ROW_KIND": "+U", **row}]
+        return pa.Table.from_pylist(records, changes.schema)
 
 
 class Scenario:
@@ -237,7 +237,7 @@ class Scenario:
 
     def _operands(self, name: str, rest: list[Any]) -> list[Any]:
         kind = self.kinds[name]
-        return [[value(raw, kind) for raw in one] if isinstance(one, list) else value(one, kind) for one in rest]
+        return [[value(raw, kind) for raw in item] if isinstance(item, list) else value(item, kind) for item in rest]
 
     def _of_partition(self, text: str) -> list[list[Any]]:
         """Return the filter for `scan.partitions` with one partition; unnamed partition columns must be null."""

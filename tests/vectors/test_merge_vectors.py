@@ -170,7 +170,7 @@ def _merged_row(
     values = [[_plain(v) for v in table.column(name).to_pylist()] for name in names]
     (kind,) = kinds_to_text(table.column("_VALUE_KIND")).to_pylist()
     (sequence,) = table.column("_SEQUENCE_NUMBER").to_pylist()
-    return {"kind": kind, "seq": sequence, "row": [one for (one,) in values]}
+    return {"kind": kind, "seq": sequence, "row": [value for (value,) in values]}
 
 
 def _plain(found: Any) -> Any:
@@ -277,7 +277,7 @@ def test_changelog_wrappers(case: Case) -> None:
         options["sequence.field"] = asked["sequence_field"]
     rules = ChangelogRules.of(schema, TableOptions(options))
     assert rules is not None
-    function, looked_up, told = merge_function(schema, options), case["lookup"], []
+    function, looked_up, records = merge_function(schema, options), case["lookup"], []
     if case["wrapper"] == "first_row":
         looked_up = {**case["inputs"][0], "level": 5} if looked_up else None
 
@@ -286,12 +286,12 @@ def test_changelog_wrappers(case: Case) -> None:
         found = [] if looked_up is None else [looked_up]
         return np.arange(len(found)), _rows(found, names)
 
-    merger = ChangelogMerger(rules, function, asked.get("max_level", 5), look_up, told.append)
+    merger = ChangelogMerger(rules, function, asked.get("max_level", 5), look_up, records.append)
     merger.drop_delete = case["wrapper"] == "full_compaction"
     batch = _rows(case["inputs"], names)
     merged = merger.merge(_pieces(batch, [row["level"] for row in case["inputs"]], function))
     merger.counters.check()
-    _as_expected(_one(told, batch), case["expect"]["changelog"], names)
+    _as_expected(_one(records, batch), case["expect"]["changelog"], names)
     if "result" in case["expect"]:
         _as_expected(_one(merged, batch), [case["expect"]["result"]] if case["expect"]["result"] else [], names)
 
@@ -332,8 +332,8 @@ def test_lookup_merging_needs_the_lowest_level_above_zero_only() -> None:
     schema = TableSchema(0, fields, 1, primary_keys=("k",))
     rules, function = ChangelogRules.of(schema, TableOptions(options)), merge_function(schema, options)
     assert rules is not None
-    told: list[pa.RecordBatch] = []
-    merger = ChangelogMerger(rules, function, 5, None, told.append)
+    records: list[pa.RecordBatch] = []
+    merger = ChangelogMerger(rules, function, 5, None, records.append)
     (merged,) = merger.merge(_pieces(_rows(rows, ["f0"]), [row["level"] for row in rows], function))
     assert merged.column("f0").to_pylist() == [5]
-    assert [batch.column("f0").to_pylist() for batch in told] == [[2, 5]]
+    assert [batch.column("f0").to_pylist() for batch in records] == [[2, 5]]

@@ -183,7 +183,7 @@ def partitioned(ranges: list[list[int]], expect: Case) -> list[list[SortedRun]]:
     sections = interval_partition(files)
     assert Counter(f.name for s in sections for r in s for f in r.files) == Counter(f.name for f in files)
     spans = [[min(run.min_key for run in section), max(run.max_key for run in section)] for section in sections]
-    assert all(one[1] < following[0] for one, following in pairwise(spans))
+    assert all(item[1] < following[0] for item, following in pairwise(spans))
     for section in sections:
         for run in section:
             assert all(a.max_key < b.min_key for a, b in pairwise(run.files))

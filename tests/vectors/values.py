@@ -102,6 +102,6 @@ def same_rows(found: Sequence[Row], expected: Sequence[Row], *, ordered: bool = 
 def without_order(rows: Sequence[Row], places: Sequence[int]) -> list[tuple[Any, ...]]:
     """Return ``rows`` with sorted arrays and maps in the columns ``places``, so that their order does not count."""
     return [
-        tuple(sorted(one, key=repr) if at in places and one is not None else one for at, one in enumerate(row))
+        tuple(sorted(item, key=repr) if at in places and item is not None else item for at, item in enumerate(row))
         for row in rows
     ]

@@ -99,7 +99,7 @@ def test_compactions_keep_the_order_of_rows_and_windows_their_places(tmp_path: P
         table.write(rows((1, 2 * step), (1, 2 * step + 1)))
     expected = list(range(14))
     plan = table.plan_maintenance("compact")
-    assert [len(one) for item in plan.items for one in item.bins] == [3, 3]
+    assert [len(bin_files) for item in plan.items for bin_files in item.bins] == [3, 3]
     table.apply(plan)
     assert table.to_arrow().column("n").to_pylist() == expected
     ((files,),) = (live_files(table.store).values(),)

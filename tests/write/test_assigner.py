@@ -134,7 +134,7 @@ print(len(index), peak >> 10)
 
 
 def test_ten_million_keys_are_held_in_little_memory() -> None:
-    told = subprocess.run([sys.executable, "-c", _TEN_MILLION], capture_output=True, text=True, check=True)
-    count, peak = told.stdout.split()
+    result = subprocess.run([sys.executable, "-c", _TEN_MILLION], capture_output=True, text=True, check=True)
+    count, peak = result.stdout.split()
     assert int(count) == 10_000_000
     assert int(peak) <= 400

@@ -61,14 +61,14 @@ def content(table: Table) -> list[dict[str, object]]:
 def test_many_flushes_of_a_write_are_one_run_with_the_same_rows(tmp_path: Path, engine: str) -> None:
     options = ENGINES[engine]
     table = create(tmp_path, "t", **options)
-    one = create(tmp_path, "one", **options, **{"write-only": "true"})
+    first = create(tmp_path, "one", **options, **{"write-only": "true"})
     write(table)
-    write(one)
-    assert runs(one) == 9
+    write(first)
+    assert runs(first) == 9
     assert runs(table) == (9 if engine == "late rows" else 1)  # merged in parts these would say something else
-    one.copy({"write-only": "false"}).compact(full=True)
+    first.copy({"write-only": "false"}).compact(full=True)
     table.compact(full=True)
-    assert content(table) == content(one)
+    assert content(table) == content(first)
 
 
 def test_few_flushes_stay_as_they_are(tmp_path: Path) -> None:

@@ -76,12 +76,12 @@ def test_all_rows_are_told_in_key_order_and_then_in_merge_order(
         Committer(target).commit(messages)
         found.append(messages)
     (message,) = found[0]
-    assert not any(one.changelog_files for one in found[1])
+    assert not any(table.changelog_files for table in found[1])
     numbers = kinds_from_text(pa.array([kind for _, _, kind in rows])).to_pylist()
     arrived = [(k, v, kind, number) for number, ((k, v, _), kind) in enumerate(zip(rows, numbers, strict=True))]
     assert rows_of(store, message) == sorted(arrived, key=lambda row: (row[0], row[1] if sequence else 0, row[3]))
     assert read(store).to_pylist() == read(plain).to_pylist()
-    files, plain_files = (live_files(one)[EMPTY_ROW, 0] for one in (store, plain))
+    files, plain_files = (live_files(table)[EMPTY_ROW, 0] for table in (store, plain))
     assert [f.row_count for f in files] == [f.row_count for f in plain_files]
     assert sum(f.row_count for f in message.changelog_files) == len(rows)
     assert {(f.level, f.file_source) for f in message.changelog_files} == {(0, 0)}
@@ -98,10 +98,10 @@ def test_changelog_files_have_options_of_their_own(tmp_path: Path) -> None:
     with TableWrite(store) as writer:
         writer.write(pa.table({"k": [1], "v": [2], "s": ["a"]}))
         (message,) = writer.prepare_commit()
-    (told,), (data,) = message.changelog_files, message.new_files
-    assert (told.file_name.startswith("told-"), told.file_name.endswith(".avro")) == (True, True)
+    (changes,), (data,) = message.changelog_files, message.new_files
+    assert (changes.file_name.startswith("told-"), changes.file_name.endswith(".avro")) == (True, True)
     assert (data.file_name.startswith("data-"), data.file_name.endswith(".orc")) == (True, True)
-    assert told.value_stats_cols == ()
+    assert changes.value_stats_cols == ()
     assert data.value_stats_cols is None
     assert [row[:3] for row in rows_of(store, message)] == [(1, 2, 0)]
 

@@ -248,8 +248,10 @@ def test_bytes_of_a_row_that_is_dropped_are_nobodys_business(tmp_path: Path, opt
 def test_a_bad_kind_is_named_with_the_users_column(tmp_path: Path) -> None:
     options = {"bucket": "1", "rowkind.field": "op"}
     store = make_store(tmp_path / "t", {"k": "INT NOT NULL", "op": "STRING"}, ["k"], (), options)
-    for bad, said in (("delete", "'delete' is no row kind; accepted: .I, -U"), (None, "null is not a row kind")):
-        with pytest.raises(InvalidData, match=rf"table db.t, column 'op': row 1 \(from 0\) of the rows given: {said}"):
+    for bad, message in (("delete", "'delete' is no row kind; accepted: .I, -U"), (None, "null is not a row kind")):
+        with pytest.raises(
+            InvalidData, match=rf"table db.t, column 'op': row 1 \(from 0\) of the rows given: {message}"
+        ):
             write(store, pa.table({"k": [1, 2], "op": ["+I", bad]}))
     write(store, pa.table({"k": [1, 2], "op": ["+i", "+I"]}))  # in either case, as in Java
     write(store, pa.table({"k": [1], "op": ["-d"]}))

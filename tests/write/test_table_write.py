@@ -44,12 +44,12 @@ def test_a_flush_leaves_sorted_unique_keys_in_level_0(store: TableStore) -> None
 
 
 def test_sequence_numbers_go_on_where_the_bucket_stopped(store: TableStore) -> None:
-    one = make_store(Path(store.root) / "one", FIELDS, ["k"], (), {"bucket": "1"})
-    write(one, rows([1, 2, 3]))
-    write(one, rows([2, 9]))
-    ranges = sorted((f.min_sequence_number, f.max_sequence_number) for f in live_files(one)[EMPTY_ROW, 0])
+    single = make_store(Path(store.root) / "one", FIELDS, ["k"], (), {"bucket": "1"})
+    write(single, rows([1, 2, 3]))
+    write(single, rows([2, 9]))
+    ranges = sorted((f.min_sequence_number, f.max_sequence_number) for f in live_files(single)[EMPTY_ROW, 0])
     assert ranges == [(0, 2), (3, 4)]
-    with TableWrite(one) as writer:
+    with TableWrite(single) as writer:
         writer.write(rows([7]))
         first = writer.prepare_commit()
         writer.write(rows([8]))
@@ -58,12 +58,12 @@ def test_sequence_numbers_go_on_where_the_bucket_stopped(store: TableStore) -> N
 
 
 def test_deletes_are_kept_and_counted(store: TableStore) -> None:
-    one = make_store(Path(store.root) / "one", FIELDS, ["k"], (), {"bucket": "1"})
-    write(one, rows([1, 2, 3]))
-    write(one, rows([1, 2, 4]), ["-D", "-U", "+U"])
-    newest = max(live_files(one)[EMPTY_ROW, 0], key=lambda f: f.max_sequence_number)
+    first = make_store(Path(store.root) / "one", FIELDS, ["k"], (), {"bucket": "1"})
+    write(first, rows([1, 2, 3]))
+    write(first, rows([1, 2, 4]), ["-D", "-U", "+U"])
+    newest = max(live_files(first)[EMPTY_ROW, 0], key=lambda f: f.max_sequence_number)
     assert (newest.row_count, newest.delete_row_count) == (3, 2)
-    assert sorted(read(one).column("k").to_pylist()) == [3, 4]
+    assert sorted(read(first).column("k").to_pylist()) == [3, 4]
 
 
 def test_a_full_buffer_is_flushed_and_the_last_write_still_wins(store: TableStore) -> None:

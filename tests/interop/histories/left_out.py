@@ -59,8 +59,8 @@ def rule_of(table: RandomTable, writes: Sequence[Sequence[Row]], answer: Any) ->
         }[answer]
     if table.descending and any(len({row.sequence_fields for row in rows}) > 1 for rows in writes):
         return "descending inside one flush (3.5: sorted ascending)"
-    rows = [row for one in writes for row in one]
-    if any(len(one) > 1 for one in writes) or table.options["merge-engine"] == "partial-update":
+    rows = [row for item in writes for row in item]
+    if any(len(item) > 1 for item in writes) or table.options["merge-engine"] == "partial-update":
         for name in table.names:
             if {f"fields.{name}.count-limit", f"fields.{name}.nested-key"} <= table.options.keys():
                 return "count-limit with a key, of arrays that were merged before (3.4: in hash order, undefined)"

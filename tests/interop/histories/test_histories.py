@@ -131,8 +131,8 @@ class Story:
 
     def _read(self, java: Java, name: str) -> dict[Any, Row]:
         schema, found = self.table.schema, {}
-        for told in java("read", table=name)["rows"]:
-            values = tuple(from_json_value(told.get(f.name), f.type) for f in schema.fields)
+        for row in java("read", table=name)["rows"]:
+            values = tuple(from_json_value(row.get(f.name), f.type) for f in schema.fields)
             key = tuple(values[schema.field_names.index(k)] for k in self.table.keys)
             found[key_order(key)] = Row(key, (), 0, 0, values)
         return found
