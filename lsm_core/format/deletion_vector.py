@@ -19,7 +19,7 @@ INDEX_FILE_VERSION: Final = 1
 _MAGIC_V1: Final = (1581511376).to_bytes(4, "big")
 _MAGIC_V2: Final = (1681511377).to_bytes(4, "little")
 _FRAME: Final = 8
-"""Bytes that surround an encoded vector: its size before it (4) and its checksum after it (4)."""
+"""Number of bytes around an encoded vector in an index file: 4 for the size before it, 4 for the checksum after it."""
 _WORD: Final = 4
 _HIGH_SHIFT: Final = 32
 _SLOT_ROWS: Final = 1 << _HIGH_SHIFT

@@ -1,7 +1,7 @@
 """Partitions as directories, values and times, by Java's rules (format.md 1.1).
 
 Directory names follow JDK 8 to 18. A newer JDK writes some floating-point numbers with fewer digits, so its directories
-have other names (:func:`newer_partition_dir`). The table's metadata does not record which of them exists.
+have other names (:func:`newer_partition_dir`). The table's metadata does not record which of the two names was used.
 
 The time of a partition is derived from its values. The default form is lenient (``2024-1-32`` is 1 February), while a
 custom form is strict. Times are local times without a time zone.

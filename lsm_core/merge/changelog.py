@@ -83,7 +83,7 @@ class ChangelogRules:
 LookUp = Callable[[NormalisedKeys, pa.RecordBatch], tuple[Ints, pa.RecordBatch]]
 """Function that looks up ascending distinct keys, with their key columns, in the levels above the output.
 
-It returns the positions of the keys that exist there, and the row of each of these keys, in the same order.
+The function returns the positions of the keys that exist in these levels, and the row of each, in the same order.
 """
 WriteChanges = Callable[[pa.RecordBatch], None]
 

@@ -76,7 +76,7 @@ class MergeCounters:
 
 Key = int | bytes
 _FEWEST_BYTES: Final = 1 << 16
-"""Bytes of an input's rows beyond which it need not have buffered `RunInput.at_hand` rows."""
+"""Number of buffered bytes of an input that is enough for a merge, even with fewer rows than `RunInput.at_hand`."""
 
 
 class UnsortedInput(CorruptFile):

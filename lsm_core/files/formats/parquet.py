@@ -5,8 +5,8 @@ fails on BYTE_STREAM_SPLIT.
 
 The schema in the footer is converted to Java's form where Arrow's writer has no setting for it. Arrow writes all
 timestamps of a file as INT96 or none, names the message "schema", and marks TIME as local time. So a file with INT96
-columns is written with its other timestamps as plain integers, and the footer then gets their types. Only the list of
-schema elements is rewritten; the remaining footer is unchanged, byte for byte.
+columns is written with its other timestamps as plain integers, and their types are then put into the footer. Only the
+list of schema elements is rewritten; the remaining footer is unchanged, byte for byte.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 A few bytes of a file can decode to gigabytes: a page that compresses ten thousandfold, a long text of a dictionary that
 a run of one number repeats a million times, texts with a long common prefix, one list of a billion equal elements. The
 counts in the footer are not needed: page headers show the memory that a reader needs, before anything large is
-decompressed. Batches are cut so that one fits, and values that fit nowhere are rejected.
+decompressed. Batches are cut so that each fits into memory, and a value too large for any batch is rejected.
 
 Arrow's decoder is used without `pyarrow.parquet`, which imports file systems, with SSL and the libraries of four
 clouds: 9 MiB and a tenth of the time of importing Arrow. Files are read through `lsm_core.storage` here.

@@ -127,7 +127,11 @@ class BitmapIndex:
         return all_rows if self._nulls is None else all_rows - self._rows_at(self._nulls)
 
     def equal(self, key: Key) -> BitMap:
-        """Return the rows whose value is ``key``."""
+        """Return the rows whose value is ``key``.
+
+        Raises:
+            CorruptFile: A dictionary block or a bitmap of the index is invalid.
+        """
         block = bisect.bisect_right(self._firsts, key) - 1
         if block < 0:
             return BitMap()

@@ -1,4 +1,4 @@
-"""Errors of keys that cannot be folded."""
+"""Typed errors for keys that cannot be folded; they name the table, the column and the key."""
 
 from __future__ import annotations
 
