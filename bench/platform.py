@@ -133,6 +133,19 @@ _PAGES = {
       sensorState { ticks(limit: 25) { id status skipReason } } } } }""",
 }  # fmt: skip
 
+_LIVE = """query AssetGraphLiveQuery($assetKeys: [AssetKeyInput!]!) {
+  assetNodes(assetKeys: $assetKeys, loadMaterializations: true) { id opNames repository { id } assetKey { path }
+    assetMaterializations(limit: 1) { timestamp runId stepKey } assetObservations(limit: 1) { timestamp runId stepKey }
+    assetChecksOrError { ... on AssetChecks { checks { name canExecuteIndividually executionForLatestMaterialization {
+      id runId status timestamp stepKey evaluation { severity } } partitionDefinition { name description }
+      partitionStatuses { ... on AssetCheckDefaultPartitionStatuses { succeededPartitions failedPartitions
+        inProgressPartitions skippedPartitions executionFailedPartitions } } } } }
+    partitionStats { numMaterialized numMaterializing numPartitions numFailed } }
+  assetsLatestInfo(assetKeys: $assetKeys) { id assetKey { path } unstartedRunIds inProgressRunIds
+    latestRun { status startTime endTime id } } }"""
+_ASSETS_A_QUERY, _ASSETS_A_SCREEN, _SCREEN_TARGET = 10, 20, 3.0
+"""Dagster's catalog and lineage pages send `_LIVE` for ten assets at a time; the catalog only for visible rows."""
+
 
 def build(warehouse: Path, tables: int) -> None:
     """Create ``tables`` tables with 5 buckets and 20 files each; all files are hard links to the first table's."""
@@ -193,7 +206,7 @@ def web_server(home: Path, warehouse: Path) -> Iterator[DagsterClient]:
         end_group(process.pid, lambda: process.poll() is None or group_lives(process.pid), 20)
 
 
-def pages(home: Path, warehouse: Path, rounds: int) -> list[Result]:
+def pages(home: Path, warehouse: Path, tables: int, rounds: int) -> list[Result]:
     """Return the seconds of the web server's answers to the queries of the UI pages, after the workspace is loaded."""
     keys = [{"path": names.layout_key(str(warehouse), f"bench.t{number:05d}").path} for number in range(100)]
     sensor = {
@@ -221,6 +234,40 @@ def pages(home: Path, warehouse: Path, rounds: int) -> list[Result]:
                     note="through GraphQL, elapsed",
                 ).judged()
             )
+        results += _live_pages(client, str(warehouse), tables, rounds)
+    return results
+
+
+def _live_pages(client: DagsterClient, warehouse: str, tables: int, rounds: int) -> list[Result]:
+    """Return the seconds of all queries that the catalog's first screen and the lineage of all assets send."""
+    keys = [
+        {"path": key(warehouse, f"bench.t{number:05d}").path}
+        for number in range(tables)
+        for key in (names.data_key, names.layout_key)
+    ]
+    results = []
+    for name, shown, target in (
+        ("a screen of the catalog", keys[:_ASSETS_A_SCREEN], _SCREEN_TARGET),
+        ("lineage of all assets, as it fills", keys, None),
+    ):
+        seconds = []
+        for _ in range(max(rounds, 3) if target else 1):
+            began = time.perf_counter()
+            for start in range(0, len(shown), _ASSETS_A_QUERY):
+                client.query(_LIVE, {"assetKeys": shown[start : start + _ASSETS_A_QUERY]}, timeout_s=120)
+            seconds.append(time.perf_counter() - began)
+        results.append(
+            Result(
+                "platform",
+                f"web server: {name}",
+                statistics.median(seconds),
+                "s",
+                target,
+                low=min(seconds),
+                high=max(seconds),
+                note=f"{-(-len(shown) // _ASSETS_A_QUERY)} queries AssetGraphLiveQuery, elapsed",
+            ).judged()
+        )
     return results
 
 
@@ -298,7 +345,7 @@ def run(tables: int | None, rounds: int) -> list[Result]:
         first, same, after, a_tick, a_commit, first_bytes = in_own_process(
             _TICKS, str(warehouse), str(changed), str(home)
         )
-        shown = pages(home, warehouse, rounds)
+        shown = pages(home, warehouse, count, rounds)
         build(few, STATUS_TABLES)
         status_result = status(few, rounds)
         more = []

@@ -188,10 +188,17 @@ def report_metadata(report: CheckReport) -> dict[str, dg.MetadataValue]:
     numbers |= report.numbers
     metadata: dict[str, dg.MetadataValue] = {name: _metadata_value(value) for name, value in numbers.items()}
     if report.problems:
-        metadata["problems"] = dg.MetadataValue.md(
-            "\n".join(f"- {plain_cell(line)}" for line in report.problems[:_SHOWN])
-        )
+        metadata["problems"] = problem_list(report.problems)
     return metadata
+
+
+def problem_list(problems: Sequence[str]) -> dg.MetadataValue:
+    """Return the first 20 problems as a list in Markdown, without markup of their own.
+
+    Args:
+        problems: one line per problem; untrusted.
+    """
+    return dg.MetadataValue.md("\n".join(f"- {plain_cell(line)}" for line in problems[:_SHOWN]))
 
 
 def _metadata_value(value: float | str) -> dg.MetadataValue:

@@ -7,34 +7,29 @@ from typing import Final
 
 import dagster as dg
 
-from checks.backlog import backlog_evaluation, hides_level0
 from checks.definition import (
     CheckDeclaration,
     apply_severity,
     card_of_checks,
     declare_together,
-    evaluation_of,
     failed_result,
     is_switched_off,
-    limits_of,
     report_evaluation,
-    result_of,
     selected_checks,
     switched_off_result,
     unmaintained_result,
 )
+from checks.layout_condition import CONDITION_PROMISE, CONDITIONS, backlog_result, condition_result, conditions_of
 from checks.merged_view import VerifyVerdict, merged_view_result
-from lsm_core.maintenance import CHECKS, BucketHealth, CheckReport, checks_of
-from lsm_core.maintenance.checks.layout_condition import ALIVE, JUDGES, condition_of
+from lsm_core.maintenance import checks_of
 from lsm_core.maintenance.checks.metadata_validity import inspect_tree
 from lsm_core.metadata.store import TableStore
 from platform_core import names
 from platform_core.health import TableHealth, table_health
 from platform_core.metadata import plain_cell
-from platform_core.obstacles import find_blocking_failure, read_newest_evaluations
+from platform_core.obstacles import find_blocking_failure
 from platform_core.partitions import partition_of, partitions_of
-from platform_core.policies import DecisionScope, Policy, Subject, TableFacts, policy_source
-from platform_core.policies.decisions import find_expiring
+from platform_core.policies import Policy, policy_source
 from platform_core.resources.spark_resource import SparkResource
 from platform_core.resources.warehouse import WarehouseResource
 from platform_core.table_card import TableCard
@@ -79,13 +74,17 @@ def declarations_of(card: TableCard, policy: Policy) -> list[CheckDeclaration]:
     declarations = [
         CheckDeclaration(check.name, check.promise, check.blocking, by_partition=check.name == names.TREE_CHECK)
         for check in checks_of(card.primary_keys, card.options)
-        if not check.reads_rows
+        if not check.reads_rows and check.name not in CONDITIONS
     ]
+    if conditions_of(card, policy):
+        declarations.append(CheckDeclaration(names.CONDITION_CHECK, CONDITION_PROMISE))
     declarations.append(
         CheckDeclaration(names.MERGED_VIEW_CHECK, MERGED_VIEW_PROMISE, blocking=True, by_partition=True)
     )
     return [
-        declaration for declaration in declarations if not is_switched_off(policy, declaration.name)
+        declaration
+        for declaration in declarations
+        if declaration.name == names.CONDITION_CHECK or not is_switched_off(policy, declaration.name)
     ] or declarations[-1:]
 
 
@@ -95,7 +94,7 @@ def _check(
     card = card_of_checks(context, warehouse)
     policy = policy_source(warehouse.policy_file).current().of(card.name)
     for check in selected_checks(context)[1]:
-        if is_switched_off(policy, check):
+        if is_switched_off(policy, check) and check != names.CONDITION_CHECK:
             yield switched_off_result(policy, check)
         elif card.refusal is not None:
             yield unmaintained_result(card, check)
@@ -110,7 +109,15 @@ def _check(
             yield _report_partitions(context, apply_severity(result, policy, check))
         else:
             store = warehouse.store(card.name)
-            yield condition_result(store, table_health(store), policy, check)
+            yield _result_from_health(card, store, table_health(store), policy, check)
+
+
+def _result_from_health(
+    card: TableCard, store: TableStore, health: TableHealth, policy: Policy, check: str
+) -> dg.AssetCheckResult:
+    if check == names.CONDITION_CHECK:
+        return condition_result(store, health, policy, conditions_of(card, policy))
+    return backlog_result(store, health, policy, check)
 
 
 def _report_partitions(context: dg.AssetCheckExecutionContext, result: dg.AssetCheckResult) -> dg.AssetCheckResult:
@@ -154,7 +161,7 @@ def report_checks(
             if declaration.name == names.TREE_CHECK:
                 result = apply_severity(tree_result(store, partition), policy, declaration.name)
             elif declaration.name != names.MERGED_VIEW_CHECK:
-                result = condition_result(store, health, policy, declaration.name)
+                result = _result_from_health(card, store, health, policy, declaration.name)
             elif (
                 compared.level == "V1"
                 and not is_switched_off(policy, declaration.name)
@@ -167,95 +174,3 @@ def report_checks(
             else:
                 continue
             report_evaluation(context, layout, result, partition)
-
-
-def condition_result(store: TableStore, health: TableHealth, policy: Policy, check: str) -> dg.AssetCheckResult:
-    """Return the result of a metadata check from known health; the ledger is read only if work is due.
-
-    Args:
-        store: the table.
-        health: health of the table.
-        policy: policy of the table.
-        check: name of the check.
-    """
-    if check == names.BACKLOG_CHECK:
-        evaluation = backlog_evaluation(
-            dg.AssetKey(store.name), health.partitions, policy, hidden=hides_level0(store.options)
-        )
-        result = dg.AssetCheckResult(
-            check_name=check,
-            passed=evaluation.passed,
-            severity=evaluation.severity,
-            description=evaluation.description,
-            metadata=evaluation.metadata,
-        )
-        return apply_severity(result, policy)
-    now = store.clock.now_ms()
-    buckets: Sequence[BucketHealth] = health.buckets
-    if check == ALIVE:
-        buckets = _compactable_buckets(store, health, policy, now)
-    condition = condition_of(store, buckets, now, by_writers=health.writers_compact)
-    verdict = JUDGES[check](condition, limits_of(policy))
-    report = CheckReport(
-        check,
-        store.name,
-        health.snapshot,
-        passed=verdict.passed,
-        text=verdict.text,
-        numbers=verdict.numbers,
-        problems=tuple(verdict.problems),
-        warn=CHECKS[check].warn and not verdict.critical,
-    )
-    return apply_severity(result_of(report), policy)
-
-
-def _compactable_buckets(store: TableStore, health: TableHealth, policy: Policy, now_ms: int) -> Sequence[BucketHealth]:
-    """Return the buckets of partitions that are not about to expire.
-
-    Expiring partitions are not compacted, so they must not raise alerts.
-    """
-    facts = TableFacts(store.name, health, store.options, partitioned=bool(store.schema.partition_keys))
-    return [
-        bucket
-        for state in health.partitions
-        if find_expiring(Subject(facts, DecisionScope.SORTED_RUNS, state.text, state), policy, now_ms) is None
-        for bucket in state.buckets
-    ]
-
-
-TIMED: Final = (ALIVE, "ro_is_fresh")
-"""Checks whose result changes with time alone: due work and lags grow older without commits or runs."""
-
-
-def changed_conditions(
-    instance: dg.DagsterInstance,
-    warehouse_path: str,
-    tables: Sequence[tuple[TableCard, Policy, TableStore, TableHealth]],
-) -> Iterator[dg.AssetCheckEvaluation]:
-    """Yield evaluations of `TIMED` checks whose result differs from the newest result in Dagster.
-
-    A check without a result in Dagster yields an evaluation only if it fails. Unchanged results yield nothing, so that
-    the event log stays small. One query reads the results of all tables.
-
-    Args:
-        instance: Dagster instance with the earlier results.
-        warehouse_path: location of the warehouse.
-        tables: card, policy, opened table and current health of each table.
-    """
-    tables_by_check = {
-        dg.AssetCheckKey(names.layout_key(warehouse_path, table[0].name), check): table
-        for table in tables
-        for check in condition_checks(table[0], table[1])
-        if check in TIMED
-    }
-    newest = read_newest_evaluations(instance, tables_by_check)
-    for key, (_, policy, store, health) in tables_by_check.items():
-        previous = newest.get(key)
-        result = condition_result(store, health, policy, key.name)
-        if result.passed != (previous is None or previous.passed):
-            yield evaluation_of(key.asset_key, result)
-
-
-def condition_checks(card: TableCard, policy: Policy) -> Sequence[str]:
-    """Return the names of the layout checks whose result follows from the health of the buckets."""
-    return [declaration.name for declaration in declarations_of(card, policy) if declaration.name in JUDGES]

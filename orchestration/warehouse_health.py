@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 import dagster as dg
 
-from checks.layout_checks import changed_conditions
+from checks.layout_condition import changed_conditions
 from lsm_core.clock import utc_text
 from lsm_core.maintenance import holds, iterate_ledger, waiting_plans
 from lsm_core.maintenance.action import size_text

@@ -83,6 +83,8 @@ FORMER_TREE_CHECK: Final = "tree_invariants"
 BACKLOG_CHECK: Final = "level0_backlog"
 SMALL_FILES_CHECK: Final = "small_files_backlog"
 """Check that replaces `BACKLOG_CHECK` for append tables, whose files have no levels."""
+CONDITION_CHECK: Final = "layout_condition"
+"""Check that combines the conditions of a layout; the policy names the conditions or the whole check."""
 SUITE_CHECK: Final = "expectations"
 
 NAME_VARIABLE: Final = "DREDGE_WAREHOUSE_NAME"

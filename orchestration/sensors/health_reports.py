@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from checks.backlog import LEVEL0_FILES, SMALL_FILES, THRESHOLD
 from checks.definition import evaluation_of, is_switched_off
-from checks.layout_checks import condition_checks, condition_result
+from checks.layout_condition import backlog_result, condition_result, conditions_of
 from lsm_core.clock import SystemClock
 from lsm_core.format.partitions import partition_names
 from lsm_core.maintenance.checks.metadata_validity import inspect_tree
@@ -243,9 +243,9 @@ class HealthReporter:
         yield dg.AssetMaterialization(layout, description, metadata=metadata)
         tree_text = f"{files} files in {buckets} buckets form a valid tree"
         yield dg.AssetCheckEvaluation(asset_key=layout, check_name=names.TREE_CHECK, passed=True, description=tree_text)
-        for check in condition_checks(table.card, table.policy):
-            if check != backlog_check(table):  # reported after every look
-                yield evaluation_of(layout, condition_result(table.store, table.health, table.policy, check))
+        conditions = conditions_of(table.card, table.policy)
+        if conditions:
+            yield evaluation_of(layout, condition_result(table.store, table.health, table.policy, conditions))
         if dg.AssetCheckKey(layout, names.MERGED_VIEW_CHECK) not in reports.evaluated:
             return
         comparison = read_layout_evaluation(reports.instance, layout, names.MERGED_VIEW_CHECK)
@@ -388,7 +388,7 @@ def backlog_check(table: OpenTable) -> str:
 
 def evaluate_backlog(table: OpenTable, layout: dg.AssetKey) -> dg.AssetCheckEvaluation:
     """Return the evaluation of the table's backlog check."""
-    return evaluation_of(layout, condition_result(table.store, table.health, table.policy, backlog_check(table)))
+    return evaluation_of(layout, backlog_result(table.store, table.health, table.policy, backlog_check(table)))
 
 
 def alert_lines(table: OpenTable) -> list[str]:

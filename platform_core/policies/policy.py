@@ -26,8 +26,8 @@ from platform_core.policies.presets import PRESETS, PresetName
 from platform_core.policies.windows import OffPeak
 
 BUILT_IN: Final = "built-in default"
-CHECKS: Final = ("merged_view_unchanged", *TABLE_CHECKS, "expectations")
-"""Dagster names of the checks of a table."""
+CHECKS: Final = ("merged_view_unchanged", "layout_condition", *TABLE_CHECKS, "expectations")
+"""Names of the checks of a table; `layout_condition` is the check of Dagster that combines four of the engine's."""
 _FORMER_CHECKS: Final = {"tree_invariants": "tree_is_valid"}
 """Current names of checks by former name; policy files may still use the former names."""
 HOUR_MS: Final = 3_600_000

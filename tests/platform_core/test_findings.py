@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from checks.layout_checks import condition_result
+from checks.layout_condition import condition_result
 from lsm_core.clock import FixedClock
 from lsm_core.maintenance import CheckLimits
 from lsm_core.maintenance.checks.layout_condition import Condition, judge_file_size, judge_small_files
@@ -144,7 +144,7 @@ def test_maintenance_alive_does_not_alarm_for_partitions_about_to_expire(tmp_pat
         commit(table, 6)
         store = table.store.copy({})
         store.clock = FixedClock(max(bucket.newest_file_ms or 0 for bucket in table.health()) + 10 * DAY_MS - HOUR_MS)
-        found = condition_result(store, table_health(store), POLICY, "maintenance_alive")
+        found = condition_result(store, table_health(store), POLICY, ["maintenance_alive"])
         assert found.passed == (name == "shop.going"), found.description
 
 

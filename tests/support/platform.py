@@ -36,10 +36,7 @@ from platform_core.resources import SparkResource, WarehouseResource
 LAYOUT_CHECKS = {
     "tree_is_valid",
     "level0_backlog",
-    "bucket_size",
-    "average_file_size",
-    "ro_is_fresh",
-    "maintenance_alive",
+    "layout_condition",
     "merged_view_unchanged",
 }
 """Names of the checks on the layout of a primary-key table."""
