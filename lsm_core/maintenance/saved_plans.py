@@ -114,8 +114,8 @@ class WaitingPlan:
 def hold_plan(store: TableStore, plan: MaintenancePlan, why: str) -> str:
     """Save a plan as :func:`save_plan` does, with a note that it waits for approval.
 
-    The note replaces that of an earlier waiting plan of the same action and arguments, except for times among the
-    arguments. The earlier plan stays saved and can be applied by its hash as long as it fits, but is no longer listed.
+    The note replaces that of an earlier waiting plan of the same action, if all arguments are equal except times. The
+    earlier plan stays saved and can be applied by its hash as long as it fits, but is no longer listed.
     A plan that already waits keeps the time of its first note.
 
     Args:

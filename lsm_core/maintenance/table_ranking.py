@@ -118,7 +118,8 @@ def need_of(
 def _explain_costs(buckets: Sequence[BucketHealth], further: Sequence[Part]) -> str:
     """Return the reasons of the score, the one with most points first, or "healthy".
 
-    A part of the whole table is a reason from half of its limit on. The part with most points is one from 5 points on.
+    A part of the whole table is a reason from half of its limit on. The part with most points is a reason from 5 points
+    on, if no bucket has as many points.
 
     Args:
         buckets: health of the buckets; the worst one is named.

@@ -135,8 +135,8 @@ def find_rewrite(store: TableStore, compaction: int) -> Proof | None:
         compaction: id of the snapshot that the first compaction published.
 
     Returns:
-        The comparison, whose `Proof.after` is the newest compaction. None if outputs are still live, a snapshot is
-        missing, or commits other than compactions and pure appends came in between.
+        The comparison, whose `Proof.after` is the newest compaction. None if there is no later compaction, outputs are
+        still live, a snapshot is missing, or commits other than compactions and pure appends came in between.
 
     Raises:
         SnapshotNotFound: the snapshot of the compaction does not exist.

@@ -74,7 +74,7 @@ class Predicate:
     Attributes:
         expression: the condition on rows.
         columns: the columns that the filter may read, in table order.
-        groups: or-ed lists of and-ed tests; None if the filter was given as an Arrow expression.
+        groups: or-ed lists of and-ed tests; None for an Arrow expression, and for SQL text that has no such form.
         by_position: whether the expression names columns by number, so that batches must hold all columns.
     """
 

@@ -496,7 +496,8 @@ def newest_of_watermark(store: TableStore, watermark: int) -> Snapshot:
 def newest_compacted(store: TableStore) -> Snapshot | None:
     """Return the newest COMPACT snapshot, or None if there is no such snapshot.
 
-    If the options schedule full compactions periodically, only snapshots of full compactions are considered.
+    If full compactions are periodic (`full-compaction.delta-commits`), only the compactions of the commits that are due
+    for one, and compactions of batch jobs, are considered.
     """
     options = store.options
     every = options.get("full-compaction.delta-commits")

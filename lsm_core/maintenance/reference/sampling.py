@@ -285,7 +285,7 @@ class RowCollector:
             self._narrow_to_bytes()
 
     def drop_early_rows(self) -> None:
-        """Drop the rows kept before enough keys were known; call it once all inputs have passed."""
+        """Drop the rows kept before enough keys were known; must be called after all inputs were added."""
         if not self._settled:
             self._settled = True
             self._narrow(self._tighter())

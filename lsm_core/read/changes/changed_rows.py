@@ -235,7 +235,7 @@ def _rows_of(
     file: DataFileMeta,
     chosen: tuple[npt.NDArray[np.uint64], bool] | None = None,
 ) -> Rows:
-    """Yield the rows of one file that pass the filter, in batches of about 32 MiB.
+    """Yield the rows of one file that pass the filter, in batches of up to about 32 MiB.
 
     ``chosen``: sorted hashes of keys, and a flag: True yields only rows with these keys, False only rows with other
     keys. None yields all rows.

@@ -241,7 +241,7 @@ def _between_times(store: TableStore, start: Startup, scan_mode: ScanMode) -> Sp
     """Return the span of the snapshots committed between two times.
 
     The span begins after the newest snapshot at or before the start time. If no such snapshot is kept, it begins with
-    the earliest snapshot.
+    the earliest snapshot; mode diff then compares with the earliest snapshot.
     """
     key, text = str(start.key), str(start.value)
     since, until = times_of(store.name, key, text)

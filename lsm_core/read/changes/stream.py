@@ -364,7 +364,8 @@ class StreamScan:
         Args:
             store: the table.
             consumer_id: id of the consumer that records progress; None for option `consumer-id`.
-            from_snapshot: id of the first snapshot whose changes are read; None to use the table's options.
+            from_snapshot: id of the first snapshot whose changes are read, if the consumer has no progress yet; None to
+                use the table's options.
             columns: names of the columns; None for all.
             filter: condition as :func:`parse_filter` takes it.
 
@@ -445,7 +446,8 @@ class StreamScan:
         completely.
 
         Returns:
-            The snapshot id, or None until the initial full read is complete.
+            The snapshot id. None before the first :meth:`next` found the start of the stream, and until an initial full
+                read is complete.
 
         Raises:
             StorageFull: the progress cannot be written.
@@ -475,7 +477,7 @@ class StreamScan:
         """Return the next unit to read: the initial full read, or the changes of one snapshot.
 
         Returns:
-            The unit, or None if no new snapshot exists.
+            The unit, or None if there is nothing to read now (see :meth:`next`).
         """
         if self.ended:
             return None

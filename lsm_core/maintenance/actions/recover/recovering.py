@@ -443,7 +443,7 @@ class _Choice:
 
 
 def apply_recovery(store: TableStore, plan: MaintenancePlan, runner: Runner | None = None) -> ApplyOutcome:
-    """Merge, verify and commit the planned files, bucket by bucket. Raises the errors of compactions.
+    """Merge and verify the planned files of each bucket, and commit all buckets together. Raises errors of compactions.
 
     Args:
         store: the table.
