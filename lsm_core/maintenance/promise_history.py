@@ -114,7 +114,7 @@ def measure_sorted_runs(store: TableStore, history: RecentHistory, limit: int) -
     Args:
         store: the table.
         history: recent snapshots of the table.
-        limit: most sorted runs.
+        limit: largest number of sorted runs that keeps the limit.
 
     Returns:
         The time, or None for an append table, whose buckets have no sorted runs.
@@ -150,7 +150,7 @@ def _count_buckets(entries: pa.Table, steps: Ints, count: int, limit: int) -> tu
         entries: manifest entries with kind, partition, bucket and level.
         steps: step of each entry.
         count: number of steps.
-        limit: most sorted runs of a bucket.
+        limit: largest number of sorted runs of a bucket that keeps the limit.
 
     Returns:
         Buckets above the limit by step, buckets with files by step, and the sorted runs of each bucket with files after
@@ -282,7 +282,8 @@ def measure_promises(
         store: the table.
         since_ms: start of the window (epoch ms).
         now_ms: end of the window (epoch ms).
-        sorted_runs: most sorted runs of 95 % of the buckets (`sorted_runs_p95`), or None. Append tables have none.
+        sorted_runs: largest number of sorted runs that 95 % of the buckets may have (`sorted_runs_p95`), None for no
+            such limit. It is ignored for append tables, which have no sorted runs.
         freshness_ms: highest age of the newest visible commit in ms (`freshness`), or None.
 
     Raises:

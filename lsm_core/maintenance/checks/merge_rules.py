@@ -160,8 +160,9 @@ def find_written_files(
         history: source of the rows.
 
     Returns:
-        Files of the base and of later appends, with the deletion vectors of the base. The live files instead if
-            retracts make the order matter, or if the bucket used sequence numbers twice.
+        Files of the base and of later appends, with the deletion vectors of the base. The live files instead if there
+            are no later appends, or if files have retracts and the order of merging matters or the bucket used sequence
+            numbers twice.
     """
     if not history.since:
         return opened.files, opened.deletions

@@ -163,7 +163,7 @@ class Engine:
         self._ordering = [schema.field_names.index(name) for name in ordering if name in schema.field_names]
 
     def result(self, versions: Sequence[Row], *, asks_alone: bool = False) -> Row | None:
-        """Return the merged row of one key, or None.
+        """Return the merged row of one key, or None if no row is left.
 
         Args:
             versions: versions of the key in merge order.

@@ -310,7 +310,7 @@ class RowCollector:
         return max(0, rows - self._passed.get(name, 0))
 
     def table(self, name: str) -> pa.Table | None:
-        """Return the kept rows of a file, or None.
+        """Return the kept rows of a file, or None if none were kept.
 
         Args:
             name: name of the file.
