@@ -15,11 +15,11 @@ import dagster as dg
 import pyarrow.compute as pc
 
 from checks.backlog import LEVEL0_FILES, SMALL_FILES, THRESHOLD
-from checks.definition import evaluation_of, is_switched_off
+from checks.definition import apply_severity, evaluation_of, is_switched_off
+from checks.layout_checks import tree_result
 from checks.layout_condition import backlog_result, condition_result, conditions_of
 from lsm_core.clock import SystemClock
 from lsm_core.format.partitions import partition_names
-from lsm_core.maintenance.checks.metadata_validity import inspect_tree
 from lsm_core.maintenance.writers_compact import WATCHING
 from lsm_core.metadata import manifests, snapshots
 from orchestration.sensors.table_cache import OpenTable
@@ -234,15 +234,20 @@ class HealthReporter:
         if current or table.refusal is not None or not has_no_due_work(table, state):
             yield observe_partition(table, layout, state)
             return
-        buckets, files, broken = inspect_tree(table.store, None)
-        if broken or find_blocking_failure(reports.instance, layout, evaluated=reports.evaluated) is not None:
+        tree = tree_result(table.store, None)
+        if not tree.passed:
+            yield observe_partition(table, layout, state)
+            yield from _broken_tree_events(table, reports, layout, tree)
+            return
+        if find_blocking_failure(reports.instance, layout, evaluated=reports.evaluated) is not None:
             yield observe_partition(table, layout, state)  # a run of the checks has to report this
             return
         description = f"{HEALTHY}; {WATCHING}" if table.health.writers_compact else HEALTHY
         metadata = {**_partition_entries(table, state.text), **health_metadata(table.health)}
         yield dg.AssetMaterialization(layout, description, metadata=metadata)
-        tree_text = f"{files} files in {buckets} buckets form a valid tree"
-        yield dg.AssetCheckEvaluation(asset_key=layout, check_name=names.TREE_CHECK, passed=True, description=tree_text)
+        yield dg.AssetCheckEvaluation(
+            asset_key=layout, check_name=names.TREE_CHECK, passed=True, description=tree.description
+        )
         conditions = conditions_of(table.card, table.policy)
         if conditions:
             yield evaluation_of(layout, condition_result(table.store, table.health, table.policy, conditions))
@@ -258,6 +263,25 @@ class HealthReporter:
                 description=comparison.description,
                 metadata=comparison.metadata,
             )
+
+
+def _broken_tree_events(
+    table: OpenTable, reports: LastReports, layout: dg.AssetKey, tree: dg.AssetCheckResult
+) -> Iterator[AssetEvent]:
+    """Yield the failed `tree_is_valid`, which blocks the table, unless it was reported or the policy switches it off.
+
+    Args:
+        table: the table.
+        reports: earlier reports in Dagster.
+        layout: key of the layout asset.
+        tree: failed result of the check.
+    """
+    if is_switched_off(table.policy, names.TREE_CHECK):
+        return
+    result = apply_severity(tree, table.policy, names.TREE_CHECK)
+    last = read_layout_evaluation(reports.instance, layout, names.TREE_CHECK)
+    if last is None or last.passed or last.description != result.description:
+        yield evaluation_of(layout, result)
 
 
 class LastReports:

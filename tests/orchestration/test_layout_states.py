@@ -11,6 +11,7 @@ import pytest
 from orchestration.sensors import table_cache
 from platform_core import names
 from platform_core.dagster_internals import ASSET_JOB
+from tests.maintenance.test_checks import publish, with_column
 from tests.support.platform import House, commit, keyed_table, open_house
 
 PLAIN, OTHER, PARTED = "shop.plain", "shop.plain2", "shop.parted"
@@ -69,6 +70,39 @@ def test_a_state_that_changes_without_a_commit_is_reported_once_and_its_end_too(
     assert blocked.startswith("blocked: tree_is_valid failed: files overlap")
     commit(house.warehouse.table(PLAIN))
     assert states(house)[-1].startswith("blocked: "), "the newest event of the page has the full state"
+
+
+def test_a_broken_tree_that_a_tick_sees_fails_the_check_and_blocks_the_table(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expire_conditions(house, monkeypatch)
+    table, check = house.warehouse.table(PLAIN), dg.AssetCheckKey(house.layout(PLAIN), names.TREE_CHECK)
+
+    def results() -> list[tuple[bool, str]]:
+        records = house.instance.event_log_storage.get_asset_check_execution_history(check, limit=10)
+        found = [record.event.asset_check_evaluation for record in records if record.event is not None]
+        return [(result.passed, str(result.description)) for result in found if result is not None]
+
+    commit(table, 2)
+    publish(table, lambda entries: with_column(entries, "level", [5] * entries.num_rows))
+    house.tick(names.SORTED_RUN_SENSOR)
+    assert "of level 5 overlap in key range" in results()[0][1] and not results()[0][0]
+    assert states(house)[-1].startswith("blocked: tree_is_valid failed: ")
+    commit(table)
+    house.tick(names.SORTED_RUN_SENSOR)
+    assert len(results()) == 1, "reported once"
+    table.rollback_to(3)
+    assert house.maintain(PLAIN).success
+    assert results()[0][0], "the check of a run ends the block"
+
+
+def test_a_broken_tree_is_not_reported_where_the_policy_switches_the_check_off(house: House) -> None:
+    set_policies(house, "defaults: {checks: {tree_is_valid: off}}")
+    table, check = house.warehouse.table(PLAIN), dg.AssetCheckKey(house.layout(PLAIN), names.TREE_CHECK)
+    commit(table, 2)
+    publish(table, lambda entries: with_column(entries, "level", [5] * entries.num_rows))
+    house.tick(names.SORTED_RUN_SENSOR)
+    assert not house.instance.event_log_storage.get_asset_check_execution_history(check, limit=1)
 
 
 def test_waiting_for_the_budget_is_on_the_page_with_the_place_and_the_tick_names_it(house: House) -> None:
