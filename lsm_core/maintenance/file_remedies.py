@@ -34,7 +34,7 @@ class Remedy:
         action: name of the action, which is also the name of its Dagster job.
         arguments: arguments of the action.
         flags: the arguments on the command line, after the name of the table.
-        loss: effect on commits or rows that do not stay, "" if all stay.
+        loss: text on the commits or rows that the action loses, "" if it loses none.
     """
 
     action: str
@@ -83,11 +83,14 @@ def returns_to(snapshot_id: int, commits: int) -> Iterator[Remedy]:
 
 
 def first_possible(store: TableStore, remedies: Iterable[Remedy]) -> tuple[Remedy | None, str]:
-    """Return the first remedy whose plan no rule refuses, or None, and the first error of the others ("" for none).
+    """Return the first remedy whose plan has work to do (None for no such remedy), and the first refusal before it.
 
     Args:
         store: the table.
         remedies: the remedies in order of preference.
+
+    Returns:
+        The remedy or None, and the error of the first remedy before it that a rule refused ("" for none).
     """
     refusal = ""
     for remedy in remedies:
@@ -102,8 +105,9 @@ def first_possible(store: TableStore, remedies: Iterable[Remedy]) -> tuple[Remed
 def find_file_remedies(store: TableStore, names: Sequence[str]) -> tuple[Remedy, ...]:
     """Return the remedies for damaged or lost data, changelog and index files of which no copy exists.
 
-    If the newest snapshot needs a file, its compaction is undone, or the table returns to the snapshot before the file.
-    If only older snapshots need the files, these snapshots are expired. Errors are not raised: they give no remedy.
+    If the newest snapshot needs a file, the remedy undoes the compaction that wrote the file, returns the table to the
+    snapshot before the file, or removes lost files from the table. If only older snapshots need the files, the remedy
+    expires these snapshots. After an error there is no remedy.
 
     Args:
         store: the table.
@@ -149,7 +153,7 @@ def _find_live(store: TableStore, newest: Snapshot, names: set[str]) -> Iterator
 
 
 def _find_expiry(store: TableStore, newest: Snapshot, names: Collection[str]) -> Iterator[Remedy]:
-    """Yield the expiry of the snapshots that need the files, if newer ones remain."""
+    """Yield the expiry of the snapshots that need the files, if newer snapshots remain."""
     ids = snapshots.list_ids(store)
     last = 0
     for snapshot in _newest_first(store, newest):
@@ -200,13 +204,13 @@ def _find_adding(store: TableStore, newest: Snapshot, names: set[str]) -> dict[s
 
 
 def _count_appends(store: TableStore, first: int, last: int) -> int:
-    """Return the number of snapshots from ``first`` to ``last`` that writers committed."""
+    """Return the number of snapshots from ``first`` to ``last`` (both included) that are not compactions."""
     numbers = [number for number in snapshots.list_ids(store) if first <= number <= last]
     return sum(snapshot.commit_kind is not CommitKind.COMPACT for snapshot in snapshots.iterate(store, numbers))
 
 
 def _named(entries: pa.Table, names: Collection[str]) -> set[str]:
-    """Return the names that manifest entries contain, also as files beside a data file."""
+    """Return those of ``names`` that are data files of manifest entries."""
     column = entries.column("file_name")
     found = set(entries.filter(pc.is_in(column, arrow_array(list(names), pa.string()))).column("file_name").to_pylist())
     return {str(name) for name in found}

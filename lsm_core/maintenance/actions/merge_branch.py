@@ -1,7 +1,7 @@
 """Merge of a branch: the files that the branch appended since it was made are added to the table by one commit.
 
-The branch and its files stay. Both histories must consist of appends from the first snapshot on, because a removed file
-of one history could not be told from a new file of the other.
+The branch and its files stay. Both histories must consist of appends (and statistics) from the first snapshot on,
+because a file that one history removed could not be distinguished from a file that the other history added.
 
 Source: ``FileSystemBranchManager.mergeBranch`` and ``BranchMergeHandler`` of Paimon 2.1.
 """
@@ -144,7 +144,7 @@ def plan_merge_branch(store: TableStore, branch: str, now_ms: int | None = None)
 
 
 def _require_appends(store: TableStore) -> Snapshot:
-    """Return the newest snapshot of a history that has every snapshot from the first on, all of which append.
+    """Return the newest snapshot of a history that still has all its snapshots, if these only append or analyze.
 
     Raises:
         SnapshotNotFound: the history is empty.
@@ -210,7 +210,10 @@ def apply_merge_branch(store: TableStore, plan: MaintenancePlan) -> ApplyOutcome
         ApplyOutcome with a MergeBranchReport.
 
     Raises:
-        PlanStale: the branch, its planned snapshot, or the table's snapshots are gone.
+        PlanStale: the planned snapshot of the branch no longer exists.
+        TableNotFound: the branch does not exist.
+        SnapshotNotFound: the table or the branch has no snapshot.
+        UnsupportedFeature: the table and the branch cannot be merged any more, see :func:`plan_merge_branch`.
         CommitConflict, CommitUnknown: the commit failed.
         CorruptFile: a file of the branch is missing, or metadata cannot be read.
     """

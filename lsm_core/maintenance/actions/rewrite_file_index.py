@@ -1,7 +1,8 @@
 """Rewrite of file indexes: live data files get the indexes that the options name; no data file is rewritten.
 
-An index is built when a data file is written. Files from before a change of `file-index.<kind>.columns` lack it until a
-compaction rewrites them. This action reads only the indexed columns, and commits the same files with new indexes.
+An index is built when a data file is written. Files from before a change of `file-index.<kind>.columns` lack the new
+index until a compaction rewrites these files. This action reads only the indexed columns, and commits the same files
+with new indexes.
 
 Source: ``RewriteFileIndexProcedure`` and ``FileIndexProcessor`` of Paimon.
 """

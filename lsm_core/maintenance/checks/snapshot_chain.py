@@ -104,7 +104,7 @@ def _inspect(
     *,
     whole: bool,
 ) -> Iterator[tuple[int, str, str]]:
-    """Yield numbers of checked data files, problems and names of lost files (each "" for none), part by part.
+    """Yield (number of checked data files, problem, name of the lost file) part by part; a text is "" for none.
 
     With ``whole``, a missing list of changelog files is no problem. Java's expiry deletes the changelog of a snapshot
     that a tag keeps; a rollback to the tag makes that snapshot the oldest one.
