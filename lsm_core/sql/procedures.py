@@ -826,6 +826,67 @@ def _rename_branch(table: Table, values: Arguments) -> Iterator[Step]:
     yield DirectStep(table, f"rename branch {old} of {table.name} to {new}", partial(table.rename_branch, old, new))
 
 
+def _copy(catalog: Catalog, values: Arguments) -> Iterator[Step]:
+    """Prepare to copy a table inside the warehouse."""
+    arguments = {"target": values["target_table"].replace("`", ""), "where": values.get("where")}
+    yield _copy_step(catalog, values["source_table"], arguments)
+
+
+def _copy_files(catalog: Catalog, values: Arguments) -> Iterator[Step]:
+    """Prepare to copy a table, a database or all tables of this warehouse to another warehouse."""
+    if "warehouse" in values and values["warehouse"].rstrip("/") != catalog.root:
+        raise InvalidOption("warehouse", values["warehouse"], f"the opened warehouse {catalog.root}")
+    for database, table in _cloned_tables(catalog, values):
+        name = f"{values.get('target_database', database)}.{values.get('target_table', table)}"
+        arguments = {"target": name, "target_warehouse": values["target_warehouse"]}
+        yield _copy_step(catalog, f"{database}.{table}", arguments)
+
+
+def _clone(catalog: Catalog, values: Arguments) -> Iterator[Step]:
+    """Prepare to copy Paimon tables of this warehouse, also to the warehouse of `target_catalog_conf`.
+
+    Raises:
+        UnsupportedFeature: the source is a Hive catalog, the files would be converted, or only metadata is copied.
+    """
+    if values.get("clone_from", "paimon").lower() != "paimon" or "prefer_file_format" in values:
+        raise UnsupportedFeature("sys.clone from a Hive catalog or to another file format: use Paimon's Flink")
+    if values.get("meta_only"):
+        raise UnsupportedFeature("sys.clone with meta_only: write CREATE TABLE ... LIKE instead")
+    warehouse = values.get("target_catalog_conf", {}).get("warehouse")
+    for database, table in _cloned_tables(catalog, values):
+        name = f"{values.get('target_database', database)}.{values.get('target_table', table)}"
+        arguments = {"target": name, "target_warehouse": warehouse, "where": values.get("where")}
+        yield _copy_step(catalog, f"{database}.{table}", arguments)
+
+
+def _cloned_tables(catalog: Catalog, values: Arguments) -> list[tuple[str, str]]:
+    """Return (database, table) of the tables to copy: one table, the tables of one database, or all tables."""
+    if "table" in values and "database" not in values:
+        raise InvalidOption("database", None, "the database of the table", values["table"])
+    if "target_table" in values and "table" not in values:
+        raise InvalidOption("target_table", values["target_table"], "no value without `table`")
+    databases = [values["database"]] if "database" in values else catalog.list_databases()
+    included, excluded = values.get("included_tables"), values.get("excluded_tables", [])
+    return [
+        (database, table)
+        for database in databases
+        for table in ([values["table"]] if "table" in values else catalog.list_tables(database))
+        if (included is None or not {table, f"{database}.{table}"}.isdisjoint(included))
+        and {table, f"{database}.{table}"}.isdisjoint(excluded)
+    ]
+
+
+def _copy_step(catalog: Catalog, name: str, arguments: Mapping[str, str | None]) -> Step:
+    """Return the step of one copy.
+
+    Raises:
+        UnsupportedFeature: the new table would be in this catalog's database, which lists its tables in JDBC.
+    """
+    if catalog.options.metastore == "jdbc" and arguments.get("target_warehouse") is None:
+        raise UnsupportedFeature("a copy inside a JDBC catalog; name another warehouse", name)
+    return PlannedStep(_open(catalog, name, None), "copy_table", {k: v for k, v in arguments.items() if v is not None})
+
+
 def _merge_branch(catalog: Catalog, values: Arguments) -> Iterator[Step]:
     """Prepare to add the files of a branch to main, or to `target_branch`."""
     name = values["table"].replace("`", "")
@@ -1032,6 +1093,46 @@ PROCEDURES: Final[Mapping[str, Procedure]] = {
         ),
         Procedure(
             "fast_forward", (_TABLE, Parameter("branch", required=True)), _of_action("fast_forward", branch="branch")
+        ),
+        Procedure(
+            "copy",
+            (Parameter("source_table", required=True), Parameter("target_table", required=True), Parameter("where")),
+            on_catalog=_copy,
+        ),
+        Procedure(
+            "copy_files",
+            (
+                Parameter("warehouse"),
+                Parameter("database"),
+                Parameter("table"),
+                Parameter("catalog_conf", ignored=True),
+                Parameter("target_warehouse", required=True),
+                Parameter("target_database"),
+                Parameter("target_table"),
+                Parameter("target_catalog_conf", ignored=True),
+                Parameter("parallelism", ParameterKind.NUMBER, ignored=True),
+            ),
+            on_catalog=_copy_files,
+        ),
+        Procedure(
+            "clone",
+            (
+                Parameter("database"),
+                Parameter("table"),
+                Parameter("catalog_conf", ignored=True),
+                Parameter("target_database"),
+                Parameter("target_table"),
+                Parameter("target_catalog_conf", ParameterKind.OPTIONS),
+                Parameter("parallelism", ParameterKind.NUMBER, ignored=True),
+                Parameter("where"),
+                Parameter("included_tables", ParameterKind.NAMES),
+                Parameter("excluded_tables", ParameterKind.NAMES),
+                Parameter("prefer_file_format"),
+                Parameter("clone_from"),
+                Parameter("meta_only", ParameterKind.FLAG),
+                Parameter("clone_if_exists", ParameterKind.FLAG),
+            ),
+            on_catalog=_clone,
         ),
         Procedure(
             "merge_branch",

@@ -169,6 +169,7 @@ def test_every_action_says_what_it_takes_and_what_people_see(tmp_path: Path) -> 
     backlog.write(rows([9]))
     made.append(backlog.copy({"file-index.bloom-filter.columns": "k"}).plan_maintenance("rewrite_file_index"))
     appended = append_table_with_branch(tmp_path)
+    made.append(appended.plan_maintenance("copy_table", target="db.copied"))
     made.append(appended.plan_maintenance("merge_branch", branch="dev"))
     made.append(backlog.plan_maintenance("recover"))
     assert {plan.action for plan in made} == {action.name for action in all_actions()}

@@ -359,6 +359,13 @@ def test_planned_procedures_name_actions_and_arguments_that_exist(warehouse: War
             continue
         if procedure.name == "merge_branch":  # db.t has a primary key
             continue
+        if procedure.name in ("copy", "copy_files", "clone"):
+            values = {name: values[name] for name in values if name.startswith("target_warehouse")}
+            values |= {"database": "'db'", "table": "'t'"}
+            values |= {"target_database": "'db'", "target_table": "'new'"} if procedure.name == "clone" else {}
+            if procedure.name == "copy":
+                values = {"source_table": "'db.t'", "target_table": "'db.new'"}
+            text = f"sys.{procedure.name}({', '.join(f'{name} => {value}' for name, value in values.items())})"
         if procedure.name == "rewrite_file_index":
             warehouse.catalog.alter_table("db.t", [SchemaChange.set_option("file-index.bloom-filter.columns", "v")])
         made = prepare_call(warehouse.catalog, text).plan()

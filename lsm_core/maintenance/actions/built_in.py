@@ -247,6 +247,23 @@ _ACTIONS: Final = (
         verb="",
     ),
     Action(
+        "copy_table",
+        "Copy the newest snapshot, or some partitions, into a new table, for example in another warehouse; "
+        "an interrupted copy is continued.",
+        (
+            Argument("target", Kind.TEXT, "Name of the new table: database.table.", "--to", required=True),
+            Argument(
+                "target_warehouse",
+                Kind.TEXT,
+                "Folder or address of the new table's warehouse; default: the table's own warehouse.",
+                "--to-warehouse",
+            ),
+            PARTITIONS,
+            _WHERE,
+            _NOW,
+        ),
+    ),
+    Action(
         "merge_branch",
         "Add the files that a branch has appended to an append table, in one commit; the branch stays.",
         (_BRANCH, _NOW),

@@ -13,7 +13,6 @@ import secrets
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import closing
 from dataclasses import dataclass, replace
 from itertools import groupby
 from operator import attrgetter
@@ -375,9 +374,8 @@ def _index_file(
         return bare
     writer = IndexWriter(store, tuple(columns))
     names = list(dict.fromkeys(column.column for column in columns))
-    with closing(open_append(store, entry.partition, entry.bucket, file, columns=names)) as batches:  # type: ignore[type-var]
-        for batch in batches:
-            writer.add(pa.Table.from_batches([batch]))
+    for batch in open_append(store, entry.partition, entry.bucket, file, columns=names):
+        writer.add(pa.Table.from_batches([batch]))
     path = store.data_path(entry.partition, entry.bucket, file.file_name, file.external_path)
     indexed = writer.finish(path, bare, suffix := f"-{secrets.randbelow(_NUMBERS)}{SUFFIX}")
     if writer.built != present:

@@ -1,0 +1,444 @@
+"""Copy of a table's newest snapshot into another table, for example as a backup in another warehouse.
+
+All files are copied unchanged, so that the copy has the same layout and costs no merge. A copy that was interrupted is
+continued: files that are there and equal their source are not copied again. The new table becomes readable at the end,
+by one snapshot file. History, tags, branches and changelogs are not copied.
+
+Source: ``CopyFilesProcedure`` of Paimon, whose result this is; unlike Paimon's, the copy commits a standard snapshot.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import posixpath
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lsm_core.arrays import arrow_array
+from lsm_core.errors import CorruptFile, InvalidOption, PlanStale, TableExists, UnsupportedFeature, VerificationFailed
+from lsm_core.format.manifest import IndexManifestEntry
+from lsm_core.format.partitions import partition_bytes, partition_names
+from lsm_core.format.snapshot import BATCH_COMMIT_IDENTIFIER, MAX_SEQUENCE, CommitKind, Snapshot
+from lsm_core.maintenance.action import (
+    ActionWork,
+    ApplyOutcome,
+    Declined,
+    Fact,
+    MaintenancePlan,
+    PartitionItem,
+    PlanEstimate,
+    Report,
+    bucket_name,
+    size_text,
+)
+from lsm_core.maintenance.actions.undo.undoing import COUNTS
+from lsm_core.metadata import manifests, snapshots
+from lsm_core.metadata.indexes import index_file_path
+from lsm_core.metadata.live_files import totals
+from lsm_core.metadata.store import TableStore, list_schema_ids, load_schema, schema_path
+from lsm_core.metadata.support import require_readable
+from lsm_core.read.partition_choice import chosen_partitions
+from lsm_core.read.scan import usable_cores
+from lsm_core.storage import file_io_for, storage_options
+from lsm_core.storage.safe_paths import check_name, inside
+
+_ACTION: Final = "copy_table"
+_BYTES_PER_SECOND: Final = 100_000_000
+_CHUNK: Final = 8 << 20
+COPY_PROPERTY: Final = "dredge.copy-of"
+"""Property of a copy's first snapshot: table and snapshot that were copied, as "db.table@7"."""
+
+
+@dataclass(frozen=True)
+class CopyItem(PartitionItem):
+    """Files of one bucket to copy.
+
+    Attributes:
+        bucket: number of the bucket.
+        files: number of data files.
+        rows: number of rows of these files, before merging.
+        size: bytes of these files.
+    """
+
+    item_kind: ClassVar[str] = "copy-bucket"
+    title: ClassVar[str] = "would copy"
+    columns: ClassVar[tuple[str, ...]] = ("bucket", "files", "rows", "bytes")
+
+    bucket: int
+    files: int
+    rows: int
+    size: int
+
+    def cells(self) -> tuple[Any, ...]:
+        """Return the item's cells of a printed plan: bucket, and its numbers of files, rows and bytes."""
+        return (bucket_name(self.partition_text, self.bucket), self.files, self.rows, self.size)
+
+
+@dataclass(frozen=True)
+class CopyReport(Report):
+    """Report of a copy.
+
+    Attributes:
+        plan_hash: hash of the plan.
+        base_snapshot: id of the copied snapshot, None for an empty table.
+        target: name of the new table, "" if the plan names none.
+        root: folder of the new table, "" if nothing was copied.
+        files: number of copied files, indexes included.
+        size: bytes of the copied files.
+        kept: number of files that an earlier, interrupted copy had copied.
+        rows: number of rows of the new table, before merging.
+        verification: "V1" if every copied file was read back and compared, else "V0".
+        declined: subjects that were not copied.
+    """
+
+    plan_hash: str
+    base_snapshot: int | None
+    target: str = ""
+    root: str = ""
+    files: int = 0
+    size: int = 0
+    kept: int = 0
+    rows: int = 0
+    verification: str = "V0"
+    declined: tuple[Declined, ...] = ()
+
+    @property
+    def changed(self) -> bool:
+        """Whether a table was made; the copied table itself never changes."""
+        return bool(self.root)
+
+    def lines(self, table: str) -> list[str]:
+        """Return lines on the new table and the copied files."""
+        if not self.root:
+            return [f"{table} was not copied"]
+        kept = f", {self.kept} were there from an interrupted copy" if self.kept else ""
+        return [
+            f"{self.target} has the rows of snapshot {self.base_snapshot} of {table} ({self.rows:,} stored rows)",
+            f"{self.files} files copied ({size_text(self.size)}){kept}; verified: {self.verification}; in {self.root}",
+        ]
+
+
+def plan_copy(
+    store: TableStore,
+    target: str,
+    target_warehouse: str | None = None,
+    partitions: Sequence[Mapping[str, Any]] | None = None,
+    where: str | None = None,
+    now_ms: int | None = None,
+) -> MaintenancePlan:
+    """Plan to copy the newest snapshot, or some of its partitions, into a new table. Only metadata is read.
+
+    Args:
+        store: the table.
+        target: name of the new table, "db.table".
+        target_warehouse: folder or address of the warehouse of the new table, None for the table's own warehouse.
+        partitions: partitions to copy (typed values, None = null), None for all.
+        where: condition on partition columns, in place of ``partitions``.
+        now_ms: time of planning (epoch ms), None for the table's clock.
+
+    Raises:
+        InvalidOption: the target is no name of a table, or the table's own warehouse is unknown.
+        TableExists: the target has snapshots, or another definition.
+        InvalidFilter: a partition or the condition does not fit the table.
+        UnsupportedFeature: the table cannot be read, or has files outside its folder.
+        CorruptFile: metadata cannot be read.
+    """
+    require_readable(store)
+    if store.options.get("data-file.external-paths"):
+        raise UnsupportedFeature(
+            "a copy of a table with 'data-file.external-paths': both tables would use them", store.name
+        )
+    root = _target_root(store, target, target_warehouse)
+    chosen = None
+    if partitions is not None or where is not None:
+        selected = chosen_partitions(store, {"where": where}) if where is not None else list(partitions or ())
+        chosen = sorted({partition_bytes(store.schema, each, store.name) for each in selected or ()})
+    snapshot = snapshots.latest(store)
+    arguments: dict[str, Fact] = {
+        "target": target,
+        "target_warehouse": target_warehouse,
+        "root": root,
+        "partitions": None if chosen is None else " ".join(each.hex() for each in chosen),
+    }
+    plan = MaintenancePlan.begin(_ACTION, store, None if snapshot is None else snapshot.id, arguments, now_ms)
+    if snapshot is None:
+        return replace(plan, declined=(Declined("table", "empty", "the table has no snapshot"),))
+    _require_free(store, _open_target(store, plan), f"{store.name}@{snapshot.id}")
+    sizes = totals(store, snapshot, ["partition", "bucket"], waiting=True)
+    if chosen is not None and store.schema.partition_keys:
+        sizes = sizes.filter(pc.is_in(sizes.column("partition"), arrow_array(chosen, pa.binary())))
+    counts = sizes.select(["partition", "bucket", "file_count", "record_count", "file_size_in_bytes"])
+    columns = [column.to_pylist() for column in counts.columns]
+    names = partition_names(store.schema, columns[0], store.options)
+    items = [CopyItem(partition, name, *each) for name, partition, *each in zip(names, *columns, strict=True)]
+    items.sort(key=lambda item: (item.partition_text, item.bucket))
+    size = sum(item.size for item in items)
+    estimate = PlanEstimate(
+        bytes_in=size,
+        bytes_out=size,
+        rows_in=sum(item.rows for item in items),
+        files_in=sum(item.files for item in items),
+        tasks=len(items),
+        seconds=round(size / _BYTES_PER_SECOND, 2),
+    )
+    if not items:
+        return replace(plan, declined=(Declined("partitions", "empty", "no partition has files"),))
+    return replace(plan, items=tuple(items), estimate=estimate)
+
+
+def _target_root(store: TableStore, target: str, warehouse: str | None) -> str:
+    """Return the folder of the new table, in Paimon's layout of a warehouse.
+
+    Raises:
+        InvalidOption: ``target`` is no name of a table, or means the table itself; or the table's folder does not show
+            its warehouse.
+    """
+    database, dot, name = target.partition(".")
+    if not dot or not database or not name or set(target) & set("$/\\` "):
+        raise InvalidOption("target", target, 'a name such as "db.table"', store.name)
+    check_name(name, store.name, "table name")
+    check_name(f"{database}.db", store.name, "database name")
+    if warehouse is None:
+        own_database, _, own_name = store.name.partition("$")[0].partition(".")
+        place = f"/{own_database}.db/{own_name}"
+        if not store.root.endswith(place):
+            text = f"a warehouse, because the folder {store.root} of the table is not in one"
+            raise InvalidOption("target_warehouse", None, text, store.name)
+        root = store.root.removesuffix(place)
+    else:
+        _, root = file_io_for(warehouse, storage_options(store.file_io))
+    root = f"{root.rstrip('/')}/{database}.db/{name}"
+    if root == store.root:
+        raise InvalidOption("target", target, "another table than the copied one", store.name)
+    return root
+
+
+def _open_target(store: TableStore, plan: MaintenancePlan) -> TableStore:
+    """Return the new table with the copied table's schema; its folder may not exist yet."""
+    warehouse, target = plan.arguments["target_warehouse"], str(plan.arguments["target"])
+    root = _target_root(store, target, None if warehouse is None else str(warehouse))
+    file_io = store.file_io if warehouse is None else file_io_for(str(warehouse), storage_options(store.file_io))[0]
+    return TableStore(file_io, root, target, store.schema, None, store.clock)
+
+
+def _require_free(store: TableStore, target: TableStore, origin: str) -> bool:
+    """Check that the target can receive the copy, and return whether it has this copy already.
+
+    Args:
+        store: the copied table.
+        target: the new table.
+        origin: the copied table and snapshot, as in :data:`COPY_PROPERTY`.
+
+    Raises:
+        TableExists: the target has another history, or another definition than the copied table.
+    """
+    newest = snapshots.latest(target)
+    if newest is not None and (newest.properties or {}).get(COPY_PROPERTY) != origin:
+        raise TableExists(f"table {target.name} in {target.root} has snapshots; copy {store.name} to another name")
+    for number in list_schema_ids(target.file_io, target.root):
+        theirs = load_schema(target.file_io, target.root, number)
+        if number > store.schema.id or theirs != load_schema(store.file_io, store.root, number, store.branch):
+            raise TableExists(f"table {target.name} in {target.root} has another definition than {store.name}")
+    return newest is not None
+
+
+def apply_copy(store: TableStore, plan: MaintenancePlan) -> ApplyOutcome:
+    """Copy the planned files, then write the new table's first snapshot.
+
+    After an error the copied files stay; the same plan, or a new one, continues with them. Memory holds the entries of
+    two manifests.
+
+    Args:
+        store: the copied table.
+        plan: plan to apply.
+
+    Returns:
+        ApplyOutcome with a CopyReport.
+
+    Raises:
+        PlanStale: the planned snapshot has expired; tag it to keep it during a long copy.
+        TableExists: the target has other snapshots or another definition.
+        CorruptFile: a file does not have its recorded size, or metadata cannot be read.
+        VerificationFailed: a copied file differs from its source.
+    """
+    target_name = str(plan.arguments["target"])
+    report = CopyReport(plan.hash, plan.base_snapshot, target_name, declined=plan.declined)
+    if not plan.items:
+        return ApplyOutcome(report)
+    require_readable(store)
+    snapshot = snapshots.try_read(store, plan.base_snapshot or 0)
+    if snapshot is None:
+        raise PlanStale(f"snapshot {plan.base_snapshot} has expired; tag a snapshot to keep it", store.name)
+    target = _open_target(store, plan)
+    origin = f"{store.name}@{snapshot.id}"
+    if _require_free(store, target, origin):
+        return ApplyOutcome(report)
+    _copy_schemas(store, target)
+    copying = _Copying(store, target, _chosen(plan))
+    metas = manifests.write_manifests(target, copying.entries(snapshot))
+    index_entries = copying.copy_indexes(snapshot)
+    base_list, base_size = manifests.write_list(target, metas)
+    delta_list, delta_size = manifests.write_list(target, [])
+    kept = {key: value for key, value in (snapshot.properties or {}).items() if key == MAX_SEQUENCE}
+    first = replace(
+        snapshot,
+        id=1,
+        base_manifest_list=base_list,
+        base_manifest_list_size=base_size,
+        delta_manifest_list=delta_list,
+        delta_manifest_list_size=delta_size,
+        changelog_manifest_list=None,
+        changelog_manifest_list_size=None,
+        index_manifest=manifests.write_index_manifest(target, None, [], index_entries) if index_entries else None,
+        commit_user="dredge-copy",
+        commit_identifier=BATCH_COMMIT_IDENTIFIER,
+        commit_kind=CommitKind.COMPACT,  # followers of the new table skip it: the rows are not its changes
+        time_millis=store.clock.now_ms(),
+        total_record_count=copying.rows,
+        delta_record_count=0,
+        changelog_record_count=None,
+        statistics=None,
+        properties={**kept, COPY_PROPERTY: origin},
+        uuid=None,
+    )
+    if not target.file_io.write_exclusive(target.snapshot_path(1), first.to_json()):
+        raise TableExists(f"table {target.name} in {target.root} got a snapshot during the copy")
+    snapshots.write_latest_hint(target, 1)
+    snapshots.write_earliest_hint(target, 1)
+    report = replace(
+        report,
+        root=target.root,
+        files=copying.copied,
+        size=copying.size,
+        kept=copying.kept,
+        rows=copying.rows,
+        verification="V0" if store.options.verification == COUNTS else "V1",
+    )
+    line = {
+        "event": "copied",
+        "target": target.name,
+        "root": target.root,
+        "files": copying.copied,
+        "bytes": copying.size,
+    }
+    return ApplyOutcome(report, [line])
+
+
+def _chosen(plan: MaintenancePlan) -> list[bytes] | None:
+    partitions = plan.arguments["partitions"]
+    return None if partitions is None else [bytes.fromhex(text) for text in str(partitions).split()]
+
+
+def _copy_schemas(store: TableStore, target: TableStore) -> None:
+    """Copy the schema files that are not newer than the opened schema."""
+    for number in list_schema_ids(store.file_io, store.root, store.branch):
+        if number <= store.schema.id:
+            data = store.file_io.read_bytes(schema_path(store.root, number, store.branch))
+            target.file_io.write_exclusive(schema_path(target.root, number), data)
+
+
+class _Copying:
+    """Copies files of one snapshot and counts them.
+
+    Attributes:
+        copied: number of copied files.
+        size: bytes of the copied files.
+        kept: number of files that the target had already.
+        rows: number of rows in the data files, before merging.
+    """
+
+    def __init__(self, store: TableStore, target: TableStore, partitions: Sequence[bytes] | None) -> None:
+        self._store, self._target = store, target
+        self._partitions = partitions if store.schema.partition_keys else None
+        self.copied = self.size = self.kept = self.rows = 0
+
+    def entries(self, snapshot: Snapshot) -> Iterator[pa.Table]:
+        """Yield the manifest entries of a snapshot after their files are copied, one manifest after another."""
+        for entries in manifests.iter_live(self._store, snapshot):
+            if self._partitions is not None:
+                chosen = arrow_array(list(self._partitions), pa.binary())
+                entries = entries.filter(pc.is_in(entries.column("partition"), chosen))
+            columns = ["partition", "bucket", "file_name", "file_size", "extra_files", "row_count"]
+            rows = entries.select(columns).to_pylist()  # one object per file of one manifest
+            files = [
+                ((row["partition"], row["bucket"], name), size)
+                for row in rows
+                for name, size in ((row["file_name"], row["file_size"]), *((x, None) for x in row["extra_files"] or ()))
+            ]
+            store, target = self._store, self._target
+            self._copy_all([(store.data_path(*place), target.data_path(*place), size) for place, size in files])
+            self.rows += sum(row["row_count"] for row in rows)
+            if entries.num_rows:
+                yield entries
+
+    def copy_indexes(self, snapshot: Snapshot) -> list[IndexManifestEntry]:
+        """Copy the index files of a snapshot (deletion vectors, hashes of keys), and return their entries."""
+        entries = [
+            entry
+            for entry in manifests.index_entries(self._store, snapshot)
+            if self._partitions is None or entry.partition in self._partitions
+        ]
+        self._copy_all(
+            [
+                (index_file_path(self._store, entry), index_file_path(self._target, entry), entry.file.file_size)
+                for entry in entries
+            ]
+        )
+        return entries
+
+    def _copy_all(self, files: Sequence[tuple[str, str, int | None]]) -> None:
+        with ThreadPoolExecutor(usable_cores()) as threads:
+            for size in threads.map(lambda file: self._copy(*file), files):
+                self.kept += size is None
+                self.copied += size is not None
+                self.size += size or 0
+
+    def _copy(self, source: str, target: str, size: int | None) -> int | None:
+        """Copy one file in chunks, and return its bytes; None if the target has the file already.
+
+        Raises:
+            PlanStale: the file is missing, because its snapshot has expired.
+            CorruptFile: the file does not have ``size`` bytes.
+            VerificationFailed: the copied file differs from its source.
+        """
+        inside(self._target.root, target)
+        verified = self._store.options.verification != COUNTS
+        try:
+            size = self._store.file_io.size(source) if size is None else size
+            if self._target.file_io.exists(target):
+                if self._target.file_io.size(target) == size and (
+                    not verified or _digest(self._store, source) == _digest(self._target, target)
+                ):
+                    return None
+                self._target.delete(target)  # a part of the file, from an interrupted copy
+            opened = self._store.file_io.open_input(source)
+        except FileNotFoundError as error:
+            text = f"{posixpath.basename(source)} is missing: its snapshot has expired; tag a snapshot to keep it"
+            raise PlanStale(text, self._store.name) from error
+        digest, count = hashlib.blake2b(), 0
+        with opened, self._target.file_io.open_output(target) as sink:
+            while part := opened.read(_CHUNK):
+                sink.write(part)
+                digest.update(part)
+                count += len(part)
+            if count != size:
+                raise CorruptFile(source, f"{count} bytes, metadata record {size}")
+        if verified and _digest(self._target, target) != digest.digest():
+            raise VerificationFailed("V1", [f"{target} is not what was copied from {source}"])
+        return count
+
+
+def _digest(store: TableStore, path: str) -> bytes:
+    digest = hashlib.blake2b()
+    with store.file_io.open_input(path) as source:
+        while part := source.read(_CHUNK):
+            digest.update(part)
+    return digest.digest()
+
+
+WORK: Final = ActionWork(plan_copy, apply_copy, CopyReport, (CopyItem,))
