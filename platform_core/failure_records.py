@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 import dagster as dg
@@ -12,8 +13,6 @@ import pyarrow.compute as pc
 from lsm_core.errors import CorruptFile, DredgeError, SnapshotNotFound
 from lsm_core.format.snapshot import Snapshot
 from lsm_core.json_text import parse_json
-from lsm_core.maintenance import MaintenancePlan
-from lsm_core.maintenance.action import RewriteItem
 from lsm_core.maintenance.used_files import metadata_names, names_of
 from lsm_core.metadata import manifests, snapshots
 from lsm_core.metadata.store import TableStore, list_schema_ids
@@ -38,6 +37,8 @@ _SCHEDULED: Final = (names.RETENTION_JOB, names.MAINTAIN_JOB, names.ORPHAN_PLANS
 """Jobs over many tables that schedules start."""
 _MOST_TABLES: Final = 1_000
 """Most unreadable tables that a run records."""
+_MOST_FILES: Final = 20
+"""Most damaged files of a table that a run records."""
 
 
 def failure_tags(store: TableStore | None, error: BaseException) -> dict[str, str]:
@@ -88,8 +89,25 @@ def describe_file(store: TableStore, path: str) -> str:
     return _MISSING if status is None else f"{status.size} bytes, modified at {status.mtime_ms} ms"
 
 
+def table_failure_tags(store: TableStore, plan: str, partition: str, error: BaseException) -> dict[str, str]:
+    """Return the tags by which a run over many tables records a permanent failure of one; {} for any other error.
+
+    Args:
+        store: the table.
+        plan: hash of the failed plan.
+        partition: path of the plan's partition, or "" for several partitions.
+        error: the exception that ended the work on the table, or was raised from the error.
+    """
+    tags = failure_tags(store, error)
+    if not tags:
+        return {}
+    detail = parse_json(tags[names.TAG_FAILURE_DETAIL])
+    record = {"table": store.name, "plan": plan, "partition": partition, "error": tags[names.TAG_FAILURE], **detail}
+    return {names.TAG_FAILURES: names.failures_value(), names.failure_tag(store.name): json.dumps(record)}
+
+
 def list_failures(instance: dg.DagsterInstance) -> dict[str, list[PermanentFailure]]:
-    """Return the recorded permanent failures by table, newest first, and one failure per damaged file or failed plan.
+    """Return the recorded permanent failures by table, newest first; only the newest of each file or plan.
 
     Whether a failure still holds is not checked: `find_lasting` does that.
 
@@ -97,25 +115,45 @@ def list_failures(instance: dg.DagsterInstance) -> dict[str, list[PermanentFailu
         instance: Dagster instance.
     """
     tags: dict[str, str | list[str]] = {names.TAG_FAILURE: list(PERMANENT_NAMES)}
-    failed = [dg.DagsterRunStatus.FAILURE]
+    failures: list[PermanentFailure] = []
+    for record in instance.get_run_records(
+        dg.RunsFilter(tags=tags, statuses=[dg.DagsterRunStatus.FAILURE]), limit=_MOST_RUNS
+    ):
+        run = record.dagster_run
+        table, detail = names.table_of(run.tags), _parse_detail(run.tags.get(names.TAG_FAILURE_DETAIL, "{}"))
+        if table is not None and detail is not None:
+            partition, plan = run.tags.get(names.PARTITION_TAG, ""), run.tags.get(names.TAG_PLAN, "")
+            detail |= {"table": table, "partition": partition, "plan": plan, "error": run.tags[names.TAG_FAILURE]}
+            failures.append(_read_failure(record, detail))
+    several = {names.TAG_FAILURES: names.failures_value()}
+    for record in instance.get_run_records(dg.RunsFilter(tags=several), limit=_MOST_RUNS):
+        for key, text in record.dagster_run.tags.items():
+            detail = _parse_detail(text) if key.startswith(names.failure_tag_prefix()) else None
+            if detail is not None and detail.get("error") in PERMANENT_NAMES:
+                failures.append(_read_failure(record, detail))
+    failures.sort(key=lambda failure: -failure.ended_ms)
     by_table: dict[str, dict[tuple[str, str, str], PermanentFailure]] = {}
-    for record in instance.get_run_records(dg.RunsFilter(tags=tags, statuses=failed), limit=_MOST_RUNS):
-        ended_ms = int((record.end_time or record.update_timestamp.timestamp()) * 1000)
-        failure = _read_failure(record.dagster_run.run_id, record.dagster_run.tags, ended_ms)
-        if failure is not None:
-            by_table.setdefault(failure.table, {}).setdefault(failure.identity, failure)
-    return {table: list(failures.values()) for table, failures in by_table.items()}
+    for failure in failures:
+        by_table.setdefault(failure.table, {}).setdefault(failure.identity, failure)
+    return {table: list(failures_of_table.values()) for table, failures_of_table in by_table.items()}
 
 
-def _read_failure(run_id: str, tags: Mapping[str, str], ended_ms: int) -> PermanentFailure | None:
-    """Return the failure that the tags of a run record, or None if they are invalid or of another warehouse."""
-    table = names.table_of(tags)
+def _parse_detail(text: str) -> dict[str, Any] | None:
+    """Return the values of a record of a failure, or None if the text is no JSON object."""
     try:
-        detail = parse_json(tags.get(names.TAG_FAILURE_DETAIL, "{}"))
+        detail = parse_json(text)
     except ValueError:
         return None
-    if table is None or not isinstance(detail, dict):
-        return None
+    return detail if isinstance(detail, dict) else None
+
+
+def _read_failure(record: dg.RunRecord, detail: Mapping[str, Any]) -> PermanentFailure:
+    """Return the failure that a run recorded.
+
+    Args:
+        record: the run.
+        detail: values of the record, which anyone with access to Dagster may have written.
+    """
 
     def text(key: str, most: int) -> str:
         return " ".join(str(detail.get(key) or "").split())[:most]
@@ -125,13 +163,13 @@ def _read_failure(run_id: str, tags: Mapping[str, str], ended_ms: int) -> Perman
         return value if isinstance(value, int) else None
 
     return PermanentFailure(
-        table,
-        tags.get(names.PARTITION_TAG, ""),
-        run_id,
-        tags.get(names.TAG_PLAN, ""),
-        ended_ms,
-        tags[names.TAG_FAILURE],
-        text("text", MOST_TEXT) or tags[names.TAG_FAILURE],
+        text("table", MOST_TEXT),
+        text("partition", _MOST_PATH),
+        record.dagster_run.run_id,
+        text("plan", MOST_TEXT),
+        int((record.end_time or record.update_timestamp.timestamp()) * 1000),
+        str(detail["error"]),
+        text("text", MOST_TEXT) or str(detail["error"]),
         str(detail.get("file") or "")[:_MOST_PATH],
         text("state", MOST_TEXT),
         number("snapshot"),
@@ -192,20 +230,6 @@ def _has_data_file(store: TableStore, snapshot: Snapshot, name: str) -> bool:
     return any(pc.any(pc.equal(names_of(entries), name)).as_py() for entries in manifests.iter_live(store, snapshot))
 
 
-def find_read(plan: MaintenancePlan, failures: Iterable[PermanentFailure]) -> frozenset[str]:
-    """Return the paths of the damaged data files that a plan would read.
-
-    Args:
-        plan: the plan.
-        failures: failures of the table.
-    """
-    by_name = {failure.file_name: failure.file for failure in failures if failure.file}
-    if not by_name:
-        return frozenset()
-    inputs = {file.name for item in plan.items if isinstance(item, RewriteItem) for file in item.inputs}
-    return frozenset(path for name, path in by_name.items() if name in inputs)
-
-
 def iterate_lasting(
     instance: dg.DagsterInstance, warehouse: WarehouseResource, tables: Iterable[str]
 ) -> Iterator[PermanentFailure]:
@@ -226,38 +250,85 @@ def iterate_lasting(
             yield from recorded[table]  # the table itself cannot be opened: nothing shows that the failure ended
 
 
-def unreadable_metadata(warehouse_path: str, tables: Mapping[str, str]) -> dict[str, dg.MetadataValue]:
+@dataclass(frozen=True)
+class UnreadableTable:
+    """Table of which the newest run of a scheduled job could not read a part.
+
+    Attributes:
+        text: job, run and error.
+        run_id: id of the run.
+        ended_ms: end of the run (epoch ms, wall clock).
+        is_damaged: whether the run recorded damaged files, and one of them is unchanged since.
+    """
+
+    text: str
+    run_id: str
+    ended_ms: int
+    is_damaged: bool
+
+
+def unreadable_metadata(
+    warehouse: WarehouseResource, tables: Mapping[str, str], damaged: Mapping[str, Sequence[str]]
+) -> dict[str, dg.MetadataValue]:
     """Return the metadata by which a run over many tables records the tables that it could not read.
 
     Args:
-        warehouse_path: location of the warehouse.
+        warehouse: the warehouse.
         tables: error text by table.
+        damaged: paths of the damaged files by table.
     """
     texts = {table: " ".join(text.split())[:MOST_TEXT] for table, text in list(tables.items())[:_MOST_TABLES]}
-    return {names.UNREADABLE_TABLES: dg.MetadataValue.json({"warehouse": warehouse_path, "tables": texts})}
+    files = {table: _describe_files(warehouse, table, damaged.get(table, ())[:_MOST_FILES]) for table in texts}
+    record = {"warehouse": warehouse.path, "tables": texts, "files": {table: of for table, of in files.items() if of}}
+    return {names.UNREADABLE_TABLES: dg.MetadataValue.json(record)}
 
 
-def read_unreadable_tables(instance: dg.DagsterInstance, warehouse_path: str) -> dict[str, str]:
-    """Return the tables that the newest successful run of each scheduled job could not read.
+def _describe_files(warehouse: WarehouseResource, table: str, paths: Iterable[str]) -> dict[str, str]:
+    """Return the state of each file by path (`describe_file`); "" if the table cannot be opened."""
+    try:
+        store = warehouse.store(table)
+    except (DredgeError, OSError):
+        return dict.fromkeys(paths, "")
+    return {path: describe_file(store, path) for path in paths}
+
+
+def read_unreadable_tables(instance: dg.DagsterInstance, warehouse: WarehouseResource) -> dict[str, UnreadableTable]:
+    """Return the tables of which the newest successful run of a scheduled job could not read a part.
+
+    A table is left out if all damaged files that the run recorded have changed since, or if the run recorded the
+    failure by tags (`list_failures`).
 
     Args:
         instance: Dagster instance.
-        warehouse_path: location of the warehouse.
-
-    Returns:
-        A text with job, run and error, by table.
+        warehouse: the warehouse.
     """
-    texts: dict[str, str] = {}
+    unreadable: dict[str, UnreadableTable] = {}
     for job in _SCHEDULED:
         done = dg.RunsFilter(job_name=job, statuses=[dg.DagsterRunStatus.SUCCESS])
-        for run in instance.get_runs(done, limit=1):
-            for table, text in _read_recorded(instance, run.run_id, warehouse_path).items():
-                texts.setdefault(table, f"job {job}, run {run.run_id[:8]}: {text}")
-    return texts
+        for record in instance.get_run_records(done, limit=1):
+            run = record.dagster_run
+            for table, (text, files) in _read_recorded(instance, run.run_id, warehouse.path).items():
+                states = _describe_files(warehouse, table, files)
+                if names.failure_tag(table) in run.tags or (
+                    files and all(states[path] != files[path] for path in files)
+                ):
+                    continue
+                ended_ms = int((record.end_time or record.update_timestamp.timestamp()) * 1000)
+                full_text = f"job {job}, run {run.run_id[:8]}: {text}"
+                unreadable.setdefault(table, UnreadableTable(full_text, run.run_id, ended_ms, bool(files)))
+    return unreadable
 
 
-def _read_recorded(instance: dg.DagsterInstance, run_id: str, warehouse_path: str) -> dict[str, str]:
-    """Return the error texts by table that a run recorded by `unreadable_metadata`; {} without a valid record."""
+def _read_recorded(
+    instance: dg.DagsterInstance, run_id: str, warehouse_path: str
+) -> dict[str, tuple[str, dict[str, str]]]:
+    """Return what a run recorded by `unreadable_metadata`: error text, and state of each damaged file, by table.
+
+    Args:
+        instance: Dagster instance.
+        run_id: id of the run.
+        warehouse_path: location of the warehouse; records of others are ignored.
+    """
     outputs = instance.get_records_for_run(run_id, of_type=dg.DagsterEventType.STEP_OUTPUT, limit=_MOST_RUNS).records
     for record in outputs:
         event = record.event_log_entry.dagster_event
@@ -266,7 +337,18 @@ def _read_recorded(instance: dg.DagsterInstance, run_id: str, warehouse_path: st
         recorded = value.value if isinstance(value, dg.JsonMetadataValue) else None
         if not isinstance(recorded, dict) or recorded.get("warehouse") != warehouse_path:
             continue
-        tables = recorded.get("tables")
+        tables, files = recorded.get("tables"), recorded.get("files")
         if isinstance(tables, dict):
-            return {str(table): str(text)[:MOST_TEXT] for table, text in list(tables.items())[:_MOST_TABLES]}
+            of_table = files if isinstance(files, dict) else {}
+            return {
+                str(table): (str(text)[:MOST_TEXT], _read_files(of_table.get(table)))
+                for table, text in list(tables.items())[:_MOST_TABLES]
+            }
     return {}
+
+
+def _read_files(recorded: object) -> dict[str, str]:
+    """Return the recorded state of each file by path; paths are checked when they are used (`describe_file`)."""
+    if not isinstance(recorded, dict):
+        return {}
+    return {str(path)[:_MOST_PATH]: str(state)[:MOST_TEXT] for path, state in list(recorded.items())[:_MOST_FILES]}

@@ -25,6 +25,8 @@ TAG_FAILURE: Final = "dredge/failure"
 """Run tag for the class of the error that ended a run if no retry heals the error, such as `CorruptFile`."""
 TAG_FAILURE_DETAIL: Final = "dredge/failure_detail"
 """Run tag beside `TAG_FAILURE` for the file, the text of the error and the version of the table, as JSON."""
+TAG_FAILURES: Final = "dredge/failures"
+"""Run tag of a run over many tables of a warehouse (`failures_value`) that recorded a failure (`failure_tag`)."""
 TAG_MUTE: Final = "dredge/alerts"
 """Run tag of the jobs that snooze or acknowledge alerts of a warehouse (`mute_value`)."""
 TAG_MUTE_DETAIL: Final = "dredge/alerts.detail"
@@ -217,6 +219,22 @@ def published_tag(table: str) -> str:
     """Return the key of the run tag for the id of the snapshot that the run published in a table."""
     database, name = split(table)
     return f"dredge/published.{part(database)}.{part(name)}"
+
+
+def failure_tag(table: str) -> str:
+    """Return the key of the run tag by which a run over many tables records a failure of one that no retry heals."""
+    database, name = split(table)
+    return f"{failure_tag_prefix()}{part(database)}.{part(name)}"
+
+
+def failure_tag_prefix() -> str:
+    """Return the begin of all keys of `failure_tag`."""
+    return f"{TAG_FAILURES}."
+
+
+def failures_value() -> str:
+    """Return the value of the run tag `TAG_FAILURES` for runs over tables of this warehouse."""
+    return _of_warehouse("tables", "/")
 
 
 def resumed_tag(table: str) -> str:

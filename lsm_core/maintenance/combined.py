@@ -35,6 +35,8 @@ from lsm_core.metadata.store import TableStore
 from lsm_core.progress import reached, stage
 
 _VERSION: Final = 1
+UNREADABLE: Final = "unreadable"
+"""Reason of declined items for which a part of the table's history cannot be read."""
 ROUTINE: Final = ("compact", "expire_snapshots", "trash")
 """Default actions for a table, in this order."""
 MODES: Final = ("divided", "combined")
@@ -89,6 +91,15 @@ class Rules(Protocol):
             names: names of the tables.
             open_table: function that opens a table by name.
             actions: names of the actions to request.
+        """
+        ...
+
+    def forbids(self, store: TableStore, plan: MaintenancePlan) -> Declined | None:
+        """Return the reason why a new plan must not become part of the combined plan, or None if it may.
+
+        Args:
+            store: the table.
+            plan: plan with items.
         """
         ...
 
@@ -300,30 +311,39 @@ def plan_combined(
         declined += left
     ranked_items: list[tuple[CombinedItem, Request]] = []
     for request in requests:
-        item = _plan_table(request, open_table, declined, save=False)
+        item = _plan_table(request, open_table, declined, rules, save=False)
         ranked_items += [] if item is None else [(item, request)]
     order = sorted(ranked_items, key=lambda pair: _rank(*pair))
     within, beyond = _select_within_limits([item for item, _ in order], bounds)
     if save:
         requests_by_item = {id(item): request for item, request in order}
-        kept = (_plan_table(requests_by_item[id(item)], open_table, declined, save=True) for item in within)
+        kept = (_plan_table(requests_by_item[id(item)], open_table, declined, rules, save=True) for item in within)
         within = [item for item in kept if item is not None]
     return CombinedPlan(pattern, tuple(chosen), tuple(within), (*declined, *beyond), bounds, created_ms)
 
 
-def _plan_table(request: Request, open_table: Opening, declined: list[Declined], *, save: bool) -> CombinedItem | None:
+def _plan_table(
+    request: Request, open_table: Opening, declined: list[Declined], rules: Rules | None, *, save: bool
+) -> CombinedItem | None:
     """Plan one request, and save the plan in the table's folder if ``save`` is set.
 
     Returns:
-        The item of the plan; None, with the reason added to ``declined``, if nothing is to be done or planning fails.
+        The item of the plan; None, with the reason added to ``declined``, if nothing is to be done, planning fails or
+        the rules forbid the plan.
     """
     action = request.action
     try:
         store = open_table(request.table)
         plan = plan_maintenance(store, action, **request.arguments)
+        unreadable = [] if save else [_carry_over(request, item) for item in plan.declined if item.reason == UNREADABLE]
+        declined += unreadable
         if not plan.items:
-            if not save:
+            if not save and not unreadable:
                 declined.append(Declined(request.table, "nothing", f"{action}: nothing to do", {"action": action}))
+            return None
+        forbidden = None if rules is None else rules.forbids(store, plan)
+        if forbidden is not None:
+            declined += [] if save else [forbidden]
             return None
         score = request.score
         if score is None:
@@ -347,6 +367,12 @@ def _plan_table(request: Request, open_table: Opening, declined: list[Declined],
         seconds=cost.seconds,
         reason=next((str(text) for item in plan.items if (text := getattr(item, "reason", ""))), ""),
     )
+
+
+def _carry_over(request: Request, declined: Declined) -> Declined:
+    """Return a declined part of a table's plan, as a declined table of the combined plan."""
+    facts = {**declined.facts, "action": request.action}
+    return Declined(request.table, declined.reason, f"{request.action}: {declined.text}", facts)
 
 
 def _rank(item: CombinedItem, request: Request) -> tuple[Any, ...]:

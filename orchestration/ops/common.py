@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Final, TypeVar
 
 import dagster as dg
 
 from checks.unevaluated import report_unevaluated
-from lsm_core.errors import DredgeError
+from lsm_core.errors import CorruptFile, DredgeError
 from platform_core import names
 from platform_core.dagster_internals import resolve_annotations
 from platform_core.failure_records import failure_tags, unreadable_metadata
@@ -58,7 +58,15 @@ class TableFailed(DredgeError):
 
 
 class TableUnreadable(TableFailed):
-    """A part of one table cannot be read; the rest of the work on the table is done."""
+    """A part of one table cannot be read; the rest of the work on the table is done.
+
+    Attributes:
+        files: paths of the damaged files.
+    """
+
+    def __init__(self, text: str, files: Sequence[str] = ()) -> None:
+        self.files = tuple(files)
+        super().__init__(text)
 
 
 def process_tables(
@@ -66,7 +74,7 @@ def process_tables(
     tables: Mapping[str, T],
     process: Callable[[T], None],
     *,
-    unattended_in: str | None = None,
+    unattended_in: WarehouseResource | None = None,
 ) -> None:
     """Call a function for each table, in order.
 
@@ -74,15 +82,16 @@ def process_tables(
         context: context of the op, for its log.
         tables: argument of `process` for each table. The key is the table's name; ``: `` and a detail may follow.
         process: function to call.
-        unattended_in: location of the warehouse, if no person started the run. Then a table that cannot be read is
-            only a warning: the metadata of the run list it, and the sensor `watch` sends an alert. None for a run of a
-            person, which fails.
+        unattended_in: the warehouse, if no person started the run. Then a table that cannot be read is only a warning:
+            the metadata of the run list it, and the sensor `watch` sends an alert. None for a run of a person, which
+            fails.
 
     Raises:
         dg.Failure: at the end, if tables failed; the message names the first failed tables with their errors.
     """
     failed: list[str] = []
     unreadable: dict[str, str] = {}
+    damaged: dict[str, list[str]] = {}
     for name, table in tables.items():
         try:
             process(table)
@@ -91,7 +100,9 @@ def process_tables(
             text = f"{name}: {kind}{error}"
             permanent = isinstance(error, TableUnreadable) or find_permanent_error(error) is not None
             if unattended_in is not None and (permanent or names_permanent_error(str(error))):
-                unreadable.setdefault(name.partition(": ")[0], text.removeprefix(f"{name}: "))
+                subject, why = name.partition(": ")[0], text.removeprefix(f"{name}: ")
+                unreadable[subject] = f"{unreadable[subject]}; {why}" if subject in unreadable else why
+                damaged.setdefault(subject, []).extend(_damaged_files(error))
                 context.log.warning(text)
                 continue
             failed.append(text)
@@ -102,12 +113,20 @@ def process_tables(
         context.add_output_metadata(
             {
                 "tables that cannot be read": dg.MetadataValue.md(listed),
-                **unreadable_metadata(unattended_in, unreadable),
+                **unreadable_metadata(unattended_in, unreadable, damaged),
             }
         )
     if failed:
         more = f" (and {count_text(len(failed) - _MOST_NAMED, 'more table')})" if len(failed) > _MOST_NAMED else ""
         raise dg.Failure("; ".join(failed[:_MOST_NAMED]) + more)
+
+
+def _damaged_files(error: BaseException) -> Sequence[str]:
+    """Return the paths of the damaged files that an error is about."""
+    if isinstance(error, TableUnreadable):
+        return error.files
+    cause = find_permanent_error(error)
+    return [cause.path] if isinstance(cause, CorruptFile) else []
 
 
 @contextmanager

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Final
 
 import dagster as dg
 
 from lsm_core.errors import DredgeError
-from lsm_core.maintenance import apply_plan, plan_maintenance
+from lsm_core.maintenance import Declined, apply_plan, plan_maintenance
 from lsm_core.maintenance.action import TaskRunner
+from lsm_core.maintenance.combined import UNREADABLE
 from lsm_core.metadata.store import TableStore
 from orchestration.ops.approval import approval_reason, wait_for_approval
 from orchestration.ops.common import TableFailed, TableUnreadable, job_op, process_tables
@@ -61,7 +63,7 @@ def retention_op(context: dg.OpExecutionContext, warehouse: WarehouseResource, s
         context,
         {table: table for table in tables},
         partial(_expire, context, warehouse, spark.task_runner(), policies),
-        unattended_in=warehouse.path,
+        unattended_in=warehouse,
     )
 
 
@@ -98,14 +100,16 @@ def _expire(
     lines: list[str] = []
     metadata: dict[str, dg.MetadataValue] = {}
     changed = False
-    unreadable: list[str] = []
+    unreadable: list[Declined] = []
     for action in RETENTION:
         arguments = policy.retention_arguments(action, store.clock.now_ms())
         if not _applies_to(store, action, arguments):
             continue
         try:
             plan = plan_maintenance(store, action, runner, **arguments)
-            unreadable += [f"{action}: {item.text}" for item in plan.declined if item.reason == "unreadable"]
+            unreadable += [
+                replace(item, text=f"{action}: {item.text}") for item in plan.declined if item.reason == UNREADABLE
+            ]
             why = approval_reason(warehouse, table, action) if plan.items else ""
             if why:
                 wait_for_approval(context, store, plan, why)
@@ -127,4 +131,5 @@ def _expire(
     if changed:
         context.log_event(dg.AssetObservation(layout, description="; ".join(lines), metadata=metadata))
     if unreadable:
-        raise TableUnreadable("; ".join(unreadable))
+        files = [str(item.facts["file"]) for item in unreadable if "file" in item.facts]
+        raise TableUnreadable("; ".join(item.text for item in unreadable), files)

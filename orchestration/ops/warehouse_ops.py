@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import datetime
 import time
+from collections.abc import Mapping
 from dataclasses import replace
+from functools import cache, partial
 from typing import Final
 
 import dagster as dg
@@ -12,20 +14,22 @@ from pydantic import Field
 
 from lsm_core.clock import SystemClock, utc_text
 from lsm_core.errors import DredgeError, PlanStale
-from lsm_core.maintenance import applied_before, load_plan, plan_maintenance
+from lsm_core.maintenance import Declined, MaintenancePlan, applied_before, load_plan, plan_maintenance
 from lsm_core.maintenance.action import size_text
-from lsm_core.maintenance.combined import ROUTINE, CombinedItem, CombinedPlan
+from lsm_core.maintenance.combined import ROUTINE, UNREADABLE, CombinedItem, CombinedPlan
 from lsm_core.metadata.store import TableStore
 from orchestration.ops.approval import approval_reason, wait_for_approval
-from orchestration.ops.common import TableFailed, fail_in_one_line, job_op, process_tables
+from orchestration.ops.common import TableFailed, TableUnreadable, fail_in_one_line, job_op, process_tables
 from orchestration.ops.layout_ops import open_with_policy
 from orchestration.ops.table_ops import apply_and_report
 from platform_core import names
+from platform_core.failure_records import find_lasting, list_failures, table_failure_tags
 from platform_core.health import refusal_of
 from platform_core.metadata import declined_table, plain_cell
 from platform_core.obstacles import RunningRuns, find_blocking_failure, find_suspension
 from platform_core.policies import History, Policies, policy_source
 from platform_core.policies.budgets import Budget
+from platform_core.policies.permanent_failures import PermanentFailure
 from platform_core.policies.rounds import Round
 from platform_core.resources.spark_resource import SparkResource
 from platform_core.resources.warehouse import WarehouseResource, list_tables
@@ -33,6 +37,8 @@ from platform_core.table_card import count_text
 
 _SHOWN: Final = 200
 _HOUR_SECONDS: Final = 3_600
+_MOST_RECORDED: Final = 100
+"""Most tables whose failures a run records in its tags."""
 
 
 class MaintainConfig(dg.Config):
@@ -114,24 +120,37 @@ def maintain_op(context: dg.OpExecutionContext, warehouse: WarehouseResource, sp
         latest = build_round(context.instance, warehouse, unattended=config.unattended)
         _maintain_item(context, warehouse, spark, item, latest)
 
-    # Report failed plans in the same way as tables that fail now.
-    failed = {
-        f"{declined.subject}: {declined.facts.get('action')}": declined.text
+    def process(entry: CombinedItem | Declined) -> None:
+        if isinstance(entry, CombinedItem):
+            maintain(entry)
+        elif entry.reason == UNREADABLE:
+            raise TableUnreadable(entry.text, [str(entry.facts["file"])] if "file" in entry.facts else [])
+        else:
+            raise TableFailed(entry.text)
+
+    entries = _list_entries(plan, unattended=config.unattended)
+    process_tables(context, entries, process, unattended_in=warehouse if config.unattended else None)
+    return dg.Output(None)
+
+
+def _list_entries(plan: CombinedPlan, *, unattended: bool) -> dict[str, CombinedItem | Declined]:
+    """Return what a run processes: plans that failed, parts of tables that cannot be read, and plans to apply.
+
+    Args:
+        plan: plan of all tables.
+        unattended: whether no person started the run, which then records what it could not read.
+    """
+    entries: dict[str, CombinedItem | Declined] = {
+        f"{declined.subject}: {declined.facts.get('action')}": declined
         for declined in plan.declined
         if declined.reason == "failed"
     }
-    tables: dict[str, CombinedItem | str] = {**failed}
+    unreadable = [declined for declined in plan.declined if declined.reason == UNREADABLE] if unattended else []
+    entries |= {f"{item.subject}: part {number}": item for number, item in enumerate(unreadable, 1)}
     for item in plan.items:
         name = f"{item.table}: {item.action}"
-        tables[f"{name} ({item.plan_hash[:12]})" if name in tables else name] = item
-
-    def process(entry: CombinedItem | str) -> None:
-        if isinstance(entry, str):
-            raise TableFailed(entry)
-        maintain(entry)
-
-    process_tables(context, tables, process, unattended_in=warehouse.path if config.unattended else None)
-    return dg.Output(None)
+        entries[f"{name} ({item.plan_hash[:12]})" if name in entries else name] = item
+    return entries
 
 
 def _order_table(plan: CombinedPlan) -> str:
@@ -165,6 +184,8 @@ def _maintain_item(
     Raises:
         TableFailed: the plan failed.
     """
+    store: TableStore | None = None
+    plan: MaintenancePlan | None = None
     try:
         store = open_with_policy(warehouse, item.table)
         plan = load_plan(store, item.plan_hash)
@@ -180,18 +201,44 @@ def _maintain_item(
     except PlanStale as error:  # already applied, or the table changed: the next round plans again
         context.log.info(f"{item.table}: {item.action}: {error}")
     except dg.Failure as error:
+        if store is not None and plan is not None:
+            _record_failure(context, store, plan, error)
         raise TableFailed(error.description or str(error)) from error
+    except DredgeError as error:
+        if store is not None and plan is not None:
+            _record_failure(context, store, plan, error)
+        raise
+
+
+def _record_failure(context: dg.OpExecutionContext, store: TableStore, plan: MaintenancePlan, error: Exception) -> None:
+    """Record a failure that no retry heals, so that later rounds and the sensors decline the plan."""
+    recorded = sum(key.startswith(names.failure_tag_prefix()) for key in _run_tags(context))
+    if recorded >= _MOST_RECORDED:
+        return  # the others fail again in the next round, and are recorded then
+    partitions = {str(getattr(item, "partition_text", "")) for item in plan.items}
+    partition = partitions.pop() if len(partitions) == 1 else ""
+    tags = table_failure_tags(store, plan.hash, partition, error)
+    if tags:
+        context.instance.add_run_tags(context.run_id, tags)
+
+
+def _run_tags(context: dg.OpExecutionContext) -> Mapping[str, str]:
+    run = context.instance.get_run_by_id(context.run_id)
+    return {} if run is None else run.tags
 
 
 def build_round(instance: dg.DagsterInstance, warehouse: WarehouseResource, *, unattended: bool) -> Round:
     """Return the rules of a round over many tables from the current policies and runs, without a budget.
 
     Args:
-        instance: Dagster instance, for failed checks, running runs and suspensions.
+        instance: Dagster instance, for failed checks, running runs, suspensions and failures.
         warehouse: the warehouse.
-        unattended: whether no person started the round. Suspensions apply only to unattended rounds.
+        unattended: whether no person started the round. Suspensions, and failures that no retry heals, apply only to
+            unattended rounds.
     """
     policies, at_work = policy_source(warehouse.policy_file).current(), RunningRuns(instance)
+    recorded = cache(partial(list_failures, instance))
+    lasting: dict[str, list[PermanentFailure]] = {}
 
     def known(table: str, partition: str) -> History:
         layout = names.layout_key(warehouse.path, table)
@@ -202,7 +249,12 @@ def build_round(instance: dg.DagsterInstance, warehouse: WarehouseResource, *, u
             suspended=None if suspended is None else suspended.text(),
         )
 
-    return Round(policies, unattended, approved=True, known=known)
+    def failures(store: TableStore) -> list[PermanentFailure]:
+        if store.name not in lasting:
+            lasting[store.name] = find_lasting(instance, store, recorded().get(store.name, ()))
+        return lasting[store.name]
+
+    return Round(policies, unattended, approved=True, known=known, failures=failures)
 
 
 def compute_budget(instance: dg.DagsterInstance, policies: Policies, at_work: RunningRuns, now_ms: int) -> Budget:
@@ -251,7 +303,7 @@ def orphan_plans_op(context: dg.OpExecutionContext, warehouse: WarehouseResource
         plans[table] = f"{freed}: {metadata['waits for approval'].value}"
 
     try:
-        process_tables(context, {table: table for table in tables}, plan_table, unattended_in=warehouse.path)
+        process_tables(context, {table: table for table in tables}, plan_table, unattended_in=warehouse)
     finally:
         rows = [f"| {plain_cell(table)} | {text} |" for table, text in list(plans.items())[:_SHOWN]]
         listed = "\n".join(["| table | orphan files |", "|---|---|", *rows]) if rows else "no table has orphan files"

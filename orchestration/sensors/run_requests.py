@@ -21,14 +21,14 @@ from orchestration.sensors.budget_claims import BudgetClaims, TickClaims
 from orchestration.sensors.table_cache import OpenTable, wall_ms
 from platform_core import names
 from platform_core.dagster_internals import RUN_KEY_TAG
-from platform_core.failure_records import find_lasting, find_read, list_failures
+from platform_core.failure_records import find_lasting, list_failures
 from platform_core.health import TableHealth, depends_on_time
 from platform_core.obstacles import RunningRuns, Suspension, find_blocking_failure, find_suspension, read_resume_ms
 from platform_core.partitions import usable_keys
 from platform_core.policies import Decision, DecisionOutcome, History, Policies, Reason, Subject, decide
 from platform_core.policies.budgets import Budget
 from platform_core.policies.decisions import FinishedRun, PlanSummary, RunResult
-from platform_core.policies.permanent_failures import PermanentFailure
+from platform_core.policies.permanent_failures import PermanentFailure, find_read
 from platform_core.policies.policy import SortRule
 from platform_core.policies.rounds import COMPACT, RECOVER
 from platform_core.resources.warehouse import WarehouseResource

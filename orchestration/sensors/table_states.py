@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,7 +18,7 @@ from lsm_core.maintenance.table_ranking import TableNeed, need_of
 from orchestration.sensors.run_requests import RUNS_A_TICK, RunRequestBuilder
 from orchestration.sensors.table_cache import OpenTable, decline_unreadable, open_table, read_history, wall_ms
 from platform_core import names
-from platform_core.failure_records import iterate_lasting
+from platform_core.failure_records import iterate_lasting, read_unreadable_tables
 from platform_core.obstacles import RunningRuns, find_failed_checks, list_suspensions
 from platform_core.policies import (
     Decision,
@@ -142,7 +143,8 @@ def find_conditions(
 ) -> dict[str, list[Condition]]:
     """Return the conditions of tables that hold whether or not work is due.
 
-    The conditions are damaged files, failed checks, suspensions, failed runs without a suspension, and running runs.
+    The conditions are damaged files, damaged history, failed checks, suspensions, failed runs without a suspension,
+    and running runs.
 
     Args:
         instance: Dagster instance.
@@ -154,6 +156,13 @@ def find_conditions(
     for failure in iterate_lasting(instance, warehouse, tables):
         state = TableState.CORRUPT if failure.is_corrupt else TableState.FAILING
         conditions[failure.table].append(Condition(state, failure.text(), failure.ended_ms, failure.run_id))
+    for table, unreadable in read_unreadable_tables(instance, warehouse).items():
+        if table not in conditions or not unreadable.is_damaged:
+            continue
+        action, when = f"`dredge repair {shlex.quote(table)}`", "by hand; nothing of it expires before"
+        conditions[table].append(
+            Condition(TableState.CORRUPT, unreadable.text, unreadable.ended_ms, unreadable.run_id, action, when)
+        )
     for table, text in find_failed_checks(instance, layouts).items():
         conditions[table].append(Condition(TableState.BLOCKED, text))
     for table, failed in list_suspensions(instance, at_least=1).items():

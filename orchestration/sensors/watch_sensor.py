@@ -281,7 +281,8 @@ class Watch:
         """
         tables = {card.name for card in self.cards}
         yield from find_permanent_failures(iterate_lasting(instance, warehouse, tables))
-        yield from find_unmaintained(read_unreadable_tables(instance, warehouse.path), tables)
+        unreadable = read_unreadable_tables(instance, warehouse)
+        yield from find_unmaintained({table: item.text for table, item in unreadable.items()}, tables)
         for table, suspended in sorted(list_suspensions(instance).items()):
             yield Finding(table, AlertCondition.SUSPENDED, Severity.ERROR, suspended.text(), run_id=suspended.run_id)
         layouts = {card.name: names.layout_key(warehouse.path, card.name) for card in self.cards}

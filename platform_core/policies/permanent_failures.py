@@ -17,6 +17,8 @@ from lsm_core.errors import (
     UnsupportedFeature,
     VerificationFailed,
 )
+from lsm_core.maintenance import MaintenancePlan
+from lsm_core.maintenance.action import RewriteItem
 
 PERMANENT_ERRORS: Final = (
     ArithmeticOverflow,
@@ -175,6 +177,20 @@ def find_forbidding(
         if failure.file in reads or (not is_data_file(failure.file) and failure.partition == partition):
             return failure
     return None
+
+
+def find_read(plan: MaintenancePlan, failures: Iterable[PermanentFailure]) -> frozenset[str]:
+    """Return the paths of the damaged data files that a plan would read.
+
+    Args:
+        plan: the plan.
+        failures: failures of the table.
+    """
+    by_name = {failure.file_name: failure.file for failure in failures if failure.file}
+    if not by_name:
+        return frozenset()
+    inputs = {file.name for item in plan.items if isinstance(item, RewriteItem) for file in item.inputs}
+    return frozenset(path for name, path in by_name.items() if name in inputs)
 
 
 def is_data_file(path: str) -> bool:

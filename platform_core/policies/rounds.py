@@ -39,6 +39,7 @@ from platform_core.policies.decisions import (
     subjects,
 )
 from platform_core.policies.partition_age import partition_age_ms
+from platform_core.policies.permanent_failures import PermanentFailure, find_forbidding, find_read
 from platform_core.policies.policy import Policies, Policy, Prices
 from platform_core.policies.table_state import TableStatus, combine, judge_metadata
 
@@ -210,6 +211,8 @@ class Round:
         budget: remaining budget; callers pass one only for unattended rounds.
         known: returns the history of a table (first argument) and partition path (second argument; "" for any
             partition).
+        failures: returns the failures of a table that no retry heals and that still hold. In unattended rounds they
+            forbid the plan that failed, and plans that read a damaged file.
     """
 
     policies: Policies = field(default_factory=Policies)
@@ -217,6 +220,7 @@ class Round:
     approved: bool = False
     budget: Budget = field(default_factory=Budget)
     known: Callable[[str, str], History] = lambda _table, _partition: NOTHING_KNOWN
+    failures: Callable[[TableStore], Sequence[PermanentFailure]] = lambda _store: ()
 
     def requests(
         self, names: Iterable[str], open_table: Opening, actions: Sequence[str]
@@ -269,13 +273,38 @@ class Round:
         for table in dict.fromkeys(decision.table for decision in held):
             declined += _list_declined(table, [decision for decision in held if decision.table == table])
         chosen = [(decision, due[decision.subject][1]) for decision in final if decision.outcome is DecisionOutcome.RUN]
-        return [*_make_requests(chosen, declined), *upkeep], declined
+        return [*_make_requests(chosen, declined, self._failures), *upkeep], declined
+
+    def forbids(self, store: TableStore, plan: MaintenancePlan) -> Declined | None:
+        """Return the failure that forbids a plan of an unattended round, or None.
+
+        Args:
+            store: the table.
+            plan: the plan.
+        """
+        failures = self._failures(store)
+        reads = find_read(plan, failures)
+        for partition in sorted({str(getattr(item, "partition_text", "")) for item in plan.items}):
+            failure = find_forbidding(failures, plan.hash, partition, reads)
+            if failure is not None:
+                reason = Reason.CORRUPT if failure.is_corrupt else Reason.NO_RETRY
+                subject = f"{store.name}/{partition}" if partition else store.name
+                return Declined(
+                    subject, reason.value, f"{plan.action}: {failure.text()}", {"action": plan.action}, partition
+                )
+        return None
+
+    def _failures(self, store: TableStore) -> Sequence[PermanentFailure]:
+        return self.failures(store) if self.unattended else ()
 
     def why_not(self, store: TableStore, plan: MaintenancePlan) -> Declined | None:
         """Return why a plan of this round must not be applied now, or None.
 
         The decision is made again from the current state of the table, without a budget.
         """
+        forbidden = self.forbids(store, plan)
+        if forbidden is not None:
+            return forbidden
         if plan.action not in {COMPACT, RECOVER}:
             why = self.upkeep(store, plan.action)
             return None if why is None else _as_declined(why, plan.action)
@@ -328,21 +357,28 @@ class Round:
         return Decision(table, "", DecisionOutcome.DECLINE, Reason.APPROVAL, text)
 
 
-def _make_requests(chosen: Sequence[tuple[Decision, _DuePartition]], declined: list[Declined]) -> list[Request]:
+def _make_requests(
+    chosen: Sequence[tuple[Decision, _DuePartition]],
+    declined: list[Declined],
+    failures: Callable[[TableStore], Sequence[PermanentFailure]],
+) -> list[Request]:
     """Return the requests for plans of the chosen compactions, in the order of `chosen`.
 
     A table gets at most one request for partial compactions and one for full compactions, each over several partitions.
-    Each pass over the level 0 of a partition is a separate request. Errors are added to `declined`.
+    Each pass over the level 0 of a partition is a separate request. So is each partition of a table with failures, as a
+    failure may forbid the plan of one partition. Errors are added to `declined`.
 
     Args:
         chosen: decisions to compact, each with its partition.
         declined: list of declined items of the round.
+        failures: returns the failures of a table that no retry heals.
     """
     groups: dict[tuple[str, str, bool, str], list[tuple[int, Decision, _DuePartition]]] = {}
     for turn, (decision, case) in enumerate(chosen):
         level0 = 0 if case.subject.state is None else case.subject.state.level0_files
         action, _ = due_action(level0, case.policy.level0_pass, 0, full=decision.full)
-        place = (decision.table, action, decision.full, decision.partition if action == RECOVER else "")
+        alone = action == RECOVER or bool(failures(case.store))
+        place = (decision.table, action, decision.full, decision.partition if alone else "")
         groups.setdefault(place, []).append((turn, decision, case))
     requests = []
     for (table, action, full, _), group in groups.items():

@@ -178,12 +178,16 @@ class Condition:
         text: explanation with numbers.
         since_ms: epoch ms since which the condition holds, or None.
         run_id: run of Dagster that caused the condition, or "".
+        action: next action, or "" for the action of the state.
+        when: time of the next action as text; used with `action`.
     """
 
     state: TableState
     text: str
     since_ms: int | None = None
     run_id: str = ""
+    action: str = ""
+    when: str = "by hand"
 
 
 @dataclass(frozen=True)
@@ -396,7 +400,9 @@ def judge_condition(table: str, condition: Condition, score: float = 0.0) -> Tab
         condition: the condition.
         score: score of the table.
     """
-    action, when = _explain_standing(condition.state, table, None, "")
+    action, when = condition.action, condition.when
+    if not action:
+        action, when = _explain_standing(condition.state, table, None, "")
     return TableStatus(
         table,
         condition.state,

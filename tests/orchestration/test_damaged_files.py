@@ -10,8 +10,10 @@ import pytest
 
 from lsm_core import Table
 from lsm_core.metadata import manifests, snapshots
+from orchestration.sensors.table_states import find_conditions
 from platform_core import names
 from platform_core.failure_records import iterate_lasting
+from platform_core.policies.table_state import TableState, judge_condition
 from tests.support.platform import House, commit, keyed_table, open_house
 
 TABLE = "shop.orders"
@@ -211,3 +213,84 @@ def test_a_person_who_maintains_an_unreadable_table_gets_a_failed_run(tmp_path: 
     damage_newest(table)
     with open_house(tmp_path / "wh") as house:
         assert not house.execute(names.MAINTAIN_JOB, run_config={"pattern": "*"}).success
+
+
+def maintained(house: House) -> dict[str, str]:
+    """Run the job `maintain` as its schedule does; return the tables and partitions that it declined, with the reason."""
+    result = house.execute(names.MAINTAIN_JOB, run_config=UNATTENDED)
+    assert result.success
+    (output,) = [event.step_output_data for event in result.all_events if event.is_successful_output]
+    rows = (
+        [line.split(" | ") for line in str(output.metadata["left alone"].value).splitlines()[2:]]
+        if ("left alone" in output.metadata)
+        else []
+    )
+    return {row[0].removeprefix("| "): row[1] for row in rows}
+
+
+def test_an_unattended_round_declines_a_known_damaged_file_until_it_is_restored(tmp_path: Path) -> None:
+    table, flat = keyed_table(tmp_path / "wh"), keyed_table(tmp_path / "wh", "shop.flat", partitioned=False)
+    for day in ("a", "b"):
+        commit(table, 5, day=day)
+    commit(flat, 5)
+    path = input_file(table, 2)
+    assert "/dt=a/" in str(path)
+    shutil.copy2(path, tmp_path / "copy")
+    truncate(path)
+    with open_house(tmp_path / "wh") as house:
+        assert not maintained(house), "nobody knows of the damage before it is read"
+        newest = snapshots.latest_id(table.store)
+        (alert,) = alerts(house)
+        assert alert.startswith("shop.orders: error (a file is damaged or lost)") and path.name in alert
+        for _ in range(2):
+            declined = maintained(house)
+            assert list(declined) == ["shop.orders/dt=a"]
+            assert (
+                path.name in declined["shop.orders/dt=a"]
+                and "until the file is restored" in declined["shop.orders/dt=a"]
+            )
+            assert snapshots.latest_id(table.store) == newest + 1, "the other partition was compacted"
+            assert len(alerts(house)) == 1 and not scheduled_alerts(house)
+        assert "decline (corrupt)" in next(
+            line for line in house.lines(house.tick(names.SORTED_RUN_SENSOR)) if line.startswith("shop.orders/dt=a")
+        ), "sensors know it, too"
+        shutil.copy2(tmp_path / "copy", path)
+        assert not maintained(house)
+        assert snapshots.latest_id(table.store) == newest + 2
+        assert not alerts(house)
+
+
+def test_a_person_may_try_a_known_damaged_file_again(tmp_path: Path) -> None:
+    table = keyed_table(tmp_path / "wh", partitioned=False)
+    commit(table, 5)
+    truncate(input_file(table))
+    with open_house(tmp_path / "wh") as house:
+        maintained(house)
+        assert list(maintained(house)) == [TABLE]
+        assert not house.execute(names.MAINTAIN_JOB, run_config={"pattern": "*"}).success
+
+
+@pytest.mark.parametrize("job", [names.RETENTION_JOB, names.MAINTAIN_JOB])
+def test_damaged_history_shows_in_the_round_the_alert_and_the_state_until_it_is_repaired(
+    tmp_path: Path, job: str
+) -> None:
+    table = keyed_table(tmp_path / "wh", partitioned=False, **KEPT)
+    commit(table, 5)
+    table.compact(full=True)
+    path = damage_history(table)
+    with open_house(tmp_path / "wh") as house:
+        if job == names.MAINTAIN_JOB:
+            declined = maintained(house)
+            assert "nothing from the one before it on expires" in declined[TABLE]
+        else:
+            assert house.execute(job).success
+        (alert,) = scheduled_alerts(house)
+        assert f"job {job}, run " in alert and path.name in alert
+        (condition,) = find_conditions(house.instance, house.warehouse, [TABLE])[TABLE]
+        assert condition.state is TableState.CORRUPT and path.name in condition.text
+        status = judge_condition(TABLE, condition)
+        assert status.next_step() == f"`dredge repair {TABLE}`: by hand; nothing of it expires before"
+        assert status.since_ms is not None
+        path.write_bytes(b"restored: another size")
+        assert not scheduled_alerts(house)
+        assert not find_conditions(house.instance, house.warehouse, [TABLE])[TABLE]

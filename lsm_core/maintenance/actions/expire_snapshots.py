@@ -22,6 +22,7 @@ from lsm_core.maintenance.action import (
     Applied,
     ApplyOutcome,
     Declined,
+    Fact,
     MaintenancePlan,
     PlanEstimate,
     PlanItem,
@@ -231,7 +232,8 @@ def _plan_range(
         # The snapshot before the damaged one is kept too: the damaged one was built on its content.
         reason, why = UNREADABLE, damage_text(store, damaged, history.damaged[damaged])
         chosen = replace(chosen, end=max(chosen.start, damaged - 1), limit=why)
-    facts = {"first_kept": chosen.end, "latest": ids[-1]}
+    facts: dict[str, Fact] = {"first_kept": chosen.end, "latest": ids[-1]}
+    facts |= {} if damaged is None else {"file": history.damaged[damaged].path}
     kept = Declined(f"snapshots {chosen.end}..{ids[-1]}", reason, chosen.limit, facts)
     if chosen.is_empty:
         return replace(plan, declined=(kept,))
@@ -362,7 +364,12 @@ def _split_used(
             raise
     free, held = split_used(store, candidates, without=going, unreadable=set(damaged), runner=runner)
     declined = [
-        Declined(f"snapshot {number}", UNREADABLE, damage_text(store, number, error), {"snapshot": number})
+        Declined(
+            f"snapshot {number}",
+            UNREADABLE,
+            damage_text(store, number, error),
+            {"snapshot": number, "file": error.path},
+        )
         for number, error in damaged.items()
     ]
     return free, held, declined
