@@ -220,5 +220,5 @@ def read_sort_times(store: TableStore) -> dict[str, int]:
         digests = verification.get("digests") if isinstance(verification, dict) else None
         for bucket in digests if isinstance(digests, dict) else ():
             partition = str(bucket).rpartition(_BUCKET)[0].removesuffix("/")
-            ended[partition] = entry.time_ms + round(1000 * (entry.seconds or 0.0))
+            ended[partition] = entry.time_ms
     return ended
