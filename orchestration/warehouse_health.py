@@ -48,6 +48,9 @@ _NAME_LENGTH: Final = 48
 _REASON_LENGTH: Final = 80
 _STEP_LENGTH: Final = 70
 """Most characters of a name, a reason and a next step in an inline table, whose rows are narrow; the rest is cut."""
+_WORD_LENGTH: Final = 36
+"""Most characters of a word without blanks, such as a path: pages do not break words, and a long one widens the page.
+"""
 _COLUMNS: Final = (
     "table",
     "state",
@@ -317,7 +320,7 @@ def _name_most_urgent(lines: Sequence[TableLine], now_ms: int) -> str:
         return "nothing: no table needs help"
     status = first.status
     score = f" (score {first.need.score:g}: {first.need.costs_most})" if status.state.is_calm else ""
-    return f"{first.need.table} is {status.line(now_ms)}{score}; next: {status.action}, {first.when}"
+    return f"{first.need.table} is {cut_words(status.line(now_ms))}{score}; next: {status.action}, {first.when}"
 
 
 def state_counts(evaluations: Sequence[TableEvaluation]) -> dg.TableMetadataValue:
@@ -344,7 +347,7 @@ def worst_tables(lines: Sequence[TableLine]) -> dg.TableMetadataValue:
     for line in lines[:_WORST]:
         status = line.status
         waits = f"; waits for {status.waits}" if status.waits else ""
-        why = cut_end(f"{status.why}{waits}", _REASON_LENGTH)
+        why = cut_end(cut_words(f"{status.why}{waits}"), _REASON_LENGTH)
         step = cut_end(status.action if line.when == "-" else f"{status.action}: {line.when}", _STEP_LENGTH)
         records.append(
             dg.TableRecord(
@@ -398,6 +401,11 @@ def ranking_table(lines: Sequence[TableLine], warehouse_path: str) -> str:
 def cut_end(text: str, length: int) -> str:
     """Return a text of at most `length` characters, cut at the end."""
     return text if len(text) <= length else f"{text[: length - 1]}…"
+
+
+def cut_words(text: str, length: int = _WORD_LENGTH) -> str:
+    """Return a text whose words have at most `length` characters; of a longer word, such as a path, the end is kept."""
+    return " ".join(word if len(word) <= length else f"…{word[1 - length :]}" for word in text.split(" "))
 
 
 def cut_middle(name: str, length: int) -> str:

@@ -93,9 +93,9 @@ class HealthReporter:
         """
         events = 0
         for table, status in tables:
-            known = self._reported.get(table.name)
-            if known is not None and known.key == status.key:
+            if self._is_reported(status):
                 continue
+            known = self._reported.get(table.name)
             if _is_quiet(status) and (known is None or _is_quiet(known)):
                 self._reported[table.name] = status
                 continue
@@ -108,6 +108,31 @@ class HealthReporter:
                 description=status.line(table.now.table_ms),
                 metadata={**_state_entries(table, status), **plotted_metadata(table.health)},
             )
+
+    def undecided_events(
+        self, statuses: Sequence[TableStatus], now_ms: int, most: int = _STATES_A_TICK
+    ) -> Iterator[dg.AssetObservation]:
+        """Yield an observation of each layout asset whose table newly cannot be opened, with state and next step.
+
+        Args:
+            statuses: statuses of tables that could not be opened.
+            now_ms: time of the decision (epoch ms).
+            most: most events of the call; further changes follow in later calls.
+        """
+        changed = [status for status in statuses if not self._is_reported(status)]
+        for status in changed[:most]:
+            self._reported[status.table] = status
+            self._seen.pop(status.table, None)  # once it can be opened again, its health is reported in any case
+            line = status.line(now_ms)
+            yield dg.AssetObservation(
+                names.layout_key(self._path, status.table),
+                description=line,
+                metadata=state_metadata(line, status.next_step(), now_ms),
+            )
+
+    def _is_reported(self, status: TableStatus) -> bool:
+        known = self._reported.get(status.table)
+        return known is not None and known.key == status.key
 
     def events(self, tables: Sequence[OpenTable], reports: LastReports) -> Iterator[AssetEvent]:
         """Yield materialisations of changed data, health of changed layouts, and evaluations of backlog checks.

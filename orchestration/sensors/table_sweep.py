@@ -37,7 +37,15 @@ from platform_core.policies import (
 )
 from platform_core.policies.budgets import Budget
 from platform_core.policies.decisions import NOTHING_KNOWN, decide_in_order
-from platform_core.policies.table_state import Condition, Queue, TableState, TableStatus, judge_subject, state_of
+from platform_core.policies.table_state import (
+    Condition,
+    Queue,
+    TableState,
+    TableStatus,
+    judge_subject,
+    judge_undecided,
+    state_of,
+)
 from platform_core.resources.settings import Settings
 from platform_core.resources.warehouse import WarehouseResource
 from platform_core.table_card import TableCard
@@ -105,6 +113,7 @@ class TickResult:
             first.
         states: states of tables and partitions (`Decision.subject`) that decisions were made about.
         judged: visited tables, with the statuses of their partitions, by table name.
+        undecided: statuses of the visited tables that could not be opened.
     """
 
     lines: list[str] = field(default_factory=list)
@@ -114,6 +123,7 @@ class TickResult:
     due: list[tuple[OpenTable, Subject, Decision]] = field(default_factory=list)
     states: dict[str, TableState] = field(default_factory=dict)
     judged: dict[str, tuple[OpenTable, list[TableStatus]]] = field(default_factory=dict)
+    undecided: list[TableStatus] = field(default_factory=list)
 
     def judge(self, table: OpenTable, subject: Subject, decision: Decision, queue: Queue | None = None) -> None:
         """Add the status of a partition, computed from the final decision about the partition."""
@@ -393,6 +403,7 @@ class TableSweep:
                 for name, (table, _) in result.judged.items()
             )
             result.events += self.reporter.state_events(current)
+            result.events += self.reporter.undecided_events(result.undecided, warehouse.time().now_ms())
         self.pace.end()
         if pending:
             limit_text = (
@@ -499,6 +510,7 @@ class TableSweep:
         table = open_table(builder.warehouse, card, policies.of(card.name), catalog)
         if isinstance(table, Decision):
             result.add_decisions([table])
+            result.undecided.append(judge_undecided(table))
             return None
         final: list[Decision] = []
         now_ms, earlier = wall_ms(), self.due_since.pop(card.name, {})

@@ -105,6 +105,23 @@ def test_a_broken_tree_is_not_reported_where_the_policy_switches_the_check_off(h
     assert not house.instance.event_log_storage.get_asset_check_execution_history(check, limit=1)
 
 
+def test_a_table_that_cannot_be_opened_says_so_on_its_page_once_and_when_it_is_whole_again(house: House) -> None:
+    snapshot = house.warehouse.table(PLAIN).latest_snapshot()
+    assert snapshot is not None
+    file = Path(house.warehouse.table(PLAIN).store.snapshot_path(snapshot.id))
+    content = file.read_bytes()
+    file.write_text("{")
+    (corrupt,) = states(house)
+    assert corrupt.startswith("corrupt: ") and file.name in corrupt
+    page = house.instance.fetch_observations(dg.AssetRecordsFilter(house.layout(PLAIN)), limit=1).records[0]
+    assert page.asset_observation is not None
+    assert "`dredge check shop.plain --deep` lists it" in str(page.asset_observation.metadata["next step"].value)
+    assert states(house) == [], "nothing changed"
+    file.write_bytes(content)
+    assert states(house)[-1].startswith("healthy: ")
+    assert states(house) == []
+
+
 def test_waiting_for_the_budget_is_on_the_page_with_the_place_and_the_tick_names_it(house: House) -> None:
     set_policies(house, "budget: {concurrent_tables: 1}")
     for table in (PLAIN, OTHER):

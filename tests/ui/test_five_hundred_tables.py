@@ -59,6 +59,10 @@ _CATALOG = """query { assetNodes { assetKey { path } assetChecksOrError { ... on
   executionForLatestMaterialization { status } } } } } }"""
 
 
+_OVERFLOW = """() => [...document.querySelectorAll('table')].filter(
+  table => table.parentElement.scrollWidth > table.parentElement.clientWidth + 1).map(table => table.innerText.slice(0, 80))"""
+
+
 @dataclass(frozen=True)
 class Fleet:
     """The running platform over 500 tables.
@@ -85,8 +89,13 @@ class Fleet:
     def runs(self, table: str) -> list[Run]:
         return self.client.runs({names.TAG_TABLE: f"shop.{table}"})
 
-    def looks_at(self, picture: str, address: str, *texts: str, then: str = "", shown: tuple[str, ...] = ()) -> None:
-        """Open a page, click on the text `then`, and check that all texts appear and nothing looks wrong."""
+    def looks_at(
+        self, picture: str, address: str, *texts: str, then: str = "", shown: tuple[str, ...] = (), around: str = ""
+    ) -> None:
+        """Open a page, click on the text `then`, and check that all texts appear and nothing looks wrong.
+
+        A second picture is scrolled to the text `around`.
+        """
         if self.pages is None:
             return
         begin = time.monotonic()
@@ -97,6 +106,8 @@ class Fleet:
             self.pages.clicks(then)
         self.pages.shows(*shown)
         self.pages.picture(f"500-{picture}")
+        if around:
+            self.pages.picture(f"500-{picture}-below", around)
         assert set(self.pages.ills()) <= {"Never materialized"}, address  # true before the first compaction
         assert seconds < _READY_S, address
 
@@ -225,7 +236,10 @@ def test_the_first_screen_counts_states_and_ranks_by_state(fleet: Fleet) -> None
         "why, and next step",
         "waiting for approval",
         "storage move",
+        around="why, and next step",
     )
+    if fleet.pages is not None:
+        assert fleet.pages.page.evaluate(_OVERFLOW) == [], "each text is within the page"
 
 
 def test_the_newest_tick_and_the_catalog(fleet: Fleet) -> None:
@@ -234,7 +248,7 @@ def test_the_newest_tick_and_the_catalog(fleet: Fleet) -> None:
         f"/locations/dredge/sensors/{names.SORTED_RUN_SENSOR}",
         "View logs",
         then="View logs",
-        shown=("shop.blocked0", "shop.paused0"),
+        shown=("shop.blocked0", "waiting for approval (2)", "paused (3)"),
     )
     begin = time.monotonic()
     nodes = fleet.client.query(_CATALOG, timeout_s=120)["assetNodes"]
