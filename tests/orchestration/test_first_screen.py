@@ -165,6 +165,9 @@ def test_the_first_screen_shows_46_tables_in_the_order_in_which_they_need_a_pers
     assert [name.removeprefix("shop.") for name in re.findall("<button class=nm>([^<]+)", page)] == order
     assert re.findall('data-n="([^"]+)"', page) == [state.value for state in TableState]
     assert str(metadata["most urgent"].value).startswith("shop.corrupt")
+    inline = [str(metadata["most urgent"].value), *(str(cells["why, and next step"]) for cells in worst)]
+    assert max(len(word) for text in inline for word in text.split()) <= 36, "a long path would widen the page"
+    assert any("corrupt2/snapshot/snapshot-1" in text for text in inline), "the end of a path says which file"
     assert metadata["tables that need a person"].value == 16, "from corrupt to not loaded"
 
 
