@@ -228,7 +228,7 @@ class _SecondReading:
         self._keys = [name for name in stored if name.startswith(KEY_PREFIX)] + keys if keys else []
         system = [name for name in (SEQUENCE_NUMBER, VALUE_KIND) if name in stored]
         self._other_columns = list(dict.fromkeys([*system, *(name for name in schema.field_names if name not in keys)]))
-        self._order = _KeyOrder(self._file, keys, repeats=self._repeats)
+        self._order = _KeyOrder(self._file, keys, repeats=self._repeats, nullable=self._store.schema.nullable_key)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -325,8 +325,8 @@ class _KeyOrder:
     Each key must be equal in `_KEY_<name>` and `<name>`. The first and last key must match the file's metadata.
     """
 
-    def __init__(self, file: DataFileMeta, keys: list[str], *, repeats: bool) -> None:
-        self._file, self._keys, self._repeats = file, keys, repeats
+    def __init__(self, file: DataFileMeta, keys: list[str], *, repeats: bool, nullable: bool) -> None:
+        self._file, self._keys, self._repeats, self._nullable = file, keys, repeats, nullable
         self._first: list[pa.Array] | None = None
         self._last: list[pa.Array] | None = None
         self._from_start, self._to_end = False, False
@@ -351,7 +351,7 @@ class _KeyOrder:
                     self._fail(f"'{KEY_PREFIX}{name}' and '{name}' differ")
         before = [] if self._last is None else [self._last]
         key_columns = [pa.concat_arrays([*(part[i] for part in before), column]) for i, column in enumerate(columns)]
-        normalised = normalise_keys(key_columns)
+        normalised = normalise_keys(key_columns, nullable=self._nullable)
         if not normalised.climbing():
             if not normalised.ascending():
                 self._fail("keys do not ascend")

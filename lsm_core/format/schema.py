@@ -112,6 +112,11 @@ class TableSchema:
         names = tuple(name.strip() for name in self.options.get("bucket-key", "").split(",") if name.strip())
         return names or self.trimmed_primary_keys
 
+    @cached_property
+    def nullable_key(self) -> bool:
+        """Whether primary key columns may be null (`primary-key.nullable`); nulls equal each other and sort first."""
+        return bool(self.primary_keys) and self.options.get("primary-key.nullable", "").strip().lower() == "true"
+
     @property
     def cross_partition(self) -> bool:
         """Whether a key may move between partitions, because the primary key lacks a partition column."""
@@ -269,7 +274,10 @@ def kv_arrow_schema(schema: TableSchema, *, thin: bool = False) -> pa.Schema:
         columns = [] if thin else [schema.field(name) for name in schema.trimmed_primary_keys]
         keys = [
             pa.field(
-                key_name(c.name), _with_ids(c.type, c.id, 1), nullable=False, metadata=_metadata(c.id + KEY_ID_OFFSET)
+                key_name(c.name),
+                _with_ids(c.type, c.id, 1),
+                nullable=schema.nullable_key and c.type.nullable,
+                metadata=_metadata(c.id + KEY_ID_OFFSET),
             )
             for c in columns
         ]

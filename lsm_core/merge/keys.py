@@ -33,12 +33,14 @@ class KeySpec:
         sequence_columns: columns of option `sequence.field`.
         sequence_descending: whether smaller sequence fields are newer.
         table: name of the table, for errors.
+        nullable: whether key columns may be null; nulls are equal and come first.
     """
 
     key_columns: tuple[str, ...]
     sequence_columns: tuple[str, ...] = ()
     sequence_descending: bool = False
     table: str = ""
+    nullable: bool = False
 
     @staticmethod
     def of(
@@ -53,7 +55,7 @@ class KeySpec:
         for name in sequence_field:
             if not schema.has_field(name):
                 raise InvalidOption("sequence.field", name, f"columns: {', '.join(schema.field_names)}", table)
-        return KeySpec(schema.trimmed_primary_keys, tuple(sequence_field), descending, table)
+        return KeySpec(schema.trimmed_primary_keys, tuple(sequence_field), descending, table, schema.nullable_key)
 
     def key_fields(self, schema: pa.Schema) -> list[str]:
         """Return the name of each key column in ``schema``: `_KEY_<name>` or `<name>`.
@@ -74,34 +76,37 @@ class KeySpec:
         """Return the normalised keys of the rows of ``batch``.
 
         Raises:
-            InvalidData: a key is null; the error names the column.
+            InvalidData: a key is null, but keys are not nullable; the error names the column.
         """
         fields = self.key_fields(batch.schema)
         columns = [flat(batch.column(name)) for name in fields]
-        null = any_null(columns)
+        null = None if self.nullable else any_null(columns)
         if null is not None:
             raise InvalidData(self.table, self.key_columns[null], "a key is null")
-        return normalise_keys(columns)
+        return normalise_keys(columns, nullable=self.nullable)
 
 
-def normalise_keys(columns: Sequence[pa.Array]) -> NormalisedKeys:
+def normalise_keys(columns: Sequence[pa.Array], *, nullable: bool = False) -> NormalisedKeys:
     """Return one key for each row; the keys compare as Java compares the rows of key columns.
 
     Args:
         columns: key columns, most significant first.
+        nullable: whether keys may be null; nulls are equal and come first.
 
     Returns:
         Fixed-width columns of at most 8 bytes together become int64; a single text column is used unchanged; all other
-        keys become bytes that compare as the rows do. The form depends only on the types, so keys of different batches
-        compare.
+        keys, and keys that may be null, become bytes that compare as the rows do. The form depends only on the types
+        and ``nullable``, so keys of different batches compare.
 
     Raises:
-        InvalidData: a key is null, or the keys are too large.
+        InvalidData: a key is null but not ``nullable``, or the keys are too large.
         UnsupportedFeature: the type of a column has no order.
     """
     columns = [flat(column) for column in columns]
     if not columns:
         raise InvalidData("", "", "a key has no columns")
+    if nullable:
+        return ByteKeys.of(*text_parts(key_bytes(columns)))
     if any_null(columns) is not None:
         raise InvalidData("", "", "a key is null")
     if len(columns) == 1:

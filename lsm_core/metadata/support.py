@@ -35,7 +35,6 @@ _SWITCHES_READ = {
     "data-evolution.enabled": "data evolution",
     "chain-table.enabled": "chain tables",
     "pk-clustering-override": "primary-key tables clustered by other columns",
-    "primary-key.nullable": "nullable primary keys",
     "sequence.snapshot-ordering": "ordering by snapshot",
     "query-auth.enabled": "query authorisation",
 }

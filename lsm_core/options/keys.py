@@ -327,7 +327,7 @@ PAIMON_KEYS: Final[tuple[Key, ...]] = (
     Key("postpone.target-row-num-per-bucket", LONG, since="2.0", effect=NOT_ACTED_ON),
     Key("postpone.target-size-per-bucket", MEMORY, "1 gb", since="2.0", effect=NOT_ACTED_ON),
     Key("primary-key", TEXT, None, immutable=True),
-    Key("primary-key.nullable", BOOL, "false", immutable=True, since="2.1", effect=REFUSED),
+    Key("primary-key.nullable", BOOL, "false", immutable=True, since="2.1"),
     Key("query-auth.enabled", BOOL, "false", effect=REFUSED),
     Key("read.batch-size", INT, "1024", effect=NOT_ACTED_ON),
     Key("record-level.expire-time", DURATION),

@@ -63,7 +63,7 @@ class _Bound:
         columns = decode_rows(pa.array([row], pa.binary()), store.schema.trimmed_key_types, "(key range)")
         self.key: bytes = key_bytes(columns)[0].as_py()
         self.first_column: bytes = key_bytes(columns[:1])[0].as_py()
-        self.scalar = normalise_keys(columns).scalar(0)
+        self.scalar = normalise_keys(columns, nullable=store.schema.nullable_key).scalar(0)
 
 
 class KeyBounds:
@@ -121,6 +121,8 @@ class KeyBounds:
 
         The values are order-preserving bytes. ``meta`` is the file, and ``source`` is the same file, opened.
         """
+        if self._store.schema.nullable_key:  # statistics do not cover nulls
+            return None
         key = self._store.schema.field(self._store.schema.trimmed_primary_keys[0])
         written = next((f.name for f in self._store.schema_of(meta.schema_id).fields if f.id == key.id), None)
         if written is None:

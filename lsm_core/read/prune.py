@@ -59,7 +59,10 @@ class Bounds:
 
     @staticmethod
     def of(
-        lows: pa.Array, highs: pa.Array, null_counts: Sequence[int | None] | Mask | None, rows: Mask | None = None
+        lows: pa.Array,
+        highs: pa.Array,
+        null_counts: Sequence[int | None] | npt.NDArray[Any] | None,
+        rows: Mask | None = None,
     ) -> Bounds:
         """Return the bounds that follow from statistics.
 
@@ -439,8 +442,32 @@ def place_bounds(schema: TableSchema, entries: pa.Table, predicate: Predicate) -
         position = schema.trimmed_primary_keys.index(name)
         sources = ("min_key", "max_key") if position == 0 else ("key_stats_min", "key_stats_max")
         lows, highs = (_decode_column(entries.column(source), schema.trimmed_key_types, position) for source in sources)
-        by_column[name] = Bounds.of(lows, highs, None)
+        nulls = _key_nulls(entries, position, lows, highs) if schema.nullable_key else None
+        by_column[name] = Bounds.of(lows, highs, nulls, entries.column("row_count").to_numpy())
     return by_column
+
+
+def _key_nulls(entries: pa.Table, position: int, lows: pa.Array, highs: pa.Array) -> npt.NDArray[np.float64]:
+    """Return the number of nulls of a key column in each file; NaN if unknown.
+
+    Nulls come first in a file, so the smallest and largest key show whether the first key column has nulls: the number
+    is then 1, or the file's number of rows if it has nothing else.
+
+    Args:
+        entries: files (`ENTRY_SCHEMA`).
+        position: position of the column in the trimmed primary key.
+        lows: smallest value of the column in each file, from the smallest key or the key statistics.
+        highs: largest value of the column in each file, from the largest key or the key statistics.
+    """
+    if position == 0:
+        some, only = numpy_array(lows.is_null()), numpy_array(highs.is_null())
+        return np.where(only, entries.column("row_count").to_numpy(), some).astype(np.float64)
+    recorded = one_array(entries.column("key_stats_nulls"))
+    is_known = pc.fill_null(pc.greater(pc.list_value_length(recorded), position), arrow_scalar(value=False))
+    counts = np.full(len(recorded), np.nan)
+    known_counts = pc.list_element(recorded.filter(is_known), position)
+    counts[numpy_array(is_known)] = pc.cast(known_counts, pa.float64()).to_numpy(zero_copy_only=False)
+    return counts
 
 
 def value_bounds(store: TableStore, entries: pa.Table, predicate: Predicate) -> dict[str, Bounds]:

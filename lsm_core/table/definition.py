@@ -95,7 +95,8 @@ def as_definition(
 def new_table_schema(definition: Schema, name: str, clock: Clock) -> TableSchema:
     """Return the first schema of a new table.
 
-    Primary key columns become NOT NULL, as in Paimon; all fields are numbered from 0.
+    Primary key columns become NOT NULL, or nullable with `primary-key.nullable`, as in Paimon; all fields are numbered
+    from 0.
 
     Raises:
         InvalidSchema: columns or keys cannot be a table's; the error names table and column.
@@ -118,9 +119,11 @@ def new_table_schema(definition: Schema, name: str, clock: Clock) -> TableSchema
     ids = FieldIds()
     columns = tuple(_columns(definition.fields, name))
     check_columns(columns, name)
+    nullable_key = str(options.get("primary-key.nullable", "")).strip().lower() == "true"
     fields = []
     for column in columns:
-        kind = replace(column.type, nullable=column.type.nullable and column.name not in definition.primary_keys)
+        is_key = column.name in definition.primary_keys
+        kind = replace(column.type, nullable=nullable_key if is_key else column.type.nullable)
         # A column takes its id before the fields inside it do.
         fields.append(replace(column, id=ids.take(), type=ids.number(kind)))
     schema = TableSchema(

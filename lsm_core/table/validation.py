@@ -95,6 +95,8 @@ def validate(
     _check_merging(schema, options, table)
     if schema.primary_keys:
         _check_engine(schema, table)
+    elif options.get("primary-key.nullable"):
+        raise InvalidOption("primary-key.nullable", "true", "false in a table without primary key", table)
     _check_writers(options, {} if before is None else before.options, table)
     _check_times(schema, options, table)
     _check_reading(options, table, {} if before is None else before.options, followed)

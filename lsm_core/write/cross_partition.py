@@ -201,7 +201,7 @@ class KeyMoves:
         rows = table.drop_columns([_KIND])
         codes, partitions = partition_codes(schema, rows)
         keys = [one_array(rows.column(name)) for name in schema.primary_keys]
-        order, same = normalise_keys(keys).order(sorted_runs=False)
+        order, same = normalise_keys(keys, nullable=schema.nullable_key).order(sorted_runs=False)
         first = np.concatenate((np.ones(1, np.bool_), ~same))
         number = np.cumsum(first) - 1
         # Where each key lives: a partition's number and a bucket.

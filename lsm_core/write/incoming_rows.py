@@ -191,7 +191,7 @@ def conform(data: pa.Table, schema: TableSchema, table: str, numbering: RowNumbe
     for place, (field, column) in enumerate(zip(schema.fields, columns, strict=True)):
         if field.name in placing and pa.types.is_floating(column.type):
             columns[place] = pa.chunked_array(list(map(one_nan, column.chunks)), column.type)
-        is_key = field.name in schema.primary_keys
+        is_key = field.name in schema.primary_keys and not schema.nullable_key
         if column.null_count and (is_key or not field.type.nullable):
             row = numbering.row(_first(pc.is_null(column)))
             raise InvalidData(table, field.name, f"{row}: null in a {'primary key' if is_key else 'NOT NULL'} column")

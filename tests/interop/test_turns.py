@@ -132,6 +132,11 @@ SHARES = [
 class Turns:
     """One table and what both do to it, drawn from a seed."""
 
+    fields = FIELDS
+    """Columns, as Java's driver creates them."""
+    arrow = SCHEMA
+    """Columns of Dredge's writes."""
+
     def __init__(self, seed: int, kind: Kind, warehouse: Path, java: Java) -> None:
         self.random, self.kind, self.warehouse = Random(seed), kind, warehouse
         self.name = f"db.t{seed}"
@@ -144,12 +149,16 @@ class Turns:
         """Opened anew."""
         return Catalog(str(self.warehouse)).table(self.name)
 
+    def options(self) -> dict[str, str]:
+        """Of the table."""
+        return self.kind.options(self.random)
+
     def create(self) -> list[str]:
         """By Java. Returns what Dredge refuses about it, nothing where it takes part."""
-        options = self.kind.options(self.random)
+        options = self.options()
         keys = ["k"] if self.kind.mode == "cross-partition" else ["p", "k"]
         self.told.append(f"create {json.dumps(options)}")
-        schema = {"fields": FIELDS, "primaryKeys": keys, "partitionKeys": ["p"], "options": options}
+        schema = {"fields": self.fields, "primaryKeys": keys, "partitionKeys": ["p"], "options": options}
         self.java("create", schema=schema)
         return unsupported(self.table.store, Purpose.COMPACT)
 
@@ -187,7 +196,7 @@ class Turns:
             self.java("write", rows=rows, compact=how)
             return
         kinds = pa.array([row["_kind"] for row in rows])
-        plain = pa.Table.from_pylist([{name: row[name] for name in NAMES} for row in rows], schema=SCHEMA)
+        plain = pa.Table.from_pylist([{name: row[name] for name in NAMES} for row in rows], schema=self.arrow)
         self.write_ours(plain, kinds)
         if how != "none":
             self.compact_ours(full=how == "full")
@@ -281,7 +290,7 @@ def live_a_life(seed: int, kind: Kind, warehouse: Path, java: Java, taking: type
         refused = turns.create()
         if refused:
             with pytest.raises(UnsupportedFeature):
-                turns.table.write(pa.Table.from_pylist([], schema=SCHEMA))
+                turns.table.write(pa.Table.from_pylist([], schema=turns.arrow))
             return refused[0]
         for number in range(STEPS):
             turns.step(first=number == 0)
@@ -302,7 +311,7 @@ def live_a_life(seed: int, kind: Kind, warehouse: Path, java: Java, taking: type
     return ""
 
 
-def live_all(seeds: range, warehouse: Path, java: Java) -> Counter[str]:
+def live_all(seeds: range, warehouse: Path, java: Java, taking: type[Turns] = Turns) -> Counter[str]:
     """Tables of ``seeds``, some at a time: Dredge takes its turn on one while Java takes its own on another, or waits.
 
     (A write of Java to a cross-partition table sleeps for two seconds once it has read the keys.)
@@ -315,7 +324,7 @@ def live_all(seeds: range, warehouse: Path, java: Java) -> Counter[str]:
     def live(seed: int) -> str:
         lane = free.get()
         try:
-            return live_a_life(seed, KINDS[seed % len(KINDS)], warehouse, partial(java, lane=lane))
+            return live_a_life(seed, KINDS[seed % len(KINDS)], warehouse, partial(java, lane=lane), taking)
         finally:
             free.put(lane)
 

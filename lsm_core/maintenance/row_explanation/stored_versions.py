@@ -105,7 +105,7 @@ def parse_key(store: TableStore, key: Mapping[str, Any]) -> dict[str, pa.Scalar]
 
 def _scalar(store: TableStore, name: str, value: Any) -> pa.Scalar:
     kind = store.schema.arrow_schema.field(name).type
-    if value is None:
+    if value is None and not store.schema.nullable_key:
         raise InvalidFilter(f"table {store.name}: key column '{name}' cannot be null")
     try:
         return pa.scalar(value, kind)
@@ -125,7 +125,8 @@ def places_of(store: TableStore, snapshot: Snapshot, key: Mapping[str, pa.Scalar
         key: primary key, typed.
     """
     schema = store.schema
-    predicate = parse_filter([(name, "=", value.as_py()) for name, value in key.items()], schema, store.name)
+    tests = [(name, "=", value.as_py()) if value.is_valid else (name, "is null", None) for name, value in key.items()]
+    predicate = parse_filter(tests, schema, store.name)
     partitions = None
     if schema.partition_keys and set(schema.partition_keys) <= set(key):
         partitions = [partition_bytes(schema, {name: key[name].as_py() for name in schema.partition_keys})]

@@ -189,7 +189,7 @@ def _partition_differences(
         for run in runs:
             yield from run.batches()
     else:
-        spec = KeySpec(choice.store.schema.trimmed_primary_keys, table=choice.store.name)
+        spec = KeySpec.of(choice.store.schema, table=choice.store.name)
         inputs = [RunInput(run.batches(), 0, age) for age, run in enumerate(runs)]
         yield from merge_streams(inputs, Differences(spec), key_spec=spec)
     for run in runs:
@@ -217,7 +217,7 @@ def _compare_bucket(choice: Choice, place: Place, old: _Side, new: _Side) -> Row
     olds, news = _differing_files(choice.store, old, new)
     if not olds and not news:
         return
-    spec = KeySpec(choice.store.schema.trimmed_primary_keys, table=choice.store.name)
+    spec = KeySpec.of(choice.store.schema, table=choice.store.name)
     whole = replace(choice, columns=choice.store.schema.field_names, predicate=None)
     sides = (merged_rows(whole, place, olds, old.deletions), merged_rows(whole, place, news, new.deletions))
     with closing(sides[0]), closing(sides[1]):

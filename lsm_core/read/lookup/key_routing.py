@@ -165,12 +165,12 @@ class LookupKeys:
             )
         kinds = schema.arrow_schema
         columns = {
-            name: _cast_key_column(flat(keys.column(name)), name, kinds.field(name).type, table)
+            name: _cast_key_column(flat(keys.column(name)), name, kinds.field(name).type, table, schema.nullable_key)
             for name in schema.primary_keys
         }
         if not keys.num_rows:
             return LookupKeys(store, columns, np.zeros(0, np.int64))
-        order, same = normalise_keys(list(columns.values())).order(sorted_runs=False)
+        order, same = normalise_keys(list(columns.values()), nullable=schema.nullable_key).order(sorted_runs=False)
         # The sort is stable: rows of equal keys keep the caller's order.
         first_rows = order[np.concatenate((np.ones(1, np.bool_), ~same))]
         places = arrow_array(first_rows)
@@ -199,16 +199,27 @@ class LookupKeys:
         """
         names, at = self.store.schema.trimmed_primary_keys, arrow_array(rows)
         columns = pa.RecordBatch.from_arrays([self.columns[name].take(at) for name in names], names=list(names))
-        keys = normalise_keys(columns.columns)
+        keys = normalise_keys(columns.columns, nullable=self.store.schema.nullable_key)
         if names == self.store.schema.primary_keys:  # already in this order
             return SortedKeys(keys, columns), rows
         order, _ = keys.order(sorted_runs=False)
         return SortedKeys(keys.take(order), columns.take(arrow_array(order))), rows[order]
 
 
-def _cast_key_column(column: pa.Array, name: str, kind: pa.DataType, table: str) -> pa.Array:
-    """Cast a key column to the table's type ``kind``; raise InvalidFilter for nulls and values that would change."""
-    if column.null_count:
+def _cast_key_column(column: pa.Array, name: str, kind: pa.DataType, table: str, nullable: bool) -> pa.Array:
+    """Cast a key column to the table's type ``kind``.
+
+    Args:
+        column: the keys.
+        name: name of the column.
+        kind: type of the table's column.
+        table: name of the table, for errors.
+        nullable: whether keys may be null.
+
+    Raises:
+        InvalidFilter: a key is null but not ``nullable``, or a value would change.
+    """
+    if column.null_count and not nullable:
         raise InvalidFilter(f"table {table}: key column '{name}' holds a null")
     if column.type.equals(kind):
         return one_nan(column) if pa.types.is_floating(kind) else column
@@ -339,7 +350,10 @@ def buckets_of(
         if not len(rows) or (newer_than_ms is not None and created is not None and created < newer_than_ms):
             continue
         bucket_keys, rows = keys.sorted_keys(rows)
-        low, high = (normalise_keys(decode_rows(part.column(name), key_types)) for name in ("min_key", "max_key"))
+        low, high = (
+            normalise_keys(decode_rows(part.column(name), key_types), nullable=store.schema.nullable_key)
+            for name in ("min_key", "max_key")
+        )
         starts, stops = lower_bound(bucket_keys.keys, low), upper_bound(bucket_keys.keys, high)
         matching = np.flatnonzero(stops > starts)
         if not len(matching):

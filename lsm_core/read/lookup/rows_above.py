@@ -147,7 +147,8 @@ class _Run:
     def __init__(self, search: _Search, files: Sequence[DataFileMeta]) -> None:
         types = list(search.store.schema.trimmed_key_types)
         ends = [pa.array([getattr(file, end) for file in files], pa.binary()) for end in ("min_key", "max_key")]
-        lows, highs = (normalise_keys(decode_rows(end, types)) for end in ends)
+        nullable = search.store.schema.nullable_key
+        lows, highs = (normalise_keys(decode_rows(end, types), nullable=nullable) for end in ends)
         order, _ = lows.order(sorted_runs=False)
         self._search = search
         self._files = [files[i] for i in order]

@@ -236,7 +236,7 @@ def group_key_bounds(
     Returns:
         The lower and upper bounds. None if the file has only one row group or does not store these statistics.
     """
-    if len(source.group_rows) < 2:
+    if len(source.group_rows) < 2 or store.schema.nullable_key:  # statistics do not cover nulls
         return None
     kept = store.kept.get((_KEPT_BOUNDS, source.path, store.schema.id))
     if kept is not None:

@@ -132,7 +132,7 @@ def _differing(
     file_lists: tuple[list[DataFileMeta], list[DataFileMeta]],
     living: Living | None,
 ) -> Iterator[pa.Table]:
-    spec = KeySpec(store.schema.trimmed_primary_keys, table=store.name)
+    spec = KeySpec.of(store.schema, table=store.name)
     sides = [
         read_bucket_merged(store, message.partition, message.bucket, files, keep_system=True, living=living)
         for files in file_lists
