@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Final
 
 import dagster as dg
 
@@ -20,7 +21,7 @@ from checks.definition import (
     switched_off_result,
     unmaintained_result,
 )
-from checks.expectations import DESCRIPTION, SuitePlaces, suite_result
+from checks.expectations import DESCRIPTION, SuiteCrashed, SuitePlaces, suite_result
 from lsm_core import Table
 from lsm_core.errors import CorruptFile, DredgeError
 from lsm_core.maintenance import PAGES_CHECK, checks_of, run_check
@@ -30,6 +31,9 @@ from platform_core.policies import Policy, policy_source
 from platform_core.resources.spark_resource import SparkResource
 from platform_core.resources.warehouse import WarehouseResource
 from platform_core.table_card import TableCard
+
+_MOST_TEXT: Final = 1_000
+"""Most characters of an error's text in the description of a result."""
 
 
 def data_checks(card: TableCard, data: dg.AssetKey, policy: Policy) -> dg.AssetChecksDefinition:
@@ -97,9 +101,11 @@ def data_results(
             because their sample may not contain the rows of that file.
 
     Raises:
-        SuiteCrashed: an expectation could not be evaluated.
+        SuiteCrashed: an expectation could not be evaluated. It is raised after the last result, so that the run fails;
+            the check of the expectations has a result that says so, instead of an older one.
     """
     table: Table | None = None
+    crash: SuiteCrashed | None = None
     damage = ""
     for check in checks:
         if is_switched_off(policy, check):
@@ -117,12 +123,19 @@ def data_results(
                 continue
             if check == names.SUITE_CHECK:
                 damage = damage or _unreadable_file(table, policy, checks)
-                yield apply_severity(_suites(warehouse, spark, card, policy, table, places, damage), policy, check)
+                try:
+                    result = _suites(warehouse, spark, card, policy, table, places, damage)
+                except SuiteCrashed as error:
+                    crash = error
+                    result = failed_result(f"not evaluated: {str(error)[:_MOST_TEXT]}", warn=True)
+                yield apply_severity(result, policy, check)
                 continue
             report = run_check(table.store, check, limits_of(policy))
             if check == PAGES_CHECK and not report.passed:
                 damage = report.text
             yield apply_severity(result_of(report, run), policy)
+    if crash is not None:
+        raise crash
 
 
 def _unreadable_file(table: Table, policy: Policy, evaluated: Sequence[str]) -> str:

@@ -13,9 +13,11 @@ import pandas as pd
 import pytest
 
 from checks import expectations, unexpected_keys
+from checks.data_checks import data_results
 from checks.expectations import SuiteCrashed, read_sample, run_suite, suite_columns, suite_result
 from lsm_core.errors import InvalidOption
 from platform_core import names
+from platform_core.policies import policy_source
 from platform_core.policies.policy import Expectation
 from platform_core.policies.policy_files import parse_policies
 from platform_core.resources import SparkResource, WarehouseResource
@@ -255,3 +257,35 @@ def _expectations_of(house: House) -> tuple[bool, str]:
     result = house.execute(names.EXPECTATIONS_JOB, run_config={"tables": ["shop.orders"]})
     (found,) = [item for item in result.get_asset_check_evaluations() if item.check_name == names.SUITE_CHECK]
     return found.passed, str(found.description)
+
+
+@pytest.mark.parametrize(
+    "rule", ["{type: expect_nothing}", "{type: expect_column_to_exist, kwargs: {column: nowhere}}"]
+)
+def test_a_suite_that_crashes_leaves_no_older_green_result(rule: str, tmp_path: Path) -> None:
+    root, policy = tmp_path / "wh", tmp_path / "policy.yaml"
+    policy.write_text("")
+    commit(keyed_table(root), 1)
+    commit(append_table(root), 1)
+    with open_house(root, DREDGE_POLICIES=str(policy)) as house:
+        check = dg.AssetCheckKey(names.data_key(str(root), "shop.orders"), names.SUITE_CHECK)
+        assert _expectations_of(house)[0]
+        policy.write_text(f"tables: {{shop.orders: {{expectations: [{rule}]}}}}")
+        crashed = house.execute(names.EXPECTATIONS_JOB)
+        assert not crashed.success, "the run names what crashed"
+        newest = house.instance.get_latest_asset_check_evaluation_record(check)
+        assert newest is not None and newest.evaluation is not None
+        assert (newest.evaluation.passed, newest.evaluation.severity) == (False, dg.AssetCheckSeverity.WARN)
+        assert str(newest.evaluation.description).startswith("not evaluated: table shop.orders: ")
+        assert "expect_" in str(newest.evaluation.description)
+        log = dg.AssetCheckKey(names.data_key(str(root), "shop.log"), names.SUITE_CHECK)
+        for other in (log, dg.AssetCheckKey(check.asset_key, "unique_keys")):
+            record = house.instance.get_latest_asset_check_evaluation_record(other)
+            assert record is not None and record.run_id == crashed.run_id, "all other checks are evaluated"
+        card, policies = house.warehouse.card("shop.orders"), policy_source(str(policy)).current()
+        results = data_results(house.warehouse, SparkResource(), card, policies.of("shop.orders"), [names.SUITE_CHECK])
+        assert not next(results).passed
+        with pytest.raises(SuiteCrashed, match=r"shop\.orders"):
+            next(results)
+        policy.write_text("")
+        assert _expectations_of(house)[0]
