@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
+from lsm_core import Catalog
 from lsm_core.commit import Committer
 from lsm_core.compact import run_bucket_task
 from lsm_core.format.file_index import BLOOM, BloomFilter, FileIndex, encode, read_head
@@ -307,3 +308,24 @@ def test_java_finds_rows_by_our_bitmaps_slices_and_ranges(
             assert sorted(ours.column("id").to_pylist()) == sorted(row["id"] for row in rows)
         if not keyed or compacted:
             assert java("read", filter=[["n", "=", 1]], execute_filter=False)["rows"] == []
+
+
+@pytest.mark.parametrize("threshold", one_in(2, ["1 mb", "0 b"]))
+def test_java_uses_rewritten_indexes_and_expires_the_files_they_replaced(
+    tmp_path: Path, java: Java, threshold: str
+) -> None:
+    """Old files get indexes by `rewrite_file_index`, twice; Java skips files by them, and its expiry keeps the data."""
+    settings = {"bucket": "-1", "write-only": "true", "file-index.in-manifest-threshold": threshold}
+    fields = [{"name": "id", "type": "INT"}, {"name": "text", "type": "STRING"}]
+    java("create", schema={"fields": fields, "options": {**settings, "metadata.stats-mode": "none"}})
+    for start in (0, 50):
+        java("write", rows=[{"id": i, "text": f"text-{i}"} for i in range(start, start + 50)], compact="none")
+    for kind in (BLOOM, "bitmap"):
+        java("alter", changes=[{"change": "set_option", "key": f"file-index.{kind}.columns", "value": "text"}])
+        table = Catalog(str(tmp_path)).table("db.t")
+        assert table.apply(table.plan_maintenance("rewrite_file_index")).files == 2
+    pushed = java("read", filter=[["text", "=", "text-60"]], execute_filter=False)["rows"]
+    assert pushed and {row["id"] // 50 for row in pushed} == {1}
+    java("expire_snapshots", retain_max=1, retain_min=1, older_than_ms=1 << 42)
+    assert sorted(row["id"] for row in java("read")["rows"]) == list(range(100))
+    assert read(TableStore.open(LocalFileIO(), str(tmp_path / "db.db" / "t"), "db.t")).num_rows == 100
