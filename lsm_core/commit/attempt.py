@@ -176,7 +176,7 @@ def abort(store: TableStore, messages: Iterable[CommitMessage]) -> list[str]:
     """Delete the data and index files of messages after a *definite* failure, and return the deleted paths.
 
     Never call this function after :class:`CommitUnknown`. Upgraded files and external files are not deleted. Files that
-    a commit, a tag, a branch, a changelog or a deletion record refers to are not deleted either. If that metadata
+    a commit, a tag, a branch, a changelog or a record of the trash refers to are not deleted either. If that metadata
     cannot be read, nothing is deleted.
     """
     listed = [message for message in messages if message.written()]

@@ -190,8 +190,9 @@ class AddedFiles:
 
     A file that was added before must never be added again. Its rows may already be in the output of a compaction, or
     may have been deleted, and the file itself may be deleted at any time. Only commits after the creation of the
-    messages are read: the snapshots after the messages' origin or, without an origin, after the files' creation times.
-    If these snapshots have expired, tags, branches, changelogs and deletion records are read.
+    messages are read: the snapshots after the oldest origin (newest snapshot when a message was made) or, without
+    origins, after the files' creation times. If these snapshots have expired, everything that can keep their files is
+    read: tags, branches, changelogs and the deletion records of the trash.
     """
 
     def __init__(self, store: TableStore, messages: Sequence[CommitMessage]) -> None:
@@ -241,7 +242,7 @@ class AddedFiles:
     def in_use(self) -> set[str]:
         """Return the names of the messages' files that the table uses: files that are live, were added, or are kept.
 
-        Tags, branches, changelogs and deletion records keep files. The result includes index files.
+        Tags, branches, changelogs and the deletion records of the trash keep files. The result includes index files.
         """
         latest = snapshots.latest(self._store)
         if latest is None or not self.names:
@@ -286,7 +287,7 @@ class AddedFiles:
         return self._lines[line]
 
     def _kept(self) -> set[str]:
-        """Return the names of files that tags, branches, changelogs or deletion records of expired snapshots keep."""
+        """Return the names of files that tags, branches, changelogs or the trash keep after snapshots expired."""
         kept_names: set[str] = set()
         for store in all_stores(self._store):
             newest = snapshots.latest(store) if store.branch != self._store.branch else None

@@ -38,7 +38,7 @@ class TrashReport(Report):
 
     Attributes:
         plan_hash: hash of the plan.
-        files_recorded: number of files in the deletion record.
+        files_recorded: number of files in the new deletion record of the trash.
         bytes_recorded: bytes of the recorded files.
         files_deleted: number of files deleted at once (direct mode).
         bytes_freed: bytes of the deleted files.
@@ -288,7 +288,7 @@ def _relative(store: TableStore, path: str) -> str:
 
 
 def deletable_path(store: TableStore, path: str, linkless: set[tuple[str, str]] | None = None) -> str:
-    """Return the absolute path of a file in a plan or deletion record.
+    """Return the absolute path of a file in a plan or deletion record in the trash.
 
     Args:
         store: the table.

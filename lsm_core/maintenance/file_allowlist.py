@@ -1,8 +1,8 @@
 """Allow-list of the files of one table that a deletion may name: Paimon's and Dredge's files, by folder and name.
 
-Deletion records and saved plans are files in the table's folder, which anyone with write access can forge. So every
-path in such a file is checked against this list before the path is deleted, kept or restored. Orphan removal uses the
-same kinds of files, so that orphan removal never deletes an unknown file.
+Deletion records in the trash and saved plans are files in the table's folder, which anyone with write access can forge.
+So every path in such a file is checked against this list before the path is deleted, kept or restored. Orphan removal
+uses the same kinds of files, so that orphan removal never deletes an unknown file.
 """
 
 from __future__ import annotations

@@ -74,7 +74,7 @@ class FileHolders:
         names: the searched file names, without duplicates.
         codes: index in ``holders`` of each name's holder, -1 if nothing references the name.
         holders: the holders.
-        snapshots: number of snapshots, tags and changelogs read, including those in deletion records.
+        snapshots: number of snapshots, tags and changelogs read, including those in deletion records in the trash.
         entries: partition and bucket of the entries of main's newest snapshot whose files are inside the table, with
             column ``files``: +1 for ADD entries, -1 for DELETE entries.
         in_use: names of the base and delta manifest lists of main's newest snapshot.
@@ -142,7 +142,7 @@ def find_holders(store: TableStore, names: pa.Array, pending: Sequence[TrashReco
     """Find the holder of each file name.
 
     The search covers the snapshots, tags and changelogs of main and of every branch, saved plans, and pending deletion
-    records with the files that a restore of their snapshots would need.
+    records in the trash with the files that a restore of their snapshots would need.
 
     Args:
         store: the table.
@@ -256,7 +256,7 @@ class _Search:
         store: the table.
         marks: holders of the searched file names found so far.
         holders: all holders; a holder's code is its index in this list.
-        read: number of snapshots, tags and changelogs read, including those in deletion records.
+        read: number of snapshots, tags and changelogs read, including those in deletion records in the trash.
         newest: main's newest snapshot; None before it is read, and for a table without snapshots.
         in_use: names of the base and delta manifest lists of main's newest snapshot.
     """

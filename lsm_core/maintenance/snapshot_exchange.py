@@ -27,14 +27,14 @@ _USER: Final = "dredge-rollback"
 
 
 def build_cover(store: TableStore, to_come: Snapshot, cover_id: int, trash_id: str, plan_hash: str) -> Snapshot:
-    """Return the cover: a snapshot with the manifest lists of ``to_come``, and no changes for streams.
+    """Return the cover: a temporary snapshot with the manifest lists of ``to_come``, and no changes for streams.
 
     Args:
         store: the table.
         to_come: snapshot whose content becomes the newest.
         cover_id: id of the cover.
-        trash_id: id of the deletion record.
-        plan_hash: hash of the plan.
+        trash_id: id of the rollback's deletion record in the trash.
+        plan_hash: hash of the plan that the rollback or its undo applies.
     """
     return replace(
         to_come,
@@ -54,12 +54,15 @@ def build_cover(store: TableStore, to_come: Snapshot, cover_id: int, trash_id: s
 
 
 def find_cover(store: TableStore, cover_id: int, trash_id: str) -> Snapshot | None:
-    """Return the cover of a deletion record, or None if the snapshot with this id is missing or is not the cover.
+    """Return the cover (temporary newest snapshot) of a rollback, or None if the snapshot is not this cover.
 
     Args:
         store: the table.
-        cover_id: id of the cover.
-        trash_id: id of the deletion record.
+        cover_id: id of the snapshot that may be the cover.
+        trash_id: id of the rollback's deletion record in the trash, which the cover stores as a property.
+
+    Returns:
+        The snapshot, or None if it is missing, or has no or a different record id.
 
     Raises:
         CorruptFile: the snapshot cannot be read.
@@ -69,7 +72,7 @@ def find_cover(store: TableStore, cover_id: int, trash_id: str) -> Snapshot | No
 
 
 def has_successor(store: TableStore, cover_id: int) -> bool:
-    """Return whether a commit was made on top of the cover.
+    """Return whether a snapshot newer than the cover (temporary newest snapshot of a rollback) exists.
 
     Args:
         store: the table.
@@ -79,7 +82,7 @@ def has_successor(store: TableStore, cover_id: int) -> bool:
 
 
 def remove_cover(store: TableStore, cover: Snapshot) -> bool:
-    """Remove the cover, so that the snapshot below it becomes the newest.
+    """Remove the cover (temporary newest snapshot), so that the snapshot below becomes the newest.
 
     At no step does the hint LATEST name a missing snapshot or one older than the newest. Without the hint, readers
     search for the newest snapshot.

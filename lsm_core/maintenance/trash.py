@@ -75,7 +75,7 @@ def ledger_line_of_held(item: Declined) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class TrashRecord:
-    """Deletion record: the files that one plan marked for deletion, and the metadata to restore them.
+    """Deletion record of one plan: the files that the plan marked for deletion, and the metadata to restore them.
 
     Paths are relative to the table's root, or absolute below an external path. Times are epoch ms.
 

@@ -43,8 +43,8 @@ class Lineage:
         snapshots: the snapshots, oldest first.
         changelog: whether the snapshots have expired, so that only the files of their changelogs are needed.
         deltas: whether writers' files that the snapshots dropped are needed too, for their future changelogs.
-        pending: whether the snapshots are in a deletion record that can still be restored. Their files are needed only
-            as long as the record can be restored.
+        pending: whether the snapshots are in a deletion record in the trash that can still be restored. Their files are
+            needed only as long as the record can be restored.
         store: branch whose options define the kept part of a changelog, None for the searched table.
     """
 
@@ -62,7 +62,7 @@ class UsedFiles:
 
     Attributes:
         holders: name of one holder (a snapshot, tag, branch or the like that needs the file) by file name.
-        waiting: names of the files that only a restorable deletion record needs.
+        waiting: names of the files that only a restorable deletion record in the trash needs.
     """
 
     holders: dict[str, str] = field(default_factory=dict)
@@ -77,7 +77,7 @@ class UsedFiles:
             names: file names that the holder needs.
             holder: name of the holder.
             candidates: file names that are searched.
-            pending: whether the holder is a restorable deletion record.
+            pending: whether the holder is a restorable deletion record in the trash.
         """
         for name in names:
             if name in candidates and name not in self.holders:
@@ -105,7 +105,7 @@ def read_lineages(
         without_branch: branch to leave out as a whole.
         without_tags: tags of ``store`` that are removed.
         dropped: ids of snapshots of ``store`` that are removed without becoming changelogs.
-        pending: deletion records that can be restored.
+        pending: deletion records in the trash that can be restored.
 
     Raises:
         CorruptFile: a snapshot, changelog, tag or deletion record cannot be read.
@@ -178,7 +178,7 @@ def deleted_branch_lineages(store: TableStore, record: TrashRecord, holder: str)
 
     Args:
         store: the table.
-        record: deletion record of the branch.
+        record: record of the deleted branch in the trash.
         holder: prefix of the holders' names.
 
     Raises:
@@ -209,7 +209,7 @@ def deleted_branch_lineages(store: TableStore, record: TrashRecord, holder: str)
 def drop_missing_changelog(store: TableStore, expired: Snapshot) -> Snapshot:
     """Return an expired snapshot, without its changelog manifest list if the file is missing.
 
-    Engines other than Dredge expire changelogs even if a tag or deletion record needs them.
+    Engines other than Dredge expire changelogs even if a tag or deletion record in the trash needs them.
 
     Args:
         store: the table.

@@ -421,7 +421,7 @@ class _SampledRows:
     Attributes:
         table: the rows, or None if there are none.
         levels: level of each row's file.
-        ages: age rank of each row's file.
+        ages: age rank of each row's file (larger = newer, `files_by_age`).
     """
 
     table: pa.Table | None

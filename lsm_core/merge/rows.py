@@ -1,8 +1,8 @@
 """Rows to be merged, and their merge order, which reads, compactions and write buffers use.
 
 Rows are slices of the inputs; value columns are only copied for the result. The merge order is (key, user sequence
-fields, sequence number, retracts before adds, higher level first, age). One stable argsort of the key does most of the
-work; only keys whose versions are not in order yet are sorted again.
+fields, sequence number, retracts before adds, higher level first, older file first). One stable argsort of the key does
+most of the work; only keys whose versions are not in order yet are sorted again.
 """
 
 from __future__ import annotations

@@ -119,14 +119,14 @@ class RunInput:
         """Return one input with the rows of several inputs one after another.
 
         Args:
-            parts: inputs, each with its own level and age.
+            parts: inputs, each with its own level and age rank.
             name: name in errors.
             at_hand: number of rows to buffer from small batches before a window is merged.
         """
         return RunInput(iter(()), name=name, parts=tuple(parts), at_hand=at_hand)
 
     def tagged(self) -> Iterator[tuple[pa.RecordBatch, int, int]]:
-        """Yield each batch with the level and the age of its rows."""
+        """Yield each batch as (batch, level of its rows, age rank of its rows)."""
         for part in self.parts or (self,):
             for batch in part.batches:
                 yield batch, part.level, part.age
@@ -400,7 +400,7 @@ class Merger:
         carry: result so far of the open key, for engines that choose rows; None without an open key.
         state: result so far of the open key, for engines that build rows; None without an open key.
         newest: newest row of the open key, for engines that build rows; None without an open key.
-        names: names of the inputs by level and age, for errors.
+        names: names of the inputs by (level, age rank), for errors.
     """
 
     function: MergeFunction

@@ -317,12 +317,12 @@ class _InMemory:
 
 @dataclass(frozen=True)
 class Parked:
-    """Result of a merge pass over a part of a section, on the local disk, or in memory if small.
+    """Merged rows of several inputs of a section, kept on the local disk, or in memory if small.
 
     Attributes:
-        run: the merged rows.
-        level: level of the newest input.
-        age: age rank of the newest input.
+        run: the merged rows, in key order.
+        level: level of the newest merged input.
+        age: age rank of the newest merged input, from 0 for the oldest input of the section.
     """
 
     run: SpilledRun | _InMemory
@@ -594,7 +594,7 @@ class _Reader:
     Attributes:
         merge: the merge.
         inputs: groups or runs of files.
-        ages: level and age rank of each file, by file name.
+        ages: (level, age rank) of each file, by file name; a larger rank is newer.
         batch_rows: number of rows of a batch.
         need_sequence: whether sequence numbers must be decoded.
         need_kind: whether row kinds must be decoded.
@@ -652,7 +652,7 @@ class _Reader:
         return pa.schema([field for field in full if field.name not in merge.twins])
 
     def place(self, source: Input) -> tuple[int, int]:
-        """Return level and age of the newest rows of an input."""
+        """Return (level, age rank) of the newest rows of an input; a larger rank is newer."""
         if isinstance(source, Parked):
             return source.level, source.age
         return self.ages[(source.files if isinstance(source, HighLevels) else source)[-1].file_name]
@@ -667,7 +667,7 @@ class _Reader:
         return sizes
 
     def stream(self, source: Input, *, whole: bool) -> RunInput:
-        """Return the rows of an input with their levels and ages; files are opened when they are reached.
+        """Return the rows of an input with levels and age ranks; each file is opened when its first row is read.
 
         ``whole``: whether the complete input is read and closed when its first rows are needed.
         """

@@ -66,7 +66,7 @@ class TableReader(OfOneRelease, DataSourceReader):
             snapshot_id: Snapshot to read. None for the version or the changes that the table's options choose, by
                 default the newest snapshot.
             limit: Maximum number of rows; None for all.
-            tracked: Whether columns or filter name columns of row tracking.
+            tracked: Whether ``columns`` or ``filter`` contains a column of row tracking, such as `_ROW_ID`.
         """
         # Spark ships this object to the tasks before it asks for partitions: all that `read` needs is known here.
         self._columns, self._filter, self._tracked = columns, filter, tracked

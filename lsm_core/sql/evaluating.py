@@ -281,7 +281,7 @@ def _plan(
         target: table of the statement.
         outputs: output expressions by name.
         where: filter of the query; used only without ``join``.
-        join: condition of a join of the source rows with the target, or None.
+        join: condition of a join of the target with the source rows (rows of a MERGE's source), or None.
         source_alias: alias of the source rows.
         unmatched: whether to keep only the source rows that match no row of the target.
     """

@@ -520,11 +520,11 @@ def _pairs(text: str) -> dict[str, str]:
 
 
 def _partition(text: str) -> dict[str, str]:
-    """Parse a partition as `_pairs` does.
+    """Parse a partition such as "dt=2026-01-01,hour=5" as a mapping of key to value.
 
     Raises:
-        ValueError: a key occurs twice, or a part between commas has no key. A value with a comma would name another
-            partition.
+        ValueError: a key occurs twice, or a part between commas has no key. This also refuses a value with a comma,
+            which would select the wrong partition.
     """
     values = _pairs(text)
     if len(values) != text.count(",") + 1:

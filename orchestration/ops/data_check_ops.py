@@ -73,7 +73,10 @@ def data_checks_op(context: dg.OpExecutionContext, warehouse: WarehouseResource,
 
 
 def _choose_tables(cards: Sequence[TableCard], config: DataChecksConfig) -> dict[str, TableCard]:
-    """Return the tables to check, by name: the maintained ones and those that cannot be opened.
+    """Return the tables to check, by name: the tables that match a pattern of the configuration.
+
+    Each of `config.tables` is a name or glob such as "db.*"; a table is chosen if any of them matches. Matching tables
+    that maintenance does not support are left out; those with unreadable metadata stay.
 
     Args:
         cards: descriptions of all tables.

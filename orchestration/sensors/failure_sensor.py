@@ -20,7 +20,11 @@ DESCRIPTION = (
 
 
 def failure_sensor(settings: Settings) -> dg.SensorDefinition:
-    """Return the sensor for failed runs of this code location; runs that have no single table are only listed."""
+    """Return the sensor that records each failed run in the ledger (run history) of the run's table.
+
+    For each failed run the sensor also logs which planned checks the run did not evaluate. A run of no single table is
+    not recorded; only the tick's skip message names it.
+    """
 
     @dg.run_failure_sensor(
         name=names.FAILURE_SENSOR,

@@ -150,7 +150,7 @@ def _require_only_automatic(store: TableStore, tag: str, snapshot: Snapshot) -> 
 
 
 def apply_tag_creation(store: TableStore, plan: MaintenancePlan) -> ApplyOutcome:
-    """Write the tag, after writing a deletion record of the files that only the replaced tag kept.
+    """Write the tag, after recording in the trash the files that only the replaced tag kept.
 
     In direct mode (`dredge.delete-mode`) the recorded files are deleted at once. Nothing is done if the tag is already
     as planned.

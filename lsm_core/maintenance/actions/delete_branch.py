@@ -47,7 +47,8 @@ class BranchItem(PlanItem):
         newest: id of the branch's newest snapshot, 0 for none.
         tags: number of the branch's tags.
         metadata_files: number of the branch's metadata files.
-        continues: id of the deletion record if an interrupted deletion of this branch is continued, else "".
+        continues: id of the deletion record in the trash if an interrupted deletion of this branch is continued, else
+            "".
         history: name of the newest snapshot's manifest list, which is unique to the snapshot; "" for none.
     """
 
@@ -141,7 +142,7 @@ def plan_branch_deletion(store: TableStore, branch: str) -> MaintenancePlan:
 
 
 def _find_interrupted(store: TableStore, branch: str) -> TrashRecord | None:
-    """Return the deletion record of an interrupted deletion of ``branch``, or None.
+    """Return the trash's record of an interrupted deletion of ``branch``, or None.
 
     The record must contain every remaining metadata file of the branch with the same bytes, and at least one deleted
     file. A record that a sweep or restore has claimed is not returned.
@@ -244,7 +245,7 @@ def apply_branch_deletion(store: TableStore, plan: MaintenancePlan) -> ApplyOutc
 
 
 def _write_branch_record(store: TableStore, plan: MaintenancePlan, item: BranchItem) -> TrashRecord:
-    """Write the deletion record, without files that became needed after planning.
+    """Record the planned files of the branch in the trash, without files that became needed after planning.
 
     Such files are needed, for example, by a new branch that was created from the branch to delete. Raises PlanStale if
     the branch was written to, or replaced by a new branch of the same name, after planning.
@@ -302,7 +303,7 @@ def _age(path: str) -> tuple[int, int, str]:
 
 
 def _own_path(store: TableStore, record: TrashRecord, path: str) -> str:
-    """Return the absolute path of a metadata file in a branch's deletion record.
+    """Return the absolute path of a metadata file that the trash's record of a deleted branch lists.
 
     Raises:
         CorruptFile: the path is not in the metadata of the record's branch.
@@ -319,7 +320,7 @@ def write_branch_metadata(store: TableStore, record: TrashRecord) -> None:
 
     Args:
         store: the table.
-        record: deletion record of the branch.
+        record: record of the deleted branch in the trash.
     """
     for path in sorted(record.metadata, key=_age, reverse=True):
         where = _own_path(store, record, path)
@@ -331,7 +332,7 @@ def require_no_other(store: TableStore, record: TrashRecord, *, is_resumed: bool
 
     Args:
         store: the table.
-        record: deletion record of the branch.
+        record: record of the deleted branch in the trash.
         is_resumed: whether an interrupted restore may have written files of this branch already; these are accepted.
 
     Raises:

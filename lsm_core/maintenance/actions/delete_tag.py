@@ -201,7 +201,7 @@ def apply_tag_deletion(store: TableStore, plan: MaintenancePlan) -> ApplyOutcome
 
 
 def _delete(store: TableStore, plan: MaintenancePlan) -> TagDeletionReport:
-    """Write the deletion record, then delete the tag files.
+    """Write the deletion record in the trash, then delete the tag files.
 
     A tag that no longer references the planned snapshot is kept. Files that became needed after planning are left out
     of the record.

@@ -246,7 +246,7 @@ def _planned(plan: MaintenancePlan) -> dict[int, int]:
 
 
 def _expire(store: TableStore, plan: MaintenancePlan) -> ChangelogExpiryReport:
-    """Write the deletion record, then delete the changelogs, oldest first.
+    """Write the deletion record in the trash, then delete the changelogs, oldest first.
 
     Files that became needed after planning are left out of the record.
 

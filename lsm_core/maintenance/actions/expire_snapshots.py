@@ -593,7 +593,7 @@ def trace_of_expiry(store: TableStore, plan: MaintenancePlan) -> Applied | None:
 
 
 def _expire(store: TableStore, plan: MaintenancePlan, runner: Runner | None = None) -> ExpiryReport:
-    """Write the deletion record, delete the expired snapshot files oldest first, and move the EARLIEST hint.
+    """Record files in the trash, delete the expired snapshots oldest first, and move the EARLIEST hint.
 
     If changelogs are kept longer than snapshots, the changelog of a snapshot is written before the snapshot is deleted,
     so that streams always find one of the two. Files that became needed after planning, for example by a new tag, are
@@ -656,7 +656,7 @@ def _delete_snapshots(
     read: Mapping[int, Snapshot],
     deletions: Sequence[DeleteItem],
 ) -> tuple[TrashRecord, int, tuple[int, ...]]:
-    """Write the deletion record, then delete the planned snapshots, oldest first.
+    """Write the deletion record in the trash, then delete the planned snapshots, oldest first.
 
     If a concurrent expiry deleted all planned snapshots before, the record is removed again. In a table without a
     lock, a concurrent rollback or fast-forward may go back to a planned snapshot or an older one. Snapshots written by

@@ -266,7 +266,7 @@ def _freed(store: TableStore, change: _Change) -> list[DeleteItem]:
 
 
 def apply_fast_forward(store: TableStore, plan: MaintenancePlan) -> ApplyOutcome:
-    """Write the deletion record of the dropped files, then replace them by the branch's files.
+    """Record the table's dropped files in the trash, then replace them by the branch's files.
 
     At every moment, readers see the newest snapshot of the table or the newest snapshot of the branch. An interrupted
     fast-forward is continued.
@@ -353,7 +353,7 @@ def _write_record(
 
 
 def digest_text(data: bytes) -> str:
-    """Return the SHA-256 hex digest by which a plan or deletion record of a fast-forward recognises a file later.
+    """Return the SHA-256 hex digest by which a fast-forward's plan or trash record recognises a file later.
 
     Args:
         data: content of the file.

@@ -71,7 +71,7 @@ class PurgeReport(CommitReport):
         rows: number of deleted rows, before merging.
         snapshots: number of deleted snapshots.
         changelogs: number of deleted changelogs.
-        files_recorded: number of files in the deletion records.
+        files_recorded: number of files in the new deletion records of the trash.
         files_deleted: number of files deleted at once (direct mode).
         trash_ids: ids of the deletion records, which can be restored until ``not_before_ms``.
         not_before_ms: time from which a sweep may delete the recorded files (epoch ms), None without such files.

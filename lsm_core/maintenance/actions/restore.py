@@ -1,4 +1,4 @@
-"""Restore: put the snapshots, changelogs and tags of a deletion record back, unless a sweep has begun."""
+"""Restore from the trash: put back the snapshots, changelogs and tags of a record, unless a sweep has begun."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from lsm_core.storage import inside_really
 
 @dataclass(frozen=True)
 class RestoreItem(PlanItem):
-    """Deletion record whose content is put back.
+    """Deletion record of the trash that a restore puts back.
 
     Attributes:
         trash_id: id of the deletion record.
@@ -65,7 +65,7 @@ class RestoreReport(Report):
     """Report of a restore.
 
     Attributes:
-        trash_id: id of the deletion record.
+        trash_id: id of the deletion record in the trash.
         restored: ids of the snapshots that can be read again, or of the changelogs that can be streamed again.
         files_kept: number of files that will not be deleted any more.
         earliest: id of the oldest snapshot or changelog after the restore.
@@ -140,7 +140,7 @@ def plan_restore(store: TableStore, trash_id: str) -> MaintenancePlan:
 
 
 def _branch_of(store: TableStore, record: TrashRecord) -> TableStore:
-    """Return the branch to which the snapshots of a deletion record belong, opened as a table.
+    """Return the branch to which the snapshots of a record in the trash belong, opened as a table.
 
     Raises:
         PlanRefused: the record was written by a fast-forward of an old Dredge version, which cannot be undone.
@@ -153,7 +153,7 @@ def _branch_of(store: TableStore, record: TrashRecord) -> TableStore:
 
 
 def apply_restore(store: TableStore, plan: MaintenancePlan) -> ApplyOutcome:
-    """Put the content of a deletion record back, then delete the record, under the table's lock if it has one.
+    """Put back what a record of the trash lists, then delete the record, under the table's lock if there is one.
 
     A deleted branch is restored unchanged.
 
@@ -348,7 +348,7 @@ def _expired(store: TableStore, record: TrashRecord, number: int) -> Snapshot:
 
 
 def restore_fits(store: TableStore, plan: MaintenancePlan) -> bool:
-    """Return whether the deletion record of the plan still exists.
+    """Return whether the record that the plan restores is still in the trash.
 
     Args:
         store: the table.
@@ -365,8 +365,9 @@ def trace_of_restore(store: TableStore, plan: MaintenancePlan) -> Applied | None
         plan: plan that may have been applied before.
 
     Returns:
-        The application, or None. The deletion record must no longer exist, and the planned snapshots, changelogs or
-            branch must exist. For a record without snapshots (orphan files, only tags) the result is always None.
+        The application, or None. The deletion record in the trash must no longer exist, and the planned snapshots,
+            changelogs or branch must exist. For a record without snapshots (orphan files, only tags) the result is
+            always None.
     """
     item = next(iter(plan.items_of(RestoreItem)), None)
     if item is None or store.file_io.exists(trash.record_path(store, item.trash_id)):
@@ -402,7 +403,7 @@ def _select_existing(store: TableStore, *, changelog: bool) -> set[int]:
 
 
 def _record(store: TableStore, trash_id: str) -> TrashRecord:
-    """Return the deletion record of an id.
+    """Return the record with an id from the trash.
 
     Raises:
         InvalidOption: the record does not exist; the message says whether it was restored or swept.

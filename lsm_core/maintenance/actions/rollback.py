@@ -458,7 +458,7 @@ def _write_rollback_record(store: TableStore, plan: MaintenancePlan, target: Sna
 
 
 def _read_small_file(store: TableStore, path: str) -> bytes | None:
-    """Return the current content of a file whose content the deletion record stores, None if it is missing."""
+    """Return the current content of a file that the trash's record stores, or None if the file is missing."""
     try:
         return store.file_io.read_bytes(f"{store.root}/{path}")
     except FileNotFoundError:

@@ -312,7 +312,7 @@ def _versions(store: TableStore, tables: Sequence[tuple[pa.Table | None, int, in
 
     Args:
         store: the table.
-        tables: tuples of KV rows (None for no rows), level and age rank of the file of these rows.
+        tables: tuples of KV rows (None for no rows), level, and age rank (larger = newer) of the file of these rows.
     """
     schema, versions = store.schema, list[Row]()
     for table, level, age in tables:

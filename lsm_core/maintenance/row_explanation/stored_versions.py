@@ -175,7 +175,7 @@ def _versions_in_file(
     Args:
         store: the table.
         entry: manifest entry of the file.
-        age: age rank of the file, which is stored in the versions.
+        age: age rank of the file (larger = newer), which is stored in the versions.
         deletion_file: deletion vector of the file, or None.
         spec: key layout of the table.
         target: the key, in the comparable form of ``spec``.

@@ -91,10 +91,18 @@ def change(
     run: AppendRun = here,
     additions: Additions | None = None,
 ) -> int | None:
-    """Mark matching rows as deleted, append them with new values, and add the rows of ``additions``, in one commit.
+    """Delete or update the matching rows, and add the rows of ``additions``, in one commit.
 
-    A file whose rows are all marked is removed. ``plan`` returns a scan of the newest snapshot, and is called again
-    after a conflict.
+    Matching rows are marked in deletion vectors; an update appends them with new values. A file whose rows are all
+    marked is removed.
+
+    Args:
+        store: the table.
+        plan: returns a scan of the newest snapshot; called again after a conflict.
+        predicate: selects the rows.
+        values: new value by column for an update, or None to delete the rows.
+        run: applies the change to the splits of a scan, by default in this process.
+        additions: returns new rows for the same commit, or None.
 
     Returns:
         The id of the snapshot, or None if nothing changed.

@@ -111,9 +111,9 @@ def plan_orphans(
         InvalidOption: an argument is invalid, for example a time in the future.
         UnsupportedFeature: ``store`` is a branch, or a manifest has unknown fields.
         CorruptFile: metadata that might reference files cannot be read.
-        PlanRefused: there is no snapshot, tag or changelog, the listing is incomplete, a deletion record cannot be
-            read, or more than ``max_share`` would be removed. Also if the oldest or newest snapshot changed, or a tag
-            or branch was created, during planning.
+        PlanRefused: there is no snapshot, tag or changelog, the listing is incomplete, a deletion record in the trash
+            cannot be read, or more than ``max_share`` would be removed. Also if the oldest or newest snapshot changed,
+            or a tag or branch was created, during planning.
     """
     if store.branch != branches.MAIN:
         raise UnsupportedFeature(
@@ -362,7 +362,7 @@ def _refusal(store: TableStore, rule: RefusalRule, detail: str) -> PlanRefused:
 
 
 def apply_orphans(store: TableStore, plan: MaintenancePlan, runner: Runner | None = None) -> ApplyOutcome:
-    """Write a deletion record of the planned files that are still unreferenced.
+    """Record in the trash the planned files that are still unreferenced.
 
     In direct mode (`dredge.delete-mode`) the files are deleted at once. Files that became referenced after planning are
     left out of the record. If the plan has a record already, no second record is written.

@@ -44,7 +44,7 @@ _META: Final = b"dredge.survey"
 
 @dataclass(frozen=True)
 class HeldFiles:
-    """Files that one holder (snapshot, tag, changelog, branch or deletion record) needs.
+    """Files that one holder (snapshot, tag, changelog, branch or deletion record in the trash) needs.
 
     Attributes:
         place: position of the holder in the list of all holders.
@@ -75,7 +75,7 @@ class Survey:
         orphans: old unreferenced files of known kinds (schema `ORPHANS`).
         young_files: number of files of known kinds that are too young to be removed.
         young_size: bytes of these young files.
-        held: old referenced files by holder (the snapshot, tag, changelog, branch or deletion record).
+        held: old referenced files by holder (the snapshot, tag, changelog, branch or deletion record in the trash).
         unknown: path and bytes of the first files with unknown names.
         unknown_files: number of files with unknown names.
         strange: misplaced directories and files, and external paths that are not allowed: the reason by path.
@@ -271,7 +271,7 @@ def survey_of(store: TableStore, listing: Listing, limit: int, now: int) -> tupl
         now: time of planning (epoch ms).
 
     Raises:
-        PlanRefused: a deletion record cannot be read. The errors of `find_holders` are raised too.
+        PlanRefused: a deletion record in the trash cannot be read. The errors of `find_holders` are raised too.
     """
     pending = read_trash(store)
     if pending.unreadable:
