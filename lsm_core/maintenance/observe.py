@@ -125,7 +125,8 @@ class BucketHealth:
         bytes_per_level: bytes by level.
         rows: stored rows.
         deletes: stored rows that are deletes.
-        small_files: files below the compaction's size limit.
+        small_files: files below the compaction's size limit; in a table with incremental clustering, the files of any
+            size below the last level.
         read_amplification: sorted runs that a read merges; for append tables, the number of files divided by the
             number of files of the target size that their bytes would fill.
         space_amplification: bytes of all files divided by the bytes of the oldest sorted run; 1 for append tables.
@@ -306,7 +307,10 @@ class _Buckets:
         self.bytes = self._sum(self.size)
         self.files = self._sum(np.ones_like(self.size))
         small = store.options.compaction_file_size(self.has_pk)
-        self.small = self._sum((self.size < small).astype(np.int64))
+        is_small = self.size < small
+        if not self.has_pk and store.options.clusters_incrementally:  # only files of the last level are done
+            is_small = self.level < store.options.num_levels - 1
+        self.small = self._sum(is_small.astype(np.int64))
         self.level0 = self._sum((self.level == 0).astype(np.int64))
         waiting = (self.level == 0) & (self.has_pk and compacted_only(store))
         self.hidden = self._sum(np.where(waiting, _ints(table, "row_count"), 0))

@@ -15,6 +15,7 @@ from lsm_core.arrays import arrow_array, numpy_array
 from lsm_core.errors import DredgeError, UnsupportedFeature
 from lsm_core.format.snapshot import Snapshot
 from lsm_core.maintenance.action import size_text
+from lsm_core.maintenance.actions.compact.incremental_clustering import choose_clustering
 from lsm_core.maintenance.actions.compact.unit_choice import (
     NOTHING_DELETED,
     FullCompactionsByCommits,
@@ -324,7 +325,8 @@ def full_cost(signs: ScoreFigures, options: TableOptions) -> int:
         options: options of the table.
     """
     if not signs.has_primary_key:
-        return signs.bytes if signs.small_files > 1 or signs.marked else 0
+        few = 0 if options.clusters_incrementally else 1
+        return signs.bytes if signs.small_files > few or signs.marked else 0
     done = signs.runs <= 1 and signs.level0 == 0 and not options.force_rewrite_all
     return 0 if done else signs.bytes
 
@@ -429,6 +431,11 @@ def _due_compaction(
         full_is_due: whether a full compaction is due by the number of commits.
     """
     if not store.schema.primary_keys:
+        if store.options.clusters_incrementally:
+            decision = choose_clustering(store, files, full=False)
+            if isinstance(decision, Decline):
+                return DueCompaction(0, str(decision.reason), decision.facts)
+            return DueCompaction(decision.unit.size, str(decision.trigger), decision.facts)
         bins = choose_bins(store, files, full=False, deleted=marked)
         if isinstance(bins, Decline):
             return DueCompaction(0, str(bins.reason), bins.facts)

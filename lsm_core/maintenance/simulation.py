@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 from lsm_core.arrays import arrow_array, numpy_array
 from lsm_core.errors import InvalidOption
 from lsm_core.format.snapshot import CommitKind, Snapshot
+from lsm_core.maintenance.actions.compact.incremental_clustering import choose_clustering
 from lsm_core.maintenance.actions.compact.planning import Calibration, calibration_of, compaction_seconds
 from lsm_core.maintenance.actions.compact.unit_choice import NOTHING_EXPIRED, choose_bins, decide, levels_of, task_of
 from lsm_core.metadata import manifests, snapshots
@@ -580,13 +581,20 @@ class _Bucket:
         Returns:
             Replaced files, new files, bytes read and bytes written, or None if the rules pick no compaction.
         """
-        bins = choose_bins(self.store, tuple(self.files.values()), full)
+        level = 0
+        if self.store.options.clusters_incrementally:
+            decision = choose_clustering(self.store, tuple(self.files.values()), full)
+            bins = decision if isinstance(decision, Decline) else [list(decision.unit.files)]
+            level = 0 if isinstance(decision, Decline) else decision.unit.output_level
+        else:
+            bins = choose_bins(self.store, tuple(self.files.values()), full)
         if isinstance(bins, Decline):
             return None
         outputs = [
             replace(
                 chosen[0],
                 name=self._output_name(),
+                level=level,
                 size=sum(file.size for file in chosen),
                 row_count=sum(file.row_count for file in chosen),
                 max_sequence=max(file.max_sequence for file in chosen),

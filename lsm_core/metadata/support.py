@@ -25,6 +25,8 @@ _UNREAD_TYPES = frozenset({TypeRoot.VARIANT, TypeRoot.GEOMETRY, TypeRoot.GEOGRAP
 """Column types that cannot be read; a read is possible if it leaves these columns out."""
 _REFUSED_TYPES = _UNREAD_TYPES | {TypeRoot.BLOB, TypeRoot.VECTOR}
 """Types of `_UNREAD_TYPES`, and types whose values are in separate files."""
+_UNORDERED_TYPES = _REFUSED_TYPES | {TypeRoot.ARRAY, TypeRoot.MULTISET, TypeRoot.MAP, TypeRoot.ROW}
+"""Types by which rows cannot be sorted."""
 _FORMATS = frozenset({"parquet", "orc", "avro"})
 _FILE_INDEXES = frozenset({"bloom-filter", "bitmap", "bsi", "range-bitmap"})
 _HASH, _VECTORS = "HASH", "DELETION_VECTORS"
@@ -37,9 +39,6 @@ _SWITCHES_READ = {
     "pk-clustering-override": "primary-key tables clustered by other columns",
     "sequence.snapshot-ordering": "ordering by snapshot",
     "query-auth.enabled": "query authorisation",
-}
-_SWITCHES_WRITE = {
-    "clustering.incremental": "incremental clustering",
 }
 _MERGES_BRANCHES = "branch-merge.enabled"
 # Options that matter as soon as they are set.
@@ -350,6 +349,29 @@ def _unsupported_by_schema(
     if purpose >= Purpose.WRITE:
         yield from _unsupported_buckets(store)
         yield from _unsupported_indexes(store)
+    if purpose is Purpose.COMPACT and store.options.clusters_incrementally:
+        yield from _unsupported_clustering(store)
+
+
+def _unsupported_clustering(store: TableStore) -> Iterator[str]:
+    """Yield why the files of a table with incremental clustering cannot be sorted."""
+    options, schema = store.options, store.schema
+    feature = "incremental clustering"
+    if store.has_primary_key:
+        yield f"{feature} of a table with a primary key: unset 'clustering.incremental'"
+        return
+    columns = [name for name in options.clustering_columns if name not in schema.partition_keys]
+    if not columns:
+        yield f"{feature} without a column to sort by: set 'clustering.columns'"
+    for name in columns:
+        if not schema.has_field(name):
+            yield f"{feature} by column '{name}', which does not exist: set 'clustering.columns'"
+        elif schema.field(name).type.root in _UNORDERED_TYPES:
+            yield f"{feature} by column '{name}' of type {schema.field(name).type.with_nullable(nullable=True)}"
+    if options.bucket > 0 and options.get("bucket-append-ordered"):
+        yield f"{feature} of buckets whose rows keep their order: set 'bucket-append-ordered' = 'false'"
+    if options.bucket > 0 and options.deletion_vectors_enabled:
+        yield f"{feature} of buckets with deletion vectors"
 
 
 def _is_merge_column(store: TableStore, column: str) -> bool:
@@ -389,9 +411,8 @@ def _unsupported_options(store: TableStore, purpose: Purpose) -> Iterator[str]:
         yield f"tables of type '{table_type}'"
     if options.is_set("branch") and options.get("branch") != store.branch:
         yield f"another branch by option ('branch' = '{options.get('branch')}')"
-    switches = _SWITCHES_READ if purpose < Purpose.WRITE else {**_SWITCHES_READ, **_SWITCHES_WRITE}
     present = _SET_READ if purpose < Purpose.WRITE else {**_SET_READ, **_SET_WRITE}
-    yield from (feature for key, feature in switches.items() if options.get(key))
+    yield from (feature for key, feature in _SWITCHES_READ.items() if options.get(key))
     yield from (feature for key, feature in present.items() if options.get(key))
     formats = {options.file_format, *(str(f).lower() for f in options.get("file.format.per.level").values())}
     changelog_format = str(options.get("changelog-file.format") or "").lower()

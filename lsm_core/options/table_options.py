@@ -1181,6 +1181,17 @@ class TableOptions:
         return str(self.get("dredge.compaction.order-sensitive"))
 
     @property
+    def clusters_incrementally(self) -> bool:
+        """``clustering.incremental``: append tables are compacted by sorting files, level by level."""
+        return bool(self.get("clustering.incremental"))
+
+    @property
+    def clustering_columns(self) -> tuple[str, ...]:
+        """``clustering.columns``: columns to sort by; empty if unset."""
+        text = self.text("clustering.columns") or ""
+        return tuple(name.strip() for name in text.split(",") if name.strip())
+
+    @property
     def mergeable_branches(self) -> str:
         """``dredge.compaction.mergeable-branches``: whether compaction keeps branches mergeable: closed or as-paimon.
 

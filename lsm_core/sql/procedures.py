@@ -579,11 +579,12 @@ def _of_each(action: str, argument: str, listed: str) -> Prepare:
 
 
 def _compact(table: Table, values: Arguments) -> Iterator[Step]:
-    """Prepare a compaction: full by default, as in Paimon's batch jobs.
+    """Prepare a compaction: full by default, as in Paimon's batch jobs, but minor with incremental clustering.
 
     With `order_strategy` the rows are sorted by `order_by` or, without `order_by`, by the table's `clustering.columns`.
     """
-    strategy, order = values.get("compact_strategy", "full").lower(), values.get("order_strategy", "none").lower()
+    default = "minor" if table.store.options.clusters_incrementally else "full"
+    strategy, order = values.get("compact_strategy", default).lower(), values.get("order_strategy", "none").lower()
     if strategy not in ("full", "minor"):
         raise InvalidOption("compact_strategy", strategy, "full, minor", table.name)
     if order not in ("none", "order", "zorder", "hilbert"):

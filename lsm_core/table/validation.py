@@ -93,6 +93,7 @@ def validate(
     _check_buckets(schema, options, table)
     _check_sequence(schema, options, table)
     _check_merging(schema, options, table)
+    _check_clustering(schema, options, table)
     if schema.primary_keys:
         _check_engine(schema, table)
     elif options.get("primary-key.nullable"):
@@ -275,6 +276,23 @@ def _check_merging(schema: TableSchema, options: TableOptions, table: str) -> No
         raise InvalidOption(
             "data-evolution.enabled", "true", "false, or true together with 'row-tracking.enabled'", table
         )
+
+
+def _check_clustering(schema: TableSchema, options: TableOptions, table: str) -> None:
+    """Check the other options of a table with incremental clustering, as Java's `SchemaValidation` does."""
+    key = "clustering.incremental"
+    if not options.clusters_incrementally:
+        return
+    if schema.primary_keys:
+        raise InvalidOption(key, "true", "false in a table with a primary key", table)
+    if options.get("data-evolution.enabled"):
+        raise InvalidOption(key, "true", "false together with 'data-evolution.enabled'", table)
+    if options.bucket == -1:
+        return
+    if options.get("bucket-append-ordered"):
+        raise InvalidOption("bucket-append-ordered", "true", f"false together with '{key}'", table)
+    if options.deletion_vectors_enabled:
+        raise InvalidOption("deletion-vectors.enabled", "true", f"false together with '{key}' and buckets", table)
 
 
 def _check_writers(options: TableOptions, known: Mapping[str, str], table: str) -> None:

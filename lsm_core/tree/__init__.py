@@ -7,6 +7,7 @@ Compactions are executed in `lsm_core.compact`. Begin with `model` and `universa
 from __future__ import annotations
 
 from lsm_core.tree.append import pick_full_window, pick_small_files, pick_windows
+from lsm_core.tree.clustering import cluster_runs, last_level, pick_clustering
 from lsm_core.tree.early_full import EarlyFullCompaction
 from lsm_core.tree.model import (
     CompactUnit,

@@ -214,8 +214,11 @@ class TableFacts:
 
     @property
     def sortable(self) -> bool:
-        """Whether the table supports sort compaction, because it has neither a primary key nor buckets."""
-        return self.append_only and self.options.bucket == -1
+        """Whether the table supports sort compaction.
+
+        It has neither a primary key nor buckets, and no incremental clustering, by which its own rules sort.
+        """
+        return self.append_only and self.options.bucket == -1 and not self.options.clusters_incrementally
 
 
 @dataclass(frozen=True)

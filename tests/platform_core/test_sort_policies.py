@@ -85,6 +85,7 @@ def test_columns_come_from_the_policy_or_the_tables_option() -> None:
     assert sort_rule(facts(**columns), Policy(sort=False)) is None
     assert sort_rule(facts(**columns, bucket="4"), Policy(sort=SortRule(("a",)))) is None
     assert sort_rule(facts(), Policy(sort=SortRule(("a",)))) == SortRule(("a",))
+    assert sort_rule(facts(**columns, **{"clustering.incremental": "true"}), Policy(sort=SortRule(("a",)))) is None
     assert sort_rule(facts(), Policy(sort=SortRule())) is None
     assert SortRule(("a",), "zorder").arguments == {"strategy": "zorder", "order_by": ["a"]}
 

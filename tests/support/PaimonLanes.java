@@ -29,6 +29,7 @@ public final class PaimonLanes {
     private final Constructor<PaimonPeer> driver;
     private final Method command;
     private final PaimonCatalogs catalogs = new PaimonCatalogs();
+    private final PaimonClustering clustering = new PaimonClustering();
 
     private PaimonLanes(PrintStream replies) throws ReflectiveOperationException {
         this.replies = replies;
@@ -77,10 +78,13 @@ public final class PaimonLanes {
 
         private ObjectNode answer(JsonNode asked) {
             try {
+                String op = asked.path("op").asText();
                 ObjectNode reply =
-                        asked.path("op").asText().startsWith("catalog_")
+                        op.startsWith("catalog_")
                                 ? catalogs.answer(paimon, asked)
-                                : (ObjectNode) command.invoke(paimon, asked);
+                                : op.equals("cluster")
+                                        ? clustering.answer(asked)
+                                        : (ObjectNode) command.invoke(paimon, asked);
                 return reply.put("ok", true);
             } catch (InvocationTargetException thrown) {
                 return failure(thrown.getCause());

@@ -146,7 +146,10 @@ class JavaPaimon:
 
     def _compiled(self, java: str, jars: str) -> Path:
         """Return the folder of compiled classes; compile them if a source or the class path changed."""
-        ours = (Path(__file__).with_name(name) for name in ("PaimonLanes.java", "PaimonCatalogs.java"))
+        ours = (
+            Path(__file__).with_name(name)
+            for name in ("PaimonLanes.java", "PaimonCatalogs.java", "PaimonClustering.java")
+        )
         sources = [Path(self._peer.SOURCE), *ours]
         digest = hashlib.sha256(
             b"".join([*(source.read_bytes() for source in sources), DEFAULTS.encode(), jars.encode()])

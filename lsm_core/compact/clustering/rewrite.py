@@ -60,7 +60,7 @@ def first_sequence(files: Sequence[DataFileMeta]) -> int:
 def write_sorted(
     store: TableStore, task: SortTask, sequence: int, batches: Iterable[pa.RecordBatch]
 ) -> tuple[DataFileMeta, ...]:
-    """Write sorted ``batches`` to rolling files; on failure no file is left.
+    """Write sorted ``batches`` to rolling files of the task's output level; on failure no file is left.
 
     Args:
         store: the table.
@@ -76,7 +76,7 @@ def write_sorted(
             for batch in batches:
                 writer.write(batch)
                 del batch
-        return tuple(writer.close())
+        return tuple(file.upgrade(task.output_level) for file in writer.close())
     except BaseException:
         writer.abort()
         raise

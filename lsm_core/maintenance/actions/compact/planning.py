@@ -23,8 +23,9 @@ from lsm_core.format.snapshot import Snapshot
 from lsm_core.maintenance.action import Declined, MaintenancePlan, PlanEstimate, bucket_name, record_plan
 from lsm_core.maintenance.actions.assign_buckets import AssignItem, estimate_seconds, waiting_items
 from lsm_core.maintenance.actions.compact.compaction import CompactItem
+from lsm_core.maintenance.actions.compact.incremental_clustering import find_history_groups, plan_clustering
 from lsm_core.maintenance.actions.compact.recluster import ReclusterItem, recluster_items
-from lsm_core.maintenance.actions.compact.sort_order import SortOrder, require_order, sort_item
+from lsm_core.maintenance.actions.compact.sort_order import SortOrder, clustering_order, require_order, sort_item
 from lsm_core.maintenance.actions.compact.unit_choice import FullCompactionsByCommits, Place, plan_bins, plan_tree
 from lsm_core.maintenance.ledger import DONE, LedgerEntry, iterate_ledger
 from lsm_core.metadata import manifests, paimon_version, snapshots
@@ -142,7 +143,8 @@ def plan_compaction(
 
     Chosen buckets that need no compaction are in ``declined`` of the plan, with figures. In a table with `bucket` = -2
     the plan also assigns postponed rows to buckets, unless ``buckets`` is given. If keys may move between partitions
-    and readers skip level 0, buckets with level-0 deletes are always chosen too. Only metadata is read.
+    and readers skip level 0, buckets with level-0 deletes are always chosen too. With incremental clustering, idle
+    partitions are chosen too if `clustering.history-partition.idle-to-full-sort` is set. Only metadata is read.
 
     Args:
         store: the table.
@@ -226,6 +228,7 @@ def plan_compaction(
         outcomes += _units(
             store, snapshot, living, full, now, (None, None) if extra else (chosen, bucket_numbers), order
         )
+        outcomes += _history_units(store, snapshot, chosen, now)
     filled = {(partition, bucket) for partition, bucket, _, _ in groups}
     filled |= {(item.partition, POSTPONE_BUCKET) for item in waiting}
     listing = partial(manifests.live_entries, store, snapshot, partitions=chosen, columns=_PLACE_COLUMNS)
@@ -376,7 +379,10 @@ def _units(
         order: sort order, only used for tables without a primary key; None plans a compaction without sorting.
     """
     outcomes: list[CompactItem | Declined] = []
+    if not groups:
+        return []
     vectors = vector_files(store, snapshot, *chosen)
+    cluster_order = clustering_order(store) if store.options.clusters_incrementally else None
     by_commits = FullCompactionsByCommits(store, snapshot)
     for partition, bucket, total_buckets, entries in groups:
         place = Place(partition, partition_text(store.schema, partition, store.options), bucket, total_buckets)
@@ -386,11 +392,23 @@ def _units(
             outcomes.append(plan_tree(store, place, entries, full, now, marked, full_is_due=due))
             continue
         files = tree_files(store, entries)
-        if order is None:
+        if cluster_order is not None:
+            outcomes.append(plan_clustering(store, place, files, full, cluster_order, marked))
+        elif order is None:
             outcomes.append(plan_bins(store, place, files, full, marked))
         else:
             outcomes.append(sort_item(partition, place.text, bucket, total_buckets, files, order))
     return outcomes
+
+
+def _history_units(
+    store: TableStore, snapshot: Snapshot, chosen: Sequence[bytes] | None, now: int
+) -> list[CompactItem | Declined]:
+    """Return the outcomes of idle partitions that incremental clustering sorts besides the ``chosen`` partitions."""
+    if not store.options.clusters_incrementally:
+        return []
+    groups, _ = _split_expired(store, find_history_groups(store, snapshot, chosen, now), now)
+    return _units(store, snapshot, groups, full=True, now=now, chosen=(None, None), order=None)
 
 
 def _missing_places(

@@ -73,12 +73,18 @@ def require_order(
     strategy_name = strategy.strip().lower() if isinstance(strategy, str) else (ORDER if strategy is None else strategy)
     if strategy_name not in (*STRATEGIES, AUTO):
         raise InvalidOption("strategy", strategy, ", ".join((*STRATEGIES, AUTO)), store.name)
-    columns = clustering_columns(store) if order_by is None else order_by
+    columns = store.options.clustering_columns if order_by is None else order_by
     if order_by is None and strategy_name == AUTO:
         strategy_name = clustering_strategy(store)
     if order_by is None and not columns:
         accepted = "the columns to sort by: the table's option 'clustering.columns' names none"
         raise InvalidOption("order_by", order_by, accepted, store.name)
+    if store.options.clusters_incrementally and not store.has_primary_key:
+        raise UnsupportedFeature(
+            "sort compaction with 'clustering.incremental' = 'true': plan a compaction without order_by and strategy, "
+            "which sorts by 'clustering.columns'",
+            store.name,
+        )
     if store.has_primary_key and store.bucket_mode is not BucketMode.DYNAMIC:
         raise UnsupportedFeature(
             "sort compaction of tables with a primary key, unless their buckets are dynamic: "
@@ -103,14 +109,28 @@ def require_order(
     return SortOrder(columns, strategy_name)
 
 
-def clustering_columns(store: TableStore) -> tuple[str, ...]:
-    """Return the columns of option `clustering.columns`; the tuple is empty if the option is not set.
+def clustering_order(store: TableStore) -> SortOrder:
+    """Return the order of a table with incremental clustering; partition columns are left out.
 
     Args:
         store: the table.
+
+    Raises:
+        UnsupportedFeature: a column's type has no order.
+        ColumnNotFound: a column does not exist.
+        InvalidOption: `clustering.strategy` is unknown, or `clustering.columns` names no column to sort by.
     """
-    text = store.options.text("clustering.columns") or ""
-    return tuple(name.strip() for name in text.split(",") if name.strip())
+    columns = tuple(
+        name for name in dict.fromkeys(store.options.clustering_columns) if name not in store.schema.partition_keys
+    )
+    if not columns:
+        accepted = "at least one column that is no partition column, for 'clustering.incremental' = 'true'"
+        raise InvalidOption("clustering.columns", store.options.text("clustering.columns"), accepted, store.name)
+    for name in columns:
+        _require_sortable(store, name)
+    strategy = clustering_strategy(store)
+    strategy = auto_strategy(len(columns)) if strategy == AUTO else strategy
+    return SortOrder(columns, ORDER if strategy == HILBERT and len(columns) == 1 else strategy)
 
 
 def clustering_strategy(store: TableStore) -> str:
@@ -192,6 +212,7 @@ def sort_task(item: CompactItem, total_buckets: int, files: tuple[DataFileMeta, 
         bucket=item.bucket,
         total_buckets=total_buckets,
         files=files,
+        output_level=item.output_level,
         base_snapshot=snapshot_id,
         bins=item.bins,
         order_by=item.order_by,

@@ -67,6 +67,15 @@ _RULES: Final = {
 }
 
 
+def describe_rule(trigger: Trigger) -> str:
+    """Return the text of a rule that requested a compaction.
+
+    Args:
+        trigger: the rule.
+    """
+    return _RULES[trigger]
+
+
 def why_picked(pick: Pick, levels: Levels, options: TableOptions, dropped: int | None) -> str:
     """Return why files of a bucket are compacted, as text.
 
