@@ -133,8 +133,7 @@ def answers_differ(options: Mapping[str, str], versions: Collection[PaimonVersio
         aggregated = key.startswith("fields.") and key.endswith("aggregate-function")
         if aggregated and function in _FUNCTIONS:
             return f"'{key}' = '{function}'"
-    newest = max(versions, key=lambda version: version.numbers)
-    if newest.at_least(PaimonVersion.V2_1) and options.get(_ORDER, "").strip().lower() == "as-paimon":
+    if options.get(_ORDER, "").strip().lower() == "as-paimon":
         return f"'{_ORDER}' = 'as-paimon'"
     return None
 

@@ -13,10 +13,13 @@ from sqlglot import exp
 
 from lsm_core.arrays import one_array
 from lsm_core.errors import InvalidData, TableNotFound, UnsupportedFeature
+from lsm_core.metadata import snapshots
+from lsm_core.read.scan import plan_version, to_batches
+from lsm_core.read.table_versions import Version
 from lsm_core.sql.column_types import quoted_name
 from lsm_core.sql.local_dialect import Columns, local_text, parse_tree
 from lsm_core.sql.local_engine import TableDataset, new_context, run_query
-from lsm_core.sql.queries import Query, Test, plan_query
+from lsm_core.sql.queries import Query, TableRead, Test, plan_query
 from lsm_core.sql.reading import CATALOGS
 from lsm_core.table import Catalog
 
@@ -257,11 +260,29 @@ def source_query(
     register_rows(context, SOURCE, source)
     schemas = [source.schema]
     for number, (name, read) in enumerate(zip(names, planned.reads, strict=True)):
-        dataset = TableDataset(read, snapshot_id if number == target_place else None)
+        if number == target_place and snapshot_id is not None:
+            rows = _rows_at(read, snapshot_id)
+            schemas.append(rows.schema)
+            register_rows(context, name, rows.rename_columns([column.lower() for column in rows.column_names]))
+            continue
+        dataset = TableDataset(read)
         schemas.append(dataset.own_schema)
         register_rows(context, name, dataset.scanner().to_table())
     columns = Columns.of(schemas)
     return run_query(context, local_text(tree, columns), columns, list(outputs)).read_all()
+
+
+def _rows_at(read: TableRead, snapshot_id: int) -> pa.Table:
+    """Return the rows of a snapshot with the current schema, which the statement names, not with the snapshot's schema.
+
+    Args:
+        read: the table in the query, without a version.
+        snapshot_id: the snapshot.
+    """
+    store = read.table.store
+    version = Version(snapshots.read(store, snapshot_id), store)
+    scan = plan_version(version, columns=list(read.columns), filter=list(read.tests) or None)
+    return pa.Table.from_batches(to_batches(scan.store, scan), scan.arrow_schema)
 
 
 def _plan(

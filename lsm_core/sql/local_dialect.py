@@ -294,7 +294,7 @@ def _rewrite(node: exp.Expr, columns: Columns) -> exp.Expr:
         and not node.name.isdigit()
         and _beside_floats(node, columns)
     ):
-        return exp.cast(node, "double")
+        return exp.cast(exp.Literal.string(node.name), "double")
     return node
 
 
@@ -320,6 +320,11 @@ def _rewrite_cast(node: exp.Cast, columns: Columns) -> exp.Expr:
     ):
         # By its digits: DataFusion's own cast is not the nearest number.
         node.set("this", exp.cast(node.this, "varchar"))
+    elif node.to.is_type("double", "float"):
+        value = node.this.unnest()
+        digits = value.this.unnest() if isinstance(value, exp.Neg) else value
+        if _is_number(digits):  # DataFusion parses it as a decimal
+            node.set("this", exp.Literal.string(f"{'-' * (digits is not value)}{digits.name}"))
     return node
 
 

@@ -212,6 +212,7 @@ def strategy_from_options(options: PickOptions, utc_offset_ms: int = 0) -> Strat
         ),
         OffPeakHours.of(options.offpeak_start, options.offpeak_end, options.offpeak_ratio, utc_offset_ms),
         options.paimon_version.at_least(PaimonVersion.V2_1),
+        options.paimon_version.at_least(PaimonVersion.V2_0),
     )
     if options.needs_lookup:
         return ForceUpLevel0Compaction(universal, options.lookup_compact_interval)

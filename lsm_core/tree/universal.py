@@ -87,6 +87,7 @@ class UniversalCompaction:
         early_full: rule for early full compactions, or None.
         off_peak: off-peak hours, or None.
         through_level1: whether a unit of several runs includes all runs up to level 1, as in Java since 2.1.
+        forced_through_level1: whether a forced unit includes all runs up to level 1, as in Java since 2.0.
     """
 
     max_size_amp: int = 200
@@ -95,6 +96,7 @@ class UniversalCompaction:
     early_full: EarlyFullCompaction | None = None
     off_peak: OffPeakHours | None = None
     through_level1: bool = True
+    forced_through_level1: bool = True
 
     def decide(self, num_levels: int, runs: Runs, now_ms: int, state: State) -> tuple[Decision, State]:
         """Try early full, size amplification, size ratio and file count, in this order; the first applicable rule wins.
@@ -156,8 +158,8 @@ class UniversalCompaction:
         The size ratio allows the older run to be larger by its percentage.
 
         With ``through_level1`` (Java since 2.1), a unit of several runs includes all runs up to level 1, even runs that
-        are too large: the unit's output could not be placed below them. The same holds for one run with ``force``.
-        Without ``through_level1``, the first run that is too large ends the unit.
+        are too large: the unit's output could not be placed below them. With ``forced_through_level1`` (Java since
+        2.0), the same holds for a unit with ``force``. Otherwise the first run that is too large ends the unit.
 
         Args:
             max_level: number of the last level.
@@ -171,9 +173,10 @@ class UniversalCompaction:
         """
         total_size = sum(run.size for run in runs[:count])
         is_certain = force or count > 1
+        through = self.forced_through_level1 if force else self.through_level1
         percent = 100 + self.size_ratio + self._off_peak_ratio(now_ms)
         for run in runs[count:]:
-            if total_size * percent < run.size * 100 and not (self.through_level1 and is_certain and run.level <= 1):
+            if total_size * percent < run.size * 100 and not (through and is_certain and run.level <= 1):
                 break
             total_size += run.size
             count += 1

@@ -17,8 +17,8 @@ from lsm_core import Catalog, Table
 from lsm_core.maintenance.actions.compact.unit_choice import levels_of
 from lsm_core.metadata import manifests, snapshots
 from lsm_core.metadata.live_files import bucket_groups, tree_files
+from lsm_core.options.table_options import PaimonVersion
 from lsm_core.tree import (
-    CompactUnit,
     DataFile,
     ForceUpLevel0Compaction,
     LevelSortedRun,
@@ -27,6 +27,7 @@ from lsm_core.tree import (
     UniversalCompaction,
 )
 from tests.interop.values import canonical, rows_of_arrow
+from tests.support.peers import java_paimon
 from tests.support.samples import one_in
 
 Java = Callable[..., dict[str, Any]]
@@ -35,24 +36,12 @@ TREES = 600
 COMPACT = {"write-only": "false"}
 
 
-STOPPED_AT: list[int] = []
-"""Levels of the runs that were too large for a unit."""
-
-
-class Until20(UniversalCompaction):
-    """The ratio rule of Java up to 2.0: a run that is too large ends the unit, whatever its level."""
-
-    def extend(
-        self, max_level: int, runs: Sequence[LevelSortedRun], count: int, now_ms: int, *, force: bool = False
-    ) -> CompactUnit | None:
-        taken, sure = sum(run.size for run in runs[:count]), force or count > 1
-        for run in runs[count:]:
-            if taken * (100 + self.size_ratio) < run.size * 100:
-                if sure:
-                    STOPPED_AT.append(run.level)
-                break
-            taken, count, sure = taken + run.size, count + 1, True
-        return self.create_unit(runs, max_level, count) if sure else None
+THROUGH_LEVEL_1 = {
+    PaimonVersion.V1_4: (False, False),
+    PaimonVersion.V2_0: (False, True),
+    PaimonVersion.V2_1: (True, True),
+}
+"""By version: whether any unit, and a forced unit, includes all runs up to level 1, however large they are."""
 
 
 def random_runs(rng: random.Random) -> list[tuple[int, int]]:
@@ -90,22 +79,23 @@ def test_java_picks_the_same_unit_of_random_runs(java: Java) -> None:
             max_interval=interval,
         )
         theirs = None if result["output_level"] is None else (result["output_level"], result["runs"])
-        found = []
-        for kind in (UniversalCompaction, Until20):
-            universal = kind(amp, ratio, trigger)
+        units = {}
+        for version, (always, when_forced) in THROUGH_LEVEL_1.items():
+            universal = UniversalCompaction(
+                amp, ratio, trigger, through_level1=always, forced_through_level1=when_forced
+            )
             strategy = ForceUpLevel0Compaction(universal, interval) if forced else universal
-            found.append(picked(strategy, levels, listed))
-        ours, predicted = found
-        assert predicted == theirs, f"{listed} trigger {trigger} ratio {ratio} amplification {amp} forced {forced}"
-        if ours != theirs:
-            # only 2.1 goes on through a larger run of level <= 1, as the vectors want it
-            assert STOPPED_AT[-1] <= 1
+            units[version] = picked(strategy, levels, listed)
+        case = f"{listed} trigger {trigger} ratio {ratio} amplification {amp} forced {forced}"
+        assert units[java_paimon()] == theirs, case
         counts["picked" if theirs else "nothing picked"] += 1
-        counts["goes on through level <= 1 in 2.1 only"] += ours != theirs
+        counts["changed by 2.0"] += units[PaimonVersion.V2_0] != units[PaimonVersion.V1_4]
+        counts["changed by 2.1"] += units[PaimonVersion.V2_1] != units[PaimonVersion.V2_0]
     print(f"\n{TREES} trees: {dict(counts)}", file=sys.stderr)
     assert counts["picked"] > 100
     assert counts["nothing picked"] > 50
-    assert counts["goes on through level <= 1 in 2.1 only"] > 0
+    assert counts["changed by 2.0"] > 0
+    assert counts["changed by 2.1"] > 0
 
 
 @dataclass

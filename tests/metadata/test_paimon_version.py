@@ -83,6 +83,11 @@ _AGGREGATED = {"merge-engine": "aggregation", "fields.v.aggregate-function": "li
             {"merge-engine": "partial-update", "dredge.compaction.order-sensitive": "as-paimon"},
             True,
         ),
+        (
+            [JAVA_2_0, None],
+            {"merge-engine": "partial-update", "dredge.compaction.order-sensitive": "as-paimon"},
+            True,
+        ),
     ],
 )
 def test_no_table_is_compacted_whose_version_is_in_doubt_and_whose_answers_depend_on_it(

@@ -59,6 +59,8 @@ def rows(catalog: Catalog, text: str) -> list[tuple[Any, ...]]:
         ("SELECT count(*) FROM db.u WHERE a > 1", [(1,)]),
         ("SELECT CAST(CAST('64098805.8361946025' AS DECIMAL(38, 10)) AS DOUBLE)", [(64098805.8361946025,)]),
         ("SELECT CAST(c AS DOUBLE) FROM db.t WHERE k = 3", [(7.0,)]),
+        # The nearest numbers, not those of a decimal that is cast.
+        ("SELECT CAST(1e30 AS DOUBLE), -1e30, CAST(-(1e30) AS DOUBLE), 1e30 * 1", [(1e30, -1e30, -1e30, 1e30)]),
         ("SELECT count(*) FROM db.u, db.t", [(9,)]),
         ("SELECT NAME, k FROM db.t WHERE K IN (1, 3) ORDER BY k DESC", [(None, 3), ("x", 1)]),
         ("SELECT k FROM db.t WHERE d > 100", [(2,)]),  # NaN is the largest number, as in Spark

@@ -57,6 +57,19 @@ def test_all_clauses_in_one_commit(catalog: Catalog) -> None:
     assert rows(catalog) == [(2, 220, "B!", "x"), (3, 0, "c", "y"), (5, 100, "new", "y")]
 
 
+def test_columns_that_are_newer_than_the_snapshot_are_merged(catalog: Catalog) -> None:
+    run(catalog, "ALTER TABLE db.t ADD COLUMNS (x INT)")
+    run(catalog, "ALTER TABLE db.t RENAME COLUMN v TO w")
+    run(
+        catalog,
+        """MERGE INTO db.t USING (SELECT 3 AS id, 'y' AS p, 7 AS x UNION ALL SELECT 9, 'y', 8) AS s
+           ON t.id = s.id AND t.p = s.p
+           WHEN MATCHED THEN UPDATE SET x = s.x WHEN NOT MATCHED THEN INSERT (id, p, x) VALUES (s.id, s.p, s.x)""",
+    )
+    found = [(row["id"], row["w"], row["x"]) for row in catalog.table("db.t").to_arrow().to_pylist()]
+    assert sorted(found) == [(1, 10, None), (2, 20, None), (3, 30, 7), (4, 40, None), (9, None, 8)]
+
+
 @pytest.mark.parametrize("catalog", ["keyed", "tracking"], indirect=True)
 def test_stars_set_and_insert_every_column(catalog: Catalog) -> None:
     text = "MERGE INTO db.t USING db.s ON t.id = s.id AND s.p = t.p WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED AND s.id > 0 THEN INSERT *"

@@ -10,6 +10,7 @@ import importlib.util
 import json
 import os
 import queue
+import re
 import shutil
 import subprocess
 import sys
@@ -27,12 +28,15 @@ import pyarrow as pa
 import pytest
 
 from lsm_core.errors import DredgeError
-from tests.support.spark import JAVA_OPTIONS
+from lsm_core.options.table_options import PaimonVersion
+from lsm_core.spark.java import find_java
+from tests.support.spark import INTERPRETED, JAVA_OPTIONS
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 PAIMON_JAVA = ROOT / ".peers" / "paimon-java"
 PYPAIMON = ROOT / ".peers" / "pypaimon" / "bin" / "python"
 PYPAIMON_RUST = ROOT / ".peers" / "pypaimon-rust" / "bin" / "python"
+PAIMON_SPARK = ROOT / ".peers" / "paimon-spark" / "bin" / "python"
 
 
 def missing(reason: str) -> Any:
@@ -68,6 +72,12 @@ def java_environment() -> None:
     jar = PAIMON_JAVA / f"paimon-bundle-{version}.jar"
     if jar.is_file() or "DREDGE_PAIMON_VERSION" in os.environ:
         os.environ.setdefault("PAIMON_BUNDLE_JAR", str(jar))
+
+
+def java_paimon() -> PaimonVersion:
+    """Return the version of Paimon whose answers the JVM of `JavaPaimon()` gives, for tests of what versions changed."""
+    text = os.environ.get("DREDGE_PAIMON_VERSION") or peer_module().DEFAULT_VERSION
+    return PaimonVersion(".".join(re.split(r"[.-]", text)[:2]))
 
 
 def refusal_of(act: Callable[[], object]) -> str:
@@ -257,6 +267,81 @@ class PyPaimonRustProcess(PyPaimonProcess):
     """One running pypaimon-rust (the Python package of paimon-rust)."""
 
     name, python, driver = "pypaimon-rust", PYPAIMON_RUST, "pypaimon_rust_driver.py"
+
+
+class SparkConnectorError(RuntimeError):
+    """Spark, or Paimon's connector, refused a statement."""
+
+
+class SparkConnector:
+    """Spark SQL with Paimon's own connector, in a process and an environment of its own.
+
+    The connector needs another version of Spark than the one that the tests of `lsm_core.spark` use, and another class
+    path. The Spark session of those tests is not touched.
+    """
+
+    def __init__(self) -> None:
+        """Start Spark.
+
+        Raises:
+            PeerMissing: the environment or the connector's jar is missing, or Spark does not start.
+        """
+        absent = peer_module().PeerMissing
+        jars = sorted(PAIMON_JAVA.glob("paimon-spark-*.jar"))
+        if not jars:
+            raise absent("no paimon-spark-*.jar in .peers/paimon-java (run `scripts/peers.py --spark-connector`)")
+        if not PAIMON_SPARK.is_file():
+            raise absent("no .peers/paimon-spark (run `scripts/peers.py --spark-connector`)")
+        self._folder = tempfile.TemporaryDirectory(prefix="paimon-spark-")
+        environment = {k: v for k, v in os.environ.items() if not k.startswith(("PYTHON", "PYSPARK", "SPARK"))}
+        environment |= {"TZ": "UTC", "SPARK_SUBMIT_OPTS": JAVA_OPTIONS, "JAVA_HOME": find_java().home}
+        driver = Path(__file__).with_name("spark_connector_driver.py")
+        self._process = subprocess.Popen(
+            [
+                str(PAIMON_SPARK),
+                "-P",
+                str(driver),
+                str(jars[-1]),
+                self._folder.name,
+                *map("=".join, INTERPRETED.items()),
+            ],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            encoding="utf-8",
+            env=environment,
+            cwd=self._folder.name,
+        )
+        try:
+            self._answer()
+        except SparkConnectorError as error:
+            raise absent(f"Spark does not start with {jars[-1].name}: {error}") from error
+
+    def _answer(self) -> dict[str, Any]:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:  # Spark itself prints lines, too
+            if line.startswith("PEER "):
+                answer = dict(json.loads(line.removeprefix("PEER ")))
+                if not answer["ok"]:
+                    raise SparkConnectorError(f"{answer['class']}: {answer['error']}")
+                return answer
+        raise SparkConnectorError(f"the process of Spark ended (code {self._process.wait(timeout=60)})")
+
+    def call(self, warehouse: Path, **command: Any) -> dict[str, Any]:
+        """Run ``sql``, or read ``table`` with ``options``; return the columns and rows. Raises SparkConnectorError."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps({**command, "warehouse": str(warehouse)}) + "\n")
+        self._process.stdin.flush()
+        return self._answer()
+
+    def close(self) -> None:
+        """End Spark."""
+        assert self._process.stdin is not None and self._process.stdout is not None
+        self._process.stdin.close()
+        self._process.wait(timeout=120)
+        self._process.stdout.close()
+        self._folder.cleanup()
 
 
 class PyPaimon:

@@ -63,6 +63,14 @@ def test_a_run_of_level_0_that_is_too_large_ends_the_unit_until_2_1(version: str
     assert (found.unit.output_level, len(found.unit.files)) == (level, files)
 
 
+@pytest.mark.parametrize(("version", "level", "files"), [("1.4", 1, 2), ("2.0", 5, 4), ("2.1", 5, 4)])
+def test_a_run_of_level_1_that_is_too_large_ends_a_forced_unit_until_2_0(version: str, level: int, files: int) -> None:
+    given = options(**{"compaction--force-up-level-0": "true", "dredge--paimon-version": version})
+    found = decide_bucket(tree((0, 1), (1, 100), (4, 99), (5, 50)), given, 0)
+    assert isinstance(found, Pick)
+    assert (found.unit.output_level, len(found.unit.files)) == (level, files)
+
+
 def test_enough_runs_within_limits_are_declined_with_the_amplification() -> None:
     found = decide_bucket(tree((0, 1), (0, 10), (1, 100), (2, 1000), (5, 10_000)), options(), 0)
     assert isinstance(found, Decline)
