@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from lsm_core import Table
+from lsm_core import Catalog, Table
 from lsm_core.commit import Committer
 from lsm_core.format.manifest import table_to_entries
 from lsm_core.metadata import manifests, snapshots
@@ -69,6 +69,21 @@ def test_rows_of_both_engines_get_their_buckets(tmp_path: Path, java: Java, engi
     assert {entry.total_buckets for entry in entries} == {3}
     java("compact", table="db.twin")
     assert by_us(store) == by_java(java) == by_java(java, "db.twin")
+
+
+def test_only_streams_show_rows_that_wait(tmp_path: Path, java: Java) -> None:
+    fields = [{"name": "k", "type": "INT NOT NULL"}, {"name": "v", "type": "INT"}]
+    java("create", schema={"fields": fields, "primaryKeys": ["k"], "options": {"bucket": "-2"}})
+    for key in (1, 2):
+        java("write", rows=[{"k": key, "v": 7}])
+    table = Catalog(str(tmp_path)).table("db.t")
+    stream = table.new_stream_scan(from_snapshot=1)
+    for event in java("stream_read", from_snapshot=1)["events"]:
+        batch = stream.next()
+        assert batch is not None
+        assert batch.to_arrow().column("k").to_pylist() == [row["k"] for row in event["rows"]] == [event["snapshot"]]
+    assert table.incremental(0, 2).to_pylist() == java("read", options={"incremental-between": "0,2"})["rows"] == []
+    assert table.copy({"incremental-between": "0,2"}).to_arrow().num_rows == 0
 
 
 def test_our_postponed_files_have_java_s_metadata(tmp_path: Path, java: Java) -> None:

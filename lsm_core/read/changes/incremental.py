@@ -18,6 +18,7 @@ from lsm_core.metadata.support import require_readable
 from lsm_core.read.changes.changed_rows import Choice, Rows, file_rows
 from lsm_core.read.changes.diff import differences
 from lsm_core.read.changes.spans import ScanMode, Span, earliest_kept, read_kept
+from lsm_core.read.scan import visible
 from lsm_core.types import RowKind
 
 
@@ -70,7 +71,7 @@ def incremental_table(choice: Choice, span: Span) -> pa.Table:
 def _by_snapshot(choice: Choice, span: Span) -> Rows:
     """Yield the rows of changelog files (mode changelog) or of the files that APPEND snapshots added (mode delta).
 
-    Changelog files of OVERWRITE snapshots are left out.
+    Changelog files of OVERWRITE snapshots are left out, and so are files of postponed rows, as in Java's batch reads.
     """
     for number in range(span.start + 1, span.end + 1):
         snapshot = read_kept(choice.store, number)
@@ -80,7 +81,7 @@ def _by_snapshot(choice: Choice, span: Span) -> Rows:
         else:
             entries = added_files(choice.store, snapshot) if kind is CommitKind.APPEND else None
         if entries is not None:
-            with closing(file_rows(choice, entries)) as batches:
+            with closing(file_rows(choice, visible(choice.store, False, entries))) as batches:
                 yield from batches
 
 
