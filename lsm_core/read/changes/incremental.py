@@ -81,7 +81,7 @@ def _by_snapshot(choice: Choice, span: Span) -> Rows:
         else:
             entries = added_files(choice.store, snapshot) if kind is CommitKind.APPEND else None
         if entries is not None:
-            with closing(file_rows(choice, visible(choice.store, False, entries))) as batches:
+            with closing(file_rows(choice, visible(choice.store, compacted=False, entries=entries))) as batches:
                 yield from batches
 
 
