@@ -144,7 +144,9 @@ def warehouse_health_asset(
         write_metrics(warehouse.path, "states", states, os.environ)
         for line in lines[:_SHOWN]:
             context.log.info("%s: %s; next: %s", line.need.table, line.status.line(now_ms), line.status.next_step())
-        pending_plans = dg.MetadataValue.md(waiting_table(warehouse, context.run, [line.need.table for line in lines]))
+        pending_plans = dg.MetadataValue.md(
+            list_waiting_plans(warehouse, context.run, [line.need.table for line in lines])
+        )
         trouble = {"policy file": dg.MetadataValue.text(current_policies.trouble)} if current_policies.trouble else {}
         metadata = ranking_metadata(lines, find_holders(warehouse, lines), warehouse_path, now_ms)
         metadata |= {**report, "plans that wait for approval": pending_plans}
@@ -252,8 +254,10 @@ def find_holders(warehouse: WarehouseResource, lines: Sequence[TableLine]) -> li
     return sorted(holdings, key=lambda item: -item[3])[:_SHOWN]
 
 
-def waiting_table(warehouse: WarehouseResource, run: dg.DagsterRun, tables: Sequence[str]) -> str:
-    """Return a Markdown row with an approval link for every plan that waits for approval, oldest plan first.
+def list_waiting_plans(warehouse: WarehouseResource, run: dg.DagsterRun, tables: Sequence[str]) -> str:
+    """Return a Markdown line with an approval link for every plan that waits for approval, oldest plan first.
+
+    Lines break where a table would widen the page.
 
     Args:
         warehouse: warehouse of the tables.
@@ -265,21 +269,17 @@ def waiting_table(warehouse: WarehouseResource, run: dg.DagsterRun, tables: Sequ
         try:
             plans += [(table, pending) for pending in waiting_plans(warehouse.store(table))]
         except Exception as error:  # noqa: BLE001  (one table stops no other)
-            troubles.append(f"{plain_cell(table)}: {plain_cell(str(error))}")
-    rows = [
-        f"| {plain_cell(table)} | {pending.plan.action} | {count_text(len(pending.plan.items), 'unit')} "
-        f"| {size_text(pending.plan.estimate.bytes_in)} | {size_text(pending.plan.estimate.bytes_freed)} "
-        f"| {utc_text(pending.since_ms)} | {plain_cell(pending.why)} "
-        f"| [{pending.plan.hash}]({approval_link(run, table, pending.plan.hash)}) |"
+            troubles.append(f"{plain_cell(table)}: {plain_cell(cut_words(str(error)))}")
+    lines = [
+        f"- [{pending.plan.hash}]({approval_link(run, table, pending.plan.hash)}): {plain_cell(table)}, "
+        f"{pending.plan.action} of {count_text(len(pending.plan.items), 'unit')}: "
+        f"reads {size_text(pending.plan.estimate.bytes_in)}, frees {size_text(pending.plan.estimate.bytes_freed)}; "
+        f"waits since {utc_text(pending.since_ms)} UTC: {plain_cell(pending.why)}"
         for table, pending in sorted(plans, key=lambda item: item[1].since_ms)
     ]
-    more = f"\n\nand {len(rows) - _SHOWN} more: `dredge plans '*'`" if len(rows) > _SHOWN else ""
-    header = [
-        "| table | action | units | reads | frees | since (UTC) | why it waits | approve |",
-        "|---|---|---|--:|--:|---|---|---|",
-    ]
-    rows_text = "\n".join([*header, *rows[:_SHOWN]]) + more if rows else "none waits"
-    return "\n\n".join([rows_text, *(f"not readable: {line}" for line in troubles[:_SHOWN])])
+    more = f"\n\nand {len(lines) - _SHOWN} more: `dredge plans '*'`" if len(lines) > _SHOWN else ""
+    text = "\n".join(lines[:_SHOWN]) + more if lines else "none waits"
+    return "\n\n".join([text, *(f"not readable: {line}" for line in troubles[:_SHOWN])])
 
 
 def ranking_metadata(

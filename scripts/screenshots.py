@@ -1,15 +1,17 @@
-"""Pictures of docs/images: run the demo and take screenshots of the Dagster UI; `make test` never runs this."""
+"""Pictures of docs/images: run the demo and take screenshots of the Dagster UI; `make test` never runs this.
+
+With the address of a demo that is up already (`scripts/screenshots.py http://127.0.0.1:3000`), no demo is started.
+"""
 
 from __future__ import annotations
 
 import os
-import re
 import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
 from pathlib import Path
+from typing import Final
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))  # run as a file
@@ -18,72 +20,91 @@ from lsm_core.processes import LOOPBACK, free_port  # noqa: E402
 from scripts.browser import Pages, opened_browser  # noqa: E402
 
 IMAGES = ROOT / "docs" / "images"
+MOST_BYTES: Final = 200_000
+"""Largest size of a picture, in bytes; readers load several on one page."""
 DRAWN_MS = 2_500
 """Delay for plots of many points, which are drawn after the page."""
+_GROUP: Final = "/locations/dredge/asset-groups/nyc/lineage"
+_LAYOUTS: Final = "/assets/warehouse/nyc/"
+_ACTING_TICKS: Final = "/locations/dredge/sensors/sorted_run?status=success"
 
 
-def play(folder: Path, port: int) -> tuple[subprocess.Popen[str], dict[str, str]]:
-    """Start the demo and wait until it prints its pages; return the process and their addresses by name."""
+def start_demo(folder: Path, port: int) -> subprocess.Popen[str]:
+    """Start the demo and wait until its UI is up."""
     command = [sys.executable, "-m", "lsm_core.cli", "demo", "--port", str(port), "--folder", str(folder)]
     demo = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, start_new_session=True)
     assert demo.stdout is not None
-    pages: dict[str, str] = {}
     for line in demo.stdout:
         print(line, end="", flush=True)
-        match = re.match(r"\s+(\S.*?)\s{2,}(http://\S+)", line)
-        if match:
-            pages[match.group(1)] = match.group(2)
         if line.startswith("Ctrl-C"):
-            return demo, pages
+            return demo
     sys.exit(f"screenshots: the demo ended with code {demo.wait()} before its UI was up")
 
 
-def main() -> int:
+def main(arguments: list[str]) -> int:
+    """Take all pictures and return the exit code: 1 if a picture shows a defect or is too large."""
+    if arguments:
+        return take_pictures(arguments[0].rstrip("/"))
     port = free_port()
-    with tempfile.TemporaryDirectory(prefix="dredge-screenshots-") as scratch:
-        demo, pages = play(Path(scratch) / "demo", port)
+    with tempfile.TemporaryDirectory(prefix="dredge-") as scratch:
+        demo = start_demo(Path(scratch) / "demo", port)
         try:
-            with opened_browser(f"http://{LOOPBACK}:{port}", IMAGES) as browser:
-                pictures(browser, {name: address.removeprefix(browser.url) for name, address in pages.items()})
+            return take_pictures(f"http://{LOOPBACK}:{port}")
         finally:
             demo.terminate()  # the demo stops its own processes
             try:
                 demo.wait(timeout=60)
             except subprocess.TimeoutExpired:
                 os.killpg(demo.pid, signal.SIGKILL)
-    return 0
 
 
-def pictures(browser: Pages, pages: Mapping[str, str]) -> None:
-    """Take pictures of the lineage, a layout with its plots, a tick that requested a run, and the blocking check."""
-    layout = next(address for address in pages.values() if "_layout?" in address).split("?")[0]
-    sensor = next(address for address in pages.values() if "/sensors/" in address)
-    browser.opens(pages["lineage"], "flight_status")
-    take_picture(browser, "lineage")
-    browser.opens(f"{layout}?view=overview", "read amplification")
-    browser.page.get_by_text("Plots", exact=True).first.click()
-    browser.page.get_by_text("Events", exact=True).last.click()
-    take_picture(browser, "asset")
-    browser.opens(f"{layout}?view=checks&checkDetail=merged_view_unchanged", "merged_view_unchanged")
-    take_picture(browser, "checks")
-    browser.opens(sensor, "View logs")
-    acted = (
-        browser.page.locator("tr, [class*=row], [class*=Row]")
-        .filter(has_text=re.compile(r"[1-9] requested|[1-9] run"))
-        .filter(has_text="View logs")
-    )
-    row = acted.last if acted.count() else browser.page.locator("body")
-    row.get_by_text("View logs").first.click()
-    take_picture(browser, "tick")
+def take_pictures(url: str) -> int:
+    """Take pictures of lineage, a layout, its plots, its blocking check, and a tick that requested runs."""
+    with opened_browser(url, IMAGES) as browser:
+        page = browser.page
+        browser.opens(_GROUP, "flight_status_layout")
+        browser.clicks("Hide navigation")
+        fit_graph(browser)
+        problems = take_picture(browser, "lineage")
+        browser.opens(f"{_LAYOUTS}carrier_daily_layout?view=overview", "next step")
+        page.get_by_text("Metadata", exact=True).first.evaluate("element => element.scrollIntoView()")
+        problems += take_picture(browser, "asset")
+        browser.opens(f"{_LAYOUTS}flight_status_layout?view=overview", "read amplification")
+        page.get_by_text("Plots", exact=True).first.click()
+        page.get_by_text("Events", exact=True).last.click()
+        page.get_by_text("read amplification", exact=True).first.evaluate("element => element.scrollIntoView()")
+        problems += take_picture(browser, "plots")
+        check = "view=checks&checkDetail=merged_view_unchanged"
+        browser.opens(f"{_LAYOUTS}flight_status_layout?{check}", "have the same rows")
+        problems += take_picture(browser, "checks")
+        browser.opens(_ACTING_TICKS, "requested", "View logs")
+        page.get_by_text("View logs").last.click()  # the oldest of the page: the daemon was busy then
+        browser.shows("compact")
+        problems += take_picture(browser, "tick", part="[class*=dialog]")
+    for problem in problems:
+        print(f"screenshots: {problem}", flush=True)
+    return 1 if problems else 0
 
 
-def take_picture(browser: Pages, name: str) -> None:
-    """Take a picture and report defects that are visible on it."""
+def fit_graph(browser: Pages) -> None:
+    """Zoom a lineage graph out until it fits into the page."""
     browser.page.wait_for_timeout(DRAWN_MS)
-    browser.picture(name)
-    ill = browser.ills()
-    print(f"screenshots: docs/images/{name}.png{f', which shows {ill}' if ill else ''}", flush=True)
+    browser.page.keyboard.press("0")
+
+
+def take_picture(browser: Pages, name: str, part: str = "") -> list[str]:
+    """Take a picture of the page, or of the first element that matches the selector `part`.
+
+    Returns:
+        Defects that are visible on the page, and the size of a picture that is too large.
+    """
+    browser.page.wait_for_timeout(DRAWN_MS)
+    browser.picture(name, part=part)
+    size = (IMAGES / f"{name}.png").stat().st_size
+    print(f"screenshots: docs/images/{name}.png, {size:,} bytes", flush=True)
+    problems = [f"{name} shows {text!r}" for text in browser.ills()]
+    return [*problems, f"{name} has {size:,} bytes > {MOST_BYTES:,}"] if size > MOST_BYTES else problems
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

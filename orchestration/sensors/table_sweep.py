@@ -135,7 +135,9 @@ class TickResult:
         """Add the lines and states of the final decisions about one table."""
         self.lines += decision_lines(decisions)
         for decision in decisions:
-            self.states[decision.subject] = state_of(decision) or TableState.HEALTHY
+            _, statuses = self.judged.get(decision.table, (None, ()))
+            judged = next((status.state for status in statuses if status.partition == decision.partition), None)
+            self.states[decision.subject] = judged or state_of(decision) or TableState.HEALTHY
 
 
 @dataclass

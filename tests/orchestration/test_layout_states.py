@@ -8,7 +8,7 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
-from orchestration.sensors import table_cache
+from orchestration.sensors import table_cache, table_sweep
 from platform_core import names
 from platform_core.dagster_internals import ASSET_JOB
 from tests.maintenance.test_checks import publish, with_column
@@ -122,7 +122,9 @@ def test_a_table_that_cannot_be_opened_says_so_on_its_page_once_and_when_it_is_w
     assert states(house) == []
 
 
-def test_waiting_for_the_budget_is_on_the_page_with_the_place_and_the_tick_names_it(house: House) -> None:
+def test_waiting_for_the_budget_is_on_the_page_with_the_place_and_the_tick_names_it(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
     set_policies(house, "budget: {concurrent_tables: 1}")
     for table in (PLAIN, OTHER):
         commit(house.warehouse.table(table), 5)
@@ -137,6 +139,10 @@ def test_waiting_for_the_budget_is_on_the_page_with_the_place_and_the_tick_names
     text = str(page.asset_observation.metadata["state"].value)
     assert text.startswith("due: 6 sorted runs >= 5; waits for the budget (1 of 1 table), place 1; since ")
     assert "place 1, as soon as a table in work ends" in str(page.asset_observation.metadata["next step"].value)
+    monkeypatch.setattr(table_sweep, "_MOST_FULL_TEXT", 0)
+    house.tick(names.SORTED_RUN_SENSOR)
+    folded = house.lines(house.tick(names.SORTED_RUN_SENSOR))
+    assert f"unchanged: due (1): {waiting}" in folded, "the state of the page, not that of used-up bytes"
 
 
 def test_a_run_leaves_its_page_with_state_and_next_step_first(house: House) -> None:

@@ -205,7 +205,7 @@ def test_the_pages_of_layouts_say_state_reason_and_next_step(fleet: Fleet) -> No
     fleet.looks_at("due", fleet.layout(last), "due: 5 sorted runs >= 5", "next step", "place")
     fleet.looks_at("blocked", fleet.layout("blocked0"), "blocked: tree_is_valid failed", "overlap", "by hand")
     fleet.looks_at("corrupt", fleet.layout("corrupt0"), "corrupt", "next step")
-    fleet.looks_at("paused", fleet.layout("paused0"), "paused: storage move", "next step")
+    fleet.looks_at("paused", fleet.layout("paused0"), "paused by policy: storage move", "next step")
 
 
 def parse_record(text: str) -> dict[str, Any]:
