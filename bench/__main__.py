@@ -16,6 +16,7 @@ from bench import (
     commits,
     compaction,
     dynamic,
+    expectations,
     expiry,
     hashing,
     inline,
@@ -174,6 +175,10 @@ BENCHES: dict[str, tuple[Callable[[int | None, int], list[Result]], str]] = {
     "sensor-ticks": (
         sensor_ticks.run,
         "`dagster dev` over 500 tables with 50 due: longest tick of each sensor, and its delay; --rows is the tables",
+    ),
+    "expectations": (
+        expectations.run,
+        "the job `expectations` over 46 tiny tables of nine kinds, in a process of its own; --rows is the tables",
     ),
     "java-read": (java_read.run, "the real Java reader on our files against its own files of the same rows"),
     "s3": (

@@ -14,6 +14,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
@@ -577,18 +578,16 @@ def run_batches(
     import great_expectations as gx
     from great_expectations.checkpoint import UpdateDataDocsAction
 
-    context = gx.get_context(mode="ephemeral")
-    context.variables.progress_bars = {"globally": False}
-    source = context.data_sources.add_spark("rows") if in_spark else context.data_sources.add_pandas("rows")
     outcomes: list[ExpectationResult] = []
     if docs is None:  # a checkpoint takes five times as long as its suite over a small table
-        definition = source.add_dataframe_asset("rows").add_batch_definition_whole_dataframe("all")
+        definition = _new_definition(in_spark=True) if in_spark else _definition_of_process()
         for batch in batches:
             suite = gx.ExpectationSuite(name=batch.name, expectations=_marked_expectations(batch))
             rows = definition.get_batch({"dataframe": batch.frame})
             result = rows.validate(suite, result_format=_format(batch, MOST_KEYS))
             outcomes += _read_outcomes(card, batch, result.results)
         return outcomes
+    context, source = _new_source(in_spark=in_spark)
     context.add_data_docs_site(_SITE, _data_docs_site(docs))
     actions = [UpdateDataDocsAction(name="data docs", site_names=[_SITE])]
     for batch in batches:
@@ -605,6 +604,30 @@ def run_batches(
         for page in run.run_results.values():
             outcomes += _read_outcomes(card, batch, page.results)
     return outcomes
+
+
+def _new_source(*, in_spark: bool) -> tuple[Any, Any]:
+    """Return a new context of great-expectations, and its source of pandas or Spark frames."""
+    import great_expectations as gx
+
+    context = gx.get_context(mode="ephemeral")
+    context.variables.progress_bars = {"globally": False}
+    return context, context.data_sources.add_spark("rows") if in_spark else context.data_sources.add_pandas("rows")
+
+
+def _new_definition(*, in_spark: bool) -> Any:
+    """Return a new batch definition for a whole frame."""
+    _, source = _new_source(in_spark=in_spark)
+    return source.add_dataframe_asset("rows").add_batch_definition_whole_dataframe("all")
+
+
+@lru_cache(maxsize=1)
+def _definition_of_process() -> Any:
+    """Return the batch definition for all pandas frames of this process.
+
+    A new one for each table takes as long as three expectations, because great-expectations writes its configuration.
+    """
+    return _new_definition(in_spark=False)
 
 
 def _marked_expectations(batch: Batch) -> list[Any]:

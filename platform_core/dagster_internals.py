@@ -206,3 +206,25 @@ def find_failed_places(
             for record in storage.get_asset_check_execution_history(check, limit=_FAILURES_READ, status={failed})
         }
     return sorted(places, key=lambda place: (place[0], place[1] is not None, place[1] or ""))
+
+
+def read_tick_end(instance: dg.DagsterInstance, sensor: str, began_s: float | None) -> int | None:
+    """Return when the daemon ended a sensor's previous tick, after it stored all events and submitted all runs.
+
+    Args:
+        instance: Dagster instance.
+        sensor: name of the sensor; other code locations may have a sensor of this name.
+        began_s: time at which the tick began (epoch seconds), as Dagster passes it to the next tick; None for no tick.
+
+    Returns:
+        The time (epoch ms), or None if no such tick ended.
+    """
+    if began_s is None:
+        return None
+    for state in instance.all_instigator_state():
+        if state.name != sensor or getattr(state.instigator_data, "last_tick_timestamp", None) != began_s:
+            continue
+        for tick in instance.get_ticks(state.instigator_origin_id, state.selector_id, limit=2):
+            if tick.timestamp == began_s and tick.end_timestamp is not None:
+                return int(tick.end_timestamp * 1000)
+    return None

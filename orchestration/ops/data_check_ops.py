@@ -65,9 +65,13 @@ def data_checks_op(context: dg.OpExecutionContext, warehouse: WarehouseResource,
         policy, asset = policies.of(card.name), names.data_key(warehouse.path, card.name)
         checks = [declaration.name for declaration in declarations_of(card, policy)]
         selected = [check for check in checks if not config.checks or check in config.checks]
+        failed = []
+        # The event of each result is a line of the log, too.
         for result in data_results(warehouse, spark, card, policy, selected, places, context.run):
-            context.log.info("%s: %s: %s", card.name, result.check_name, result.description)
             report_evaluation(context, asset, result)
+            failed += [] if result.passed else [str(result.check_name)]
+        failed_text = f"; failed: {', '.join(failed)}" if failed else ""
+        context.log.info("%s: %s evaluated%s", card.name, count_text(len(selected), "check"), failed_text)
 
     process_tables(context, chosen, evaluate)
 

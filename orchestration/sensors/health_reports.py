@@ -42,8 +42,9 @@ from platform_core.policies.table_state import TableState, TableStatus, combine
 
 AssetEvent: TypeAlias = dg.AssetMaterialization | dg.AssetObservation | dg.AssetCheckEvaluation
 HEALTHY: Final = "healthy, nothing to do"
-_EVENTS_A_TABLE: Final = 100
-_STATES_A_TICK: Final = 100
+PARTITIONS_A_TABLE: Final = 100
+"""Most partitions of a table that a tick reports; the others follow in the next ticks."""
+STATES_A_TICK: Final = 100
 """Most changes of state that a tick reports; the others follow in the next ticks."""
 _PASSES_AGAIN_SECONDS: Final = 86_400.0
 """Time after which a passing backlog check is reported again.
@@ -78,7 +79,7 @@ class HealthReporter:
         return LastReports(instance, self._path, tables)
 
     def state_events(
-        self, tables: Iterable[tuple[OpenTable, TableStatus]], most: int = _STATES_A_TICK
+        self, tables: Iterable[tuple[OpenTable, TableStatus]], most: int = STATES_A_TICK
     ) -> Iterator[dg.AssetObservation]:
         """Yield an observation of each layout asset whose table changed its state without a commit.
 
@@ -110,7 +111,7 @@ class HealthReporter:
             )
 
     def undecided_events(
-        self, statuses: Sequence[TableStatus], now_ms: int, most: int = _STATES_A_TICK
+        self, statuses: Sequence[TableStatus], now_ms: int, most: int = STATES_A_TICK
     ) -> Iterator[dg.AssetObservation]:
         """Yield an observation of each layout asset whose table newly cannot be opened, with state and next step.
 
@@ -186,12 +187,12 @@ class HealthReporter:
             (item for item in health.partitions if item.text in changed | reported),
             key=lambda item: -item.newest_file_ms,
         )
-        self._unfilled[table.name] = {item.text for item in due[_EVENTS_A_TABLE:]} & reported
+        self._unfilled[table.name] = {item.text for item in due[PARTITIONS_A_TABLE:]} & reported
         if health.partitions and not table.card.partitioned:
             yield from self._whole_table_events(table, reports, data, layout, new_data="" in reported)
         else:
             filled = reports.partitions(layout) if reported else set()
-            for state in due[:_EVENTS_A_TABLE]:
+            for state in due[:PARTITIONS_A_TABLE]:
                 if state.text in reported:
                     yield self._materialise_data(table, data, state.text)
                 if state.text in reported - filled and table.refusal is None and has_no_due_work(table, state):

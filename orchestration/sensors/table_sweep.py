@@ -7,7 +7,6 @@ import time
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from typing import Any, Final
 
 import dagster as dg
@@ -16,12 +15,13 @@ from lsm_core import Catalog
 from lsm_core.clock import SystemClock, utc_text
 from lsm_core.errors import DredgeError, InvalidOption
 from lsm_core.json_text import parse_json
-from orchestration.sensors.health_reports import AssetEvent, HealthReporter
+from orchestration.sensors.health_reports import PARTITIONS_A_TABLE, STATES_A_TICK, AssetEvent, HealthReporter
 from orchestration.sensors.run_requests import RUNS_A_TICK, RunRequestBuilder
 from orchestration.sensors.status_board import StatusBoard
 from orchestration.sensors.table_cache import OpenTable, decline_unreadable, open_table, wall_ms
 from orchestration.sensors.table_states import queue_of
 from platform_core import names
+from platform_core.dagster_internals import read_tick_end
 from platform_core.obstacles import NameCheck
 from platform_core.partitions import usable_keys
 from platform_core.policies import (
@@ -52,14 +52,15 @@ from platform_core.table_card import TableCard
 
 _LINES_A_TABLE: Final = 60
 _EVENTS_A_TICK: Final = 1_000
-"""Events after which a tick ends, because Dagster's daemon stores the events one by one before the sensor's next tick.
-"""
+"""Most events of a tick, however fast Dagster's daemon stores them."""
+_FEWEST_STATES: Final = 10
 _QUEUED_RUNS: Final = 24
 """Most queued runs of sensors. With more, a table whose backlog becomes critical would wait behind them for hours."""
-_FEWEST_EVENTS: Final = 100
-_LEAST_SHARE: Final = 0.1
-_DAEMON_SECONDS: Final = 10.0
-"""Time after a sensor's interval within which the daemon begins the next tick if nothing delays it."""
+_LEAST_MEASURED: Final = 0.5
+"""Expected seconds for the results of a tick below which the tick says nothing about the daemon's speed."""
+_MOST_GROWTH: Final = 10.0
+_EVENTS_OF_A_TABLE: Final = 5
+"""Events of a table's first report: data, layout, and three checks."""
 _VISITS: Final = 0.6
 """Share of the time budget of a tick for visiting tables, if work is due; the rest is for planning the work."""
 _TOGETHER: Final = 50
@@ -215,44 +216,56 @@ def _name_unchanged(state: TableState, subjects: Sequence[str]) -> str:
 
 @dataclass
 class Pace:
-    """Share of its limits that a tick may use: less if Dagster took too long to store the previous tick's results.
+    """Time that Dagster's daemon needs for the results of a tick, learned from the previous ticks.
+
+    The daemon stores events and submits runs one by one before the tick ends. So a tick keeps a part of its budget for
+    its results.
 
     Attributes:
-        interval: interval of the sensor, in seconds.
-        budget: seconds in which Dagster should store the results of a tick.
-        clock: monotonic clock, in seconds.
-        share: share of the limits that the next tick may use, at most 1.
+        event_seconds: time to store an event.
+        run_seconds: time to submit a run.
     """
 
-    interval: float
-    budget: float
-    clock: Callable[[], float] = time.monotonic
-    share: float = 1.0
-    _began: float | None = None
-    _ended: float = 0.0
+    event_seconds: float = 0.02
+    run_seconds: float = 0.5
+    _stored: tuple[int, int, int] | None = None
 
-    def begin(self) -> None:
-        """Adapt the share at the beginning of a tick: less after a late beginning, else more."""
-        now = self.clock()
-        if self._began is not None:
-            stored = now - self._ended if now - self._began > self.interval + _DAEMON_SECONDS else 0.0
-            grown = self.share * (1.5 if stored <= self.budget else self.budget / stored)
-            self.share = min(max(grown, _LEAST_SHARE), 1.0)
-        self._began = self._ended = now
+    def seconds(self, events: int, runs: int = 0) -> float:
+        """Return the time (seconds) that the daemon needs for the results of a tick.
 
-    def end(self) -> None:
-        """Store that the evaluation of the tick ended and Dagster now stores its results."""
-        self._ended = self.clock()
+        Args:
+            events: number of events.
+            runs: number of runs.
+        """
+        return events * self.event_seconds + runs * self.run_seconds
 
-    @property
-    def runs(self) -> int:
-        """Most runs that the tick may request."""
-        return max(1, round(RUNS_A_TICK * self.share))
+    def learn(self, began_s: float | None, ended_ms: int | None) -> None:
+        """Adapt the times to the previous tick; they shrink by at most half, because its load may have been light.
 
-    @property
-    def events(self) -> int:
-        """Number of events after which the tick ends."""
-        return min(max(_FEWEST_EVENTS, int(_EVENTS_A_TICK * self.share)), _EVENTS_A_TICK)
+        Args:
+            began_s: time at which the previous tick began (epoch seconds), None if there was none.
+            ended_ms: time at which the daemon ended it (epoch ms), None if unknown.
+        """
+        stored, self._stored = self._stored, None
+        if stored is None or began_s is None or ended_ms is None or stored[0] < began_s * 1000:
+            return  # nothing is known, or the previous tick had no results and an earlier one stored these
+        evaluated_ms, events, runs = stored
+        expected = self.seconds(events, runs)
+        if expected < _LEAST_MEASURED:
+            return
+        factor = min(max((ended_ms - evaluated_ms) / 1000 / expected, 0.5), _MOST_GROWTH)
+        self.event_seconds = min(max(self.event_seconds * factor, 0.002), 0.2)
+        self.run_seconds = min(max(self.run_seconds * factor, 0.05), 5.0)
+
+    def store(self, evaluated_ms: int, events: int, runs: int) -> None:
+        """Store that the daemon now stores the results of a tick.
+
+        Args:
+            evaluated_ms: current time (epoch ms, wall clock).
+            events: number of events of the tick.
+            runs: number of runs of the tick.
+        """
+        self._stored = (evaluated_ms, events, runs)
 
 
 class _NameConflict(Exception):
@@ -276,6 +289,7 @@ class TableSweep:
         due_since: by table and partition, when this process found the work due (epoch ms).
         board: newest statuses of both table sensors, for the pages of the layouts.
         name_check: detection of another warehouse with the same name in the Dagster instance.
+        pace: time that Dagster's daemon needs for the results of this sensor.
     """
 
     cards: Sequence[TableCard]
@@ -290,11 +304,7 @@ class TableSweep:
     due_since: dict[str, dict[str, int]] = field(default_factory=dict)
     board: StatusBoard = field(default_factory=StatusBoard)
     name_check: NameCheck = field(default_factory=NameCheck)
-
-    @cached_property
-    def pace(self) -> Pace:
-        """Pace at which Dagster stores the results of this sensor."""
-        return Pace(self.settings.sensor_seconds, self.settings.sensor_budget_seconds)
+    pace: Pace = field(default_factory=Pace)
 
     def tick(self, context: dg.SensorEvaluationContext, warehouse: WarehouseResource) -> dg.SensorResult:
         """Visit as many tables as the time budget allows, at least one.
@@ -323,7 +333,8 @@ class TableSweep:
             )
         policies = self.policies.current()
         result = TickResult()
-        self.pace.begin()
+        previous_s = context.last_tick_completion_time
+        self.pace.learn(previous_s, read_tick_end(context.instance, context.sensor_name, previous_s))
         # Start where the last tick stopped, so that slow tables do not starve others.
         start = next((index for index, card in enumerate(self.cards) if card.name == cursor.next_table), 0)
         pending = deque([*self.cards[start:], *self.cards[:start]])
@@ -343,6 +354,7 @@ class TableSweep:
         lines = [*([policies.trouble] if policies.trouble else []), *self.tick_log.lines(result.lines, result.states)]
         for line in lines:
             context.log.info(line)
+        self.pace.store(wall_ms(), len(result.events), len(result.requests))
         text = "\n".join(lines)
         skipped = text if len(text) <= _SKIP_TEXT else f"{text[:_SKIP_TEXT]}\n... (all of it is in this tick's log)"
         return dg.SensorResult(
@@ -373,16 +385,17 @@ class TableSweep:
             catalog = warehouse.catalog()
         except (DredgeError, OSError, ValueError):
             catalog = None  # opening each table then reports the error
-        began, budget, most_events = time.monotonic(), self.settings.sensor_budget_seconds, self.pace.events
+        began, budget = time.monotonic(), self.settings.sensor_budget_seconds
         conditions: Mapping[str, Sequence[Condition]] = {}
         if self.reporter is not None:
             conditions = self.board.conditions(instance, warehouse, [card.name for card in self.cards])
         news: list[OpenTable] = []
         news_since = began
         visited = 0
-        while pending and len(result.events) < most_events:
+        events = 0  # also those of tables that wait for the query of their earlier reports
+        while pending and events < _EVENTS_A_TICK:
             now = time.monotonic()
-            if visited and now - began >= budget * (_VISITS if result.due else 1.0):
+            if visited and now - began + self.pace.seconds(events) >= budget * (_VISITS if result.due else 1.0):
                 break
             card = pending.popleft()
             table = self._visit(builder, catalog, card, policies, result, conditions.get(card.name, ()))
@@ -391,9 +404,10 @@ class TableSweep:
                 continue
             news_since = news_since if news else now
             news.append(table)
+            events += most_events(table)
             if len(news) >= _TOGETHER or time.monotonic() - news_since >= _TOGETHER_SECONDS:
                 result.events += self._events(self.reporter, news, instance)
-                news = []
+                news, events = [], len(result.events)
         if news and self.reporter is not None:
             result.events += self._events(self.reporter, news, instance)
         self._request_within(builder, policies, result, began + budget)
@@ -404,14 +418,13 @@ class TableSweep:
                 (table, self.board.status(table, conditions.get(name, ())))
                 for name, (table, _) in result.judged.items()
             )
-            result.events += self.reporter.state_events(current)
+            left = began + budget - time.monotonic() - self.pace.seconds(len(result.events), len(result.requests))
+            most = min(max(int(left / self.pace.event_seconds), _FEWEST_STATES), STATES_A_TICK)
+            result.events += self.reporter.state_events(current, most)
             result.events += self.reporter.undecided_events(result.undecided, warehouse.time().now_ms())
-        self.pace.end()
         if pending:
             limit_text = (
-                f"in this tick's {budget:g} s"
-                if len(result.events) < most_events
-                else f"after {len(result.events):,} events"
+                f"in this tick's {budget:g} s" if events < _EVENTS_A_TICK else f"after {len(result.events):,} events"
             )
             result.lines.append(f"{len(pending)} tables had no turn {limit_text}: next is {pending[0].name}")
 
@@ -444,7 +457,7 @@ class TableSweep:
         if not result.due:
             return
         cases = {decision.subject: (table, subject) for table, subject, decision in result.due}
-        queued, most_runs, settled = builder.queued_runs(), self.pace.runs, 0
+        queued, settled = builder.queued_runs(), 0
         due, waiting = [decision for _, _, decision in result.due], list[str]()
 
         def settle(decision: Decision, budget: Budget) -> Decision:
@@ -452,11 +465,11 @@ class TableSweep:
             table, subject = cases[decision.subject]
             out_of_turns = ""
             runs = builder.run_count()
-            if runs >= most_runs:
-                out_of_turns = f"this tick has requested {most_runs} runs"
+            if runs >= RUNS_A_TICK:
+                out_of_turns = f"this tick has requested {RUNS_A_TICK} runs"
             elif queued + runs >= _QUEUED_RUNS:
                 out_of_turns = f"{queued + runs} runs of sensors are queued (limit {_QUEUED_RUNS})"
-            elif settled and time.monotonic() >= until:
+            elif settled and time.monotonic() + self.pace.seconds(len(result.events), runs + 1) >= until:
                 out_of_turns = "this tick has no time left to plan it"
             try:
                 final, _ = builder.request_run(table, subject, budget, out_of_turns=out_of_turns)
@@ -560,6 +573,13 @@ class TableSweep:
                 for key in refused
             ]
         return table
+
+
+def most_events(table: OpenTable) -> int:
+    """Return how many events a tick reports about a changed table at most."""
+    if not table.card.partitioned:
+        return _EVENTS_OF_A_TABLE if table.health.partitions else 0
+    return 2 * min(len(table.health.partitions), PARTITIONS_A_TABLE) + 1  # data and layout of each, and the backlog
 
 
 def _skip_tick(context: dg.SensorEvaluationContext, why: str, cursor: Cursor) -> dg.SensorResult:

@@ -139,7 +139,7 @@ def test_a_version_that_has_expired_is_not_told_as_another(house: House) -> None
 def test_more_partitions_than_a_look_tells_are_filled_by_the_next_ones(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(health_reports, "_EVENTS_A_TABLE", 2)
+    monkeypatch.setattr(health_reports, "PARTITIONS_A_TABLE", 2)
     table = house.warehouse.table(PARTED)
     for day in "bcde":
         commit(table, day=day)
