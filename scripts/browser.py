@@ -63,13 +63,13 @@ class Pages:
         """Return the texts on the page that indicate a defect."""
         return sorted(set(_ILL.findall(self.page.locator("body").inner_text())))
 
-    def picture(self, name: str, around: str | None = None, part: str = "") -> None:
+    def picture(self, name: str, around: str | None = None, part: Locator | None = None) -> None:
         """Take a picture of the page once it is drawn, scrolled to the text ``around``.
 
         Args:
             name: name of the picture.
             around: text to scroll to, or None.
-            part: selector of the element to take a picture of, "" for the whole window.
+            part: element to take a picture of, None for the whole window.
         """
         if self.folder is None:
             return
@@ -82,8 +82,7 @@ class Pages:
         with suppress(Error):
             self.page.get_by_text("Loading").filter(visible=True).first.wait_for(state="hidden", timeout=_LOADED_MS)
         self.folder.mkdir(parents=True, exist_ok=True)
-        shown = self.page.locator(part).filter(visible=True).first if part else self.page
-        shown.screenshot(path=str(self.folder / f"{name}.png"))
+        (part or self.page).screenshot(path=str(self.folder / f"{name}.png"))
 
 
 @contextmanager

@@ -11,13 +11,16 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))  # run as a file
 
 from lsm_core.processes import LOOPBACK, free_port  # noqa: E402
-from scripts.browser import Pages, opened_browser  # noqa: E402
+from scripts.browser import SIZE, Pages, opened_browser  # noqa: E402
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Locator
 
 IMAGES = ROOT / "docs" / "images"
 MOST_BYTES: Final = 200_000
@@ -79,8 +82,10 @@ def take_pictures(url: str) -> int:
         problems += take_picture(browser, "checks")
         browser.opens(_ACTING_TICKS, "requested", "View logs")
         page.get_by_text("View logs").last.click()  # the oldest of the page: the daemon was busy then
-        browser.shows("compact")
-        problems += take_picture(browser, "tick", part="[class*=dialog]")
+        browser.shows(": run (")
+        page.get_by_text(": run (").first.evaluate("element => element.scrollIntoView()")
+        dialog = page.get_by_text("Logs for sorted_run").locator("xpath=ancestor::*[.//button[.='Done']][1]")
+        problems += take_picture(browser, "tick", dialog)
     for problem in problems:
         print(f"screenshots: {problem}", flush=True)
     return 1 if problems else 0
@@ -89,11 +94,13 @@ def take_pictures(url: str) -> int:
 def fit_graph(browser: Pages) -> None:
     """Zoom a lineage graph out until it fits into the page."""
     browser.page.wait_for_timeout(DRAWN_MS)
-    browser.page.keyboard.press("0")
+    size = browser.page.viewport_size or SIZE
+    browser.page.mouse.move(size["width"] * 0.55, size["height"] * 0.5)
+    browser.page.mouse.wheel(0, 250)
 
 
-def take_picture(browser: Pages, name: str, part: str = "") -> list[str]:
-    """Take a picture of the page, or of the first element that matches the selector `part`.
+def take_picture(browser: Pages, name: str, part: Locator | None = None) -> list[str]:
+    """Take a picture of the page, or of the element `part`.
 
     Returns:
         Defects that are visible on the page, and the size of a picture that is too large.
