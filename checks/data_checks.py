@@ -93,12 +93,12 @@ def data_results(
         card: description of the table.
         policy: policy of the table.
         checks: names of the checks.
-        places: files that the suites write, or None for none.
+        places: folders of the files that the suites write (`SuitePlaces`), or None to write none.
         run: run of the checks, for links to the jobs that repair the table; None for no links.
 
     Yields:
         The result of each check, in order. Expectations fail if a check before found a file that cannot be read,
-            because their sample may not contain the rows of that file.
+            because the sample of rows may not contain the rows of that file.
 
     Raises:
         SuiteCrashed: an expectation could not be evaluated. It is raised after the last result, so that the run fails;
@@ -177,8 +177,8 @@ def _suites(
         card: description of the table.
         policy: policy of the table.
         table: the opened table.
-        places: files that the suites write, or None for none.
-        damage: finding of the check that read the files, or "".
+        places: folders of the files that the suites write (`SuitePlaces`), or None to write none.
+        damage: problem of an earlier check that could not read a file, or "".
     """
     if damage:
         return failed_result(f"no expectation was evaluated, because a file of the table cannot be read: {damage}")

@@ -98,7 +98,7 @@ def suite_result(
         declared: expectations of the policy, in addition to those of the schema.
         spark: session that checks all rows, or None to check samples in this process.
         table: the opened table, or None to open it.
-        places: files to write, or None for none.
+        places: folders of the files that the suites write (`SuitePlaces`), or None to write none.
 
     Returns:
         Counts and keys of unexpected rows, as text without markup; a pass for a table that is not maintained. If a file
@@ -631,7 +631,10 @@ def _definition_of_process() -> Any:
 
 
 def _marked_expectations(batch: Batch) -> list[Any]:
-    """Return the expectations of a batch with place and severity, because results need not come in the same order."""
+    """Return the expectations of a batch, each marked with its index and severity to recognise its result.
+
+    The results of great-expectations need not have the order of the expectations.
+    """
     for place, (_, expectation, warn) in enumerate(batch.expected):
         expectation.meta = {**(expectation.meta or {}), _PLACE: place, SEVERITY: "warn" if warn else "error"}
         expectation.severity = type(expectation.severity)("warning" if warn else "critical")

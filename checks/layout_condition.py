@@ -43,7 +43,7 @@ class ConditionRow:
 
     Attributes:
         name: name of the engine's check.
-        verdict: result of the engine.
+        verdict: result of the condition's function in `lsm_core`.
         severity: severity of a failure.
         origin: place of the severity in the policy, None if the policy sets no severity.
     """

@@ -280,7 +280,7 @@ def _check_snapshot(
     published: int,
     run: dg.DagsterRun | None,
 ) -> dg.AssetCheckResult:
-    """Compare a snapshot as its `Proof` requires; if rows differ, a tag keeps the files of the previous snapshot.
+    """Compare the rows of a snapshot with an earlier one; if they differ, a tag keeps the earlier snapshot's files.
 
     A snapshot that was undone or rolled back passes.
 
@@ -324,7 +324,7 @@ def _check_snapshot(
 def compare_with_previous(
     warehouse: WarehouseResource, spark: SparkResource, table: str, published: int, proof: Proof | None = None
 ) -> VerifyReport:
-    """Compare a published snapshot as its proof requires.
+    """Compare the rows of a published snapshot with the rows of an earlier snapshot.
 
     For one pass of several of a recovery, only the rows of the files that the pass replaced are compared. They are
     compared by digests, which include sequence numbers.
@@ -334,7 +334,7 @@ def compare_with_previous(
         spark: Spark resource for the comparison; without Spark, digests are compared.
         table: full name of the table.
         published: the published snapshot.
-        proof: how to compare; None to compare the whole snapshot with the previous one.
+        proof: the snapshots and buckets to compare (`Proof`); None to compare the whole snapshot with the previous one.
 
     Raises:
         SnapshotNotFound: one of the snapshots has expired.
@@ -435,7 +435,7 @@ def published_snapshot(
 
 
 def judge_undo(store: TableStore, snapshot: int) -> VerifyVerdict | None:
-    """Return the verdict on a snapshot that undid a compaction, or None for any other snapshot.
+    """Compare a snapshot that undid a compaction; return the result, or None for any other snapshot.
 
     Such a snapshot need not have the rows of the previous one. If no commit came in between, it must have the rows
     from before the compaction.

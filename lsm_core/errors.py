@@ -438,10 +438,10 @@ class CommitUnknown(DredgeError):
 
 
 class LockTimeout(DredgeError):
-    """A lock did not become free in time; nothing was changed.
+    """Another process held a lock until the timeout; nothing was changed.
 
     Attributes:
-        holder: description of the holder.
+        holder: description of the process that holds the lock.
         waited_ms: time that this process waited (ms).
         since: time at which the holder acquired the lock, as text, or "".
         lock: name of the lock, or "".
@@ -600,8 +600,8 @@ class JavaNotFound(DredgeError):
     """Spark needs Java, which is not installed.
 
     Attributes:
-        minimum: smallest version.
-        searched: places that were searched.
+        minimum: smallest usable Java version.
+        searched: folders and environment variables that were searched for Java.
     """
 
     def __init__(self, minimum: int, searched: Sequence[str] = ()) -> None:

@@ -124,7 +124,7 @@ def _days_since_compaction(story: dict[str, Any], tick: str) -> dict[tuple[str, 
     """Return the days between the current tick and the last earlier tick at which each partition was compacted.
 
     Args:
-        story: clock and decisions of each tick, by name of the tick, from the reference.
+        story: clock and sensor decisions of each demo tick, by name of the tick, from the demo's reference.
         tick: name of the current tick.
 
     Returns:

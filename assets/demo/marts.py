@@ -202,7 +202,7 @@ MARTS: Final = (
 
 
 def expected_answers() -> dict[str, Rows]:
-    """Return the right rows by question, at the end of the story before any expiry, from the scenario's reference."""
+    """Return the right rows by question, at the end of the demo before any expiry, from the demo's reference."""
     answers: dict[str, Rows] = json.loads(_EXPECTED.read_text())["business_answers"]
     return answers
 

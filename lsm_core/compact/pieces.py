@@ -54,7 +54,7 @@ _LEAST_GAIN: Final = 1.2
 
 
 def count_pieces(sizes: Sequence[int], workers: int, least: int) -> list[int]:
-    """Return into how many pieces (tasks over key ranges) each task is cut.
+    """Return, for each task, the number of pieces (tasks over key ranges) into which the task is cut.
 
     A fair share is all bytes / workers. A task of at least 1.5 fair shares is cut into about (its bytes / fair share)
     pieces. So no task is cut if there are many buckets of similar size, and a single huge bucket uses every worker.
@@ -193,7 +193,10 @@ class _Sample:
         return float(self.weights[inside].sum()) + _DECODING * self._decoded_twice(low)
 
     def _decoded_twice(self, rank: int) -> float:
-        """Return the number of rows that both pieces at a cut decode, because their row group contains the cut."""
+        """Return the number of rows that two adjacent pieces (tasks over key ranges) both decode at a cut.
+
+        The cut is inside a row group, and each task decodes the group.
+        """
         inside = np.bincount(self.groups, self.weights)
         below = np.bincount(self.groups, self.weights * (self.ranks < rank))
         return float(below[(below > 0) & (below < inside)].sum())
@@ -260,7 +263,7 @@ _DIGEST_MODULUS = 1 << 128
 
 
 def join(store: TableStore, task: BucketTask, results: Sequence[BucketResult]) -> BucketResult:
-    """Join the results of a task's pieces to one result of ``task``.
+    """Join the results of a task's pieces (tasks over key ranges) to one result of ``task``.
 
     Counts are verified over all pieces (verification V0). Every row of the rewritten files must have been read by
     exactly one piece. The sum of rows read proves this, because a piece reads only rows of its range. The bucket must
@@ -359,8 +362,8 @@ def run_tasks_locally(
 ) -> Iterator[BucketResult]:
     """Run tasks on threads and yield their results in the order of ``tasks``; the largest task starts first.
 
-    A task that is much larger than a fair share is cut into pieces by key, which share its memory budget. A single task
-    that is not cut uses two threads: to merge and to encode.
+    A task that is much larger than all bytes / threads is cut into tasks over key ranges, which share its memory
+    budget. A single task that is not cut uses two threads: to merge and to encode.
 
     If a task fails, its error is raised after the running tasks have finished. The output files of results that were
     not yielded yet are deleted. The caller must abort the results that it has received.

@@ -150,12 +150,13 @@ class BucketReport:
         files_upgraded: files that were only moved to another level.
         seconds: wall clock.
         digest: hex digest of the rows that the writers received (the content of ``files_out``), summed over rewrites
-            and pieces; "" where not all rows were digested. For rewrites compared to the bit it also depends on order
-            and row groups.
-        verification: highest check passed: "V0" (counters, metadata), "V1" (re-read files) or "V2" (the judge).
+            and key ranges; "" where not all rows were digested. For rewrites compared to the bit it also depends on
+            order and row groups.
+        verification: highest check passed: "V0" (counters, metadata), "V1" (re-read files) or "V2" (second merge of
+            sampled keys).
         setting: level that was requested (`BucketTask.verification`).
         rows_read_again: output rows that the verification re-read from the new files (V1).
-        keys_checked: keys that the judge compared.
+        keys_checked: number of sampled keys that V2 compared.
         keys_folded: keys of which several versions became a new row.
         keys_one_by_one: number of the ``keys_folded`` that an aggregate function folded one key at a time.
         changes_told: rows of changelog files.
@@ -189,8 +190,9 @@ class BucketResult:
     Attributes:
         message: commit message.
         report: numbers of the task.
-        marks: for a piece, the rows above its output that the piece supersedes: 64-bit deletion vectors by data file.
-            The index files of the whole bucket are written when its pieces are joined.
+        marks: for a task of one key range (piece), the rows on levels above the output that its output supersedes:
+            64-bit deletion vectors by data file. The index files of the whole bucket are written when its pieces are
+            joined.
         error: error of a failed task, which left no files, or None. :meth:`to_bytes` leaves the error out.
         declined: reason why the task was not started; "" if it was started. :meth:`to_bytes` leaves the reason out.
     """
@@ -318,14 +320,16 @@ class Judge(Protocol):
     def watch(
         self, store: TableStore, task: BucketTask, inputs: Sequence[DataFileMeta], within: KeyBounds | None, pieces: int
     ) -> Witness:
-        """Return a witness for the task's rewriting of ``inputs``; it observes one read of each input and output file.
+        """Return a witness: an object that collects the sampled rows of a task's rewrite of ``inputs``.
+
+        The witness observes one read of each input and output file.
 
         Args:
             store: the table.
             task: the task.
             inputs: files to rewrite.
             within: range of keys; None for all.
-            pieces: number of tasks into which the bucket was cut, each with its own witness.
+            pieces: number of tasks (key ranges) into which the bucket was cut; each task has its own witness.
         """
 
 

@@ -98,7 +98,7 @@ def superseded_rows(
         marks: deletion vectors of the task's files.
         shapes: cache of the key ranges of files.
         within: range of keys; None for all.
-        share: number of pieces that share one merge budget.
+        share: number of tasks (key ranges) that share one merge budget.
 
     Returns:
         Deletion vectors by file.

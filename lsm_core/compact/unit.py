@@ -38,15 +38,16 @@ def run_bucket_task(
 ) -> BucketResult:
     """Execute ``task`` and return its commit message and numbers; nothing is published.
 
-    The checks of `BucketTask.verification` come first, with the ``judge`` if given. After an error no output file is
-    left. The result of a piece (`BucketTask.piece`) cannot be committed alone: `compact.pieces.join` joins all pieces.
+    The checks of `BucketTask.verification` come first, then the second merge of sampled keys by ``judge`` (V2) if
+    given. After an error no output file is left. The result of a task for one key range (`BucketTask.piece`) cannot be
+    committed alone: `compact.pieces.join` joins the results of all key ranges.
 
     Args:
         store: the table.
         task: the task.
         judge: merges sampled keys again to verify the result (V2); None to skip this verification.
         pipelined: use a second thread: for merging, then for re-reading.
-        share: number of pieces of the bucket that share one merge budget and one sample of the judge.
+        share: number of tasks (key ranges) of the bucket that share one merge budget and one sample of keys for V2.
 
     Raises:
         VerificationFailed: a check failed.
@@ -144,15 +145,16 @@ class _Execution:
     Attributes:
         store: the table.
         task: the task.
-        share: number of pieces of the bucket that share one merge budget and one sample of the judge.
+        share: number of tasks (key ranges) of the bucket that share one merge budget and one sample of keys for V2.
         pipelined: whether to use a second thread: for merging, then for re-reading.
         started: start of the execution, in seconds of `time.perf_counter`.
         shapes: cache of the files' :class:`DataFile` objects.
         vectors: deletion vectors of the task's files.
         plan: plan of the unit; None for append tables.
-        within: key range of the task; None for a task that is not a piece.
+        within: key range of the task; None for a task of all keys.
         files_by_name: the task's files, by file name.
-        does_upgrades: whether this task also does the upgrades: always, or only in the first piece of a bucket.
+        does_upgrades: whether this task also does the upgrades: always, or only in the task of the bucket's first key
+            range.
         rewrites: results of the rewrites so far.
         upgrade_changelogs: changelogs of the upgrades so far.
         witness: collects rows for the check by the judge (verification V2); None without a judge.
@@ -320,8 +322,8 @@ class _Execution:
     def _rows_in(self, part: RewriteResult) -> int:
         """Return the input rows of a rewrite.
 
-        For a piece, these are the rows read within its key range. For a whole task, these are the row counts in the
-        files' metadata minus the rows that deletion vectors mark.
+        For a task of one key range, these are the rows read within the range. For a whole task, these are the row
+        counts in the files' metadata minus the rows that deletion vectors mark.
         """
         if self.task.piece is None or part.rows_read is None:
             return self.vectors.count_living(part.before)

@@ -129,7 +129,8 @@ def check_content(
     """Re-read the new files and compare their content with the rows that the writer received (V1).
 
     Values and order are compared to the bit where Parquet keeps them, else digests. With `dredge.verification` =
-    sampled, some row groups and all footers are read, and the witness receives no rows; with counts, no file is read.
+    sampled, some row groups and all footers are read, and the witness (collector of rows for V2) receives no rows; with
+    counts, no file is read.
 
     Args:
         store: the table.
@@ -291,7 +292,7 @@ class _SecondReading:
         self._order.finish(self._store)
 
     def _check_keys(self, keys: pa.RecordBatch, group: int | None) -> pa.Array | None:
-        """Check keys, and return the positions of the rows that the witness selects; None without a witness.
+        """Check the key order, and return the positions of the rows that the witness (V2 sample) selects, or None.
 
         ``group`` is the number of the row group that ``keys`` are read from; None if the whole file is read.
         """

@@ -389,7 +389,7 @@ class Piece:
 
 
 def join(pieces: Sequence[Piece]) -> Piece:
-    """Combine encoded fields to encoded records: per record, the bytes of each piece, in the order of ``pieces``."""
+    """Combine encoded fields (pieces) to encoded records: per record, the bytes of each field, in order."""
     lengths: I64 = np.sum([piece.lengths for piece in pieces], axis=0, dtype=np.int64)
     starts = offsets_from(lengths)
     data = np.empty(int(starts[-1]), np.uint8)
@@ -430,7 +430,7 @@ def encode_columns(columns: Sequence[pa.Array], schema: pa.Schema) -> Piece:
 
 
 def _field(array: pa.Array, field: pa.Field) -> list[Piece]:
-    """Encode the values of one field; return their pieces, such as union branch and value.
+    """Encode the values of one field; return the encoded parts in order, such as union branch and value.
 
     Args:
         array: values of the field.
@@ -452,7 +452,7 @@ def _field(array: pa.Array, field: pa.Field) -> list[Piece]:
 
 
 def _values(array: pa.Array, declared: pa.DataType) -> list[Piece]:
-    """Encode values without nulls; return their pieces, such as length and text.
+    """Encode values without nulls; return the encoded parts in order, such as length and text.
 
     Args:
         array: the values.

@@ -33,7 +33,7 @@ class _Holding:
     """Content of a lock file.
 
     Attributes:
-        holder: description of the holder.
+        holder: description of the process that acquired the lock.
         since: time of the acquisition (epoch ms).
         lease: time without a renewal after which the lock may be taken over (ms).
         mark: unique id of the acquisition.
@@ -77,7 +77,7 @@ class FileLock:
         """Create the lock file with the next number if the lock is free or its holder did not renew it in time.
 
         Returns:
-            The grant, or the current holder.
+            `Grant` of the acquired lock, or `Busy` with the process that holds the lock.
         """
         with self._refusals():
             return self._acquire()

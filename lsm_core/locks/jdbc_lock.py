@@ -77,7 +77,7 @@ class JdbcLock:
         """Take the lock in the database if it is free or its holder's lease has expired.
 
         Returns:
-            The grant, or the current holder.
+            `Grant` of the acquired lock, or `Busy` with the process that holds the lock.
         """
         self._make_tables()
         with self._database.transaction() as sql:

@@ -49,10 +49,10 @@ class Grant:
 
 @dataclass(frozen=True)
 class Busy:
-    """Result of a failed acquisition.
+    """Result of a failed attempt to acquire a lock: another process holds it.
 
     Attributes:
-        holder: description of the holder.
+        holder: description of the process that holds the lock.
         since: time at which the holder acquired the lock, as UTC text, or "" if unknown.
     """
 
@@ -76,7 +76,7 @@ class Lock(Protocol):
         """Take the lock if the lock is free or its holder has not renewed the lock for longer than the lease.
 
         Returns:
-            The grant, or the current holder.
+            `Grant` of the acquired lock, or `Busy` with the process that holds the lock.
         """
         ...
 

@@ -389,12 +389,13 @@ def _items(values: Iterable[Mapping[str, Any]], action: Action, table: str) -> I
 
 @dataclass(frozen=True)
 class Applied:
-    """Evidence that a plan was already applied.
+    """Earlier application of a plan, with the place where it was found.
 
     Attributes:
         snapshot_id: snapshot that the application committed, None if the action commits no snapshot.
         time_ms: time of the application (epoch ms).
-        told_by: the evidence as text: a snapshot, a run in the ledger, or files that the action left or deleted.
+        told_by: where the application was found, as text: a snapshot, a run in the ledger, or files that the action
+            left or deleted.
     """
 
     snapshot_id: int | None
@@ -768,14 +769,14 @@ class Action:
         return self.work.fits is None or self.work.fits(store, plan)
 
     def trace(self, store: TableStore, plan: MaintenancePlan) -> Applied | None:
-        """Find an earlier application of a plan by evidence other than snapshots and the ledger.
+        """Find an earlier application of a plan that only its effects show, such as deleted files.
 
         Args:
             store: the table.
             plan: a plan of this action for the table.
 
         Returns:
-            The earlier application, or None if there is no evidence.
+            The earlier application, or None if none can be recognised.
         """
         return self.work.trace(store, plan) if self.work.trace else None
 

@@ -351,7 +351,7 @@ class _Examiner:
     # -- damages -------------------------------------------------------------------------------------------------------
 
     def _try(self, holder: int | str, kind: str, read: Callable[[], _Value]) -> _Value | None:
-        """Return the result of ``read``, or record the damaged file and return None.
+        """Call ``read`` for a file; return its result, or record the file as damaged and return None.
 
         Args:
             holder: snapshot id, or the name of the tag or changelog that needs the file.

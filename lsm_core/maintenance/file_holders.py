@@ -68,7 +68,7 @@ class Holder:
 
 @dataclass(frozen=True)
 class FileHolders:
-    """Result of a search for the holders of file names.
+    """Result of a search for the holders (snapshots, tags, branches, plans) that reference file names.
 
     Attributes:
         names: the searched file names, without duplicates.
@@ -139,7 +139,7 @@ def _history(store: TableStore) -> History:
 
 
 def find_holders(store: TableStore, names: pa.Array, pending: Sequence[TrashRecord] = ()) -> FileHolders:
-    """Find the holder of each file name.
+    """Find the holder of each file name: a snapshot, tag, changelog, branch, plan or trash record with the file.
 
     The search covers the snapshots, tags and changelogs of main and of every branch, saved plans, and pending deletion
     records in the trash with the files that a restore of their snapshots would need.
@@ -165,7 +165,7 @@ def find_holders(store: TableStore, names: pa.Array, pending: Sequence[TrashReco
 
 
 class _Marks:
-    """Holders of each searched file name, found so far.
+    """Holders (snapshots, tags, branches, plans) of each searched file name, found so far.
 
     A code is an index in the list of all holders (:attr:`_Search.holders`); -1 stands for no holder.
 
@@ -250,7 +250,9 @@ class _Marks:
 
 @dataclass
 class _Search:
-    """Search that reads every manifest and list once and records holders in ``marks``.
+    """Search for the snapshots, tags, branches and plans (holders) that reference file names.
+
+    Every manifest and manifest list is read once. The holders are recorded in ``marks``.
 
     Attributes:
         store: the table.
@@ -503,7 +505,10 @@ class _Search:
 
 
 def _holders_of(store: TableStore) -> Callable[[int], Holder]:
-    """Return the function from a snapshot id to its holder: the branch, or on main the snapshot with its consumer."""
+    """Return a function from a snapshot id to the `Holder` of its files.
+
+    The holder is the branch, or on the main branch the snapshot, named together with a consumer that needs it.
+    """
     if store.branch != branches.MAIN:
         return lambda _number: Holder(HolderKind.BRANCH, f"branch {store.branch}")
     reading = sorted((following, name) for name, following in consumers.list_consumers(store).items())

@@ -36,7 +36,7 @@ _BYTES_A_NAME: Final = 120
 
 @dataclass(frozen=True)
 class Lineage:
-    """Consecutive snapshots, each built on the one before, oldest first.
+    """Consecutive snapshots of a table, tag or branch, each built on the one before, oldest first.
 
     Attributes:
         holder: name of the lineage for people ("snapshot", "tag" or "branch" with its name).
@@ -58,10 +58,10 @@ class Lineage:
 
 @dataclass
 class UsedFiles:
-    """Holders of candidate files, by bare file name, so that equal names in different folders keep both files.
+    """Candidate files that must be kept, each with a holder: the snapshot, tag or branch that needs the file.
 
     Attributes:
-        holders: name of one holder (a snapshot, tag, branch or the like that needs the file) by file name.
+        holders: name of one holder by bare file name. Equal names in different folders keep both files.
         waiting: names of the files that only a restorable deletion record in the trash needs.
     """
 
@@ -69,14 +69,14 @@ class UsedFiles:
     waiting: set[str] = field(default_factory=set)
 
     def add(self, names: Iterable[str], holder: str, candidates: AbstractSet[str], *, pending: bool = False) -> None:
-        """Record the holder of the candidates among ``names``; of several holders of a name, the first one is kept.
+        """Record the holder (snapshot, tag, branch) that needs those of ``names`` that are candidates for deletion.
 
-        Pending holders must therefore be added last.
+        A name keeps its first holder, so pending holders must be added last.
 
         Args:
             names: file names that the holder needs.
             holder: name of the holder.
-            candidates: file names that are searched.
+            candidates: names of the files that are to be deleted; other names are ignored.
             pending: whether the holder is a restorable deletion record in the trash.
         """
         for name in names:
@@ -96,7 +96,9 @@ def read_lineages(
     dropped: AbstractSet[int] = frozenset(),
     pending: Sequence[TrashRecord] = (),
 ) -> list[Lineage]:
-    """Return every lineage that may need a file: snapshots, changelogs and tags of every branch, and pending records.
+    """Return all lineages (runs of consecutive snapshots) that may need files, of every branch and the trash.
+
+    A lineage consists of snapshots, changelogs or tags, or of snapshots in a record of the trash that can be restored.
 
     Args:
         store: the table or branch.
@@ -151,11 +153,11 @@ def branch_lineages(
     without_tags: AbstractSet[str] = frozenset(),
     dropped: AbstractSet[int] = frozenset(),
 ) -> list[Lineage]:
-    """Return the lineages of the branch that ``store`` is on; see :func:`read_lineages`.
+    """Return the lineages (runs of consecutive snapshots) of the branch that ``store`` is on.
 
     Args:
         store: the branch.
-        prefix: prefix of the holders' names.
+        prefix: text before the name of each lineage (`Lineage.holder`).
         without: ids of snapshots that expire.
         without_changelogs: ids of changelogs that are removed.
         without_tags: tags that are removed.
@@ -174,12 +176,12 @@ def branch_lineages(
 
 
 def deleted_branch_lineages(store: TableStore, record: TrashRecord, holder: str) -> list[Lineage]:
-    """Return the lineages of a deleted branch that can be restored.
+    """Return the lineages (runs of consecutive snapshots) of a deleted branch that can be restored.
 
     Args:
         store: the table.
         record: record of the deleted branch in the trash.
-        holder: prefix of the holders' names.
+        holder: text before the name of each lineage (`Lineage.holder`).
 
     Raises:
         CorruptFile: the record's copies cannot be read.
@@ -224,7 +226,9 @@ def drop_missing_changelog(store: TableStore, expired: Snapshot) -> Snapshot:
 def find_used(
     store: TableStore, lineages: Sequence[Lineage], candidates: AbstractSet[str], runner: Runner | None = None
 ) -> UsedFiles:
-    """Return the candidates that a lineage needs, with their holders; data, extra and metadata files are searched.
+    """Return the candidate files that a lineage (run of consecutive snapshots) needs, and the lineage's name.
+
+    Data files, extra files and metadata files of the snapshots are compared with the candidates.
 
     Args:
         store: the table.
@@ -249,10 +253,10 @@ def find_used(
 
 
 def _used_part(store: TableStore, lineages: Sequence[Lineage], candidates: AbstractSet[str], payload: bytes) -> bytes:
-    """Search one part: return holder, names and pending flag of the files that the part's snapshots need, in order.
+    """Return the candidate files that some snapshots need, for one part of a search that runs in parallel.
 
     ``payload`` is a JSON list of [index in ``lineages``, index of the snapshot in this lineage]. The result is a JSON
-    list of [holder, file names, pending].
+    list of [name of the lineage, file names, whether the lineage is in the trash], in order.
     """
     used = UsedFiles()
     candidate_array = pa.array(sorted(candidates), pa.string())
@@ -272,7 +276,7 @@ def _add_needs(
     candidates: AbstractSet[str],
     candidate_array: pa.Array,
 ) -> None:
-    """Record in ``used`` the files that a snapshot of a lineage needs in addition to earlier snapshots.
+    """Record in ``used`` the files that a snapshot needs in addition to the lineage's earlier snapshots.
 
     Args:
         used: result to add the files to.
@@ -471,7 +475,7 @@ def _changelog_lineages(holder: str, expired: Sequence[Snapshot], *, pending: bo
 def split_at_gaps(
     store: TableStore, ordered: Sequence[Snapshot], holder: str, *, deltas: bool = False, pending: bool = False
 ) -> list[Lineage]:
-    """Split snapshots into lineages, within which each snapshot was built on the one before.
+    """Split snapshots into lineages: runs of snapshots, each built on the one before.
 
     A snapshot was not always built on that with the preceding id, for example after a rollback or a fast-forward. So a
     lineage continues only if the base manifests of a snapshot are exactly the base and delta manifests of the snapshot

@@ -1,4 +1,4 @@
-"""Scope of the proof of a compaction or recovery: the snapshots, buckets and files to compare.
+"""Snapshots, buckets and files to compare to prove that a compaction or recovery changed no row.
 
 A pass of a recovery leaves thousands of files on level 0. Comparing the whole bucket after each of N passes would read
 the bucket N times. So after each pass but the last, only the replaced files are compared. After the last pass, the
@@ -30,13 +30,13 @@ _SEARCHED_RUNS: Final = 100
 
 @dataclass(frozen=True)
 class Proof:
-    """Comparison that proves a compaction.
+    """Comparison of two snapshots which proves that a compaction changed no row.
 
     Attributes:
         before: snapshot to compare with.
         replaced_only: compare only the replaced files with their replacement (a pass before the last).
         places: buckets to compare (partition bytes and bucket), None for all.
-        passes: number of earlier passes that the comparison covers.
+        passes: number of earlier passes (commits of the same recovery) that the comparison covers.
         appended: whether rows appended since ``before`` are added to the rows of ``before``.
         after: snapshot to compare, None for the snapshot that the compaction published.
     """
@@ -63,7 +63,7 @@ class Proof:
 
 
 def proof_of(store: TableStore, published: int) -> Proof:
-    """Return the proof for the compaction that published a snapshot, from the compaction's ledger entry.
+    """Return the comparison that proves a compaction's snapshot, from the compaction's entry in the ledger.
 
     Without a readable entry, the proof compares the snapshot with the previous one as a whole. If a snapshot of a
     recovery has expired, or if commits other than compactions and appends came in between, the proof covers only the
@@ -126,7 +126,7 @@ def proof_of(store: TableStore, published: int) -> Proof:
 
 
 def find_rewrite(store: TableStore, compaction: int) -> Proof | None:
-    """Return a comparison that proves a compaction together with a later one that replaced all outputs of the first.
+    """Return a comparison that proves two compactions together, of which the later replaced all outputs of the first.
 
     The rows before the first compaction, and the rows appended since, must be the rows after the later compaction.
 

@@ -355,7 +355,10 @@ class _Versions:
 
 
 def _concat_pieces(pieces: Sequence[Piece]) -> Rows:
-    """Join pieces to one `Rows` object from which rows are only taken by number; its normalised keys are not valid."""
+    """Join batches of rows to one `Rows` object from which rows are only taken by number.
+
+    The normalised keys of the result are not valid.
+    """
     sizes = np.array([0, *(len(piece) for piece in pieces)], dtype=np.int64)
     return Rows(tuple(pieces), pieces[0].keys, np.cumsum(sizes))
 

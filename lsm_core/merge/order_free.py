@@ -82,8 +82,8 @@ def order_free(
     A compaction that reads all versions of its keys expires these versions together. Reads then return the result from
     before the compaction, or the result at the time of the compaction.
 
-    An order-free verdict means that merging neighbouring runs first never changes a result, as long as no result leaves
-    the range of its type. An integer sum or product beyond the range raises an error. A decimal sum beyond its
+    The result "order-free" means that merging neighbouring runs first never changes a result, as long as no result
+    leaves the range of its type. An integer sum or product beyond the range raises an error. A decimal sum beyond its
     precision becomes null, and the next input starts a new sum.
 
     Args:

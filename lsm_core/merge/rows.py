@@ -68,7 +68,7 @@ class Piece:
 
 @dataclass(frozen=True, eq=False)
 class Rows:
-    """Rows of several pieces, one piece after the other; a row number counts over all pieces.
+    """Rows of several pieces (batches of merge inputs), one after the other; row numbers count over all pieces.
 
     Attributes:
         pieces: the pieces.
@@ -82,7 +82,7 @@ class Rows:
 
     @staticmethod
     def of(pieces: Sequence[Piece]) -> Rows:
-        """Return the rows of all ``pieces`` (at least one) in order."""
+        """Return the rows of all ``pieces`` (at least one) as one object, in order."""
         sizes = np.array([0, *(len(piece) for piece in pieces)], dtype=np.int64)
         return Rows(tuple(pieces), concat_keys([piece.keys for piece in pieces]), np.cumsum(sizes))
 
@@ -411,7 +411,7 @@ def _numbered_in_order(rows: Rows, starts_lowest: bool) -> bool:
 
 
 def sequences_climb(pieces: Sequence[Piece]) -> bool:
-    """Return whether every row surely has a larger sequence number than rows of its key in earlier pieces.
+    """Return whether every row surely has a larger sequence number than rows of its key in earlier ``pieces``.
 
     This is decided by the smallest and largest sequence number of each piece. Adjacent pieces that follow each other in
     key order without a common key, for example batches of one file, are treated as one piece.

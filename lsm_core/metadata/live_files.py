@@ -55,7 +55,8 @@ def live_parts(
         columns: columns of `ENTRY_SCHEMA` to return.
         partitions: partitions to include (serialised rows), or None for all.
         only: names of the manifests to read, or None for all. If names are given, the last part is incomplete.
-        keep: filter for entries, applied to each decoded part; it must judge each entry independently of other entries.
+        keep: function that filters the entries of each decoded part; its result for an entry must not depend on other
+            entries.
 
     Yields:
         Name of the manifest and its entries.

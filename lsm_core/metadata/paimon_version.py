@@ -91,7 +91,7 @@ def carried_writer(snapshot: Snapshot) -> str | None:
 def read_evidence(
     file_io: FileIO, snapshot_dir: str, kept: Kept | None = None, newest: Snapshot | None = None
 ) -> list[Evidence]:
-    """Return what the newest snapshots show about the Paimon versions of their writers.
+    """Return the Paimon versions of the writers of the newest snapshots, as far as the snapshots show them.
 
     Up to :data:`EXAMINED_SNAPSHOTS` snapshots are read, and none after the first missing or unreadable snapshot.
     An unreadable snapshot raises no error here, so that the table can still be opened and repaired. Reads of this
@@ -100,11 +100,12 @@ def read_evidence(
     Args:
         file_io: access to the files.
         snapshot_dir: the table's snapshot directory.
-        kept: cache of earlier evidence, or None. A rollback is noticed when the table is opened again.
+        kept: cache of the versions read earlier (`Evidence`), or None. A rollback is noticed when the table is opened
+            again.
         newest: the newest snapshot if the caller has just read it, or None.
 
     Returns:
-        The evidence of each snapshot, newest first.
+        One `Evidence` (snapshot with the Paimon version of its writer) per snapshot, newest first.
     """
 
     def judge(snapshot_id: int) -> Evidence | None:
@@ -138,10 +139,10 @@ def of_snapshots(file_io: FileIO, snapshot_dir: str, kept: Kept | None = None) -
     Args:
         file_io: access to the files.
         snapshot_dir: the table's snapshot directory.
-        kept: cache of earlier evidence, or None.
+        kept: cache of the versions read earlier (`Evidence`), or None.
 
     Returns:
-        The version, or None if no examined snapshot has an `Evidence.writer`, so that the default applies.
+        The version, or None if no examined snapshot shows its writer's version, so that the default applies.
     """
     writers = [item.writer for item in read_evidence(file_io, snapshot_dir, kept)]
     return version_followed(writers) if any(writer is not None for writer in writers) else None
@@ -176,12 +177,12 @@ def describe_version(options: TableOptions, from_writers: bool) -> str:
 
 
 def explain_version(options: TableOptions, from_writers: bool, judged: Sequence[Evidence]) -> str:
-    """Return a text for the user: the Paimon version that a table follows, and the evidence.
+    """Return a text for the user: the Paimon version that a table follows, and the snapshots or option that show it.
 
     Args:
         options: the table's effective options.
         from_writers: whether the version comes from a snapshot's writer, not from an option.
-        judged: evidence of the newest snapshots, newest first.
+        judged: version evidence (`Evidence`) of the newest snapshots, newest first.
 
     Returns:
         A text like "2.1: snapshot 7 names its writer java-2.1.0".
@@ -205,7 +206,7 @@ def find_contradiction(options: TableOptions, from_writers: bool, judged: Sequen
     Args:
         options: the table's effective options.
         from_writers: whether the version comes from a snapshot's writer, not from an option.
-        judged: evidence of the newest snapshots, newest first.
+        judged: version evidence (`Evidence`) of the newest snapshots, newest first.
 
     Returns:
         The reason and the remedy, or None if every merge is safe.
@@ -231,7 +232,7 @@ def mixed(options: TableOptions, from_writers: bool, judged: Sequence[Evidence])
     Args:
         options: the table's effective options.
         from_writers: whether the version comes from a snapshot's writer, not from an option.
-        judged: evidence of the newest snapshots, newest first.
+        judged: version evidence (`Evidence`) of the newest snapshots, newest first.
 
     Returns:
         The warning, or None if no warning is needed.

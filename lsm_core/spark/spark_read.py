@@ -241,7 +241,7 @@ def explain_read(
 def pack_splits(splits: Sequence[Split], slots: int, options: TableOptions) -> list[list[Split]]:
     """Group splits into tasks and keep their order.
 
-    A split counts as at least `source.split.open-file-cost` bytes. A split larger than the share of a task is a task of
+    A split counts as at least `source.split.open-file-cost` bytes. A split larger than the bytes per task is a task of
     its own.
 
     Args:

@@ -172,7 +172,7 @@ def _routed(store: TableStore, task: SortTask, layout: Layout, outer: Cuts) -> I
 
 
 class _Held:
-    """Buffer of rows by share (the task that sorts them) before the rows are sent; ``size`` is in decoded bytes."""
+    """Buffer of rows by number of the task that sorts the rows, before they are sent; ``size`` is in decoded bytes."""
 
     def __init__(self, shares: int, schema: pa.Schema) -> None:
         self._parts: list[list[pa.RecordBatch]] = [[] for _ in range(shares)]
@@ -180,12 +180,12 @@ class _Held:
         self.size = 0
 
     def add(self, share: int, batch: pa.RecordBatch) -> None:
-        """Buffer the rows of ``batch`` for the task that sorts share ``share``."""
+        """Buffer the rows of ``batch`` for the sort task with number ``share``."""
         self._parts[share].append(batch)
         self.size += batch.nbytes
 
     def emptied(self) -> Iterator[tuple[int, pa.RecordBatch]]:
-        """Yield (share, batch) for all buffered rows, in batches of about 4 MiB, and empty the buffer."""
+        """Yield (number of the sort task, batch of about 4 MiB) for all buffered rows, and empty the buffer."""
         for share, parts in enumerate(self._parts):
             table = pa.Table.from_batches(parts, self._schema).combine_chunks()
             parts.clear()
@@ -250,15 +250,15 @@ def _sort_share(
     sequence: int,
     messages: Iterator[tuple[pa.RecordBatch, Content]],
 ) -> BucketResult:
-    """Sort and write the rows of one share, and verify that the rows read back are the rows of the messages.
+    """Sort and write the rows of one sort task, and verify that the rows read back are the rows of the messages.
 
     Args:
         store: The table.
         notes: Folder in which the task notes that it writes files.
         task: The sort of the whole partition.
-        layout: Layout of this share.
+        layout: Layout of this task's sort ranges.
         sequence: First sequence number of the new files, as `write_sorted` takes it.
-        messages: Pairs (rows of the share, counts and digest of these rows).
+        messages: Pairs (rows of the task, counts and digest of these rows).
     """
     received, after = _ReceivedContent(), tuple[DataFileMeta, ...]()
     notes.begin(store.own_uuid)

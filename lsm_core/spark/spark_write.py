@@ -235,7 +235,7 @@ class WriteJob:
         return self._routed(batches, task, kind_column, partial(owner_of, self.assigners))
 
     def assigned(self, groups: Iterable[tuple[int, RoutedRows]]) -> Iterator[tuple[int, RoutedRows]]:
-        """Assign buckets to the rows that an assigner received, and yield (place, rows of one bucket).
+        """Assign buckets to the rows that an assigner received, and yield (place in the DataFrame, rows of one bucket).
 
         Raises as `HashIndexes.assign`.
 
@@ -255,7 +255,7 @@ class WriteJob:
     def check_rows(
         self, batches: Iterable[pa.RecordBatch], task: int, kind_column: str | None = None
     ) -> Iterator[tuple[int, pa.Table, pa.Array | None]]:
-        """Yield the rows of one Spark partition, checked for writing, as (place as in :meth:`routed`, rows, row kinds).
+        """Yield the rows of one Spark partition, checked for writing, as (place in the DataFrame, rows, row kinds).
 
         Raises as :meth:`routed`.
         """
@@ -280,7 +280,7 @@ class WriteJob:
                 yield place, RoutedRows(b"", number, rows.take(at), None if kinds is None else kinds.take(at))
 
     def moved(self, groups: Iterable[tuple[int, RoutedRows]]) -> Iterator[tuple[int, RoutedRows]]:
-        """Route received rows to the partitions and buckets of their keys, and yield (place, rows of one bucket).
+        """Route received rows to the buckets of their keys, and yield (place in the DataFrame, rows of one bucket).
 
         A key that moves to a different partition gets a delete in its previous partition.
 
@@ -336,7 +336,7 @@ class WriteJob:
     def _pieces(
         self, batches: Iterable[pa.RecordBatch], task: int, kind_column: str | None
     ) -> Iterator[tuple[int, RowNumbering, pa.Table, pa.Array | None]]:
-        """Yield the rows in order as (place as in :meth:`routed`, row numbering for errors, rows, row kinds)."""
+        """Yield the rows in order as (place in the DataFrame, row numbering for errors, rows, row kinds)."""
         from pyspark import TaskContext
 
         seen, context = 0, TaskContext.get()
@@ -936,7 +936,7 @@ def send_groups(rows: Iterator[tuple[int, RoutedRows]], slot: Callable[[RoutedRo
     """Yield messages (`MESSAGES_DDL`) for groups of rows; a large group becomes several messages.
 
     Args:
-        rows: Tuples of place and group. Places order the groups by their position in the DataFrame: the place of a
+        rows: Tuples of place and group. A place is a number that orders the groups as in the DataFrame: the place of a
             group plus its row count does not exceed the next greater place.
         slot: Function that returns the number of the task that receives a group.
     """
@@ -971,7 +971,7 @@ def _batch_of(messages: Sequence[tuple[Any, ...]]) -> pa.RecordBatch:
 
 
 def receive_groups(schema: TableSchema, batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, RoutedRows]]:
-    """Yield the groups of rows in messages (`MESSAGES_DDL`) as (place, rows of one bucket)."""
+    """Yield the groups of rows in messages (`MESSAGES_DDL`) as (place in the DataFrame, rows of one bucket)."""
     arrow_schema = schema.arrow_schema
     for batch in batches:
         for message in zip(*(batch.column(name) for name in MESSAGES.names[1:]), strict=True):

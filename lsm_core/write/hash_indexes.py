@@ -79,7 +79,8 @@ class HashIndexes:
             history: provides the snapshot from which the writer starts.
             rules: rules of the assigner.
             ignore: start from an empty index, for an overwrite.
-            share: number of the only assigner whose keys this writer receives (:func:`owner_of`); None for all keys.
+            share: number of the assigner (task that assigns buckets) whose keys alone this writer receives; None for
+                all keys.
         """
         self._share = share
         self._store, self._history, self._rules, self._ignore = store, history, rules, ignore

@@ -54,15 +54,15 @@ class RowNumbering:
     source: str = "the rows given"
 
     def row(self, place: int) -> str:
-        """Return the text that identifies the row at position ``place`` of the current piece."""
+        """Return the text that identifies the row at position ``place`` of the current part of the input."""
         return f"row {self.first + place} (from 0) of {self.source}"
 
     def rows(self, count: int) -> str:
-        """Return the text that identifies the first ``count`` rows of the current piece."""
+        """Return the text that identifies the first ``count`` rows of the current part of the input."""
         return f"rows {self.first} to {self.first + count - 1} (from 0) of {self.source}"
 
     def after(self, rows: int) -> RowNumbering:
-        """Return the numbering of the next piece, if the current piece has ``rows`` rows."""
+        """Return the numbering of the next part of the input, if the current part has ``rows`` rows."""
         return replace(self, first=self.first + rows)
 
 

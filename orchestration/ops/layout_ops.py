@@ -662,7 +662,8 @@ def _config(context: dg.OpExecutionContext) -> Mapping[str, Any]:
 def verify_op(context: dg.OpExecutionContext, report: str, warehouse: WarehouseResource, spark: SparkResource) -> str:
     """Compare the published snapshot with the previous snapshot; a difference blocks the table.
 
-    The argument `report` is the `AppliedPlan` of the apply op as JSON. The result is a `VerifyVerdict` as JSON.
+    The argument `report` is the `AppliedPlan` of the apply op as JSON. The result is a `VerifyVerdict` (result of the
+    comparison) as JSON.
     """
     card = card_of(context, warehouse)
     published = APPLIED.validate_json(report).published
@@ -784,7 +785,7 @@ def record_op(
 ) -> dg.Output[None]:
     """Materialise the layout asset, with numbers that Dagster plots and the levels before and after.
 
-    The arguments `report` and `verdict` are an `AppliedPlan` and a `VerifyVerdict` as JSON.
+    The arguments are JSON: `report` is the `AppliedPlan`, `verdict` the `VerifyVerdict` (result of the comparison).
     """
     card = card_of(context, warehouse)
     applied, comparison = APPLIED.validate_json(report), VERDICT.validate_json(verdict)

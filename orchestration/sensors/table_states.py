@@ -306,7 +306,7 @@ def queue_of(place: int, due: Decision, final: Decision, budget: Budget) -> Queu
     """Return the queue of due work that waits for the budget.
 
     Args:
-        place: place of the work, from 1.
+        place: position of the work in the queue, from 1.
         due: decision before the budget was checked.
         final: decision that declines the work for the budget.
         budget: budget that was left.

@@ -88,8 +88,8 @@ def find_small_files(table: str, pile: ConditionVerdict, average: ConditionVerdi
 
     Args:
         table: full name of the table.
-        pile: verdict of the check `small_files_backlog`.
-        average: verdict of the check `average_file_size`.
+        pile: result of the check `small_files_backlog`.
+        average: result of the check `average_file_size`.
     """
     act = f"; `dredge compact {shlex.quote(table)}` gathers them"
     if not pile.passed:

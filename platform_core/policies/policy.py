@@ -145,7 +145,7 @@ def parse_percent(value: float | str) -> float:
         value: a number of percent above 1, or a text like "99 %".
 
     Raises:
-        ValueError: the value is no such percentage, or a number that may be a share.
+        ValueError: the value is no such percentage, or a number that may be a fraction (0 to 1).
     """
     number = str(value).strip().removesuffix("%").strip()
     if (
@@ -161,7 +161,7 @@ def parse_percent(value: float | str) -> float:
 
 
 def _whole_percent(value: Any) -> Any:
-    """Return the number of a text like "20 %"; refuse a share, and leave other values to pydantic."""
+    """Return the number of a text like "20 %"; refuse a fraction (0 to 1), and leave other values to pydantic."""
     share = re.fullmatch(r"\s*(0?\.[0-9]{1,30})\s*", str(value))
     if share is not None:
         raise ValueError(f"a whole number of percent: write '{max(1, round(float(share[1]) * 100))} %'")

@@ -193,7 +193,7 @@ def _known_at(place: Place) -> set[str]:
     """Return the keys that a mapping of the policy file may have.
 
     Args:
-        place: keys that lead to the mapping.
+        place: keys under which the mapping is nested in the file, outermost first.
     """
     kinds: list[Any] = [PolicyFile]
     for step in place:

@@ -1,4 +1,4 @@
-"""Promises about tables (service level objectives): the verdict and the text about measured times. Pure."""
+"""Promises about tables (service level objectives): whether the measured times keep each promise, and a text. Pure."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _MINUTE_MS: Final = 60_000
 
 
 class PromiseVerdict(StrEnum):
-    """Verdict about a promise over the window."""
+    """Whether a promise was kept over the window of measurement."""
 
     KEPT = "kept"
     """Kept for the promised share, even if it was broken in all of the unknown time."""
@@ -44,7 +44,8 @@ class Promise:
 
     @property
     def verdict(self) -> PromiseVerdict:
-        """Verdict over the window; UNKNOWN if the time without snapshots could change the verdict."""
+        """Whether the promise was kept over the window; UNKNOWN if the time without snapshots could change the answer.
+        """
         window, unknown = self.measured.window_ms, self.measured.window_ms - self.measured.known_ms
         target = self.target / 100 * window
         if window > 0 and self.measured.within_ms >= target:
@@ -52,7 +53,7 @@ class Promise:
         return PromiseVerdict.BROKEN if self.measured.within_ms + unknown < target else PromiseVerdict.UNKNOWN
 
     def text(self) -> str:
-        """Return the promise as one line: verdict, share, known time and current value."""
+        """Return the promise as one line: whether it was kept, percent of the time, known time and current value."""
         measured = self.measured
         if measured.share is None:
             share = "no snapshot of the week says whether it was kept"

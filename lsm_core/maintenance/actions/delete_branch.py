@@ -161,7 +161,7 @@ def _find_interrupted(store: TableStore, branch: str) -> TrashRecord | None:
 
 
 def list_needed_files(view: TableStore, lineages: Sequence[Lineage], why: str) -> Iterator[DeleteItem]:
-    """Yield all files that ``lineages`` of a branch reference, except files under external paths.
+    """Yield all files that the snapshots of a branch reference, except files under external paths.
 
     Args:
         view: the branch, opened as a table.

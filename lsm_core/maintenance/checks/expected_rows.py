@@ -339,7 +339,7 @@ def _live_files(store: TableStore, snapshot_id: int, place: Place) -> list[DataF
 
 
 def _batches(place: Place, file: DataFileMeta, columns: Sequence[str], deleted: Any = None) -> Iterator[pa.RecordBatch]:
-    """Yield the KV rows of a file that lie within the place's range of keys.
+    """Yield the KV rows of a file whose keys are in the key range of ``place`` (bucket and key range).
 
     ``columns`` are the value columns to read. Rows in the deletion vector ``deleted`` are left out (None: no vector).
     """

@@ -319,11 +319,11 @@ def _report(check_input: CheckInput) -> CheckReport:
 
 
 def report_of(check_input: CheckInput, verdict: ConditionVerdict) -> CheckReport:
-    """Return the report of a verdict.
+    """Return the check report of a condition's result.
 
     Args:
         check_input: store, snapshot and limits.
-        verdict: result of the check's ``judge_`` function.
+        verdict: result of the condition's function, for example `judge_ro_lag`.
     """
     return CheckReport(
         check_input.check,

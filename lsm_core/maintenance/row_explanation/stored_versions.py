@@ -142,7 +142,7 @@ def places_of(store: TableStore, snapshot: Snapshot, key: Mapping[str, pa.Scalar
 def versions_of(
     store: TableStore, places: Places, spec: KeySpec, key: Mapping[str, pa.Scalar]
 ) -> Iterator[StoredVersion]:
-    """Yield every stored version of a key in the places of one partition, file by file, the oldest file first.
+    """Yield every stored version of a key in one partition, file by file, the oldest file first.
 
     Args:
         store: the table.

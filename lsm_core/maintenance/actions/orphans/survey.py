@@ -47,7 +47,7 @@ class HeldFiles:
     """Files that one holder (snapshot, tag, changelog, branch or deletion record in the trash) needs.
 
     Attributes:
-        place: position of the holder in the list of all holders.
+        place: index of the holder in the list of all holders.
         files: number of files.
         size: bytes of these files.
         examples: the first file names in alphabetical order.
