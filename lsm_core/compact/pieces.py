@@ -176,7 +176,7 @@ class _Sample:
         return float(self.weights.sum())
 
     def cuts(self, pieces: int) -> list[bytes]:
-        """Return up to ``pieces - 1`` keys (BinaryRows, ascending) between pieces of about the same cost."""
+        """Return up to ``pieces - 1`` cut keys (ascending BinaryRows) between key ranges of about the same cost."""
         below = np.concatenate(([0.0], np.cumsum(np.bincount(self.ranks, self.weights))))
         middle = int(np.searchsorted(below, self.rows / 2))
         repeated_cost = _DECODING * self._decoded_twice(middle)
@@ -236,7 +236,7 @@ class _SampledKeys:
         return pa.Table.from_batches(key_batches).select(list(key_names(store.schema)))
 
     def _choose(self, source: FileSource) -> list[int]:
-        """Return the row groups to read, and record the positions and weights of their sampled rows."""
+        """Return the row groups to read, and record the positions of sampled rows and how many rows each stands for."""
         counts = np.asarray(source.group_rows, np.int64)
         self.total = len(counts)
         chosen = np.unique(np.linspace(0, len(counts) - 1, min(self._most, len(counts))).astype(np.int64))

@@ -415,7 +415,7 @@ def concatenate(store: TableStore, task: BucketTask, names: tuple[str, ...], mar
         store: the table.
         task: the task.
         names: files of the bin.
-        marks: deletion vectors of the task's files.
+        marks: deletion vectors of the rows to leave out, of the task's files.
 
     Raises:
         CorruptFile: an input is missing or damaged; the error names it.

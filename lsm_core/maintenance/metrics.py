@@ -225,7 +225,7 @@ def _numbers(need: TableNeed, newest: Snapshot | None, debt: HistoryHealth, tras
     Args:
         need: score and figures of the table's files and due compactions.
         newest: newest snapshot, None for an empty table.
-        debt: figures of the snapshots, tags, consumers and manifests.
+        debt: numbers of overdue snapshots and tags, of consumers and of manifests.
         trash: number of deletion records.
     """
     committed = None if newest is None else newest.time_millis

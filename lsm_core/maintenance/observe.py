@@ -151,7 +151,7 @@ class BucketHealth:
         hidden_rows: level-0 rows that batch reads do not see before a compaction (deletion vectors, first-row); the
             oldest of these rows have waited since ``oldest_level0_ms``.
         deleted_rows: rows that deletion vectors mark; readers skip them until a compaction drops them.
-        parts: parts of the score (`score.Part`), each with its weight.
+        parts: parts of the score (`score.Part`), each with its largest number of points (weight).
         size_share: size of the bucket in splits of a reader (`score.size_share`); below 1, the score is scaled down.
     """
 

@@ -256,7 +256,7 @@ def score_parts(signs: ScoreFigures, options: TableOptions) -> tuple[Part, ...]:
 
 
 def _average(signs: ScoreFigures, options: TableOptions) -> tuple[float, float, str]:
-    """Return share, weight and text of the score's part for the average file size in a bucket of an append table."""
+    """Return (measured / limit, points, text) of the score's part for an append bucket's average file size."""
     tenth = options.target_file_size(has_primary_key=False) // _TENTH
     average = signs.bytes // max(signs.files, 1)
     share = 0.0 if signs.files <= _MANY_FILES else tenth / max(average, 1)
@@ -282,7 +282,7 @@ def history_parts(debt: HistoryHealth, options: TableOptions) -> tuple[Part, ...
     """Return the parts of a table's score from its history: overdue or held snapshots, small manifests, orphans.
 
     Args:
-        debt: figures of the history.
+        debt: numbers of overdue snapshots, tags and manifests of the table.
         options: options of the table.
     """
     least = max(options.manifest_merge_min_count, 1)

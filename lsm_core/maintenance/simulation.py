@@ -308,7 +308,7 @@ class _Tally:
     """Figures of one policy over all buckets.
 
     Attributes:
-        weights: time (ms) that buckets had a number of runs, by the number of runs.
+        weights: time (ms) for which buckets had a number of sorted runs, by this number.
         plot: sums over the intervals of the plots.
         days: sums over days from the start of the history.
     """

@@ -102,7 +102,7 @@ class RunInput:
         level: level of the rows, for ties with other inputs.
         age: age rank of the rows, for ties; larger is newer.
         name: name of the input in errors.
-        parts: inputs of a chain.
+        parts: inputs that were joined to this one by :meth:`chain`.
         at_hand: number of rows to buffer from small batches before a window is merged; 64 KiB of rows are enough too.
             A window of a few rows costs as much as a window of a thousand rows.
     """

@@ -87,10 +87,10 @@ class _Compared:
     places: tuple[Place, ...]
 
     def total(self, facts: Mapping[int, Facts]) -> Facts:
-        """Return the sums of counts and hashes of one snapshot over all buckets of the unit.
+        """Return the sums of row counts and hashes of one snapshot over all buckets of the compared unit.
 
         Args:
-            facts: `Facts` of the snapshot by index of the bucket.
+            facts: row counts and hashes (`Facts`) of the snapshot, by index of the bucket.
         """
         known = [facts[number] for number in self.numbers if number in facts]
         return tuple(map(sum, zip(*known, strict=True))) if known else _NOTHING
@@ -100,7 +100,7 @@ class _Compared:
 
         Args:
             sides: Files of the two snapshots.
-            facts: For each snapshot, `Facts` by index of the bucket.
+            facts: For each snapshot, row counts and hashes (`Facts`) by index of the bucket.
         """
         first, second = (self.total(side) for side in facts)
         complete = all(f[0] == side.stored_rows(self.places) for f, side in zip((first, second), sides, strict=True))
@@ -110,7 +110,7 @@ class _Compared:
         """Return the difference between the two snapshots for the report.
 
         Args:
-            facts: For each snapshot, `Facts` by index of the bucket.
+            facts: For each snapshot, row counts and hashes (`Facts`) by index of the bucket.
         """
         first, second = (self.total(side) for side in facts)
         return BucketDifference(
@@ -255,7 +255,7 @@ def _by_age(entries: Sequence[ManifestEntry]) -> list[ManifestEntry]:
 
 
 def _facts(frames: Sequence[DataFrame | None], parts: Sequence[str]) -> list[dict[int, Facts]]:
-    """Return the `Facts` by index of the bucket for each of the two snapshots.
+    """Return row counts and hashes (`Facts`) by index of the bucket, for each of the two snapshots.
 
     One query computes both sides, because planning and starting a job costs more than reading most buckets.
 

@@ -211,7 +211,7 @@ def _maintain_item(
 
 
 def _record_failure(context: dg.OpExecutionContext, store: TableStore, plan: MaintenancePlan, error: Exception) -> None:
-    """Record a failure that no retry heals, so that later rounds and the sensors decline the plan."""
+    """Record a failure that no retry heals, so that later maintenance runs and the sensors decline the plan."""
     recorded = sum(key.startswith(names.failure_tag_prefix()) for key in _run_tags(context))
     if recorded >= _MOST_RECORDED:
         return  # the others fail again in the next round, and are recorded then
@@ -228,7 +228,7 @@ def _run_tags(context: dg.OpExecutionContext) -> Mapping[str, str]:
 
 
 def build_round(instance: dg.DagsterInstance, warehouse: WarehouseResource, *, unattended: bool) -> Round:
-    """Return the rules of a round over many tables from the current policies and runs, without a budget.
+    """Return the rules of one maintenance round over many tables, from current policies and runs, without a budget.
 
     Args:
         instance: Dagster instance, for failed checks, running runs, suspensions and failures.

@@ -58,8 +58,8 @@ _FOLLOWED: Final = 200
 class HealthReporter:
     """Reporter of the changes of tables since the previous tick of this process.
 
-    The reporter keeps only a hash of each partition's shape in memory. Earlier reports are read from Dagster, so that a
-    restart reports no data version twice.
+    The reporter keeps only a hash of each partition's files and levels in memory. Earlier reports are read from
+    Dagster, so that a restart reports no data version twice.
     """
 
     def __init__(self, warehouse_path: str) -> None:

@@ -309,9 +309,9 @@ class RunRequestBuilder:
     ) -> FinalDecision:
         """Return the final decision about a due partition; nothing is saved and nothing starts.
 
-        The decision is made first from the known facts. If it allows a run, the decision is made again with facts from
-        Dagster, and then with a plan. If no run starts, the plan of the partition is reused until the table changes.
-        Failed checks, running runs and earlier runs of the plan are read every time.
+        The decision is made first from the data that the tick has already read. If it allows a run, the decision is
+        made again with facts from Dagster, and then with a plan. If no run starts, the plan of the partition is reused
+        until the table changes. Failed checks, running runs and earlier runs of the plan are read every time.
 
         Args:
             table: the table.

@@ -146,11 +146,11 @@ def advise(
 def _replay(
     store: TableStore, facts: AdviceFacts, promised: int | None
 ) -> tuple[list[dict[str, Any]], ReplayProposal | None, str]:
-    """Return the figures of the replay, the proposal or None, and why there is no proposal or "".
+    """Return (figures of the replay, proposal or None, why there is no proposal or "").
 
     Args:
         store: the table.
-        facts: facts about the table, with its newest commits.
+        facts: description of the table with its newest commits.
         promised: promised limit of sorted runs, or None.
     """
     ids = [commit.id for commit in facts.commits]
@@ -270,8 +270,8 @@ def notices() -> list[str]:
 def retention(*, unattended: bool, approved: bool) -> Round:
     """Return the rules of `dredge maintain` from the file in ``DREDGE_POLICIES``, else from built-in values.
 
-    Only unattended rounds have a budget, and it limits only bytes. The limit of tables is ignored, because only Dagster
-    knows which tables are being compacted.
+    Only unattended rounds (runs of the command that no person started) have a budget, and it limits only bytes. The
+    limit of tables is ignored, because only Dagster knows which tables are being compacted.
 
     Args:
         unattended: whether no person started the round.

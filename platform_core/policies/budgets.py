@@ -9,7 +9,7 @@ from lsm_core.maintenance.action import size_text
 
 @dataclass(frozen=True)
 class Budget:
-    """Remaining budget of one tick or round.
+    """Remaining budget of one sensor tick, or of one maintenance round over many tables.
 
     Attributes:
         bytes_an_hour: bytes that compactions may read within an hour, or None for no limit.

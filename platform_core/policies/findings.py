@@ -193,7 +193,7 @@ def find_pause(table: str, policy: Policy, now_ms: int) -> list[Finding]:
 
 
 def find_history(table: str, debt: HistoryHealth, policy: Policy, now_ms: int) -> list[Finding]:
-    """Return the alerts about history that does not shrink: snapshots, consumers, gaps, tags and manifests.
+    """Return the alerts about a table's history: overdue snapshots and tags, slow consumers, id gaps, manifests.
 
     Args:
         table: full name of the table.

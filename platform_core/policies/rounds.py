@@ -1,4 +1,4 @@
-"""Round over many tables: the plans that `maintain` makes, by the same decisions as the sensors.
+"""Round of maintenance over many tables: the plans that `maintain` makes, by the same decisions as the sensors.
 
 The module does not import Dagster, so that the command line can use it, too. `Round.known` supplies the facts that only
 Dagster has, such as failed checks and running runs.
@@ -182,12 +182,12 @@ def values_of(store: TableStore, health: TableHealth, paths: Iterable[str]) -> l
 
 @dataclass(frozen=True)
 class _DuePartition:
-    """Partition, or whole table, that a round decides about.
+    """Partition, or whole table, that one round of maintenance decides about.
 
     Attributes:
         store: the table.
         subject: the partition or the whole table.
-        policy: policy that the round applies.
+        policy: policy that applies to the partition.
         now: time of the decision.
     """
 
@@ -276,7 +276,7 @@ class Round:
         return [*_make_requests(chosen, declined, self._failures), *upkeep], declined
 
     def forbids(self, store: TableStore, plan: MaintenancePlan) -> Declined | None:
-        """Return the failure that forbids a plan of an unattended round, or None.
+        """Return the earlier failure that forbids a plan in a round that no person started, or None.
 
         Args:
             store: the table.
@@ -298,7 +298,7 @@ class Round:
         return self.failures(store) if self.unattended else ()
 
     def why_not(self, store: TableStore, plan: MaintenancePlan) -> Declined | None:
-        """Return why a plan of this round must not be applied now, or None.
+        """Return why a plan of this maintenance round must not be applied now, or None.
 
         The decision is made again from the current state of the table, without a budget.
         """
@@ -370,7 +370,7 @@ def _make_requests(
 
     Args:
         chosen: decisions to compact, each with its partition.
-        declined: list of declined items of the round.
+        declined: list of the items that the round declined; more are appended.
         failures: returns the failures of a table that no retry heals.
     """
     groups: dict[tuple[str, str, bool, str], list[tuple[int, Decision, _DuePartition]]] = {}

@@ -366,7 +366,7 @@ def judge_metadata(
     """Return the statuses of a table's partitions from metadata alone, without runs, checks and budgets.
 
     Args:
-        table: facts of the table.
+        table: metadata of the table that decisions need.
         policy_of: returns the policy of a partition, or of the whole table for None.
         now: current time.
         scopes: kinds of compaction to decide about.

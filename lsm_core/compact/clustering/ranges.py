@@ -167,7 +167,7 @@ class _Part:
 def _quantiles(keys: ByteKeys, weight: npt.NDArray[np.float64], ranges: int) -> Cuts:
     """Return cuts at the quantiles of the weighted keys; a key at several quantiles gets a separate range.
 
-    ``weight``: weight of each key. ``ranges``: number of ranges to aim for.
+    ``weight``: number of rows that each sampled key stands for. ``ranges``: number of ranges to aim for.
     """
     order, same = keys.order(sorted_runs=False)
     cumulative = np.cumsum(weight[order])

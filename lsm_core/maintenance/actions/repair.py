@@ -81,13 +81,14 @@ class HintItem(PlanItem):
 
 @dataclass(frozen=True)
 class BridgeItem(PlanItem):
-    """Missing snapshot to put back.
+    """Missing snapshot (a gap in the snapshot ids) to put back.
 
     Attributes:
         snapshot_id: id of the missing snapshot.
         before: id of the snapshot before the gap.
         after: id of the snapshot after the gap.
-        source: "tag NAME" if the snapshot is copied from a tag, or "bridge" (see the module's docstring).
+        source: "tag NAME" if the snapshot is copied from a tag, or "bridge" if a new snapshot is built between the
+            neighbours.
     """
 
     item_kind: ClassVar[str] = "bridge"
@@ -133,7 +134,7 @@ class RepairReport(Report):
     Attributes:
         plan_hash: hash of the plan.
         base_snapshot: id of the newest snapshot at planning.
-        bridged: ids of the missing snapshots that were put back.
+        bridged: ids of the missing snapshots that were put back, so that the ids have no gap.
         hints: names of the corrected hint files.
         declined: declined entries of the gaps that were not bridged.
         set_aside: ids of the damaged snapshots whose files were moved away.
@@ -178,13 +179,13 @@ class RepairReport(Report):
 
 
 def plan_repair(store: TableStore, now_ms: int | None = None) -> MaintenancePlan:
-    """Plan to correct hints, set damaged snapshots aside, and bridge gaps in the ids of snapshots.
+    """Plan to correct hints, set damaged snapshots aside, and put missing snapshots back into gaps of the ids.
 
     All metadata is read (`lsm_core.maintenance.damage`), and no data file.
 
     A snapshot is damaged if its rows cannot be read, or if its manifests contradict its neighbours. If the newest
-    snapshot is undamaged, a damaged snapshot is moved away in three cases: the gap can be bridged, all older snapshots
-    are damaged too, or the snapshot file itself is damaged.
+    snapshot is undamaged, a damaged snapshot is moved away in three cases: the gap can be filled by a new snapshot, all
+    older snapshots are damaged too, or the snapshot file itself is damaged.
 
     Damage of the newest snapshot, of tags, of changelogs, and of files that are not needed to read rows is declined,
     with advice for the user. A gap across which deletion vectors changed is declined too, because no file has the
@@ -300,7 +301,7 @@ def _steps(
 
 
 def _why_not(store: TableStore, before: int, after: int, damages: Mapping[int, Damage]) -> str:
-    """Return the reason why the gap between the snapshots ``before`` and ``after`` cannot be bridged, "" if it can.
+    """Return why the id gap between snapshots ``before`` and ``after`` cannot be filled, or "" if it can.
 
     ``damages`` has one damage of each snapshot whose rows cannot be read or are wrong, by snapshot id.
     """
@@ -451,7 +452,7 @@ def _put_back(store: TableStore, item: BridgeItem) -> bool:
 def _bridge(store: TableStore, before: Snapshot, after: Snapshot, item: BridgeItem) -> Snapshot:
     """Return the snapshot to write into a gap: it follows ``before`` and has the content that ``after`` was built on.
 
-    The manifests of the bridge are written through ``store``.
+    The manifests of this snapshot are written through ``store``.
     """
     old, new = manifests.data_manifests(store, before), manifests.base_list(store, after)
     changed = manifests.difference(store, old, new)

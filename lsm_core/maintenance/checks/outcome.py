@@ -55,7 +55,7 @@ class DeepRead:
 
     @classmethod
     def distributed(cls, reader: PageReader, limit: int | None = None) -> DeepRead:
-        """Return the settings of a pass whose rounds are large enough for the tasks of a cluster.
+        """Return the settings of a pass over all files that reads enough per round for the tasks of a cluster.
 
         Args:
             reader: function that decodes a batch of files on the cluster.

@@ -194,11 +194,11 @@ def _read_all(check_input: CheckInput, deep: DeepRead) -> CheckReport:
 
 @dataclass(frozen=True)
 class _Window:
-    """Next files of a pass, collected for several rounds by one scan of all live files.
+    """Next files to read in a pass over all files, collected for several rounds by one scan of the live files.
 
     Attributes:
         files: files that are not read yet, in the order of their names (schema `FILES_TO_READ`).
-        repeated: files to read again with the next round, regardless of the position.
+        repeated: files to read again with the next round (group of files read at once), regardless of the position.
         live: number of live files of the snapshot.
         more: whether live files remain after ``files``.
     """

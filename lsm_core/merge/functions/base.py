@@ -166,13 +166,13 @@ class Folding:
 def steps(offsets: Ints) -> Iterator[tuple[Ints, Ints]]:
     """Yield the first rows of all groups, then the second rows, and so on.
 
-    A left fold over every group takes as many rounds as the longest group has rows.
+    A left fold over every group takes as many steps as the longest group has rows.
 
     Args:
         offsets: first row of each group, and the end.
 
     Yields:
-        The groups that have a row in this round, and the row of each.
+        (numbers of the groups that have a row in this step, row number of each).
     """
     sizes = np.diff(offsets)
     # 16-bit numbers are sorted by radix, in a fraction of the time

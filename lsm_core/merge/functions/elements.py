@@ -159,7 +159,7 @@ class Chains:
 
     @staticmethod
     def of(group: Ints, code: Ints) -> Chains:
-        """Return the chains of elements that have the same group and the same code.
+        """Return the chains: the lists of elements that have the same group and the same code.
 
         Args:
             group: group of each element.
@@ -180,22 +180,22 @@ class Chains:
 
     @property
     def first(self) -> Ints:
-        """Number of the first element of each chain."""
+        """Number of the first element of each chain (equal elements of a group)."""
         return self.order[self.starts]
 
     @property
     def last(self) -> Ints:
-        """Number of the last element of each chain."""
+        """Number of the last element of each chain (equal elements of a group)."""
         return self.order[self.ends - 1]
 
     @property
     def chain_of(self) -> Ints:
-        """Number of the chain to which each position of ``order`` belongs."""
+        """Number of the chain (equal elements of a group) to which each position of ``order`` belongs."""
         return np.repeat(np.arange(len(self)), self.ends - self.starts)
 
     @property
     def number(self) -> Ints:
-        """Number of earlier elements in the same chain, for each element."""
+        """For each element, the number of earlier elements of its group that are equal to it."""
         number = np.empty(len(self.order), np.int64)
         number[self.order] = places_within(self.ends - self.starts)
         return number
@@ -261,16 +261,16 @@ class ListFold(AggregateFunction):
 
 
 def _rounds(folding: Folding, late_is_input: bool, late_one_by_one: bool) -> Iterator[tuple[Ints, Ints, Ints, int]]:
-    """Yield stretches of consecutive inputs with the same operation: the first stretch of all groups, then the second.
+    """Yield runs of consecutive inputs with the same operation: the first run of all groups, then the second.
 
     Args:
         folding: inputs of all groups.
         late_is_input: whether late inputs are treated as ordinary inputs.
-        late_one_by_one: whether each late input is a stretch by itself.
+        late_one_by_one: whether each late input is a run by itself.
 
     Yields:
-        Numbers of groups whose stretches have the same operation, first row of each stretch, end (exclusive) of each
-        stretch, and the operation.
+        (numbers of groups whose runs have the same operation, first row of each run, end of each run (exclusive),
+        operation).
     """
     count = len(folding.values)
     if not count:

@@ -28,7 +28,7 @@ _FIRST_WINDOW: Final = 4
 
 
 def _last_places(chains: Chains, rows: Mask) -> Ints:
-    """Return the number of each chain's last element that is in the mask ``rows``; -1 for a chain without one."""
+    """Return, per chain of rows with equal keys, the last row that is in the mask ``rows``; -1 for none."""
     place = np.concatenate((np.full(1, -1), np.where(rows[chains.order], np.arange(len(chains.order)), -1)))
     latest = np.maximum.accumulate(place)[chains.ends]
     has_any = latest >= chains.starts
@@ -36,14 +36,14 @@ def _last_places(chains: Chains, rows: Mask) -> Ints:
 
 
 def _in_first_order(chains: Chains, winners: Ints) -> tuple[Ints, Ints]:
-    """Return the chains to keep in the order of their first elements.
+    """Return the chains (rows with equal keys) to keep, in the order of their first rows.
 
     Args:
         chains: elements with the same key.
-        winners: the element of each chain to keep; chains with -1 are left out.
+        winners: number of the row to keep of each chain; chains with -1 are left out.
 
     Returns:
-        The numbers of the chains, and the element of each.
+        (numbers of the kept chains, number of the kept row of each).
     """
     order = np.argsort(chains.first, kind="stable")
     order = order[winners[order] >= 0]

@@ -66,7 +66,7 @@ class HeldFiles:
 
 @dataclass
 class Survey:
-    """Survey of the files in some folders of a table.
+    """Result of listing some folders of a table: counts of referenced files, and each unreferenced file.
 
     Attributes:
         files: number of all files.
@@ -100,7 +100,7 @@ class Survey:
 
     @staticmethod
     def of(listing: Listing, candidates: npt.NDArray[np.bool_], held: FileHolders, limit: int, now: int) -> Survey:
-        """Return the survey of a listing.
+        """Return the survey (counts and unreferenced files) of a listing of folders.
 
         Args:
             listing: the listed files.
@@ -167,7 +167,7 @@ class Survey:
         )
 
     def to_bytes(self) -> bytes:
-        """Return the survey as bytes.
+        """Return the survey (counts and unreferenced files) as bytes.
 
         The bytes are an Arrow stream of the orphans; all further fields are JSON in the metadata of its schema.
         """
@@ -260,7 +260,7 @@ def is_kind(files: pa.Table, kinds: frozenset[FileKind]) -> npt.NDArray[np.bool_
 
 
 def survey_of(store: TableStore, listing: Listing, limit: int, now: int) -> tuple[Survey, FileHolders]:
-    """Return the survey of a listing, and the snapshots, tags and so on that reference the listing's old files.
+    """Return the survey of a listing (counts, unreferenced files), and the holders that reference its old files.
 
     References are read after the listing, so that files committed during the listing are not taken for orphans.
 
@@ -287,7 +287,9 @@ def survey_of(store: TableStore, listing: Listing, limit: int, now: int) -> tupl
 def survey_in_parts(
     store: TableStore, known: OwnFiles, folders: Sequence[Folder], limit: int, now: int, runner: TaskRunner, parts: int
 ) -> Iterable[Survey]:
-    """Yield one survey per part of the folders; each task lists its folders and then reads all references.
+    """Yield one survey (counts, unreferenced files) per part of the folders, each made by one task.
+
+    Each task lists its folders and then reads all references.
 
     Args:
         store: the table.
@@ -312,7 +314,7 @@ def survey_in_parts(
 
 
 def _survey_part(store: TableStore, known: OwnFiles, limit: int, now: int, payload: bytes) -> bytes:
-    """Run one task of :func:`survey_in_parts`: return the survey of the folders in ``payload`` as bytes.
+    """Return the survey (counts, unreferenced files) of the folders in ``payload`` as bytes, in a parallel task.
 
     ``payload`` is a JSON list of [path, partition columns or null, purpose, expected subfolders] per folder.
     """
