@@ -44,8 +44,7 @@ class Promise:
 
     @property
     def verdict(self) -> PromiseVerdict:
-        """Whether the promise was kept over the window; UNKNOWN if the time without snapshots could change the answer.
-        """
+        """Whether the promise was kept over the window; UNKNOWN if the time without snapshots could change this."""
         window, unknown = self.measured.window_ms, self.measured.window_ms - self.measured.known_ms
         target = self.target / 100 * window
         if window > 0 and self.measured.within_ms >= target:

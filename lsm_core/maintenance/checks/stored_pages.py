@@ -151,7 +151,7 @@ def _draw(sizes: np.ndarray[Any, Any], budget: int, seed: int) -> np.ndarray[Any
 
 
 def _read_all(check_input: CheckInput, deep: DeepRead) -> CheckReport:
-    """Read files in the order of their names from the saved position, and save the position after each round."""
+    """Read files in the order of their names from the saved position, and save the position after each group."""
     store, reader = check_input.store, deep.reader or read_pages
     path = progress_path(store)
     progress = _load(store, path)
