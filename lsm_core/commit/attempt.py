@@ -62,7 +62,7 @@ from lsm_core.json_text import parse_object
 from lsm_core.locks import Lease, held, lock_settings, table_lock
 from lsm_core.metadata import manifests, snapshots
 from lsm_core.metadata.indexes import index_path
-from lsm_core.metadata.manifests import NO_ENTRIES, assign, prune, tracks_rows
+from lsm_core.metadata.manifests import NO_ENTRIES, assign, number_by_snapshot, prune, tracks_rows
 from lsm_core.metadata.store import TableStore, list_schema_ids
 from lsm_core.metadata.support import Purpose, require_supported
 from lsm_core.options import TableOptions, written_as
@@ -788,6 +788,7 @@ class Request:
         purpose: purpose of the commit. The previous snapshot must not use a feature that Dredge refuses for it.
         looked_at: id of the snapshot up to which earlier commits of the user were searched for this commit. None if the
             same commit may be made twice.
+        by_writer: whether the new files have rows of writers, not rows that the table had already.
     """
 
     kind: CommitKind
@@ -806,6 +807,7 @@ class Request:
     statistics: str | None = None
     purpose: Purpose = Purpose.WRITE
     looked_at: int | None = None
+    by_writer: bool = True
 
 
 class CommitRun:
@@ -935,6 +937,9 @@ class CommitRun:
         self._next_row_id = (latest.next_row_id or 0) if latest is not None else 0
         if tracks_rows(store):  # ids depend on the snapshot id, so each attempt assigns new ids
             entries, self._next_row_id = assign(entries, self._base_id + 1, self._next_row_id)
+            self._forget_delta()
+        elif store.options.snapshot_ordering and request.by_writer and request.kind is not CommitKind.COMPACT:
+            entries = number_by_snapshot(entries, self._base_id + 1)
             self._forget_delta()
         self._hooks.enter(Phase.WRITE_MANIFESTS, snapshot_id=self._base_id + 1, attempt=self._retries.attempt)
         if self._delta is None:

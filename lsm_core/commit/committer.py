@@ -164,7 +164,7 @@ class Committer:
         parts = self._parts(messages_of(self._store, messages))
         if not parts.has_compact:
             return CommitResult([])
-        request = self._request(kind, parts.compact, BATCH, None, properties)
+        request = replace(self._request(kind, parts.compact, BATCH, None, properties), by_writer=False)
         rescan = source(parts.compact)
         request = replace(request, rescan=rescan, index=parts.compact_index, changelog=parts.compact_changelog)
         return CommitResult([self._commit_part(request)])

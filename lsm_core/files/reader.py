@@ -15,12 +15,12 @@ import numpy as np
 import pyarrow as pa
 
 from lsm_core.arrays import arrow_array, as_dictionaries
-from lsm_core.errors import ColumnNotFound, CorruptFile, InvalidData, InvalidSchema
+from lsm_core.errors import ColumnNotFound, CorruptFile, InvalidData, InvalidSchema, UnsupportedFeature
 from lsm_core.files.formats import FileSource
 from lsm_core.files.formats import open_source as open_file
 from lsm_core.files.merged_nulls import merging_leaves_nulls
 from lsm_core.files.positions import Deleted, RowPositions, deleted_mask, places_of
-from lsm_core.format.manifest import DataFileMeta
+from lsm_core.format.manifest import SOURCE_APPEND, DataFileMeta
 from lsm_core.format.schema import (
     KEY_PREFIX,
     SEQUENCE_NUMBER,
@@ -384,6 +384,10 @@ def read_rows(
         evolution = Evolution.of(store, meta, source.schema, target, source.path)
         tracks_rows = not store.has_primary_key and any(name in target.names for name in manifests.COLUMNS)
         positions = RowPositions(source.group_rows, row_groups) if tracks_rows or deleted is not None else None
+        number = None
+        if numbered_by_snapshot(store, meta):
+            place = target.get_field_index(SEQUENCE_NUMBER)
+            number = None if place < 0 else (place, target.field(place))
         stored = evolution.stored
         dictionary_columns = source.repeating_texts(evolution.dictionaries)
         batches = (
@@ -402,9 +406,31 @@ def read_rows(
                         continue
                     places = None if places is None else places[~is_deleted]
             rows = evolution.apply(batch, source.path)
+            if number is not None:
+                rows = rows.set_column(*number, pa.repeat(pa.scalar(meta.min_sequence_number, pa.int64()), len(rows)))
             yield rows if places is None else manifests.fill_tracking(rows, meta, places, source.path)
     finally:
         source.close()
+
+
+def numbered_by_snapshot(store: TableStore, meta: DataFileMeta) -> bool:
+    """Return whether the rows of a file have the id of its snapshot as sequence number, and not the stored numbers.
+
+    The snapshot id is the file's smallest sequence number. Only compactions store snapshot ids in rows.
+
+    Raises:
+        UnsupportedFeature: the file does not record whether a compaction wrote it.
+
+    Source: `KeyValueFileReaderFactory` (Paimon 2.0).
+    """
+    if not store.options.snapshot_ordering:
+        return False
+    if meta.file_source is None:
+        raise UnsupportedFeature(
+            f"'sequence.snapshot-ordering' with {meta.file_name}, which does not record whether a compaction wrote it",
+            store.name,
+        )
+    return meta.file_source == SOURCE_APPEND
 
 
 def _rows_without_columns(

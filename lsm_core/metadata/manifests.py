@@ -765,6 +765,23 @@ def fill_tracking(
     return pa.RecordBatch.from_arrays(list(columns.values()), schema=batch.schema)
 
 
+def number_by_snapshot(entries: pa.Table, snapshot_id: int) -> pa.Table:
+    """Return the entries of a commit of writers with ``snapshot_id`` as the sequence numbers of the new files.
+
+    Readers of a table with `sequence.snapshot-ordering` use it as the sequence number of all rows of such a file.
+
+    Args:
+        entries: the commit's entries (`ENTRY_SCHEMA`).
+        snapshot_id: id of the new snapshot.
+    """
+    added = np.asarray(entries.column("kind")) == ADD
+    for name in ("min_sequence_number", "max_sequence_number"):
+        position = entries.schema.get_field_index(name)
+        numbers = np.where(added, snapshot_id, entries.column(name).to_numpy())
+        entries = entries.set_column(position, entries.schema.field(position), pa.array(numbers))
+    return entries
+
+
 def assign(entries: pa.Table, snapshot_id: int, next_row_id: int) -> tuple[pa.Table, int]:
     """Assign row ids and sequence numbers to the files of one commit on a table with row tracking.
 

@@ -37,7 +37,6 @@ _SWITCHES_READ = {
     "data-evolution.enabled": "data evolution",
     "chain-table.enabled": "chain tables",
     "pk-clustering-override": "primary-key tables clustered by other columns",
-    "sequence.snapshot-ordering": "ordering by snapshot",
     "query-auth.enabled": "query authorisation",
 }
 _MERGES_BRANCHES = "branch-merge.enabled"
@@ -431,7 +430,9 @@ def _unsupported_buckets(store: TableStore) -> Iterator[str]:
         yield "primary keys that do not hold all partition keys (cross-partition updates) with postponed buckets"
     elif store.has_primary_key and bucket == POSTPONE_BUCKET:
         options = store.options
-        if options.changelog_producer != "none" or options.deletion_vectors_enabled:
+        if options.snapshot_ordering:
+            yield "postponed buckets (bucket = -2) with 'sequence.snapshot-ordering'"
+        elif options.changelog_producer != "none" or options.deletion_vectors_enabled:
             yield "postponed buckets (bucket = -2) with a changelog producer or deletion vectors"
     elif bucket > 0 and not store.schema.bucket_key_types:
         yield "append tables with buckets and no bucket-key"

@@ -360,7 +360,7 @@ PAIMON_KEYS: Final[tuple[Key, ...]] = (
     Key("scan.watermark", LONG),
     Key("sequence.field", TEXT),
     Key("sequence.field.sort-order", ENUM, "ascending"),
-    Key("sequence.snapshot-ordering", BOOL, "false", immutable=True, since="2.0", effect=REFUSED),
+    Key("sequence.snapshot-ordering", BOOL, "false", immutable=True, since="2.0"),
     Key("sink.process-time-zone", TEXT, effect=NOT_ACTED_ON),
     Key("sink.watermark-time-zone", TEXT, "UTC"),
     Key(

@@ -827,8 +827,16 @@ class TableOptions:
 
     @property
     def write_only(self) -> bool:
-        """``write-only``: writers neither compact nor expire."""
-        return bool(self.get("write-only"))
+        """``write-only``: writers neither compact nor expire.
+
+        Writers of tables ordered by snapshot never do: their new files have no snapshot id yet.
+        """
+        return bool(self.get("write-only")) or self.snapshot_ordering
+
+    @property
+    def snapshot_ordering(self) -> bool:
+        """``sequence.snapshot-ordering``: of the rows of a key, that of the later snapshot is the newer one."""
+        return bool(self.get("sequence.snapshot-ordering"))
 
     @property
     def ignore_delete(self) -> bool:

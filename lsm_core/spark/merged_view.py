@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 
 from lsm_core.errors import UnsupportedFeature
+from lsm_core.files.reader import numbered_by_snapshot
 from lsm_core.format.manifest import ManifestEntry
 from lsm_core.format.schema import SEQUENCE_NUMBER, VALUE_KIND, DataField, TableSchema
 from lsm_core.metadata.store import TableStore
@@ -649,6 +650,7 @@ _FILES: Final = pa.schema(
         ("__dredge_bucket", pa.int32()),
         ("__dredge_level", pa.int32()),
         ("__dredge_age", pa.int32()),
+        ("__dredge_snapshot", pa.int64()),
     ]
 )
 _ADDS: Final = f"{quoted(VALUE_KIND)} IN (0, 2)"
@@ -705,13 +707,21 @@ def _raw_rows(spark: SparkSession, store: TableStore, files: Sequence[tuple[int,
         pa.array([number for number, _ in files], pa.int32()),
         pa.array([entry.file.level for _, entry in files], pa.int32()),
         pa.array(range(len(files)), pa.int32()),
+        pa.array(
+            [entry.file.min_sequence_number if numbered_by_snapshot(store, entry.file) else None for _, entry in files],
+            pa.int64(),
+        ),
     ]
     ddl, fields = spark_ddl(store.schema.fields, store.name), spark_arrow_schema(store.schema.fields, store.name)
     if store.schema.primary_keys:
         ddl = f"{quoted(SEQUENCE_NUMBER)} BIGINT, {quoted(VALUE_KIND)} TINYINT, {ddl}"
         fields = pa.schema([(SEQUENCE_NUMBER, pa.int64()), (VALUE_KIND, pa.int8()), *fields])
     stored = stored_rows(spark, store, paths, fields, ddl)
-    return stored.join(spark.createDataFrame(pa.table(columns, schema=_FILES)).hint("broadcast"), "__dredge_file")
+    rows = stored.join(spark.createDataFrame(pa.table(columns, schema=_FILES)).hint("broadcast"), "__dredge_file")
+    if not store.options.snapshot_ordering:
+        return rows
+    number = f"coalesce(__dredge_snapshot, {quoted(SEQUENCE_NUMBER)})"
+    return rows.selectExpr(f"* EXCEPT ({quoted(SEQUENCE_NUMBER)})", f"{number} AS {quoted(SEQUENCE_NUMBER)}")
 
 
 def _folded(raw: DataFrame, store: TableStore, fold: Fold, over: str, counts: str) -> DataFrame:

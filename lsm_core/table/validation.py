@@ -222,6 +222,14 @@ def _check_sequence(schema: TableSchema, options: TableOptions, table: str) -> N
     text = ",".join(names)
     if len(set(names)) != len(names):
         raise InvalidOption("sequence.field", text, "each column once", table)
+    if options.snapshot_ordering:
+        by_snapshot = "sequence.snapshot-ordering"
+        if not schema.primary_keys:
+            raise InvalidOption(by_snapshot, "true", "false in a table without primary key", table)
+        if names:
+            raise InvalidOption(by_snapshot, "true", "false with 'sequence.field'", table)
+        if not options.get("write-only"):
+            raise InvalidOption(by_snapshot, "true", "false, or true with 'write-only' = 'true'", table)
     for name in names:
         if f"fields.{name}.aggregate-function" in schema.options:
             raise InvalidOption("sequence.field", text, f"columns without aggregate function, so not '{name}'", table)

@@ -143,7 +143,8 @@ class TableWrite:
         self._force_compact = bool(store.options.get("commit.force-compact"))
         self._live_files: dict[tuple[bytes, int], list[DataFileMeta]] = {}
         self._sequence_offset = sequence_offset
-        merges = self._merges_if_write_only or not store.options.write_only
+        merges_always = self._merges_if_write_only and not store.options.snapshot_ordering
+        merges = merges_always or not store.options.write_only
         hides = store.has_primary_key and store.options.batch_scan_skips_level0
         self._raises_files = afresh and not shared and merges and hides
         # an overwrite tells no changes

@@ -14,10 +14,6 @@ from tests.support.data import golden_dir, golden_names, unpack_golden
 
 NOW = 1_800_000_000_000
 
-# What is off, and comes with a later issue. Reading:
-READ_OFF = {
-    "ordering by snapshot": "ordering by snapshot",
-}
 # These, and the stories' `stream`, are read in test_changes.py.
 CHANGES = ("incremental-between", "$ro", "$audit_log")
 
@@ -51,14 +47,6 @@ def cases() -> list[Case]:
     if halves:
         raise FileNotFoundError(f"{folder}: no pair of .tar.gz and .json of {', '.join(sorted(halves))}")
     return [Case(name, folder) for name in names]
-
-
-def unreadable(story: dict[str, Any]) -> str | None:
-    """Return the feature because of which Dredge refuses to read a table, or None if Dredge reads the table."""
-    options = story["schema"].get("options") or {}
-    if options.get("sequence.snapshot-ordering") == "true":
-        return READ_OFF["ordering by snapshot"]
-    return None
 
 
 def of_changes(command: dict[str, Any]) -> bool:

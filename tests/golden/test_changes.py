@@ -16,7 +16,7 @@ from lsm_core.metadata import changelogs, snapshots
 from lsm_core.metadata.store import TableStore
 from lsm_core.read.table_versions import with_schema
 from lsm_core.table.system import SYSTEM_TABLES
-from tests.golden.cases import Case, cases, of_changes, unreadable
+from tests.golden.cases import Case, cases, of_changes
 from tests.golden.rows import same_rows, table_rows
 from tests.support.samples import one_in
 
@@ -25,7 +25,7 @@ KINDS = ("+I", "-U", "+U", "-D")
 
 
 # That the others are refused is told in test_golden.py.
-READ = [case for case in cases() if unreadable(case.story) is None]
+READ = cases()
 
 
 @pytest.mark.parametrize("case", one_in(3, READ), ids=lambda case: case.name)

@@ -10,8 +10,8 @@ import pytest
 
 from lsm_core import Table
 from lsm_core.commit import Committer
-from lsm_core.compact import BucketTask, run_bucket_task
-from lsm_core.errors import SnapshotNotFound, UnsupportedFeature
+from lsm_core.compact import run_bucket_task
+from lsm_core.errors import SnapshotNotFound
 from lsm_core.metadata import snapshots
 from lsm_core.metadata.branches import open_branch
 from lsm_core.metadata.indexes import deletion_vectors
@@ -19,8 +19,7 @@ from lsm_core.metadata.manifests import tracked_schema
 from lsm_core.metadata.store import BucketMode, TableStore
 from lsm_core.read import plan_scan, read_bucket_merged, to_arrow
 from lsm_core.table.system import SYSTEM_TABLES
-from lsm_core.write import TableWrite
-from tests.golden.cases import Case, cases, of_changes, unreadable
+from tests.golden.cases import Case, cases, of_changes
 from tests.golden.decode import decode_everything
 from tests.golden.rows import same_rows, table_rows
 from tests.support.stores import append_task, data_files_on_disk, full_tasks, live_files
@@ -30,13 +29,9 @@ Rows = list[dict[str, Any]]
 
 @pytest.mark.parametrize("case", cases(), ids=lambda case: case.name)
 def test_a_table_of_java(case: Case, tmp_path: Path) -> None:
-    """Reads as Java read it at every live snapshot, before and after our compaction; else it is refused up front."""
+    """Reads as Java read it at every live snapshot, before and after our compaction."""
     story, store = case.story, case.unpack(tmp_path)
     decode_everything(store)
-    feature = unreadable(story)
-    if feature is not None:
-        _is_refused(store, feature)
-        return
     _reads_as_java(store, story)
     _reads_as_java_otherwise(store, story)
     _keeps_its_rows_when_compacted(store, story)
@@ -90,25 +85,6 @@ def _reads_as_java_otherwise(store: TableStore, story: dict[str, Any]) -> None:
 def _is_read(store: TableStore, expected: Rows, **choice: Any) -> None:
     scan = plan_scan(store, **choice)
     same_rows(table_rows(to_arrow(store, scan)), expected, scan.schema)
-
-
-def _is_refused(store: TableStore, feature: str) -> None:
-    """Every way in says which feature of which table it is, and no file appears or goes."""
-    before = _all_files(store)
-    with pytest.raises(UnsupportedFeature, match=feature):
-        plan_scan(store)
-    with pytest.raises(UnsupportedFeature, match=feature) as caught:
-        TableWrite(store)
-    assert caught.value.table == "db.t"
-    for (partition, bucket), files in live_files(store).items():
-        names = tuple(file.file_name for file in files)
-        for task in (
-            BucketTask(partition, bucket, 1, tuple(files), names, store.options.num_levels - 1),
-            BucketTask(partition, bucket, -1, tuple(files), bins=(names,)),
-        ):
-            with pytest.raises(UnsupportedFeature, match=feature):
-                run_bucket_task(store, task, None)
-    assert _all_files(store) == before
 
 
 def _keeps_its_rows_when_compacted(store: TableStore, story: dict[str, Any]) -> None:

@@ -136,6 +136,8 @@ class Turns:
     """Columns, as Java's driver creates them."""
     arrow = SCHEMA
     """Columns of Dredge's writes."""
+    compactions = ("none", "minor", "minor", "full")
+    """Compactions together with a write, to draw from."""
 
     def __init__(self, seed: int, kind: Kind, warehouse: Path, java: Java) -> None:
         self.random, self.kind, self.warehouse = Random(seed), kind, warehouse
@@ -190,7 +192,7 @@ class Turns:
     def write(self, *, ours: bool) -> None:
         """Rows of some keys, some of them retracts where the engine takes them."""
         rows = [self.row() for _ in range(self.random.choice(self.counts))]
-        how = self.random.choice(["none", "minor", "minor", "full"])
+        how = self.random.choice(self.compactions)
         self.told.append(f"{'dredge' if ours else 'java'} writes, compact={how}: {json.dumps(rows)}")
         if not ours:
             self.java("write", rows=rows, compact=how)

@@ -36,7 +36,7 @@ READ, WRITE = Purpose.READ, Purpose.WRITE
         ({"data-evolution.enabled": "true"}, "data evolution", READ),
         ({"type": "format-table"}, "format-table", READ),
         ({"scan.fallback-branch": "b"}, "fallback branches", READ),
-        ({"sequence.snapshot-ordering": "true"}, "ordering by snapshot", READ),
+        ({"sequence.snapshot-ordering": "true", "bucket": "-2"}, "postponed buckets .* 'sequence", WRITE),
         ({"file-index.ngram.columns": "v"}, "file index 'ngram'", WRITE),
         ({"data-file.external-paths": "file:/x"}, "external data paths", WRITE),
         ({"metadata.iceberg.storage": "table-location"}, "Iceberg", WRITE),

@@ -13,7 +13,6 @@ from lsm_core import Catalog, Schema, SchemaChange, Table
 from lsm_core.errors import DredgeError, UnsupportedFeature
 from lsm_core.read.changes import StreamScan
 from lsm_core.types import DataType, parse, to_arrow
-from tests.golden.cases import unreadable
 from tests.maintenance.tables import tag
 from tests.vectors.cases import BadVectors, Case, not_yet
 from tests.vectors.values import column, rows_of, same_rows, value, without_order
@@ -39,17 +38,6 @@ _DETAILS: Final = frozenset(
 _LATER: Final = {"add_column": "schema change add_column"}
 _PARTITIONS: Final = "scan.partitions"
 """Option of Flink's connector for partitions to read, like "dt=a,hh=1;dt=b"."""
-
-
-def table_feature(table: Case) -> str | None:
-    """Return the unsupported feature that the definition of a table needs, or None if Dredge can write the table."""
-    schema = {
-        "fields": [{"name": name, "type": kind} for name, kind in table["columns"]],
-        "primaryKeys": table.get("primary_key") or [],
-        "partitionKeys": table.get("partition_by") or [],
-        "options": table.get("options") or {},
-    }
-    return unreadable({"schema": schema, "steps": []})
 
 
 class ChangelogNormalize:

@@ -8,9 +8,9 @@ import pytest
 
 from lsm_core import Catalog
 from lsm_core.clock import FixedClock
-from lsm_core.errors import DredgeError, UnsupportedFeature
-from tests.vectors.cases import Case, cases, not_yet, require_known
-from tests.vectors.scenario import Scenario, table_feature
+from lsm_core.errors import DredgeError
+from tests.vectors.cases import Case, cases, require_known
+from tests.vectors.scenario import Scenario
 
 START = 1_800_000_000_000
 
@@ -22,14 +22,6 @@ def test_table_sql(case: Case, tmp_path: Path) -> None:
     catalog = Catalog(tmp_path, clock=FixedClock(START))
     catalog.create_database("db")
     scenario = Scenario(catalog, case)
-    feature = table_feature(case["table"])
-    if feature is not None:
-        # A table that is wrong in itself may be refused for that first.
-        wrong = "expect_create_error" in case
-        with pytest.raises(DredgeError if wrong else UnsupportedFeature, match=None if wrong else feature):
-            scenario.create()
-        assert not [path for path in tmp_path.rglob("*") if path.is_file()]
-        not_yet(feature)
     if "expect_create_error" in case:
         with pytest.raises(DredgeError):
             scenario.create_and_write()

@@ -503,7 +503,8 @@ def _new_name(store: TableStore, name: str) -> str:
 def _copy_metadata(store: TableStore, file: DataFileMeta, name: str) -> DataFileMeta:
     """Return the metadata of the copy of ``file`` that is called ``name``.
 
-    The copy is in the table's own directory, and its file source is a compaction.
+    The copy is in the table's own directory, and its file source is a compaction. In a table ordered by snapshot the
+    source stays, because it decides where the sequence numbers of the rows are.
 
     Raises:
         CorruptFile: the name of an extra file does not begin with the name of the data file.
@@ -514,7 +515,8 @@ def _copy_metadata(store: TableStore, file: DataFileMeta, name: str) -> DataFile
                 file.file_name, f"table {store.name}: a file beside it is called {extra}, so that it cannot be copied"
             )
     extras = tuple(name + extra.removeprefix(file.file_name) for extra in file.extra_files)
-    return replace(file, file_name=name, extra_files=extras, external_path=None, file_source=SOURCE_COMPACT)
+    source = file.file_source if store.options.snapshot_ordering else SOURCE_COMPACT
+    return replace(file, file_name=name, extra_files=extras, external_path=None, file_source=source)
 
 
 def _copy(store: TableStore, source: str, target: str, size: int | None, verified: bool) -> None:
