@@ -28,6 +28,8 @@ FAILURES_TO_SUSPEND: Final = 3
 _MAINTAINING: Final = ("compact", "compact full", "compact sort", "recover")
 """Action tags of the runs that sensors start. Only failures of these runs suspend a table."""
 _FAILED_RUNS: Final = 500
+_FAILED_EVALUATIONS_READ: Final = 100
+"""Most evaluations of a failed check that are read for the time since which it fails."""
 _FAILED_EVALUATIONS: Final = 1_000
 """Number of newest failed evaluations of a check in which blocked partitions are searched."""
 _COMPLETED: Final = set(COMPLETED_ASSET_CHECK_EXECUTION_RECORD_STATUSES)
@@ -258,8 +260,23 @@ def find_earlier_run(instance: dg.DagsterInstance, run_id: str, table: str, layo
     return first[0] if first is not None and first[1] < own_start else None
 
 
-def find_failed_checks(instance: dg.DagsterInstance, layouts: Mapping[str, dg.AssetKey]) -> dict[str, str]:
-    """Return the reason why each blocked table is blocked; of several blocked partitions, only one is named.
+@dataclass(frozen=True)
+class FailedCheck:
+    """Failed blocking check of a table.
+
+    Attributes:
+        text: name of the check, partition and reason.
+        since_ms: time of the first of its newest failures without a pass between them (epoch ms, wall clock).
+        run_id: run that evaluated it last.
+    """
+
+    text: str
+    since_ms: int
+    run_id: str
+
+
+def find_failed_checks(instance: dg.DagsterInstance, layouts: Mapping[str, dg.AssetKey]) -> dict[str, FailedCheck]:
+    """Return the failed check of each blocked table; of several blocked partitions, only one is named.
 
     The result agrees with `find_blocking_failure`, also about former names of checks and layouts. One query finds the
     checks and partitions that ever failed; only their newest evaluations are read.
@@ -269,23 +286,52 @@ def find_failed_checks(instance: dg.DagsterInstance, layouts: Mapping[str, dg.As
         layouts: keys of the layout assets by table.
 
     Returns:
-        The reasons by table; tables that are not blocked are missing.
+        The failed checks by table; tables that are not blocked are missing.
     """
     tables = {layout: table for table, layout in layouts.items()}
     current = {
         check: (layout, name) for layout in tables for name in _NAMES for check in _blocking_checks(layout, name)
     }
     ever_failed = dict.fromkeys((current[check], place) for check, place in find_failed_places(instance, current))
-    failures: dict[str, str] = {}
+    failures: dict[str, FailedCheck] = {}
     for (layout, name), partition in ever_failed:
         if tables[layout] in failures:
             continue  # one failure per table is enough
-        evaluation = _newest_evaluation(instance, _blocking_checks(layout, name), partition)
-        if evaluation is not None and _fails(evaluation):
+        checks = _blocking_checks(layout, name)
+        record = _newest_record(instance, checks, partition)
+        evaluation = None if record is None else record.evaluation
+        if record is not None and evaluation is not None and _fails(evaluation):
             place = f" of {evaluation.partition}" if evaluation.partition else ""
-            description = evaluation.description or "see its metadata"
-            failures[tables[layout]] = f"{name}{place} failed: {description}"
+            text = f"{name}{place} failed: {evaluation.description or 'see its metadata'}"
+            since_ms = _read_failing_since(instance, checks, record)
+            failures[tables[layout]] = FailedCheck(text, since_ms, record.run_id)
     return failures
+
+
+def _read_failing_since(
+    instance: dg.DagsterInstance, checks: Sequence[dg.AssetCheckKey], failed: AssetCheckExecutionRecord
+) -> int:
+    """Return the time (epoch ms) since which a check fails without a pass, among its newest evaluations.
+
+    Args:
+        instance: Dagster instance.
+        checks: current and former keys of the check.
+        failed: record of its newest evaluation.
+    """
+    place = PartitionKeyFilter(key=failed.partition)
+    records = [
+        record
+        for check in checks
+        for record in instance.event_log_storage.get_asset_check_execution_history(
+            check, limit=_FAILED_EVALUATIONS_READ, status=_COMPLETED, partition_filter=place
+        )
+    ]
+    first = failed
+    for record in sorted(records, key=lambda record: record.id, reverse=True):
+        if not _fails(record.evaluation):
+            break
+        first = record
+    return int((first.event.timestamp if first.event else first.create_timestamp) * 1000)
 
 
 @dataclass(frozen=True)

@@ -108,7 +108,9 @@ def evaluate_states(
     troubles = {} if instance is None else find_sensor_trouble(instance, settings or Settings.from_environment())
     conditions = {} if instance is None else find_conditions(instance, warehouse, [card.name for card in cards])
     stopped = frozenset(
-        table for table, found in conditions.items() if any(item.state is not TableState.FAILING for item in found)
+        table
+        for table, found in conditions.items()
+        if any(item.stops and item.state is not TableState.FAILING for item in found)
     )
     decisions = _Decisions(warehouse, instance, plan_seconds, stopped)
     settled = decisions.settle(tables, policies)
@@ -161,10 +163,12 @@ def find_conditions(
             continue
         action, when = f"`dredge repair {shlex.quote(table)}`", "by hand; nothing of it expires before"
         conditions[table].append(
-            Condition(TableState.CORRUPT, unreadable.text, unreadable.ended_ms, unreadable.run_id, action, when)
+            Condition(
+                TableState.CORRUPT, unreadable.text, unreadable.ended_ms, unreadable.run_id, action, when, stops=False
+            )
         )
-    for table, text in find_failed_checks(instance, layouts).items():
-        conditions[table].append(Condition(TableState.BLOCKED, text))
+    for table, check in find_failed_checks(instance, layouts).items():
+        conditions[table].append(Condition(TableState.BLOCKED, check.text, check.since_ms, check.run_id))
     for table, failed in list_suspensions(instance, at_least=1).items():
         if table not in conditions:
             continue

@@ -286,12 +286,14 @@ class Watch:
         for table, suspended in sorted(list_suspensions(instance).items()):
             yield Finding(table, AlertCondition.SUSPENDED, Severity.ERROR, suspended.text(), run_id=suspended.run_id)
         layouts = {card.name: names.layout_key(warehouse.path, card.name) for card in self.cards}
-        for table, text in sorted(find_failed_checks(instance, layouts).items()):
+        for table, check in sorted(find_failed_checks(instance, layouts).items()):
             yield Finding(
                 table,
                 AlertCondition.BLOCKED,
                 Severity.ERROR,
-                f"{text}; no run starts and nothing expires until the check passes again",
+                f"{check.text}; since {utc_text(check.since_ms)[:16]} UTC; no run starts and nothing expires until the "
+                "check passes again",
+                run_id=check.run_id,
             )
         now = wall_ms() / 1000
         for state in instance.all_instigator_state():

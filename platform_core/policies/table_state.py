@@ -180,6 +180,7 @@ class Condition:
         run_id: run of Dagster that caused the condition, or "".
         action: next action, or "" for the action of the state.
         when: time of the next action as text; used with `action`.
+        stops: whether no run starts on the table meanwhile.
     """
 
     state: TableState
@@ -188,6 +189,7 @@ class Condition:
     run_id: str = ""
     action: str = ""
     when: str = "by hand"
+    stops: bool = True
 
 
 @dataclass(frozen=True)
@@ -452,6 +454,9 @@ def combine(
         status.state is first.state and status.partition not in {"", first.partition} for status in worst.values()
     )
     urgent = any(status.urgent for status in candidates if status.state is first.state)
+    if first.since_ms is None:  # a decision about a partition does not know the time of a failed check
+        cause = next((item for item in table_conditions if item.state is first.state), None)
+        first = first if cause is None else replace(first, since_ms=cause.since_ms, run_id=first.run_id or cause.run_id)
     failing = next((condition for condition in table_conditions if condition.state is TableState.FAILING), None)
     if failing is not None and first.state in {TableState.DUE, TableState.OUT_OF_BUDGET}:
         first = replace(

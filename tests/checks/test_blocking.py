@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ import yaml
 from checks import merged_view
 from lsm_core import Table
 from lsm_core.cli.app import run as run_cli
+from lsm_core.clock import utc_text
 from lsm_core.errors import UnsupportedFeature
 from lsm_core.format.deletion_vector import DeletionVector, index_file
 from lsm_core.maintenance import apply_plan
@@ -26,8 +28,11 @@ from lsm_core.metadata import manifests, snapshots
 from lsm_core.metadata.indexes import index_file_path
 from orchestration.ops import layout_ops
 from orchestration.ops.layout_ops import VerifyVerdict
+from orchestration.sensors.table_states import evaluate_states
 from platform_core import names
 from platform_core.obstacles import find_blocking_failure, find_failed_checks
+from platform_core.policies import policy_source
+from platform_core.policies.table_state import TableState
 from platform_core.resources import SparkResource
 from tests.support.platform import (
     KEYED,
@@ -329,7 +334,33 @@ def test_no_number_of_other_partitions_makes_a_failed_one_forgotten(tmp_path: Pa
         assert str(find_blocking_failure(house.instance, layout, "dt=a")).startswith(reason)
         assert find_blocking_failure(house.instance, layout, "dt=b") is None
         result = find_failed_checks(house.instance, {"shop.orders": layout, "shop.other": house.layout("shop.other")})
-        assert result == {"shop.orders": "merged_view_unchanged of dt=a failed: see its metadata"}, "watch tells of it"
+        texts = {table: check.text for table, check in result.items()}
+        assert texts == {"shop.orders": "merged_view_unchanged of dt=a failed: see its metadata"}, "watch tells of it"
+
+
+def test_a_block_says_since_when_the_check_fails_without_a_pass(tmp_path: Path) -> None:
+    commit(keyed_table(tmp_path / "wh", partitioned=False), 1)
+    with open_house(tmp_path / "wh") as house:
+        layout = house.layout("shop.orders")
+
+        def evaluate(*, passed: bool) -> float:
+            result = dg.AssetCheckEvaluation(layout, names.MERGED_VIEW_CHECK, passed)
+            house.instance.report_runless_asset_event(result)
+            time.sleep(0.01)
+            return time.time() * 1000
+
+        evaluate(passed=False)
+        passed_ms = evaluate(passed=True)
+        first_ms = evaluate(passed=False)
+        evaluate(passed=False)
+        (check,) = find_failed_checks(house.instance, {"shop.orders": layout}).values()
+        assert passed_ms - 5 <= check.since_ms <= first_ms
+        tables, policies = [house.warehouse.card("shop.orders")], policy_source("").current()
+        (evaluation,) = evaluate_states(house.warehouse, house.instance, tables, policies)
+        assert (evaluation.status.state, evaluation.status.since_ms) == (TableState.BLOCKED, check.since_ms)
+        assert f"since {utc_text(check.since_ms)[11:16]} UTC" in evaluation.status.line(check.since_ms)
+        blocked = [line for line in house.lines(house.tick(names.WATCH_SENSOR)) if "a blocking check failed" in line]
+        assert len(blocked) == 1 and f"; since {utc_text(check.since_ms)[:16]} UTC; no run starts" in blocked[0]
 
 
 def test_a_failure_under_a_former_name_blocks_until_the_check_passes_under_its_new_one(tmp_path: Path) -> None:
@@ -339,7 +370,8 @@ def test_a_failure_under_a_former_name_blocks_until_the_check_passes_under_its_n
 
         def evaluate(key: dg.AssetKey, name: str, *, passed: bool) -> dict[str, str]:
             house.instance.report_runless_asset_event(dg.AssetCheckEvaluation(key, name, passed))
-            return find_failed_checks(house.instance, {"shop.orders": layout})
+            failed = find_failed_checks(house.instance, {"shop.orders": layout})
+            return {table: check.text for table, check in failed.items()}
 
         for key, name in [
             (layout, names.FORMER_TREE_CHECK),

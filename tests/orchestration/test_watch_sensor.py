@@ -286,7 +286,8 @@ def test_dagsters_own_state_the_history_and_broken_tables_are_told(
         assert "sensor sorted_run: error (a sensor is silent): its last tick was at " in lines
         assert lines.count("a sensor is silent") == 1
         assert "shop.busy: error (suspended after failures): suspended: its last 3 runs failed" in lines
-        assert "shop.calm: error (a blocking check failed): tree_is_valid failed: files overlap; no run starts" in lines
+        assert "shop.calm: error (a blocking check failed): tree_is_valid failed: files overlap; since " in lines
+        assert " UTC; no run starts and nothing expires until the check passes again" in lines
         assert "shop.calm: warn (a consumer holds snapshots): consumer 'job-7'" in lines
         assert "shop.calm: warn (snapshots do not expire): 2 of 13 snapshots" in lines
 
