@@ -11,7 +11,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lsm_core.arrays import arrow_array
+from lsm_core.arrays import arrow_array, one_array
 from lsm_core.errors import DredgeError
 from lsm_core.format.manifest import ADD, DELETE
 from lsm_core.format.snapshot import CommitKind, Snapshot
@@ -60,6 +60,9 @@ class Remedy:
         return bool(plan_maintenance(store, self.action, **self.arguments).items)
 
 
+_REINDEX: Final = Remedy("rewrite_file_index")
+
+
 def undo_of(run_id: str) -> Remedy:
     """Return the undo of a compaction.
 
@@ -105,9 +108,10 @@ def first_possible(store: TableStore, remedies: Iterable[Remedy]) -> tuple[Remed
 def find_file_remedies(store: TableStore, names: Sequence[str]) -> tuple[Remedy, ...]:
     """Return the remedies for damaged or lost data, changelog and index files of which no copy exists.
 
-    If the newest snapshot needs a file, the remedy undoes the compaction that wrote the file, returns the table to the
-    snapshot before the file, or removes lost files from the table. If only older snapshots need the files, the remedy
-    expires these snapshots. After an error there is no remedy.
+    An index file beside a data file is written again. If the newest snapshot needs another file, the remedy undoes the
+    compaction that wrote the file, returns the table to the snapshot before the file, or removes lost files from the
+    table. If only older snapshots need the files, the remedy expires these snapshots. After an error the result is
+    empty.
 
     Args:
         store: the table.
@@ -121,6 +125,9 @@ def find_file_remedies(store: TableStore, names: Sequence[str]) -> tuple[Remedy,
         newest = snapshots.latest(store)
         if newest is None or not chosen:
             return ()
+        beside = _side_files_of(store, newest, chosen)
+        if beside and first_possible(store, [_REINDEX])[0] is not None:
+            return (_REINDEX, *find_file_remedies(store, [name for name in names if name not in beside]))
         live = _data_files_of(store, newest, chosen) | _index_files_of(store, newest, chosen)
         return tuple(_find_live(store, newest, live) if live else _find_expiry(store, newest, chosen))
     except (DredgeError, OSError):
@@ -220,6 +227,15 @@ def _data_files_of(store: TableStore, snapshot: Snapshot, names: Collection[str]
     found: set[str] = set()
     for part in manifests.iter_live(store, snapshot):
         found |= _named(part, names)
+    return found
+
+
+def _side_files_of(store: TableStore, snapshot: Snapshot, names: Collection[str]) -> set[str]:
+    """Return those of ``names`` that are index files beside live data files."""
+    found: set[str] = set()
+    for part in manifests.iter_live(store, snapshot):
+        extras = pc.list_flatten(one_array(part.column("extra_files")))
+        found |= set(extras.filter(pc.is_in(extras, arrow_array(list(names), pa.string()))).to_pylist())
     return found
 
 

@@ -56,6 +56,7 @@ REPAIRS: Final = frozenset(
         "create_tag",
         "remove_unexisting_files",
         "remove_unexisting_manifests",
+        "rewrite_file_index",
     }
 )
 """Actions that may run while a blocking check fails."""

@@ -11,6 +11,7 @@ import pytest
 from lsm_core import Catalog, Schema, SchemaChange, Table
 from lsm_core.errors import InvalidFilter, InvalidOption
 from lsm_core.maintenance.actions.rewrite_file_index import FileIndexReport, IndexFileItem
+from lsm_core.maintenance.file_remedies import find_file_remedies
 from lsm_core.metadata import manifests, snapshots
 from lsm_core.metadata.indexes import file_index, indexes_in
 from tests.maintenance.faults import broken_at_steps
@@ -103,6 +104,8 @@ def test_a_damaged_or_lost_index_file_is_written_anew(tmp_path: Path) -> None:
     one, two = sorted(Path(table.store.root).rglob("*.index"))
     one.write_bytes(b"damaged")
     two.unlink()
+    (remedy,) = find_file_remedies(table.store, [one.name, two.name])
+    assert remedy.command("db.t") == "dredge rewrite-file-index db.t" and not remedy.loss
     plan = table.plan_maintenance("rewrite_file_index")
     assert [item.missing for item in plan.items_of(IndexFileItem)] == ["bloom-filter(k)"] * 2
     table.apply(plan)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import suppress
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -57,6 +58,9 @@ def snapshot_chain(check_input: CheckInput) -> CheckReport:
         problems += [text for _, text, _ in parts if text]
         lost += [name for _, _, name in parts if name]
         previous, seen = number, seen + 1
+    for name, bucket in _missing_side_files(store, listed):
+        problems.append(f"snapshot {previous}: file index {name} of bucket {bucket} is gone")
+        lost.append(name)
     tagged = tags.list_names(store)
     for name in tagged:
         if len(problems) >= _MAX_PROBLEMS:
@@ -93,6 +97,28 @@ def find_missing_file(store: TableStore) -> str | None:
         for row in missing_entries(store, part, listed):
             return str(row["file_name"])
     return None
+
+
+def _missing_side_files(
+    store: TableStore, listed: Mapping[tuple[bytes, int], frozenset[str]]
+) -> Iterator[tuple[str, int]]:
+    """Yield (name, bucket) of the index files beside live data files of the newest snapshot that do not exist.
+
+    Args:
+        store: the table.
+        listed: cache of the file names in each bucket's directory, by partition and bucket; a name in it exists.
+    """
+    latest = snapshots.latest(store)
+    with suppress(CorruptFile):  # reported with its snapshot
+        for part in manifests.iter_live(store, latest) if latest is not None else ():
+            with_extras = part.filter(pc.greater(pc.list_value_length(part.column("extra_files")), 0))
+            columns = ["partition", "bucket", "file_name", "extra_files", "external_path"]
+            for row in with_extras.select(columns).to_pylist():  # one object per file of one manifest
+                known = listed.get((row["partition"], row["bucket"]), ())
+                for name in row["extra_files"]:
+                    path = store.data_path(row["partition"], row["bucket"], name, row["external_path"])
+                    if name not in known and not store.file_io.exists(path):
+                        yield name, row["bucket"]
 
 
 def _inspect(
