@@ -161,7 +161,7 @@ def result_of(report: CheckReport, run: dg.DagsterRun | None = None) -> dg.Asset
 
 
 def _next_steps(report: CheckReport, run: dg.DagsterRun | None) -> str:
-    """Return the remedies of a failed check as Markdown: a link to the job of each, filled in, and its command."""
+    """Return the remedies of a failed check as Markdown: for each, a link to its Dagster job, and its command."""
     lines = ["Put the file back from a copy, or:", ""]
     for remedy in report.remedies:
         step = plain_cell(remedy.action)

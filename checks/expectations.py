@@ -484,7 +484,7 @@ def rows_batch(card: TableCard, frame: Any, declared: Sequence[Expectation] = ()
 
 
 def _identity(expectation: Any) -> tuple[str, str]:
-    """Return type and columns of an expectation; with equal ones, the policy's expectation replaces the schema's."""
+    """Return (type, columns) of an expectation, by which the policy's expectation replaces that of the schema."""
     columns = {name: getattr(expectation, name) for name in _COLUMN_ARGUMENTS if hasattr(expectation, name)}
     return type(expectation).__name__, repr(columns)
 

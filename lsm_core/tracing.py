@@ -66,7 +66,7 @@ def record_span(name: str, **attributes: str | float | None) -> Iterator[SpanRec
 
     Args:
         name: name of the span without the prefix "dredge.", such as "apply".
-        attributes: attributes as for `SpanRecorder.set`.
+        attributes: values by name without the prefix "dredge."; None values are left out.
 
     Yields:
         Receiver of further attributes.

@@ -322,7 +322,7 @@ def read_unreadable_tables(instance: dg.DagsterInstance, warehouse: WarehouseRes
 def _read_recorded(
     instance: dg.DagsterInstance, run_id: str, warehouse_path: str
 ) -> dict[str, tuple[str, dict[str, str]]]:
-    """Return what a run recorded by `unreadable_metadata`: error text, and state of each damaged file, by table.
+    """Return, by table, (error text, state of each damaged file by path) that a run recorded for unreadable metadata.
 
     Args:
         instance: Dagster instance.

@@ -24,7 +24,7 @@ _MOST_RUNS: Final = 200
 def mute_tags(
     *, acknowledged: bool, cause: str, tables: str, severity: str, by: str, reason: str, hours: float
 ) -> dict[str, str]:
-    """Return the run tags that record snoozed or acknowledged alerts; see `Mute` for the arguments.
+    """Return the run tags that record snoozed or acknowledged alerts; the arguments are fields of `Mute`.
 
     Args:
         acknowledged: whether the person works on the cause.

@@ -145,7 +145,7 @@ def compacted_checksum_of(table: Table, snapshot_id: int | None = None) -> Table
 
 
 def checksum_of(table: pa.Table) -> TableChecksum:
-    """Return rows and checksum of a table.
+    """Return the number of rows and the checksum of a table.
 
     Args:
         table: all rows of the table.

@@ -88,7 +88,7 @@ def visible(text: str) -> str:
 
 
 def visible_lines(text: str) -> str:
-    """Return text as :func:`visible` does, but keep its line breaks."""
+    """Return text with control, bidi and invisible characters escaped, but with its line breaks."""
     return _writable(text.translate(_UNSEEN_IN_LINES))
 
 

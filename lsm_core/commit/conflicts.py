@@ -225,7 +225,7 @@ def _check_tree(store: TableStore, base: pa.Table, delta: pa.Table, latest: Snap
 
 
 def blame(store: TableStore, latest: Snapshot | None, names: set[str], kind: int) -> tuple[str | None, int | None]:
-    """Return user and snapshot id of the newest commit that added or deleted (``kind``) one of the files.
+    """Return (user, snapshot id) of the newest commit that added or deleted (``kind``) one of the files.
 
     Both are None if no such commit is among the newest 50 snapshots, or if snapshots cannot be read.
     """

@@ -149,7 +149,7 @@ def _typed_spec(store: TableStore, spec: Values) -> Values:
 def overwrite_entries(
     store: TableStore, latest: Snapshot | None, added: pa.Table, scope: Scope
 ) -> tuple[pa.Table, pa.Table]:
-    """Return the live entries of a scope, and the entries of the change: deletions of all of them, then ``added``.
+    """Return (live entries of a scope, entries of the change: deletions of all live entries, then ``added``).
 
     Files of postponed rows are removed only if the table is in postpone bucket mode; writers of real buckets keep them.
 

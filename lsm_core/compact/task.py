@@ -345,7 +345,7 @@ def files_to_bytes(files: Sequence[DataFileMeta], metadata: Mapping[bytes, bytes
 
 
 def files_from_bytes(data: bytes) -> tuple[tuple[DataFileMeta, ...], Mapping[bytes, bytes]]:
-    """Return the files and metadata of :func:`files_to_bytes`.
+    """Return (files, ``metadata`` by name) from the bytes of :func:`files_to_bytes`.
 
     Raises:
         CorruptFile: the bytes have another form.

@@ -185,7 +185,10 @@ def check_content(
 
 
 def check_changes(store: TableStore, task: BucketTask, changelog: ProducedChangelog, *, threads: int = 1) -> None:
-    """Check the content of changelog files as :func:`check_content` does (V1); keys must ascend, but may repeat."""
+    """Re-read changelog files and compare their rows with the rows that the writer received (V1).
+
+    Keys must ascend, but may repeat.
+    """
     written = RewriteResult((), changelog.files, changelog.content, {}, digests=changelog.digests)
     check_content(store, task, written, threads=threads, repeats=True)
 

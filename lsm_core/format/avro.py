@@ -967,7 +967,10 @@ def read_table(data: bytes, path: str, rows: int | None = None) -> pa.Table:
 
 
 def read_records(data: bytes, path: str) -> tuple[Mapping[str, Any], list[Record]]:
-    """Return the writer's schema (of the record) and all records of an Avro file; see :func:`read_table`."""
+    """Return (writer's schema of the record, all records) of an Avro file.
+
+    The errors are those of :func:`read_table`.
+    """
     return record_of(Container(pa.BufferReader(data), path).schema, path)[0], read_table(data, path).to_pylist()
 
 

@@ -349,7 +349,7 @@ def _list_ends(counts: I64, present: I64, slots: Slots) -> I64:
 
 
 def _arrays(source: Source, starts: I64, lengths: I64, layout: Layout) -> tuple[I64, pa.Array]:
-    """Return the number of elements of each BinaryArray, and all their elements.
+    """Return (number of elements of each BinaryArray, elements of all arrays one after another).
 
     Args:
         source: the bytes to decode.

@@ -53,7 +53,7 @@ class _Holding:
 
 
 class FileLock:
-    """A lock with files in one folder; see `Lock`.
+    """Lock (`Lock`) by files in one folder: the process with the highest-numbered file holds the lock.
 
     Args:
         file_io: access to the files; it must create files exclusively.

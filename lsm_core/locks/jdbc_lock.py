@@ -55,7 +55,7 @@ _prepared_databases: set[str] = set()
 
 
 class JdbcLock:
-    """A lock in Paimon's lock table of a database; see `Lock`.
+    """Lock (`Lock`) by a row in Paimon's lock table of a database.
 
     Args:
         database: the database.

@@ -124,7 +124,7 @@ def _tag_periods(store: TableStore) -> list[str]:
 def _candidates(
     store: TableStore, periods: TagPeriods, following: int | None, after: int
 ) -> Iterator[tuple[Snapshot, int]]:
-    """Yield the snapshots newer than ``after`` that may be due for a tag, with their times, oldest first.
+    """Yield (snapshot, time) of the snapshots newer than ``after`` that may be due for a tag, oldest first.
 
     Without an automatic tag, all snapshots may be due. Otherwise the newest snapshots are read backwards until one is
     not due. Times of snapshots grow, so no older snapshot can be due, and a commit reads only one or two.

@@ -381,7 +381,7 @@ def _rank(item: CombinedItem, request: Request) -> tuple[Any, ...]:
 
 
 def _select_within_limits(ranked: Sequence[CombinedItem], limits: Limits) -> tuple[list[CombinedItem], list[Declined]]:
-    """Return the items within the limits, in order, and the declined items; a large item does not block later ones."""
+    """Return (items within the limits, in order; declined items); later items may fit after a large declined item."""
     within: list[CombinedItem] = []
     beyond: list[Declined] = []
     size, seconds, tables = 0, 0.0, set[str]()

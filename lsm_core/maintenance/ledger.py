@@ -236,7 +236,7 @@ def iterate_ledger(
     stalls: bool = False,
     action: str | None = None,
 ) -> Iterator[LedgerEntry]:
-    """Yield the runs as :func:`read_ledger` does, one at a time; memory holds the file names and one entry.
+    """Yield the runs, oldest first, one at a time; memory holds the file names and one entry.
 
     Args:
         store: the table.

@@ -179,7 +179,7 @@ def _count_buckets(entries: pa.Table, steps: Ints, count: int, limit: int) -> tu
 
 
 def _sum_by(keys: Ints, values: Ints) -> tuple[Ints, Ints]:
-    """Return distinct columns of ``keys``, sorted, and the sum of the values of each."""
+    """Return (distinct columns of ``keys``, sorted; sum of the values of each distinct column)."""
     order = np.lexsort(keys[::-1])
     keys, values = keys[:, order], values[order]
     starts = np.flatnonzero(_begins(keys))

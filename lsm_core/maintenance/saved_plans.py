@@ -112,7 +112,7 @@ class WaitingPlan:
 
 
 def hold_plan(store: TableStore, plan: MaintenancePlan, why: str) -> str:
-    """Save a plan as :func:`save_plan` does, with a note that it waits for approval.
+    """Save a plan in the table's folder, with a note that the plan waits for approval.
 
     The note replaces that of an earlier waiting plan of the same action, if all arguments are equal except times. The
     earlier plan stays saved and can be applied by its hash as long as it fits, but is no longer listed.

@@ -142,7 +142,7 @@ def size_share(signs: ScoreFigures, options: TableOptions) -> float:
 
 
 def score(signs: ScoreFigures, options: TableOptions) -> tuple[float, tuple[str, ...]]:
-    """Return the score of a bucket (see `total`) and its reasons (see `reasons_of`).
+    """Return (score of a bucket, 0 is healthy and 100 is worst; reasons for the score as texts).
 
     Args:
         signs: figures of the bucket.
@@ -355,7 +355,7 @@ def due_compactions(
     marked: Mapping[str, int] = NOTHING_DELETED,
     by_commits: FullCompactionsByCommits | None = None,
 ) -> Mapping[int, DueCompaction]:
-    """Return the due compaction of each bucket with enough runs for a rule; for other buckets see `too_few_runs`.
+    """Return the due compaction of each bucket with enough runs for a rule; buckets with fewer runs are left out.
 
     A small tree (`compaction.total-size-threshold`) below the trigger gets this rule as its decision, because a plan
     made now would use the rule. Its cost is 0, because otherwise a compaction would be due after every commit.

@@ -53,7 +53,7 @@ class TableNeed:
 def score_of(
     buckets: Sequence[BucketHealth], history: Sequence[Part] = ()
 ) -> tuple[float, tuple[tuple[str, float, float], ...]]:
-    """Return the score (0 to 100) of a partition or table and its parts, as in `TableNeed`, largest first.
+    """Return (score of a partition or table from 0 to 100, parts of the score with the largest first).
 
     The points of bucket parts are scaled by the size of all buckets together, so many tiny buckets count as a large
     one.

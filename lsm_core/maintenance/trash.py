@@ -121,7 +121,7 @@ class TrashRecord:
         return sum(file.size for file in self.files)
 
     def snapshot_files(self) -> Iterator[tuple[str, bytes]]:
-        """Yield paths and contents of the ``metadata`` files that hold a snapshot: snapshots, tags and changelogs."""
+        """Yield (path, content) of the ``metadata`` files that contain a snapshot: snapshots, tags and changelogs."""
         for path, data in sorted(self.metadata.items()):
             place = PurePosixPath(path)
             if place.parent.name in _SAY_SNAPSHOTS and place.name.startswith(f"{place.parent.name}-"):

@@ -28,7 +28,7 @@ _Answer = TypeVar("_Answer")
 def create_branch(
     store: TableStore, branch: str, from_tag: str | None = None, from_snapshot: int | None = None
 ) -> TableStore:
-    """Create a branch as `branches.create_branch` does, and record it in the table's ledger.
+    """Create a branch by copying metadata (`branches.create_branch`), and record it in the table's ledger.
 
     Args:
         store: the table.
@@ -46,7 +46,7 @@ def create_branch(
 
 
 def rename_branch(store: TableStore, branch: str, to: str) -> None:
-    """Rename a branch as `branches.rename_branch` does, and record it in the table's ledger.
+    """Rename a branch (`branches.rename_branch`), and record the change in the table's ledger.
 
     Args:
         store: the table.
@@ -59,7 +59,7 @@ def rename_branch(store: TableStore, branch: str, to: str) -> None:
 
 
 def rename_tag(store: TableStore, name: str, new_name: str) -> None:
-    """Rename a tag as `tags.rename` does, and record it in the ledger; an existing tag ``new_name`` is not replaced.
+    """Rename a tag, and record the change in the ledger; an existing tag ``new_name`` is not replaced.
 
     Args:
         store: the table.
@@ -73,7 +73,7 @@ def rename_tag(store: TableStore, name: str, new_name: str) -> None:
 
 
 def reset_consumer(store: TableStore, consumer_id: str, next_snapshot: int | None = None) -> None:
-    """Reset a consumer as `consumers.reset_consumer` does, and record it with the consumer's previous position.
+    """Set a consumer's next snapshot, and record the change with the consumer's previous position in the ledger.
 
     Args:
         store: the table.
@@ -90,7 +90,7 @@ def reset_consumer(store: TableStore, consumer_id: str, next_snapshot: int | Non
 
 
 def forget_consumer(store: TableStore, consumer_id: str) -> bool:
-    """Delete a consumer as `consumers.delete_consumer` does, and record the deletion if the consumer existed.
+    """Delete a consumer, and record the deletion in the table's ledger if the consumer existed.
 
     Args:
         store: the table.

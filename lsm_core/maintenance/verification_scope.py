@@ -193,7 +193,7 @@ def _places(store: TableStore, entry: LedgerEntry) -> frozenset[Place]:
 def entries_to_compare(
     store: TableStore, before: int, after: int, places: Collection[Place] | None = None, *, appended: bool = False
 ) -> tuple[pa.Table, pa.Table]:
-    """Return the live manifest entries (`ENTRY_SCHEMA`) of two snapshots, as one table per snapshot.
+    """Return (live manifest entries of the first snapshot, those of the second), with columns `ENTRY_SCHEMA`.
 
     Args:
         store: the table.

@@ -484,7 +484,7 @@ class ByteKeys:
 
     @property
     def bounds(self) -> tuple[int, int]:
-        """First byte and end of the range of ``data`` that the keys use; there must be a key."""
+        """(first byte, end) of the range of ``data`` that the keys use; there must be a key."""
         if self.contiguous:
             return int(self.starts[0]), int(self.starts[-1] + self.lengths[-1])
         return int(self.starts.min()), int((self.starts + self.lengths).max())

@@ -42,7 +42,7 @@ def index_file_path(store: TableStore, entry: IndexManifestEntry) -> str:
 
 
 def index_path(store: TableStore, partition: bytes, bucket: int, file: IndexFileMeta) -> str:
-    """Return the path of an existing or new index file in a bucket; see :func:`index_file_path`.
+    """Return the path of an existing or new index file in a bucket.
 
     Args:
         store: the table.

@@ -628,7 +628,7 @@ _MAX_ATTEMPTS = 4
 
 
 def _split_manifests(parts: Iterator[pa.Table], target: int) -> Iterator[tuple[pa.Table, bytes]]:
-    """Yield consecutive slices of entries, each with its encoded manifest of slightly more than ``target`` bytes.
+    """Yield (slice of consecutive entries, manifest of the slice, encoded to slightly more than ``target`` bytes).
 
     The last manifest may be smaller. Each commit merges manifests that are smaller than ``target`` (`commit.attempt`),
     so all manifests except the last should have at least ``target`` bytes.
@@ -734,7 +734,7 @@ def with_row_ids(store: TableStore, *, unnumbered: bool = False) -> TableStore:
 
 
 def stores_row_ids(schema: TableSchema) -> bool:
-    """Return whether files of ``schema`` contain `_ROW_ID` and `_SEQUENCE_NUMBER` (see :func:`with_row_ids`)."""
+    """Return whether files of ``schema`` contain `_ROW_ID` and `_SEQUENCE_NUMBER` (added by :func:`with_row_ids`)."""
     return schema.has_field(ROW_ID)
 
 

@@ -320,7 +320,7 @@ def prune_partitions(schema: TableSchema, entries: pa.Table, predicate: Predicat
 def partition_bounds(
     schema: TableSchema, entries: pa.Table, predicate: Predicate
 ) -> tuple[pa.DictionaryArray, dict[str, Bounds]]:
-    """Return the partition of each entry (dictionary), and each distinct partition's bounds by column of the filter."""
+    """Return (partition of each entry as dictionary array, bounds of the distinct partitions by filter column)."""
     codes = pc.dictionary_encode(one_array(entries.column("partition")))
     names = prunable(schema, predicate, schema.partition_keys)
     columns = decoded_rows(codes.dictionary.cast(pa.binary()), schema.partition_types) if names else []

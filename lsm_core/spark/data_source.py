@@ -114,7 +114,7 @@ _OF_STREAMS: Final = ("read.stream.", "read.changelog", "consumer", "streaming")
 
 
 def register(spark: SparkSession) -> None:
-    """Register the format `dredge` in a session, whose workers must have `lsm_core` (see `use_this_python`).
+    """Register the format `dredge` in a session, whose workers must be able to import `lsm_core`.
 
     A Spark job checks the workers only if the workers' Python differs from this process's Python or is unknown.
 
@@ -248,7 +248,7 @@ def _switch(options: Mapping[str, str], key: str) -> bool:
 
 
 class TableSource(DataSource):
-    """Spark data source of a Paimon table, branch or system table; see `READ_OPTIONS` and `WRITE_OPTIONS`.
+    """Spark data source of a Paimon table, branch or system table, with `READ_OPTIONS` and `WRITE_OPTIONS`.
 
     The options `warehouse` (path) and `table` ("db.name", "db.name$branch_dev", "db.name$files") name the table. For
     writes see `TableWriter`. Reads accept:
@@ -374,7 +374,7 @@ class TableSource(DataSource):
 
     @raises_typed_errors
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802  (Spark's name)
-        """Return the writer of one epoch; see `StreamWriter`.
+        """Return the writer that commits each epoch (micro-batch) of a streaming query once.
 
         Spark calls this method twice per epoch: for the tasks and for the commit. With `write.merge-schema`, only the
         first call changes the schema.
@@ -451,7 +451,7 @@ class TableSource(DataSource):
     def _merged(
         self, store: TableStore, schema: StructType, advice: str = _SAVE_ADVICE
     ) -> tuple[TableStore, str | None]:
-        """Return the table with the merged schema, and the column of row kinds or None, from `prepare_write`."""
+        """Return (table with the merged schema, name of the column of row kinds or None)."""
         from lsm_core.spark.spark_write import prepare_write
 
         merging, explicit = (_switch(self.options, key) for key in MERGE_SCHEMA)

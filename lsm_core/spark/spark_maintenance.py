@@ -138,7 +138,7 @@ def spark_runner(
 
 @dataclass(frozen=True)
 class _SparkRunner:
-    """Runner of maintenance tasks on Spark; see `spark_runner`.
+    """Runner that executes the tasks of maintenance plans on Spark.
 
     Attributes:
         spark: The session that runs the tasks.
@@ -189,7 +189,7 @@ def remove_orphan_files(
     max_share: int | None = None,
     dry_run: bool = False,
 ) -> OrphanReport:
-    """Remove files that no metadata references, as `Table.remove_orphan_files` does.
+    """Move files that no metadata references (orphans) to the trash.
 
     If the table has many folders, tasks list the folders and find the orphans; the driver receives only the orphans and
     the counts of all other files. With `dredge.delete-mode=direct`, tasks delete large numbers of files. The report

@@ -74,7 +74,7 @@ class _Side:
 
 @dataclass(frozen=True)
 class _Compared:
-    """Unit of comparison: one bucket, or all buckets between which rows may have moved (see :func:`_compared`).
+    """Unit of comparison: one bucket, or all buckets of a partition or table between which rows may have moved.
 
     Attributes:
         name: Name of the unit in the report.

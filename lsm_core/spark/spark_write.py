@@ -231,7 +231,10 @@ class WriteJob:
     def to_assigners(
         self, batches: Iterable[pa.RecordBatch], task: int, kind_column: str | None = None
     ) -> Iterator[tuple[int, RoutedRows]]:
-        """Yield rows as :meth:`routed` does, with the number of the assigner of their keys in place of a bucket."""
+        """Check rows, and yield (place in the DataFrame, rows of one assigner), for tables with dynamic buckets.
+
+        An assigner is a task that assigns buckets to keys. Its number stands in the place of a bucket.
+        """
         return self._routed(batches, task, kind_column, partial(owner_of, self.assigners))
 
     def assigned(self, groups: Iterable[tuple[int, RoutedRows]]) -> Iterator[tuple[int, RoutedRows]]:
@@ -266,7 +269,7 @@ class WriteJob:
     def to_key_owners(
         self, batches: Iterable[pa.RecordBatch], task: int, kind_column: str | None = None
     ) -> Iterator[tuple[int, RoutedRows]]:
-        """Yield rows as :meth:`to_assigners` does if keys move between partitions.
+        """Yield (place in the DataFrame, rows of one assigner) for a table whose keys may move between partitions.
 
         All rows of a key are sent to the same assigner in their order, even if the rows are in different partitions.
         """
@@ -397,7 +400,7 @@ class WriteJob:
         return [message.to_bytes() for message in messages]
 
     def commit(self, outcomes: Sequence[TaskOutcome], scope: Scope = None) -> int | None:
-        """Publish the write as :meth:`publish` does, then compact, expire and tag as a batch writer does.
+        """Publish the files of the tasks as one snapshot, then compact, expire and tag as after a batch write.
 
         The commit is made in the calling process; large compactions are jobs of the driver's session.
 

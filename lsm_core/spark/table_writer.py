@@ -259,7 +259,7 @@ def write_or_leave(
 
 
 def join_groups(groups: Sequence[RoutedRows]) -> tuple[pa.Table, pa.Array | None]:
-    """Return the rows of several buckets as one table, with their kinds (int8; None: all inserts)."""
+    """Return (rows of several buckets as one table, int8 row kinds or None for all inserts)."""
     table = pa.concat_tables([group.rows for group in groups]).combine_chunks()
     if all(group.kinds is None for group in groups):
         return table, None

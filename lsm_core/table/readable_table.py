@@ -101,7 +101,7 @@ class ReadableTable(ABC):
         watermark: int | None = None,
         dictionaries: bool = False,
     ) -> Iterator[pa.RecordBatch]:
-        """Return the rows as a stream of batches in bounded memory; arguments and errors as for :meth:`to_arrow`."""
+        """Return the rows as a stream of batches in bounded memory; arguments as :meth:`to_arrow`."""
         version = {"snapshot_id": snapshot_id, "tag": tag, "timestamp_ms": timestamp_ms, "watermark": watermark}
         return self._read_stream(ReadRequest(columns, filter, limit, version, dictionaries))[1]
 

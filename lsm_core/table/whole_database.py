@@ -97,11 +97,11 @@ def plan_tables(
 
     Args:
         catalog: the catalog.
-        pattern: as for :func:`tables_matching`.
+        pattern: a database, or a pattern such as "db.*" or "*.orders".
         actions: names of actions; None for compaction, expiry of snapshots and sweep of the trash.
         limits: limits over all tables.
         save: whether the combined plan is kept in the warehouse, and the plan of each table in the table's directory.
-        rules: as for `plan_combined`.
+        rules: select and order the requests; None to plan every action by the tables' options.
     """
     names = tables_matching(catalog, pattern)
     chosen_actions, now = actions or ROUTINE, catalog.clock.now_ms()
@@ -142,7 +142,7 @@ def maintain_tables(
     tell: Callable[[CombinedLine], None] | None = None,
     rules: Rules | None = None,
 ) -> CombinedReport:
-    """Apply a plan table by table; see `apply_combined`.
+    """Apply a combined plan, one table after the other.
 
     A table of the plan that does not exist becomes a line of the report.
     """
@@ -164,12 +164,12 @@ def maintain_divided(
 
     Args:
         catalog: the catalog.
-        pattern: as for :func:`tables_matching`.
+        pattern: a database, or a pattern such as "db.*" or "*.orders".
         actions: names of actions; None for compaction, expiry of snapshots and sweep of the trash.
         limits: limits over all tables together.
         approved_by: name of the approver for the ledger.
         tell: function that is called with each line of the report as soon as the line exists.
-        rules: as for `plan_combined`.
+        rules: select and order the requests; None to plan every action by the tables' options.
 
     Returns:
         The report with the lines of all tables, and the declined work: work that the limits or rules left out.

@@ -220,7 +220,7 @@ class StreamCommit:
             commit_user: name of the job.
             compact: compact after commits, for messages of writers that do not compact themselves. No writer compacts
                 append tables.
-            runner: as for :func:`after_commit`.
+            runner: returns the executor of a compaction plan's tasks; None for threads of this process.
             previous_ms: time of the job's previous commit (epoch ms), for a job with a process per commit.
         """
         self._store, self._committer = store, Committer(store, commit_user)
@@ -241,8 +241,8 @@ class StreamCommit:
 
         Args:
             committables: messages by commit identifier.
-            watermark: as for :meth:`BatchCommit.commit`.
-            properties: as for :meth:`BatchCommit.commit`.
+            watermark: epoch ms; the caller states that no older rows will come. None for no statement.
+            properties: properties to store in the snapshot, or None.
 
         Returns:
             The ids of the new snapshots.
@@ -279,8 +279,8 @@ class StreamCommit:
         Args:
             messages: messages of the commit.
             commit_identifier: number of the commit.
-            watermark: as for :meth:`BatchCommit.commit`.
-            properties: as for :meth:`BatchCommit.commit`.
+            watermark: epoch ms; the caller states that no older rows will come. None for no statement.
+            properties: properties to store in the snapshot, or None.
 
         Returns:
             The ids of the new snapshots.
@@ -362,7 +362,7 @@ class BatchCommit:
             store: the table.
             commit_user: `commitUser` of the snapshot; None for a random user.
             compact: False if the buckets are not compacted after the commit.
-            runner: as for :func:`after_commit`.
+            runner: returns the executor of a compaction plan's tasks; None for threads of this process.
         """
         self._compact, self._runner = compact, runner
         check_end_of_input(store)
@@ -523,7 +523,7 @@ def write_once(
         schema_mode: "merge" to merge the schema of ``data`` into the table's schema before the write.
         catalog: the catalog of the table, which ``schema_mode`` needs.
         compact: as in :class:`BatchCommit`.
-        runner: as for :func:`after_commit`.
+        runner: returns the executor of a compaction plan's tasks; None for threads of this process.
 
     Returns:
         Report of the write and of the maintenance after the write.

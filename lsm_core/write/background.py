@@ -141,7 +141,7 @@ class VectorFiles:
         return unneeded
 
     def drain(self) -> tuple[tuple[IndexFileMeta, ...], tuple[IndexFileMeta, ...]]:
-        """Return two tuples: index files that compactions wrote since the last call, and those that they replaced."""
+        """Return (index files that compactions wrote since the last call, index files that they replaced)."""
         drained = tuple(self._made), tuple(self._replaced)
         self._made, self._replaced = [], []
         return drained

@@ -141,7 +141,7 @@ class StreamTableWrite(TableWrite):
         self._due: set[Place] = set()
 
     def compact(self, partition: bytes, bucket: int, full: bool = False) -> None:
-        """Compact a bucket as :meth:`TableWrite.compact` does, after reading the newest snapshots of the table."""
+        """Compact a bucket in this writer, after reading the newest snapshots of the table."""
         self._catch_up()
         super().compact(partition, bucket, full)
 

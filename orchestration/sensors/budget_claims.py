@@ -79,7 +79,7 @@ class BudgetClaims:
             return TickClaims(self, sensor, self._tick_count, self._claim_count, pending)
 
     def try_claim(self, tick: TickClaims, budget: Budget, subject: str, table: str, cost: int) -> str:
-        """Make a claim, unless later claims of other ticks leave no budget for it; see `TickClaims.try_claim`."""
+        """Claim budget for a tick's run, unless later claims of other ticks leave too little; return why not, or ""."""
         with self._lock:
             why = self._add_later(tick, budget).why_not(table, cost)
             if not why:

@@ -79,7 +79,7 @@ def catalog_sensor(
 
 
 def _read_card(warehouse: WarehouseResource, catalog: Catalog, name: str) -> TableCard:
-    """Return the card of a table like `describe_table`, but from the cache if the table did not change."""
+    """Return the card of a table (name, keys, options), from the cache if the table did not change."""
     try:
         return load_table(warehouse, name, catalog).card
     except (DredgeError, OSError, ValueError) as error:

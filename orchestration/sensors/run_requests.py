@@ -108,7 +108,7 @@ class _Requested:
 
     @property
     def group(self) -> tuple[str, bool, int | None]:
-        """Runs with the same value may become one run."""
+        """Key by which due partitions are combined: run requests with equal keys may become one run."""
         return (self.table.name, self.full, self.plan.base_snapshot)
 
 

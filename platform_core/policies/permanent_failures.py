@@ -138,7 +138,7 @@ class PermanentFailure:
 
     @property
     def identity(self) -> tuple[str, str, str]:
-        """Table and damaged file; without a file, the table and the plan."""
+        """Key of equal failures: (table, damaged file, "") or, without a file, (table, "", plan)."""
         return (self.table, self.file, "" if self.file else self.plan)
 
     def text(self) -> str:

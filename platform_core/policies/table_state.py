@@ -278,7 +278,7 @@ def time_text(epoch_ms: int, now_ms: int) -> str:
 
 
 def rank_key(status: TableStatus) -> tuple[int, bool, float, str, str]:
-    """Return the key by which statuses are sorted: state, urgency, then score, the greatest need first."""
+    """Return the sort key of a status: state, urgency, then score; tables that need work most come first."""
     return (status.state.rank, not status.urgent, -status.score, status.table, status.partition)
 
 

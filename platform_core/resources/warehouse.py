@@ -252,7 +252,7 @@ def describe_warehouse(
 
 
 def describe_table(catalog: Catalog, name: str) -> TableCard:
-    """Return the card of a table from its schema alone; if the table cannot be opened, the card has the reason."""
+    """Return the card of a table (name, keys, options) from its schema; a table that cannot be opened has a reason."""
     try:
         store = catalog.table(name).store
         return card_of(name, store, refusal_of(store))

@@ -195,7 +195,7 @@ def _judge_plainly(store: TableStore | None, error: Exception | None) -> dict[st
 
 
 def _state_values(state: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values of a table's state for its row, and its rank, by which rows are sorted first."""
+    """Return the cells of a table's state for the printed row, with the rank by which rows are sorted first."""
     return {
         "state": state.get("state"),
         "state_why": state.get("why"),

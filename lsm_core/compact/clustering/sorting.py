@@ -181,7 +181,7 @@ class _Head:
         self._advance()
 
     def until(self, bound: bytes) -> tuple[pa.RecordBatch, ByteKeys]:
-        """Return the rows with keys up to and including ``bound``, and their keys."""
+        """Return (rows with keys up to and including ``bound``, keys of these rows)."""
         stop = self.keys.bisect(bound, right=True)
         rows_and_keys = self._batch.slice(self._at, stop - self._at), self.keys.slice(self._at, stop)
         self._at = stop

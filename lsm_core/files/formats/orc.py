@@ -328,7 +328,7 @@ class OrcSource(WholeFileSource):
 
 
 class _orc_decoding_errors(decoding_errors):  # noqa: N801 - reads as a statement where it is used
-    """Context like :class:`decoding_errors`; a valid value that Arrow cannot represent raises UnsupportedFeature."""
+    """Context that raises decoding errors as CorruptFile, values that Arrow cannot represent as UnsupportedFeature."""
 
     def __init__(self, path: str, table: str) -> None:
         super().__init__(path, "ORC")

@@ -78,7 +78,7 @@ class Reader:
 
 
 def _struct(data: bytes, at: int, depth: int) -> tuple[Struct, int]:
-    """Return a struct and the position after it.
+    """Return (struct, byte position after the struct).
 
     Numbers are parsed inline, because opening a table of many files spends most time here.
 

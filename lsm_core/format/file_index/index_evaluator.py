@@ -151,7 +151,7 @@ class FileIndex:
         Args:
             column: name of the column.
             data_type: type of the column in the file.
-            op: the operator, as for :meth:`may_match`.
+            op: the operator, one of those that :meth:`may_match` lists.
             values: the literal as a scalar, the literals of a list as an array, or None.
             rows: number of rows of the file.
 

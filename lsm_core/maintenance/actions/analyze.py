@@ -236,7 +236,7 @@ class AnalyzeItem(PlanItem):
 
     @classmethod
     def from_object(cls, value: Mapping[str, Any]) -> Self:
-        """Return the item from the values of :meth:`to_object`, see `PlanItem.from_object`."""
+        """Return the item from the JSON values that :meth:`to_object` returned."""
         return cls(int(value["snapshot_id"]), tuple(value["names"]))
 
 

@@ -216,7 +216,7 @@ def _equal_versions(
 def _versions(
     opened: SampledBucket, file: DataFileMeta, fields: Sequence[str]
 ) -> Iterator[tuple[npt.NDArray[np.uint64], pa.RecordBatch]]:
-    """Yield the versions in a file that no deletion vector marks, with the ranks of their keys.
+    """Yield (ranks of keys in the sample, rows) for the rows of a file that no deletion vector marks.
 
     Only keys, the columns ``fields`` (the table's sequence fields) and KV system columns are decoded.
     """

@@ -81,10 +81,12 @@ def inspect_tree(store: TableStore, partition: str | None = None) -> tuple[int, 
 
 
 def deletion_vectors_valid(check_input: CheckInput) -> CheckReport:
-    """Check deletion vectors: a sample for valid positions and their recorded number, all for the data file's bucket.
+    """Check that every deletion vector is in its data file's bucket, and that sampled vectors have valid positions.
 
     A vector whose data file is no longer live is counted but is not a failure, because Java leaves such vectors behind
     and no reader opens them.
+
+    Of the sampled vectors the recorded number of positions is checked too.
 
     Args:
         check_input: store, snapshot and limits; `limits.vectors` bounds the sample.

@@ -232,14 +232,17 @@ def _first(files: pa.Table) -> pa.Table:
 
 
 def _split(files: pa.Table, most: int) -> tuple[pa.Table, pa.Table]:
-    """Split files after the first ``most`` bytes, but at least after one file, so that each call makes progress."""
+    """Split files into (files up to ``most`` bytes, at least one, so that each call makes progress; later files)."""
     sizes = numpy_array(files.column("file_size").combine_chunks())
     count = max(1, int(np.searchsorted(np.cumsum(sizes), most, side="right")))
     return (files, files.slice(files.num_rows)) if count >= files.num_rows else _split_at(files, count)
 
 
 def _split_at(files: pa.Table, count: int) -> tuple[pa.Table, pa.Table]:
-    """Split files after the first ``count``; files with equal names stay together, because a position is a name."""
+    """Split files into (about the first ``count`` files, later files).
+
+    Files with equal names must stay together, because the position of a pass is a file name.
+    """
     names = files.column("file_name")
     count = pc.sum(pc.less_equal(names, names[count - 1])).as_py()
     return files.slice(0, count), files.slice(count)

@@ -51,5 +51,5 @@ class AggregationMerge:
             self._row[i] = step(self._row[i], row.values[i])
 
     def result(self) -> tuple[int, int, list[Any]]:
-        """Return sequence number, row kind and values of the merged row."""
+        """Return (sequence number, row kind, values) of the merged row."""
         return self._sequence, DELETE if self._deleted else INSERT, self._row

@@ -80,7 +80,7 @@ def merge_rows(
 def merge_by_key(
     rows: Iterable[Row], schema: TableSchema, options: Mapping[str, str], drop_delete: bool = False
 ) -> dict[tuple[Any, ...], Row | None]:
-    """Merge rows as :func:`merge_rows` does and return the result of every key.
+    """Merge rows of any keys, and return the merged row (None without one) by key.
 
     Args:
         rows: versions in any order.

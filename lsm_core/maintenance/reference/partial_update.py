@@ -100,7 +100,7 @@ class PartialUpdateMerge:
             )
 
     def result(self) -> tuple[int, int, list[Any]]:
-        """Return sequence number, row kind and values of the merged row."""
+        """Return (sequence number, row kind, values) of the merged row."""
         kind = DELETE if self._deleted or not self._met_insert else INSERT
         return self._sequence, kind, self._row
 

@@ -86,7 +86,7 @@ class FoldInput:
         return pc.take(self.whole(name), arrow_array(chosen), boundscheck=False)
 
     def take_fast(self, name: str, rows: Ints, some_null: bool = False) -> pa.Array:
-        """Return the same as :meth:`take`, but much faster for numbers.
+        """Return the values of column ``name`` in the given rows; much faster than :meth:`take` for numbers.
 
         Args:
             name: name of the column.

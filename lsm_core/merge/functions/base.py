@@ -267,7 +267,7 @@ class AggregateFunction(ABC):
 
     @abstractmethod
     def _fold(self, folding: Folding, initial: Accumulators) -> Accumulators:
-        """Fold inputs onto the initial accumulators, as :meth:`fold_ops` does after its call of :meth:`prepare`."""
+        """Fold the prepared inputs of each group, in order, onto the group's initial accumulator."""
 
     # -- derived operations ----------------------------------------------------------------------------------------
 

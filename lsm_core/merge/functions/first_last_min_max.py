@@ -97,7 +97,7 @@ class PickAggregate(AggregateFunction):
             seen: mask of the groups that have received an input before.
 
         Returns:
-            The same as :meth:`pick`.
+            Per group the row number of its result, -1 for none, as :meth:`pick` returns.
         """
         assert folding.ops is not None
         picks = np.full(len(folding), KEEP, np.int64)

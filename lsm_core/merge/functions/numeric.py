@@ -214,7 +214,7 @@ class _Stepwise(_Numeric):
     def _step(
         self, total: npt.NDArray[Any], has_value: Mask, value: npt.NDArray[Any], minus: Mask, groups: Ints
     ) -> tuple[npt.NDArray[Any], Mask]:
-        """Return the accumulators after one more input of each group, and a mask of those that are not null.
+        """Return the accumulators after one more input of each group, and a mask of the accumulators that are not null.
 
         Args:
             total: accumulator of each group.

@@ -218,7 +218,7 @@ def _leaving(hashes: npt.NDArray[np.uint64], retracts: npt.NDArray[np.bool_]) ->
 
 
 def bucket_files(entries: pa.Table) -> Iterator[tuple[bytes, int, list[DataFileMeta]]]:
-    """Yield partition, bucket and up to 1,024 of the bucket's files.
+    """Yield (partition, bucket, up to 1,024 files of the bucket) until all files are yielded.
 
     A million files as Python objects would need too much memory.
     """

@@ -183,7 +183,7 @@ def span_between(store: TableStore, a: Version, b: Version, mode: str = ScanMode
     Args:
         store: the table.
         a: snapshot id or tag name; a text that is no tag name may be a snapshot id.
-        b: like ``a``.
+        b: version after ``a``, in the same forms as ``a``.
         mode: a value of :class:`ScanMode`.
 
     Raises:

@@ -542,7 +542,7 @@ class StreamScan:
 
 
 def _portions(rows: Rows, schema: pa.Schema) -> Generator[tuple[pa.Table, bool], None, None]:
-    """Join batches to tables of up to about 64 MiB; yield each table with a flag that is True for the last one."""
+    """Join batches to tables of up to about 64 MiB; yield (table, whether it is the last table)."""
     held: list[pa.RecordBatch] = []
     size = 0
     try:

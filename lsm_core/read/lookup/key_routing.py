@@ -192,7 +192,7 @@ class LookupKeys:
         return numpy_array(encoded.indices).astype(np.int64), encoded.dictionary
 
     def sorted_keys(self, rows: Ints) -> tuple[SortedKeys, Ints]:
-        """Return the keys of ``rows`` sorted by trimmed primary key, as in data files, and ``rows`` in the same order.
+        """Return (keys of ``rows`` sorted by trimmed primary key, the row numbers ``rows`` in the order of the keys).
 
         Args:
             rows: rows of :attr:`columns`, all of one partition.

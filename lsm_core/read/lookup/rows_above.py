@@ -232,8 +232,8 @@ class _Cursor:
         """Yield batches of hits (rows of the file that have a key of ``lookup_keys``), in key order.
 
         Yields:
-            For each hit, the position of its key in ``lookup_keys`` and its row number in the file; and the target's
-            columns of the hits.
+            (position of each hit's key in ``lookup_keys``, row number of each hit in the file, the target's columns of
+            the hits).
         """
         last = lookup_keys.scalar(len(lookup_keys) - 1)
         while self._held_keys is not None or self._advance(lookup_keys):

@@ -180,7 +180,7 @@ class _Search:
             done += count
 
     def _key_hits(self, group: int, lookup_keys: NormalisedKeys) -> Iterator[tuple[Ints, pa.RecordBatch]]:
-        """Yield the positions in the row group of rows with a lookup key, and the key columns of these rows."""
+        """Yield (positions in the row group of rows with a lookup key, key columns of these rows)."""
         offset = int(sum(self.source.group_rows[:group]))
         last_lookup, before = lookup_keys.scalar(len(lookup_keys) - 1), None
         first = 0
@@ -205,7 +205,7 @@ class _Search:
                     return
 
     def _values(self, group: int, places: Ints) -> Iterator[tuple[pa.RecordBatch, int]]:
-        """Yield ``other_columns`` of the rows at positions ``places`` of a row group: batches with their row counts."""
+        """Yield ``other_columns`` of the rows at positions ``places`` of a row group, as (batch, number of rows)."""
         rows = min(self.batch_rows, int(places[-1]) + 1)
         first = done = 0
         with closing(self.source.batches(self.other_columns.stored, rows, [group])) as stream:  # type: ignore[type-var]
@@ -337,7 +337,7 @@ def _merge_bucket(
     def open_file(
         store: TableStore, partition: bytes, number: int, meta: DataFileMeta, **options: Any
     ) -> Iterator[pa.RecordBatch]:
-        """Open file ``meta`` of bucket ``number`` as `open_kv` does, for rows of the lookup keys only."""
+        """Yield the rows of file ``meta`` in bucket ``number`` that have a lookup key, in key order."""
         start, stop = bucket.spans[meta.file_name]
         return open_hits(store, partition, number, meta, bucket.keys.slice(start, stop), **options)
 

@@ -208,7 +208,7 @@ def _join_names(lists: pa.ChunkedArray) -> pa.Array:
 
 
 def _stats_of_layout(store: TableStore, part: pa.Table) -> tuple[pa.Array, pa.Array, pa.Array]:
-    """Return (null counts, minima, maxima) of files as texts, as :func:`stats_texts` describes them.
+    """Return (null counts, minima, maxima) of files as texts over the current columns, such as "{a=1, b=null}".
 
     Args:
         store: the table.

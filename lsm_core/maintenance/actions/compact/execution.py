@@ -278,7 +278,7 @@ class ExecutionResult:
     """Result of executing a compaction plan.
 
     Attributes:
-        results: committed buckets, each as its item of the plan and the result of its task.
+        results: (item of the plan, result of its task) of each committed bucket.
         stale: buckets that were skipped because their files changed or their task would not fit into memory.
         snapshot_id: id of the new snapshot, None if nothing was committed.
         tag: tag on the snapshot before the compaction, "" for none.

@@ -340,7 +340,7 @@ class _Choice:
         yield together
 
     def outcomes(self, places: Sequence[int]) -> Iterator[tuple[int, CompactItem | Declined]]:
-        """Yield each bucket's index with its item, or with a declined entry if the table's rules choose no files."""
+        """Yield (index of a bucket, its compaction item or, if the table's rules choose no files, a declined entry)."""
         cuts, whole = self._cuts, self._whole
         bounds = {place: cuts[place].last if place in cuts else None for place in places}
         numbers = {self._backlog.places[place]: place for place in places}
