@@ -110,7 +110,7 @@ def _template(
 
 
 def card_of_checks(context: dg.AssetCheckExecutionContext, warehouse: WarehouseResource) -> TableCard:
-    """Return the current card of the table that the checks in ``context`` belong to."""
+    """Return the current description (`TableCard`) of the table that the checks in ``context`` belong to."""
     spec = next(iter(context.check_specs))
     return warehouse.card(str((spec.metadata or {})[names.TABLE_NAME]))
 

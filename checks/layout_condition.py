@@ -208,7 +208,7 @@ def changed_conditions(
     Args:
         instance: Dagster instance with the earlier results.
         warehouse_path: location of the warehouse.
-        tables: card, policy, opened table and current health of each table.
+        tables: (description, policy, opened table, current health) of each table.
     """
     tables_by_check = {
         dg.AssetCheckKey(names.layout_key(warehouse_path, table[0].name), names.CONDITION_CHECK): table

@@ -114,7 +114,7 @@ def build_definitions(
 def _cards_of(
     warehouse: WarehouseResource, asset_keys: frozenset[dg.AssetKey], *, partitioned: bool = False
 ) -> list[TableCard] | None:
-    """Return the cards of the tables of the given assets, or None if an asset belongs to no table.
+    """Return the descriptions (cards) of the tables of the given assets, or None if an asset belongs to no table.
 
     A table may have been dropped since the web server and the daemon loaded. A dropped table gets the card of an
     unreadable table, with a partition key if the run has partitions. So the run reports the dropped table instead of

@@ -237,7 +237,7 @@ def missing_file(store: TableStore, files: Iterable[tuple[CommitMessage, Sequenc
 
 
 def origin_of(store: TableStore) -> Origin:
-    """Return the origin for commit messages that are created now, from the table's newest snapshot.
+    """Return the origin (table and its newest snapshot) for commit messages that are created now.
 
     Raises:
         CorruptFile: a schema file is damaged.
@@ -246,7 +246,7 @@ def origin_of(store: TableStore) -> Origin:
 
 
 def origin_at(store: TableStore, snapshot: Snapshot | None) -> Origin:
-    """Return the origin of commit messages that were made when ``snapshot`` was the newest snapshot."""
+    """Return the origin (table, snapshot) of commit messages that were made when ``snapshot`` was the newest."""
     number, known = (0, "") if snapshot is None else (snapshot.id, snapshot.delta_manifest_list)
     return Origin(store.name, store.root, store.branch, number, known)
 

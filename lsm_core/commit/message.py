@@ -104,7 +104,8 @@ class CommitMessage:
         compact_after: outputs of a compaction.
         changelog_files: changelog files of a writer.
         compact_changelog: changelog files of a compaction.
-        origin: table of the message; None if the process that made the message also commits it.
+        origin: table and its newest snapshot when the message was made (`Origin`); None if the process that made the
+            message also commits it.
         new_index_files: index files added with the first snapshot.
         deleted_index_files: index files removed with the first snapshot.
         compact_new_index_files: index files added with the COMPACT snapshot.

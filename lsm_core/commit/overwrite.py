@@ -66,7 +66,7 @@ def asked_scope(store: TableStore, spec: Values | None) -> Values | None:
 
 
 def scope_of(store: TableStore, added: pa.Table, partition_spec: Values | Sequence[Values] | None) -> Scope:
-    """Return the scope of an overwrite.
+    """Return the scope of an overwrite: the partitions, or the whole table, whose files are replaced.
 
     Args:
         store: the table.
@@ -171,9 +171,9 @@ def overwrite_entries(
 def upgraded(store: TableStore, added: pa.Table, scope: Scope) -> pa.Table:
     """Move the new files of an overwrite to the top level, in buckets whose new files do not overlap.
 
-    After the overwrite, buckets of the scope contain only the new files, so no merge is needed. New files outside the
-    scope keep their level. The option is `overwrite-upgrade`. Files with deletes stay on level 0, although Java moves
-    them, too.
+    After the overwrite, the buckets of ``scope`` (the replaced partitions) contain only the new files, so no merge is
+    needed. New files outside the scope keep their level. The option is `overwrite-upgrade`. Files with deletes stay on
+    level 0, although Java moves them, too.
 
     Source: Paimon `tryUpgrade`.
     """
@@ -218,7 +218,7 @@ def replaced_text(store: TableStore, scope: Scope, live: pa.Table) -> str:
 
     Args:
         store: the table.
-        scope: scope of the overwrite.
+        scope: the replaced partitions.
         live: entries of the files that the overwrite deleted.
 
     Returns:
@@ -253,7 +253,7 @@ def entries_source(
     """Return a function that computes the overwrite's change; it is called at every attempt.
 
     Returns:
-        A function that takes the latest snapshot (or None). It returns the live entries of ``scope``, and the entries
-        of the change: deletions of all of them, then ``added``.
+        A function that takes the latest snapshot (or None). It returns two tables: the live entries of ``scope`` (the
+        replaced partitions), and the entries of the change, which delete all live entries and then add ``added``.
     """
     return lambda latest: overwrite_entries(store, latest, added, scope)

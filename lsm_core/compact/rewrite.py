@@ -229,7 +229,7 @@ class RewriteResult:
             of all rows.
         dropped: number of rows that were left out, by reason.
         keys_folded: keys of which several versions became one new row.
-        keys_one_by_one: number of the ``keys_folded`` that an aggregate function folded one key at a time.
+        keys_one_by_one: number of the ``keys_folded`` whose versions an aggregate function combined one key at a time.
         digests: digests of the written rows by row group; None for one digest of all.
         rows_read: number of rows read (within the key range) by input file; None if not counted.
         changelog: changelog files of the rewrite, or None.

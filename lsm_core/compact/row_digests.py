@@ -58,7 +58,7 @@ class Content:
 
 
 def counts_of(batch: pa.RecordBatch) -> Content:
-    """Return the numbers of live and deleted rows without digests, for rows that `Streams` verifies."""
+    """Return the numbers of live and deleted rows as `Content` without digests, for rows that `Streams` verifies."""
     if VALUE_KIND not in batch.schema.names:
         return Content(live=Digest(batch.num_rows, 0))
     delete_count = int(is_retract(batch.column(VALUE_KIND)).sum())
@@ -66,7 +66,7 @@ def counts_of(batch: pa.RecordBatch) -> Content:
 
 
 def content_of(batch: pa.RecordBatch, schema: TableSchema, *, exact: bool = False) -> Content:
-    """Return the content of one batch.
+    """Return the counts and digests (`Content`) of the rows of one batch.
 
     Args:
         batch: rows with all table columns; without `_VALUE_KIND` every row is live.
@@ -251,7 +251,7 @@ class OutputDigest:
             self._pending.append(batch)
 
     def written(self, group_rows: Sequence[int]) -> None:
-        """Digest the rows of the row groups that were written since the last call.
+        """Compute the digests of the rows of the row groups that were written since the last call.
 
         ``group_rows``: rows of all row groups so far.
         """
@@ -267,7 +267,7 @@ class OutputDigest:
                 self.groups.append(RowGroupDigest(rows))
 
     def finish(self, group_rows: Sequence[int]) -> None:
-        """Digest the last rows; if no row group was selected, select the last one, so that at least one is re-read."""
+        """Add the last rows to the digests; if no row group was selected for re-reading, select the last row group."""
         self.written(group_rows)
         if self.groups and self._unless_any:
             self.groups[-1] = self._digest_group(self.groups[-1].rows, self._unless_any)

@@ -158,7 +158,7 @@ class BucketReport:
         rows_read_again: output rows that the verification re-read from the new files (V1).
         keys_checked: number of sampled keys that V2 compared.
         keys_folded: keys of which several versions became a new row.
-        keys_one_by_one: number of the ``keys_folded`` that an aggregate function folded one key at a time.
+        keys_one_by_one: number of the ``keys_folded`` whose versions an aggregate function combined one key at a time.
         changes_told: rows of changelog files.
         written_by: on Spark, the executor that wrote each new file ("executor 2 on host-7"), by file name.
     """

@@ -105,7 +105,7 @@ def plan_of(store: TableStore, task: BucketTask, shape_cache: Shapes) -> TaskPla
         shape_cache: cache of the key ranges of files.
 
     Raises:
-        PlanStale: a file of the unit is no longer live, or deletes must be kept because of new files on higher levels.
+        PlanStale: a file of the task is no longer live, or deletes must be kept because of new files on higher levels.
     """
     options = store.options
     shapes = shape_cache.of(task.files)
@@ -150,7 +150,7 @@ class _Execution:
         started: start of the execution, in seconds of `time.perf_counter`.
         shapes: cache of the files' :class:`DataFile` objects.
         vectors: deletion vectors of the task's files.
-        plan: plan of the unit; None for append tables.
+        plan: which files of the task are rewritten and upgraded; None for append tables.
         within: key range of the task; None for a task of all keys.
         files_by_name: the task's files, by file name.
         does_upgrades: whether this task also does the upgrades: always, or only in the task of the bucket's first key

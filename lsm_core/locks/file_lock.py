@@ -161,7 +161,10 @@ class FileLock:
         return grant
 
     def owns(self, grant: Grant) -> bool:
-        """Return whether the grant is this object's unreleased grant, and its lock file has the highest number."""
+        """Return whether this object still holds the lock that ``grant`` stands for.
+
+        Then the grant is not released, and its lock file has the highest number.
+        """
         if self._holding.released or self._holding.mark != grant.stamp:
             return False
         with self._refusals():

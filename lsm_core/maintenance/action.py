@@ -182,7 +182,7 @@ class RewriteItem(PartitionItem):
 
 @dataclass(frozen=True)
 class Declined:
-    """Subject that a plan leaves unchanged, with the reason.
+    """Bucket, file, snapshot, tag or other subject that a plan leaves unchanged, with the reason.
 
     Attributes:
         subject: name of the subject: a bucket ("dt=1/bucket-0"), file, snapshot, tag, table or the like.
@@ -239,7 +239,7 @@ class MaintenancePlan:
         table: name of the table.
         base_snapshot: newest snapshot at planning, None for an empty table.
         items: steps of the plan.
-        declined: subjects that are left unchanged.
+        declined: buckets, files, snapshots and the like that are left unchanged, with the reasons.
         estimate: estimated cost.
         options: table options in force.
         arguments: arguments of the caller.
@@ -461,7 +461,7 @@ class Report(ABC):
         return asdict(self)
 
     def numbers(self) -> dict[str, Any]:
-        """Return the report as plain values for the ledger, without the lists of unchanged subjects."""
+        """Return the report as plain values for the ledger, without the lists of what was left unchanged."""
         return {name: value for name, value in self.to_object().items() if name not in self.left_alone}
 
     def declined_lists(self) -> dict[str, Sequence[Declined]]:
@@ -477,7 +477,7 @@ class CommitReport(Report):
         snapshot_id: snapshot of the last commit, None if nothing was committed.
         base_snapshot: newest snapshot at planning.
         plan_hash: hash of the plan.
-        declined: subjects left unchanged, including subjects that changed after planning.
+        declined: buckets, files and the like that were left unchanged, also because they changed after planning.
     """
 
     snapshot_id: int | None

@@ -175,7 +175,7 @@ def _only_adds(store: TableStore, snapshot: Snapshot) -> bool:
 
 
 def _has_later_passes(entry: LedgerEntry) -> bool:
-    """Return whether the run was a pass of a recovery that needed further passes."""
+    """Return whether the run was one of several compactions (passes) of a recovery, and not the last of them."""
     left: Any = entry.report.get("passes_left")
     return entry.action == "recover" and isinstance(left, int) and left > 0
 

@@ -944,7 +944,7 @@ def content_view(store: TableStore, place: _Bucket, living: Living | None = None
     Args:
         store: the table.
         place: the bucket.
-        living: record-level expiry, None for all rows.
+        living: filter that drops expired rows (record-level expiry); None for all rows.
         placed: count only rows that the bucket function puts into this bucket.
     """
     content = Content()
@@ -976,7 +976,7 @@ def bucket_content(
     deletions: Mapping[str, DeletionFile],
     living: Living | None = None,
 ) -> Content:
-    """Return the :func:`content_view` of a bucket as if it had exactly ``files``, which need not be live.
+    """Return the digest of a bucket's merged rows as if it had exactly ``files``, which need not be live.
 
     Args:
         store: the table.
@@ -984,7 +984,7 @@ def bucket_content(
         bucket: number of the bucket.
         files: data files to merge.
         deletions: deletion vectors by data file.
-        living: record-level expiry, None for all rows.
+        living: filter that drops expired rows (record-level expiry); None for all rows.
 
     Raises:
         CorruptFile: a file cannot be read.

@@ -353,7 +353,7 @@ class OpenKey:
 
     Attributes:
         piece: the result, as one row.
-        folded: whether the row represents several versions.
+        folded: whether the row is the merge of several versions.
     """
 
     piece: Piece

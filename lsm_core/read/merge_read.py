@@ -613,9 +613,10 @@ class _Reader:
     def of(merge: BucketMerge, section: Section) -> _Reader:
         """Choose the inputs of a section: its groups by age if all may be open at once, else the fewest runs.
 
-        If too many runs remain, they are merged in passes. A pass merges inputs of neighbouring age, so it needs groups
-        too, unless the sequence number ranges of the groups are disjoint: then sequence numbers order the rows. If
-        sequence numbers need not be decoded, the ranges of the groups order the rows.
+        If too many runs remain, some inputs are first merged into intermediate runs (merge passes). A pass merges
+        inputs of neighbouring age, so it needs groups too, unless the sequence number ranges of the groups are
+        disjoint: then sequence numbers order the rows. If sequence numbers need not be decoded, the ranges of the
+        groups order the rows.
         """
         disjoint = section.disjoint_sequences
         in_passes = min(len(section.runs), len(section.groups)) > merge.threshold

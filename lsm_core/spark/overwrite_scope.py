@@ -30,7 +30,7 @@ Scope: TypeAlias = "Mapping[str, Any] | str | None"
 
 
 def overwrite_scope(store: TableStore, mode: str | None, session_mode: str | None) -> dict[str, Any] | None:
-    """Return the scope of an overwrite that names no partition, for `Committer.overwrite`.
+    """Return the partitions that an overwrite without named partitions replaces, for `Committer.overwrite`.
 
     The first of these settings decides: ``mode``, the write's own option `dynamic-partition-overwrite` (`Table.copy`),
     ``session_mode``, and the table's stored option (true by default).

@@ -167,7 +167,7 @@ class _Room:
         files: Number of files; None for no limit.
         bytes: Bytes of the files; None for no limit.
         rows: Number of rows; None for no limit.
-        empty: Whether the epoch has no unit of reading yet.
+        empty: Whether the epoch has no unit of reading (split, file or snapshot) yet.
     """
 
     files: int | None
@@ -176,7 +176,7 @@ class _Room:
     empty: bool = True
 
     def take(self, sizes: np.ndarray[Any, Any]) -> int:
-        """Take as many units as fit, at least one per epoch, and return the number of units taken.
+        """Take as many units of reading as fit, at least one per epoch, and return the number of units taken.
 
         Args:
             sizes: Files, bytes and rows of each unit, one unit per row.
@@ -474,7 +474,7 @@ class StreamReader(OfOneRelease, DataSourceStreamReader, SupportsTriggerAvailabl
             raise InvalidOption(_CHECKPOINT, json.dumps(offset.to_dict()), accepted, self._store.name)
 
     def _shares(self, start: StreamOffset, end: StreamOffset) -> Iterator[_Share]:
-        """Yield all units of reading between two offsets in order."""
+        """Yield all units of reading (splits, files, snapshots) between two offsets in order."""
         number, done = start.snapshot, start.files
         if not number:
             return

@@ -406,7 +406,7 @@ class WriteJob:
 
         Args:
             outcomes: Outcomes of the tasks that wrote rows.
-            scope: Scope of an overwrite.
+            scope: Rows that an overwrite replaces; None without an overwrite.
 
         Returns:
             The id of the snapshot, or None if nothing was committed.
@@ -613,7 +613,7 @@ def _write_rows(
         rows: The rows.
         job: The planned write.
         row_kind_column: Column of row kinds; None without one.
-        scope: Scope of an overwrite.
+        scope: Rows that an overwrite replaces; None without an overwrite.
     """
     job = replace(job, assigns=False)
     batches = (_decoded(batch) for batch in (rows.to_batches() if isinstance(rows, pa.Table) else rows))
@@ -687,7 +687,7 @@ def write_frame(df: DataFrame, job: WriteJob, row_kind_column: str | None = None
         df: The rows.
         job: The planned write.
         row_kind_column: Column of row kinds; None without one.
-        scope: Scope of an overwrite.
+        scope: Rows that an overwrite replaces; None without an overwrite.
     """
     try:
         outcomes = _outcomes_of_tasks(df, job, row_kind_column)

@@ -150,7 +150,7 @@ class ForceUpLevel0Compaction:
     def pick(
         self, num_levels: int, runs: Sequence[LevelSortedRun], now_ms: int = 0, state: State | None = None
     ) -> CompactUnit | None:
-        """Return the unit that :meth:`decide` picks, or None."""
+        """Return the files to compact together (unit) that :meth:`decide` picks, or None."""
         decision, _ = self.decide(num_levels, runs, now_ms, state or State())
         return decision.unit if isinstance(decision, Pick) else None
 
@@ -243,7 +243,7 @@ def decide_bucket(
         must_rewrite: predicate for files that a full compaction must rewrite even in a fully compacted tree, or None.
 
     Returns:
-        A pick or a decline, with the decisive numbers.
+        A `Pick` (compact these files) or a `Decline` (compact nothing), with the numbers that decided.
     """
     runs = levels.runs()
     if full:
@@ -260,7 +260,7 @@ def decide_bucket(
 
 
 def post_filter(decision: Decision) -> Decision:
-    """Turn a pick that would change nothing (no file, or one file already on the output level) into a decline."""
+    """Decline a decision to compact that would change nothing: no file, or one file already on the output level."""
     if isinstance(decision, Decline):
         return decision
     files, level = decision.unit.files, decision.unit.output_level

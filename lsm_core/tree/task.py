@@ -34,7 +34,7 @@ UpgradeRule = Callable[[DataFile], Upgrade]
 
 @dataclass(frozen=True, slots=True)
 class TaskPlan:
-    """Plan for the compaction of one unit.
+    """Plan for the compaction of one unit (files that are compacted together).
 
     Attributes:
         output_level: level of the output.
@@ -74,7 +74,7 @@ def plan_task(
     marks_above: bool = False,
     upgrade_rule: UpgradeRule | None = None,
 ) -> TaskPlan:
-    """Divide a unit into sections, and decide which files are rewritten and which only change their level (upgrade).
+    """Decide which files of a compaction unit are rewritten, and which only change their level (upgrade).
 
     Overlapping files are rewritten. A file without overlap is upgraded, unless it is small and is rewritten together
     with an adjacent file. Files between rewritten files are rewritten too, so output files stay in key order.

@@ -130,7 +130,7 @@ class UniversalCompaction:
         return Decline(reason if runs else DeclineReason.EMPTY, facts), state
 
     def pick(self, num_levels: int, runs: Runs, now_ms: int = 0, state: State | None = None) -> CompactUnit | None:
-        """Return the unit that :meth:`decide` picks, or None."""
+        """Return the files to compact together (unit) that :meth:`decide` picks, or None."""
         decision, _ = self.decide(num_levels, runs, now_ms, state or State())
         return decision.unit if isinstance(decision, Pick) else None
 
@@ -234,7 +234,7 @@ class UniversalCompaction:
 
 
 def pick_oldest(levels: Levels, size_ratio: int) -> CompactUnit:
-    """Return a unit of all level-0 files of ``levels``, and of older runs not larger than the files taken so far.
+    """Return a unit to compact: all level-0 files, then each older run not larger than the files taken so far.
 
     The files of the unit are adjacent in age. So the output is written to the level before the next older run, or to
     the last level. Because runs of similar size are merged, a row is rewritten about log2(number of merges) times.

@@ -50,7 +50,7 @@ class StatusBoard:
         return self._conditions
 
     def put(self, scope: DecisionScope, table: OpenTable, statuses: Sequence[TableStatus]) -> None:
-        """Store the statuses of a table's partitions that the sensor of a scope decided."""
+        """Store the statuses of a table's partitions that the sensor of one kind of compaction (scope) decided."""
         self._statuses[scope, table.name] = (_version(table), tuple(statuses))
 
     def status(self, table: OpenTable, conditions: Sequence[Condition] = ()) -> TableStatus:

@@ -38,7 +38,7 @@ class OpenTable:
     """Opened table with policy and health, for one tick.
 
     Attributes:
-        card: card of the table in the loaded definitions.
+        card: description of the table in the loaded definitions.
         policy: policy of the table.
         store: the opened table.
         health: health of the table's partitions.
@@ -133,7 +133,7 @@ class CachedTable:
 
     @cached_property
     def card(self) -> TableCard:
-        """Current card of the table, to compare with the card in the loaded definitions."""
+        """Current description of the table, to compare with the description in the loaded definitions."""
         return card_of(self.name, self.store, self.refusal)
 
     @property
@@ -191,7 +191,7 @@ def open_table(
 
     Args:
         warehouse: the warehouse.
-        card: card of the table in the loaded definitions.
+        card: description of the table in the loaded definitions.
         policy: policy of the table.
         catalog: catalog of the warehouse, if it is already open; None to open the catalog.
 

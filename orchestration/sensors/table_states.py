@@ -223,7 +223,8 @@ class _Decisions:
         plan_seconds: time (seconds) for planning.
         stopped: tables that no run starts for now; they have no place in the queue for the budget.
         clock: monotonic clock, in seconds.
-        turns: number of the tick that starts due work, from 1 for the next tick, by subject; filled by `settle`.
+        turns: number of the tick that starts due work, from 1 for the next tick, by subject (partition or table);
+            filled by `settle`.
     """
 
     warehouse: WarehouseResource
@@ -236,7 +237,7 @@ class _Decisions:
     def settle(
         self, tables: Sequence[OpenTable], policies: Policies
     ) -> dict[str, list[tuple[Subject, Decision, Queue | None]]]:
-        """Return the final decisions by table: the subject, the decision, and the queue if it waits for the budget.
+        """Return the final decisions by table: (partition or whole table, decision, queue if it waits for the budget).
 
         Args:
             tables: tables to decide about.
@@ -280,7 +281,7 @@ class _Decisions:
 
         Args:
             first: decisions to run, from metadata alone.
-            due: table and subject of each decision.
+            due: opened table and subject (partition or whole table) of each decision.
             policies: policies in force, with the budget.
             waiting: filled with the queue of each subject that waits for the budget.
         """
@@ -322,7 +323,7 @@ def queue_of(place: int, due: Decision, final: Decision, budget: Budget) -> Queu
 
 
 def _of_table(table: str, due: Mapping[str, tuple[OpenTable, Subject]]) -> str:
-    """Return the key of the first due subject of a table, for a decision about the whole table."""
+    """Return the key of a table's first due partition, for a decision about the whole table."""
     return next(key for key, (opened, _) in due.items() if opened.name == table)
 
 
@@ -337,7 +338,7 @@ def _evaluate(
 
     Args:
         table: the table.
-        settled: final decisions with subject and queue.
+        settled: (partition or table, final decision, queue) of each decision.
         conditions: conditions of the whole table.
         troubles: troubles of the sensors.
         turns: number of the tick that starts due work, by subject.

@@ -160,7 +160,7 @@ class TickLog:
         """Return the lines to log.
 
         Args:
-            lines: all lines of the tick, each beginning with its subject and ``: ``.
+            lines: all lines of the tick, each beginning with its subject (partition or table) and ``: ``.
             states: states of the subjects; subjects without a state count as healthy.
 
         Returns:

@@ -321,7 +321,7 @@ NOTHING_KNOWN: Final = History()
 
 
 def subjects(table: TableFacts, scope: DecisionScope) -> list[Subject]:
-    """Return the subjects to decide about in a table.
+    """Return the partitions, or the whole table, to decide about in a table.
 
     Returns:
         One subject per partition, or only the whole table if one reason declines all partitions. Partitions with

@@ -38,7 +38,7 @@ def sort_files(store: TableStore, task: SortTask, names: Sequence[str], *, pipel
         pipelined: use two threads: first to decode and to distribute rows, then to sort and to encode.
 
     Returns:
-        The files read and written; ``content`` counts and digests the rows read.
+        The files read and written; ``content`` has the number and the digest of the rows read.
 
     Raises:
         CorruptFile: an input is missing or damaged; the error names it.

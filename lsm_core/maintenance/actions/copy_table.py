@@ -93,7 +93,7 @@ class CopyReport(Report):
         kept: number of files that an earlier, interrupted copy had copied.
         rows: number of rows of the new table, before merging.
         verification: "V1" if every copied file was read back and compared, else "V0".
-        declined: subjects that were not copied.
+        declined: buckets that were not copied, with the reasons.
     """
 
     plan_hash: str
@@ -232,7 +232,7 @@ def _require_free(store: TableStore, target: TableStore, origin: str) -> bool:
     Args:
         store: the copied table.
         target: the new table.
-        origin: the copied table and snapshot, as in :data:`COPY_PROPERTY`.
+        origin: text that names the copied table and snapshot, as in snapshot property :data:`COPY_PROPERTY`.
 
     Raises:
         TableExists: the target has another history, or another definition than the copied table.

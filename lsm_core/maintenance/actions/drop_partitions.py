@@ -35,7 +35,7 @@ _Counts = tuple[int, int, int]
 
 @dataclass(frozen=True)
 class DropPartitionItem(PartitionItem):
-    """Partition to drop, if its content is still unchanged when the plan is applied.
+    """Partition to drop, if its files are still unchanged when the plan is applied.
 
     Attributes:
         files: number of live data files.
@@ -152,7 +152,7 @@ def plan_dropping(
 
 
 def apply_dropping(store: TableStore, plan: MaintenancePlan) -> ApplyOutcome:
-    """Drop the planned partitions whose content is unchanged, in one OVERWRITE commit.
+    """Drop the planned partitions whose files are unchanged, in one OVERWRITE commit.
 
     A partition that was written to or compacted after planning is kept and reported. No file is deleted.
 
@@ -222,7 +222,7 @@ def apply_dropping(store: TableStore, plan: MaintenancePlan) -> ApplyOutcome:
 
 
 def dropping_fits(store: TableStore, plan: MaintenancePlan) -> bool:
-    """Return whether a partition of the plan still has the planned content.
+    """Return whether a partition of the plan still has the planned files.
 
     Args:
         store: the table.

@@ -40,7 +40,7 @@ _ALL = 2**31 - 1
 
 @dataclass(frozen=True)
 class PurgeItem(PlanItem):
-    """Content to delete, of one kind.
+    """Item of a purge plan: all rows, all snapshots or all changelogs to delete.
 
     Attributes:
         what: kind of the content: rows (of live files), snapshots or changelogs.

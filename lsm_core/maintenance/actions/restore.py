@@ -440,7 +440,7 @@ def _refusal(store: TableStore, rule: RefusalRule, detail: str) -> PlanRefused:
 
 
 def _require_fitting(store: TableStore, record: TrashRecord) -> None:
-    """Raise PlanRefused if the restored content would not fit the current history."""
+    """Raise PlanRefused if the snapshots or changelogs to restore would not fit the current history."""
     if record.action == trash.ROLLED_BACK:
         _require_nothing_newer(store, record)
     elif record.action == trash.FORWARDED:

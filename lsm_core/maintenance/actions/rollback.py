@@ -131,7 +131,7 @@ class RollbackReport(DeletionReport):
 
 @dataclass(frozen=True)
 class _NewerContent:
-    """Content that a rollback to a snapshot removes, oldest first.
+    """Snapshots, changelogs and tags that a rollback to a snapshot removes, oldest first.
 
     Attributes:
         snapshots: newer snapshots by id.

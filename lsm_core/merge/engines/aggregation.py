@@ -94,7 +94,7 @@ class Aggregation:
         Raises:
             RetractNotSupported: a function does not support retracts.
             ArithmeticOverflow: a result leaves the range of its type.
-            InvalidData: a value cannot be folded; each error names table, column and key.
+            InvalidData: a value cannot be aggregated; each error names table, column and key.
         """
         inputs = window.inputs
         if not len(inputs.rows):  # no row to fold: at most an accumulator that is complete now

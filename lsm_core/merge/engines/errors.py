@@ -1,4 +1,4 @@
-"""Typed errors for keys that cannot be folded; they name the table, the column and the key."""
+"""Typed errors for keys whose versions cannot be merged; they name the table, the column and the key."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def key_of(window: FoldInput, inputs: GroupRows, group: int, spec: KeySpec) -> d
 def named_error(
     error: GroupError, table: str, column: str, window: FoldInput, inputs: GroupRows, spec: KeySpec
 ) -> DredgeError:
-    """Return the typed error for a group that cannot be folded, with table, column and key.
+    """Return the typed error for a key whose versions cannot be merged, with table, column and key.
 
     Args:
         error: error of the column's aggregate function.

@@ -270,10 +270,10 @@ class ResultColumns:
     Columns that are neither picked nor computed are those of the newest version.
 
     Attributes:
-        window: the keys to fold.
+        window: rows of the keys to merge.
         kinds: row kind of each group with several versions.
         flags: values that the open key needs besides its accumulators.
-        alone: mask of the groups that some function folded one by one; None for none.
+        alone: mask of the groups that some function computed one by one; None for none.
     """
 
     window: FoldInput
@@ -299,7 +299,7 @@ class ResultColumns:
         Args:
             name: name of the column.
             values: one value for each group with several versions.
-            alone: mask of the groups that were folded one by one; None for none.
+            alone: mask of the groups whose values were computed one by one; None for none.
         """
         if alone is not None:
             self.alone = alone if self.alone is None else self.alone | alone
@@ -358,8 +358,8 @@ class FoldOutput:
     Attributes:
         batches: the merged rows, in key order.
         state: result so far of the last key, if it may have further rows in the next window; None for none.
-        folded: number of keys that were folded; keys with a single version usually are not.
-        alone: number of keys that a function folded one key at a time, instead of all keys at once.
+        folded: number of keys whose versions were combined; keys with a single version usually are not counted.
+        alone: number of keys that a function computed one key at a time, instead of all keys at once.
     """
 
     batches: list[pa.RecordBatch]
@@ -369,7 +369,7 @@ class FoldOutput:
 
 
 def finish(result: ResultColumns) -> FoldOutput:
-    """Build the output of a fold.
+    """Return the merged rows of a window, and the state of its last key, from the computed columns.
 
     Args:
         result: columns of all groups.

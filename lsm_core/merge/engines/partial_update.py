@@ -269,7 +269,7 @@ class PartialUpdate:
         input (`AggregateFunction.remembers`).
 
         Args:
-            window: the keys to fold.
+            window: rows of the keys to merge.
             inputs: rows of the keys.
             segment: the part of each key's rows that affects the result.
             group: sequence group of the column.

@@ -73,7 +73,7 @@ def accept_rows(
 
     Args:
         group: the sequence group.
-        window: the keys to fold.
+        window: rows of the keys to merge.
         inputs: rows of the keys with several versions.
         segment: the part of each key's rows that affects the result.
         ignored: mask of rows to skip; None for none.

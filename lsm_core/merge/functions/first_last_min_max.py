@@ -260,7 +260,7 @@ class _Extreme(PickAggregate):
         return bool(pa.types.is_integer(kind) or pa.types.is_float64(kind))
 
     def fold_layers(self, values: npt.NDArray[Any], layers: Sequence[Ints]) -> npt.NDArray[Any] | None:
-        """Fold integers and doubles as the base class describes; return None for other types."""
+        """Return the minimum or maximum of each group of integers or doubles; None for other types."""
         if not self.computes:
             return None
         extreme, is_float = np.maximum if self.greatest else np.minimum, pa.types.is_floating(self.arrow_type)

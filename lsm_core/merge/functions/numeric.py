@@ -78,7 +78,7 @@ class _Numeric(AggregateFunction):
 
 
 def _accumulate(step: np.ufunc, values: npt.NDArray[Any], layers: Sequence[Ints]) -> npt.NDArray[Any]:
-    """Fold all groups from the left, one input of each group at a time.
+    """Combine the inputs of each group in order, one input of every group at a time.
 
     Args:
         step: function of two arrays, the results so far and the next inputs.

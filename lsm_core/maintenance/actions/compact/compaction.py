@@ -241,8 +241,8 @@ class CompactionReport(RewriteReport):
             change rows.
         warnings: warnings for people, for example which keys changed and why.
         keys_folded: number of keys of which several versions were merged into a new row.
-        keys_one_by_one: number of the folded keys that needed a function call per key (bitmaps, sketches, some
-            decimals).
+        keys_one_by_one: number of the keys of several versions that needed a function call per key (bitmaps, sketches,
+            some decimals).
         rows_assigned: number of postponed rows that got their buckets, in a separate commit before the compaction.
         tag_before: tag on the snapshot before the compaction ("" for none), see `dredge.pre-compaction-tag`.
         executors: Spark executors that wrote files; the ledger lines name the executor of each file.

@@ -1,4 +1,4 @@
-"""A pass of a recovery: its plan, its application, and the loop of passes until level 0 is small again.
+"""Passes of a recovery: a pass compacts some of the oldest level-0 files; passes repeat until level 0 is small.
 
 A pass takes the oldest level-0 files of a bucket first. These files are neighbours in age, whatever their keys are. So
 merging them before newer files changes no row, unless the table is order-sensitive. In an order-sensitive table all
@@ -68,7 +68,7 @@ _MOST_MISSES: Final = 3
 
 @dataclass(frozen=True)
 class RecoveryPass(CompactionReport):
-    """Report of a recovery pass: a compaction's report, with the remaining backlog.
+    """Report of a recovery pass (compaction of some level-0 files), with the level-0 files that remain.
 
     Attributes:
         level0_before: before this pass, number of level-0 files in all buckets that needed a pass.
