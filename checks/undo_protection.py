@@ -85,7 +85,7 @@ def keep_for_undo(
     if error is not None and _was_replaced(store, published, error.path):
         text = (
             f"the compaction replaced this file, and the rows of snapshot {published} do not need it: put it back from "
-            f"a copy, or accept snapshot {published} as it is: {delete}, then execute this check again{later}"
+            f"a copy, or accept snapshot {published} as it is: `{delete}`, then execute this check again{later}"
         )
         page = f"{plain_cell(text)}.\n\n```\n{delete}\n```\n\n{_MORE}"
         return UndoProtection(f"{kept_text}; {text}", {"undo": dg.MetadataValue.md(page), **metadata})
@@ -100,7 +100,7 @@ def keep_for_undo(
     instead = "" if remedy.action == "undo" else f"; undo is not possible: {visible(refusal)[:_REASON_CHARACTERS]}"
     lost = f"; {remedy.loss}" if remedy.loss else ""
     label = "undo" if remedy.action == "undo" else "go back"
-    text = f"{kept_text}{instead}; {label}: {command}, then execute this check again{later}{lost}"
+    text = f"{kept_text}{instead}; {label}: `{command}`, then execute this check again{later}{lost}"
     step = label.capitalize()
     if possible is None and not compaction:
         step = "Undo (`dredge ledger TABLE` names the run)"

@@ -242,18 +242,25 @@ class Watch:
                 *find_pause(table.name, policy, now),
                 *find_late_data(table.name, states, policy),
             ]
-            return [*findings, *find_history(table.name, self._read_debt(table, now), policy, now)]
+            return [*findings, *self._find_history(table, policy, now)]
         except Exception as error:  # noqa: BLE001  (one table stops no other)
             return [Finding(card.name, AlertCondition.UNREADABLE, Severity.ERROR, f"{type(error).__name__}: {error}")]
 
-    def _read_debt(self, table: OpenTable, now_ms: int) -> HistoryHealth:
+    def _find_history(self, table: OpenTable, policy: Policy, now_ms: int) -> list[Finding]:
+        """Return the findings about the history of a table.
+
+        Only a history without findings is reused: an expiry, a deleted tag or a repair makes no commit, so an alert
+        would stand for an hour after its cause.
+        """
         version = (table.health.snapshot, table.health.commit)
         known = self._debts.get(table.name)
         if known is not None and known[0] == version and 0 <= now_ms - known[1] < _DEBT_LASTS_MS:
-            return known[2]
+            findings = list(find_history(table.name, known[2], policy, now_ms))
+            if not findings:
+                return findings
         debt = read_history(table)
         self._debts[table.name] = (version, now_ms, debt)
-        return debt
+        return list(find_history(table.name, debt, policy, now_ms))
 
     def _awake_since(self, cursor: str | None) -> int:
         """Return since when `watch` ticks without a gap (epoch ms, wall clock); after a gap, the current time.

@@ -215,7 +215,8 @@ def find_history(table: str, debt: HistoryHealth, policy: Policy, now_ms: int) -
         seen = "" if debt.consumer_seen_ms is None else f", last seen {_days(now_ms - debt.consumer_seen_ms)} ago,"
         text = (
             f"consumer {debt.consumer!r}{seen} has yet to read {debt.consumer_behind:,} snapshots and keeps "
-            f"{debt.held:,} that were to expire; `dredge consumers {name}`, or set consumer.expiration-time"
+            f"{debt.held:,} that were to expire; `dredge consumers delete {name} {shlex.quote(str(debt.consumer))}`, "
+            "or set consumer.expiration-time"
         )
         problems.append((AlertCondition.CONSUMER, Severity.WARN, text))
     if debt.gaps:

@@ -126,7 +126,7 @@ def test_sabotage_after_publishing_fails_the_check_and_blocks(
         output = evaluations(result)["merged_view_unchanged"][1]
         assert "tag 'before-compaction-6' keeps the files of snapshot 5" in output
         run = next(entry.run_id for entry in table.ledger() if entry.snapshot_id == 6)
-        assert f"undo: dredge undo shop.orders {run} --allow-changes -w {tmp_path / 'wh'}, then execute this" in output
+        assert f"undo: `dredge undo shop.orders {run} --allow-changes -w {tmp_path / 'wh'}`, then execute this" in output
         assert table.tags()["before-compaction-6"].snapshot.id == 5
 
 
@@ -439,7 +439,7 @@ def test_an_unreadable_output_blocks_until_the_undo_that_the_check_names(
         passed, text = check_again(house)
         assert not passed
         run = next(entry.run_id for entry in table.ledger() if entry.snapshot_id == 6)
-        command = f"undo: dredge undo shop.orders {run} --allow-changes -w {tmp_path / 'wh'}, then execute this"
+        command = f"undo: `dredge undo shop.orders {run} --allow-changes -w {tmp_path / 'wh'}`, then execute this"
         assert command in text
         assert find_blocking_failure(house.instance, layout) is not None
         arguments = {"table": "shop.orders", "run_id": run, "allow_changes": True}
@@ -530,7 +530,7 @@ def _damage(path: Path, how: str) -> None:
 
 def _run_named_command(text: str) -> None:
     """Run the command that a check's text names, as a person pastes it."""
-    command = re.search(r"(dredge [^`]+?), then execute this", text)
+    command = re.search(r"`(dredge [^`]+)`, then execute this", text)
     assert command is not None, text
     program, *arguments = shlex.split(command.group(1))
     assert program == "dredge"
@@ -614,10 +614,10 @@ def test_a_later_whole_compaction_ends_the_block_if_its_rows_are_those_from_befo
             assert check_again(house)[0]
 
 
-def vectors_table(root: Path, **options: str) -> Table:
+def vectors_table(root: Path, name: str = "shop.orders", **options: str) -> Table:
     """Create a table whose next compaction marks rows of the top level by deletion vectors."""
     options = {"deletion-vectors.enabled": "true", "compaction.total-size-threshold": "1 kb", **options}
-    table = keyed_table(root, partitioned=False, **options)
+    table = keyed_table(root, name, partitioned=False, **options)
     commit(table, 1, rows=20_000)
     table.compact(full=True)
     for number in range(5):
@@ -756,7 +756,7 @@ def test_a_lost_manifest_or_manifest_list_of_a_compaction_leads_back_to_green(tm
         Path(table.store.manifest_path(names_of_files[kind])).unlink()
         passed, text = check_again(house)
         assert not passed
-        assert "undo is not possible: it reads this file; go back: dredge rollback shop.orders --snapshot 5" in text
+        assert "undo is not possible: it reads this file; go back: `dredge rollback shop.orders --snapshot 5" in text
         _run_named_command(text)
         for _ in range(2):
             assert check_again(house)[0]
