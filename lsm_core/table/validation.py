@@ -99,7 +99,7 @@ def validate(
     elif options.get("primary-key.nullable"):
         raise InvalidOption("primary-key.nullable", "true", "false in a table without primary key", table)
     _check_writers(options, {} if before is None else before.options, table)
-    _check_times(schema, options, table)
+    _check_times(schema, options, table, known)
     _check_reading(options, table, {} if before is None else before.options, followed)
     _check_formats(schema, options, table, set() if before is None else set(_names(before)))
     _check_files(schema, options, table, before)
@@ -313,13 +313,14 @@ def _check_writers(options: TableOptions, known: Mapping[str, str], table: str) 
         raise InvalidOption("commit.force-compact", "true", "false in a table that is 'write-only'", table)
 
 
-def _check_times(schema: TableSchema, options: TableOptions, table: str) -> None:
+def _check_times(schema: TableSchema, options: TableOptions, table: str, known: Container[str]) -> None:
     # Changelogs live as long as snapshots unless told otherwise.
     low = options.get("changelog.num-retained.min") or options.get("snapshot.num-retained.min")
     high = options.get("changelog.num-retained.max") or options.get("snapshot.num-retained.max")
     if high < low:
         raise InvalidOption("changelog.num-retained.max", high, f"at least changelog.num-retained.min ({low})", table)
-    if options.get("partition.expiration-time") is not None and not schema.partition_keys:
+    stored = "partition.expiration-time" in known  # Java creates such tables since 2.0
+    if options.get("partition.expiration-time") is not None and not schema.partition_keys and not stored:
         raise InvalidOption(
             "partition.expiration-time",
             options.raw["partition.expiration-time"],

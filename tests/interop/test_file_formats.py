@@ -13,10 +13,15 @@ import pytest
 from lsm_core import Catalog
 from lsm_core.commit import CommitMessage, Committer
 from lsm_core.files import AppendFileWriter, open_append
+from lsm_core.format.binary_row import decode_row, encode_row
 from lsm_core.format.manifest import DataFileMeta, ManifestEntry, table_to_entries
+from lsm_core.format.stats import SimpleStats
 from lsm_core.metadata import manifests, snapshots, support
 from lsm_core.metadata.store import TableStore
+from lsm_core.options.table_options import PaimonVersion
 from lsm_core.storage import LocalFileIO
+from lsm_core.types import TypeRoot
+from tests.support.peers import java_paimon
 
 Java = Callable[..., dict[str, Any]]
 Row = dict[str, Any]
@@ -158,7 +163,11 @@ def test_every_type_crosses_in_every_format(
     stays = form != "orc" or (left_out and EARLY not in rows)
     assert mine.file_name.endswith(f".{form if stays else 'parquet'}")
     if stays:
-        assert (mine.value_stats, mine.value_stats_cols) == (entry.file.value_stats, entry.file.value_stats_cols)
+        assert mine.value_stats_cols == entry.file.value_stats_cols
+        if java_paimon().at_least(PaimonVersion.V2_0) and form != "orc":
+            assert mine.value_stats == _without_bounds_of_bytes(store, entry.file)
+        else:
+            assert mine.value_stats == entry.file.value_stats
     message = CommitMessage(entry.partition, entry.bucket, entry.total_buckets, new_files=(mine,))
     Committer(store).commit([message])
     copies: dict[int, list[str]] = defaultdict(list)
@@ -176,6 +185,19 @@ def rewritten(store: TableStore, entry: ManifestEntry) -> list[DataFileMeta]:
     for batch in open_append(store, entry.partition, entry.bucket, entry.file, batch_rows=3):
         writer.write(batch)
     return writer.close()
+
+
+def _without_bounds_of_bytes(store: TableStore, file: DataFileMeta) -> SimpleStats:
+    """Return Java's statistics without the bounds of BINARY columns, which 2.0 added; the others are as before."""
+    fields = [store.schema.field(name) for name in file.value_stats_cols or store.schema.field_names]
+    kinds, stats, bounds = [field.type for field in fields], file.value_stats, []
+    of_bytes = [kind.root in (TypeRoot.BINARY, TypeRoot.VARBINARY) for kind in kinds]
+    for row in (stats.min_values, stats.max_values):
+        values = decode_row(row, kinds)
+        assert any(value is not None for value, left_out in zip(values, of_bytes, strict=True) if left_out)
+        kept = [None if left_out else value for value, left_out in zip(values, of_bytes, strict=True)]
+        bounds.append(encode_row(kept, kinds))
+    return SimpleStats(bounds[0], bounds[1], stats.null_counts)
 
 
 def _canonical(name: str, value: Any) -> Any:

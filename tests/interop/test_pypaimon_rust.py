@@ -14,13 +14,14 @@ from lsm_core import Catalog, Schema
 from lsm_core.format.schema import DataField
 from lsm_core.metadata import manifests, snapshots
 from lsm_core.metadata.indexes import hash_index
+from lsm_core.options.table_options import PaimonVersion
 from lsm_core.types import parse
 from tests.interop.rows import ALL_TYPES, KEYS, canonical, canonical_java, java_rows, java_schema, rows_of
 from tests.interop.test_both_ways import kinds, model
 from tests.interop.test_pypaimon_types import for_pypaimon, same
 from tests.interop.test_type_round_trips import NESTED, SCALARS, rows_at_the_edges
 from tests.interop.values import Limits, table_of
-from tests.support.peers import PyPaimon
+from tests.support.peers import PyPaimon, java_paimon
 from tests.support.samples import one_in
 
 Java = Callable[..., dict[str, Any]]
@@ -202,19 +203,22 @@ def test_nanoseconds_as_int64_are_paimon_rusts_own_mistake(tmp_path: Path, java:
         "db.t", pa.table({"id": pa.array([1], pa.int32()), "at": pa.array([moment], pa.timestamp("ns"))})
     )
     (file,) = tmp_path.glob("db.db/t/bucket-0/*.parquet")
-    # Paimon's Parquet keeps TIMESTAMP(9) as INT96, so Java takes the nanoseconds for something else.
+    # Paimon's Parquet keeps TIMESTAMP(9) as INT96, so Java before 2.0 takes the nanoseconds for something else.
     assert pq.read_metadata(file).schema.column(1).physical_type == "INT64"
     (row,) = java("read")["rows"]
-    assert not row["at"].startswith("2024")
+    assert (row["at"] == "2024-01-01T00:00:00.123456789") == java_paimon().at_least(PaimonVersion.V2_0)
     table = Catalog(str(tmp_path)).table("db.t")
     assert table.to_arrow().column("at").cast(pa.int64()).to_pylist() == [moment]
     assert pypaimon_rust.read("db.t").column("at").cast(pa.int64()).to_pylist() == [moment]
-    # Java cannot read nanoseconds with a time zone from it at all.
+    # Java before 2.0 cannot read nanoseconds with a time zone from it at all.
     zoned = [DataField(0, "at", parse("TIMESTAMP(9) WITH LOCAL TIME ZONE"))]
     Catalog(str(tmp_path)).create_table("db.z", Schema(zoned, options={"bucket": "-1"}))
     pypaimon_rust.write("db.z", pa.table({"at": pa.array([moment], pa.timestamp("ns", "UTC"))}))
-    with pytest.raises(Exception, match="HeapTimestampVector"):
-        java("read", table="db.z")
+    if java_paimon().at_least(PaimonVersion.V2_0):
+        assert [row["at"] for row in java("read", table="db.z")["rows"]] == ["2024-01-01T00:00:00.123456789Z"]
+    else:
+        with pytest.raises(Exception, match="HeapTimestampVector"):
+            java("read", table="db.z")
     # Rewritten by Dredge, the file is as Java writes it.
     table.write(pa.table({"id": pa.array([2], pa.int32()), "at": pa.array([moment], pa.timestamp("ns"))}))
     table.compact(full=True)

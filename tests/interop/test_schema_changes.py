@@ -7,9 +7,11 @@ from typing import Any
 
 import pytest
 
+from lsm_core import SchemaChange
 from lsm_core.errors import InvalidSchema
+from lsm_core.options.table_options import PaimonVersion
 from tests.interop.schema_twins import COLUMNS, DEEP, NESTED, ROW, TYPES, Both, C, Java, RandomSteps, Step, as_change
-from tests.support.peers import refusal_of
+from tests.support.peers import java_paimon, refusal_of
 from tests.support.samples import one_in
 
 
@@ -229,6 +231,11 @@ REFUSED_TABLES: dict[str, tuple[list[tuple[str, Any]], list[str], list[str], dic
 def test_both_refuse_the_same_tables(both: Both) -> None:
     for name, table in REFUSED_TABLES.items():
         theirs, ours = both.create(*table)
+        if name == "expiry without partitions" and java_paimon().at_least(PaimonVersion.V2_0):
+            assert ours, "Dredge alone refuses a new one"
+            assert not theirs, theirs
+            both.catalog.alter_table(f"db.j{both.number}", [SchemaChange.set_option("file.compression", "snappy")])
+            continue
         assert theirs and ours, (name, theirs, ours)
         assert not both.folder("d").exists(), name
 

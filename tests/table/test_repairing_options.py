@@ -126,3 +126,12 @@ def test_what_can_be_used_stays_and_the_old_names_of_keys_count() -> None:
     given = {"merge-engine": "nonsense", "bucket": "4", "my.own": "x", "snapshot.num-retained.max": "2"}
     assert TableOptions.usable(given).raw == {"bucket": "4", "my.own": "x"}
     assert TableOptions.usable({"first-row.ignore-delete": "perhaps", "bucket": "2"}).raw == {"bucket": "2"}
+
+
+def test_expiry_without_partitions_that_java_2_0_allows_does_not_stop_changes(tmp_path: Path) -> None:
+    catalog = broken(tmp_path, {"partition.expiration-time": "1 d"})
+    catalog.alter_table("db.t", [SchemaChange.add_column("w", pa.int32())])
+    assert catalog.table("db.t").schema.field_names == ("k", "v", "w")
+    catalog.alter_table("db.t", [SchemaChange.remove_option("partition.expiration-time")])
+    with pytest.raises(InvalidOption, match="without partitions"):
+        catalog.alter_table("db.t", [SchemaChange.set_option("partition.expiration-time", "1 d")])
