@@ -15,7 +15,7 @@ from unittest import mock
 
 from lsm_core.cli.app import run
 from lsm_core.options import catalog_options
-from lsm_core.options.keys import DREDGE_KEYS, ENUMS, FAMILIES, PAIMON_KEYS, RANGES, Effect, Key
+from lsm_core.options.keys import DREDGE_KEYS, ENUMS, FAMILIES, PAIMON_KEYS, RANGES, Effect, Family, Key
 from scripts.imports import layers, modules
 from scripts.pictures import rooms
 
@@ -162,7 +162,9 @@ def options_page() -> str:
             f"* *{Effect.ACTED_ON}* ({counted[Effect.ACTED_ON]}): has the same effect as in Paimon, or the effect on "
             f"this page;\n"
             f"* *{Effect.NOT_ACTED_ON}* ({counted[Effect.NOT_ACTED_ON]}): kept for other engines and checked by its "
-            f"type; creating or altering a table with it warns;\n"
+            f"type, for the reason in the line; creating or altering a table with it warns;\n"
+            f"* *{Effect.OTHER_KIND}* ({counted[Effect.OTHER_KIND]}): likewise, and it has an effect only in tables, "
+            f"columns or indexes of a kind that Dredge refuses, which the line names;\n"
             f"* *{Effect.REFUSED}* ({counted[Effect.REFUSED]}): requires a feature that Dredge does not support; "
             f"reading or writing the table raises `UnsupportedFeature`."
         ),
@@ -179,7 +181,7 @@ def options_page() -> str:
         _table(
             ("Key", "Type", "Default", "Accepts", "Effect here", "Notes"),
             (
-                (*_named(key), _accepts(key), str(key.effect), _notes(key))
+                (*_named(key), _accepts(key), _effect(key), _notes(key))
                 for key in sorted(PAIMON_KEYS, key=lambda entry: entry.name)
             ),
         ),
@@ -187,7 +189,7 @@ def options_page() -> str:
         "The first matching line applies to a name.",
         _table(
             ("Key", "Type", "Effect here", "Notes"),
-            ((f"`{family.form}`", family.kind, str(family.effect), _since(family.since)) for family in FAMILIES),
+            ((f"`{family.form}`", family.kind, _effect(family), _since(family.since)) for family in FAMILIES),
         ),
         "## Options of a catalog",
         (
@@ -206,6 +208,10 @@ def _table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
 
 def _named(key: Key) -> tuple[str, str, str]:
     return f"`{key.name}`", key.kind, "unset" if key.default is None else f"`{key.default}`" if key.default else "empty"
+
+
+def _effect(key: Key | Family) -> str:
+    return f"{key.effect}: {key.reason}" if key.reason else str(key.effect)
 
 
 def _accepts(key: Key) -> str:

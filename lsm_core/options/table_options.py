@@ -496,7 +496,7 @@ def not_acted_on(options: Mapping[str, str]) -> dict[str, str]:
     unused: dict[str, str] = {}
     for name, value in sorted(canonical(options).items()):
         key = find_key(name)
-        if key is None or key.effect is not Effect.NOT_ACTED_ON:
+        if key is None or key.effect not in (Effect.NOT_ACTED_ON, Effect.OTHER_KIND):
             continue
         with suppress(InvalidOption):
             if key.default is not None and parse_value(key, value) == parse_value(key, key.default):

@@ -9,7 +9,7 @@ import pytest
 
 from lsm_core.errors import InvalidOption
 from lsm_core.options import ALIASES, REGISTRY, Effect, Key, TableOptions, canonical, not_acted_on
-from lsm_core.options.keys import ENUMS, OTHER_ENGINES, RANGES
+from lsm_core.options.keys import DREDGE_KEYS, ENUMS, FAMILIES, OTHER_ENGINES, PAIMON_KEYS, RANGES
 from lsm_core.options.table_options import check, find_key, mistyped_reading, parse_value
 
 SPEC = Path(__file__).parents[3] / "shared/spec/features.md"
@@ -176,6 +176,7 @@ def test_names_with_a_free_part_have_a_type_too(name: str, kind: str, since: str
 
 _CODE = Path(__file__).parents[2] / "lsm_core"
 # Named in rules about changing or renaming, or by readers of what other engines did: nothing is done because of them.
+_INERT = (Effect.NOT_ACTED_ON, Effect.OTHER_KIND)
 _NAMED_ONLY = {
     "blob-descriptor-field",
     "blob-external-storage-field",
@@ -196,9 +197,16 @@ def test_the_registry_says_of_every_key_whether_anything_acts_on_it() -> None:
         if found is None or found.group(1).startswith("_") or re.search(rf"\.{found.group(1)}\b", code + view):
             code += method
     named = {name for name in REGISTRY if f'"{name}"' in code}
-    ignored = {name for name, key in REGISTRY.items() if key.effect is Effect.NOT_ACTED_ON}
+    ignored = {name for name, key in REGISTRY.items() if key.effect in _INERT}
     assert named & ignored == _NAMED_ONLY
     assert set(REGISTRY) - named == ignored - _NAMED_ONLY
+
+
+def test_few_options_have_no_effect_and_each_says_why() -> None:
+    keys = [*PAIMON_KEYS, *FAMILIES]
+    assert sum(key.effect is Effect.NOT_ACTED_ON for key in keys) < 110
+    assert [key for key in keys if bool(key.reason) is not (key.effect in _INERT)] == []
+    assert not [key for key in DREDGE_KEYS if key.effect in _INERT]
 
 
 def test_options_that_nothing_acts_on_are_listed_unless_they_ask_for_the_default() -> None:
