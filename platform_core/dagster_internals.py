@@ -29,6 +29,7 @@ from dagster._core.storage.asset_check_execution_record import (
 from dagster._core.storage.event_log.schema import AssetCheckExecutionsTable
 from dagster._core.storage.event_log.sql_event_log import SqlEventLogStorage
 from dagster._core.storage.tags import RUN_KEY_TAG
+from dagster._utils.concurrency import ConcurrencyKeyInfo
 from dagster._utils.schedules import is_valid_cron_schedule
 
 __all__ = [  # private names of Dagster that other modules import from here
@@ -38,6 +39,7 @@ __all__ = [  # private names of Dagster that other modules import from here
     "AssetCheckEvaluationPlanned",
     "AssetCheckExecutionRecord",
     "AssetCheckExecutionRecordStatus",
+    "ConcurrencyKeyInfo",
     "PartitionKeyFilter",
     "UnresolvedAssetJobDefinition",
     "extract_data_version_from_entry",
@@ -167,6 +169,21 @@ def report_evaluation_of_run(
         message=f"{evaluation.check_name}: not evaluated by this run",
     )
     instance.report_dagster_event(event, run_id=run.run_id)
+
+
+def assign_pending_step(instance: dg.DagsterInstance, pool: str) -> None:
+    """Assign a slot of a pool to the step that waits first, as Dagster does when a slot is freed.
+
+    A slot is claimed by its row in the storage, so one step too many would wait on. Nothing happens if the storage is
+    not an SQL database.
+
+    Args:
+        instance: Dagster instance.
+        pool: name of the pool.
+    """
+    storage = instance.event_log_storage
+    if isinstance(storage, SqlEventLogStorage):
+        storage.assign_pending_steps([pool])
 
 
 def find_failed_places(

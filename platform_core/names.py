@@ -215,6 +215,11 @@ def table_pool(table: str) -> str:
     return f"table/{_of_warehouse(f'{part(database)}/{part(name)}', '/')}"
 
 
+def is_pool(pool: str) -> bool:
+    """Return whether a pool belongs to Dredge: that of Spark, or that of a table."""
+    return pool == SPARK_POOL or pool.startswith("table/")
+
+
 def published_tag(table: str) -> str:
     """Return the key of the run tag for the id of the snapshot that the run published in a table."""
     database, name = split(table)

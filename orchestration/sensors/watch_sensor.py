@@ -56,6 +56,7 @@ from platform_core.policies.findings import (
     find_unmaintained,
 )
 from platform_core.policies.policy import AlertRules
+from platform_core.pools import assign_forgotten_steps
 from platform_core.resources.settings import Settings
 from platform_core.resources.warehouse import WarehouseResource
 from platform_core.table_card import TableCard
@@ -302,6 +303,9 @@ class Watch:
                 "check passes again",
                 run_id=check.run_id,
             )
+        for step in assign_forgotten_steps(instance, wall_ms()):
+            severity = Severity.INFO if step.is_healed else Severity.ERROR
+            yield Finding(f"pool {step.pool}", AlertCondition.POOL, severity, step.text(), run_id=step.run_id)
         now = wall_ms() / 1000
         for state in instance.all_instigator_state():
             ticked = getattr(state.instigator_data, "last_tick_timestamp", None)

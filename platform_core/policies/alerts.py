@@ -33,6 +33,7 @@ RUNBOOK: Final = {
     AlertCondition.GAP: "the-disk-fills",
     AlertCondition.MANIFESTS: "a-table-is-slow",
     AlertCondition.SENSOR: "the-platform-itself-stopped",
+    AlertCondition.POOL: "the-platform-itself-stopped",
 }
 """Section of docs/operations.md with the steps for a condition; conditions that are missing use `_ALERTS_SECTION`."""
 _ALERTS_SECTION: Final = "alerts"

@@ -38,6 +38,7 @@ class AlertCondition(StrEnum):
     MANIFESTS = "manifests pile up"
     LATE_DATA = "late data woke a partition"
     SENSOR = "a sensor is silent"
+    POOL = "a step waits for a free pool"
     POLICIES = "the policy file does not count"
 
 
