@@ -93,7 +93,10 @@ def commit_of(events: pa.Table, number: int) -> tuple[pa.Table, pa.Array]:
 
 
 def hash_numbers(numbers: npt.NDArray[np.int64], salt: int) -> npt.NDArray[np.int64]:
-    """Return the scenario's 32-bit hash h(n, salt) of each row number, as int64 values in [0, 2^32)."""
+    """Return a 32-bit hash h(n, salt) of each row number n, as int64 values in [0, 2^32).
+
+    The rules of the demo use the hash as a random number; ``salt`` makes the rules independent.
+    """
     x = (numbers.astype(np.uint64) * np.uint64(2654435761) + np.uint64(salt * 2246822519)) & _MASK
     x ^= x >> np.uint64(16)
     x = (x * np.uint64(2146121005)) & _MASK

@@ -74,7 +74,7 @@ class _Bars:
         self._bar, self._lines, self._lock = bar, list[_Line](), Lock()
 
     def begins(self, label: str, total: int | None, unit: str) -> None:
-        """Add a line for a stage that begins."""
+        """Add a line for a stage of ``total`` units (None: unknown) that begins."""
         with self._lock:
             self._lines.append(_Line(self._bar.add_task(f"  {visible(label)}", total=total, done=""), total, unit))
         self.advanced(0)

@@ -529,7 +529,7 @@ class Committer:
         return replace(request, purpose=purpose)
 
     def _has_work(self, scope: Scope, added: pa.Table) -> bool:
-        """Return whether an overwrite adds or removes anything; otherwise no snapshot is written."""
+        """Return whether an overwrite adds files, or removes files in ``scope``; otherwise no snapshot is written."""
         if added.num_rows:
             return True
         latest = snapshots.latest(self._store)

@@ -208,7 +208,7 @@ def can_be_raised(files: Sequence[DataFile]) -> bool:
 
 
 def loses_partitions(store: TableStore, scope: Scope, live: pa.Table, added: pa.Table) -> bool:
-    """Return whether an overwrite of the whole table empties partitions that get no new file."""
+    """Return whether ``scope`` is a whole partitioned table, and a live partition gets no new file."""
     whole = scope.partitions is None and not scope.specs and bool(store.schema.partition_keys)
     return whole and not set(partitions_of(live)) <= set(partitions_of(added))
 

@@ -205,7 +205,7 @@ class BucketResult:
 
     @staticmethod
     def without(task: BucketTask, error: DredgeError | None = None, declined: str = "") -> BucketResult:
-        """Return the result of a task that failed or was not started: its message is empty."""
+        """Return the result of a task that failed with ``error``, or was not started: its message is empty."""
         message = CommitMessage(task.partition, task.bucket, task.total_buckets)
         return BucketResult(message, BucketReport(), error=error, declined=declined)
 
@@ -359,7 +359,7 @@ def files_from_bytes(data: bytes) -> tuple[tuple[DataFileMeta, ...], Mapping[byt
 
 @dataclass(frozen=True)
 class SortTask(BucketTask):
-    """Task that rewrites the files of a partition in sorted order; it has exactly one bin.
+    """Task that rewrites the files of a partition in sorted order; all of them in one bin (sorted together).
 
     Attributes:
         order_by: columns to sort by.
@@ -375,7 +375,7 @@ class SortTask(BucketTask):
 
     @property
     def files_to_sort(self) -> tuple[DataFileMeta, ...]:
-        """The files of the task's only bin, in the bin's order."""
+        """The files to sort together, in the order in which they are read."""
         by_name = {file.file_name: file for file in self.files}
         return tuple(by_name[name] for names in self.bins for name in names)
 

@@ -183,7 +183,10 @@ class _Execution:
             )
 
     def rewrite_runs(self, plan: TaskPlan, judge: Judge | None) -> None:
-        """Merge the sorted runs of each planned rewrite, and write the changelogs of upgrades."""
+        """Merge the sorted runs of each planned rewrite, and write the changelogs of upgrades.
+
+        ``judge`` verifies the result by a second merge of sampled keys (V2); None skips this verification.
+        """
         store, task, within = self.store, self.task, self.within
         # the files of every rewrite that have keys of the task's range
         groups = [

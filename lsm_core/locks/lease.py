@@ -36,7 +36,7 @@ class LockSettings:
 
 @dataclass(frozen=True)
 class Grant:
-    """An acquired lock.
+    """Proof of one acquisition of a lock, which its holder passes to `renew` and `release`.
 
     Attributes:
         token: fencing token, larger than the token of every earlier acquisition.

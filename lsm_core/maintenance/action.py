@@ -465,7 +465,7 @@ class Report(ABC):
         return {name: value for name, value in self.to_object().items() if name not in self.left_alone}
 
     def declined_lists(self) -> dict[str, Sequence[Declined]]:
-        """Return the lists of unchanged subjects, by their printed titles (``left_alone``)."""
+        """Return the lists of what was left unchanged (files, snapshots, ...), by printed title (``left_alone``)."""
         return {title: getattr(self, name) for name, title in self.left_alone.items()}
 
 

@@ -95,7 +95,10 @@ def apply_plan(
 def _apply(
     store: TableStore, plan: MaintenancePlan, runner: Runner | None, approved_by: str | None, started: float
 ) -> Report:
-    """Apply a plan of one commit and record the run; ``started`` is the performance counter at the begin."""
+    """Apply a plan of one commit, and record the run.
+
+    ``started`` is the performance counter at the begin. ``approved_by`` names the approver for the ledger, or is None.
+    """
     run_id = new_run_id(store, plan.action)
     try:
         _require_same(store, plan)
@@ -242,7 +245,7 @@ def _record(
     error: Exception | None,
     seconds: float,
 ) -> None:
-    """Write the run to the ledger."""
+    """Write a run to the ledger, with its ``outcome`` or the ``error`` that ended the run, and the approver if any."""
     report = None if outcome is None else outcome.report
     entry = LedgerEntry(
         run_id=run_id,

@@ -68,7 +68,7 @@ class Request:
         table: name of the table.
         action: name of the action.
         arguments: arguments of the action.
-        turn: position in the combined plan, smallest first. None: after all requests with a turn, ordered by score.
+        turn: position in the combined plan, smallest first. None: after all requests with a position, ordered by score.
         score: need for the action (0 to 100). None: the score of the table's buckets for a compaction, else 0.
     """
 
@@ -281,9 +281,10 @@ def plan_combined(
 ) -> CombinedPlan:
     """Plan actions for all tables, worst first, within limits.
 
-    Requests that have a turn by the rules come first, in that order. The further requests follow by score, then by
-    bytes freed, then by bytes read; without a given score, only compactions have a score above 0. A table that cannot
-    be opened or planned is added to ``declined``. Memory holds the plan of one table, and one item per table.
+    Requests to which the rules give a position (`Request.turn`) come first, in that order. The further requests follow
+    by score, then by bytes freed, then by bytes read; without a given score, only compactions have a score above 0. A
+    table that cannot be opened or planned is added to ``declined``. Memory holds the plan of one table, and one item
+    per table.
 
     Args:
         names: names of the tables.

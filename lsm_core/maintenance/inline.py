@@ -177,7 +177,7 @@ class _Steps:
     def apply(
         self, plan: MaintenancePlan, runner: ChooseRunner | None = None, approved_by: str | None = None
     ) -> Report:
-        """Apply a plan; a failure is recorded in the ledger."""
+        """Apply a plan with the runner that ``runner`` returns for the plan; a failure is recorded in the ledger."""
         from lsm_core.maintenance.apply import apply_plan
 
         task_runner = None if runner is None else runner(plan)
@@ -222,7 +222,10 @@ class _Steps:
         self.attempt("create_tag", "automatic tags were not made", make)
 
     def place(self, snapshot_ids: Sequence[int], runner: ChooseRunner | None) -> None:
-        """Assign buckets to the postponed rows of the commits' partitions, oldest rows first, in a separate commit."""
+        """Assign buckets to the postponed rows (bucket -2) of the commits' partitions, in a separate commit.
+
+        The oldest rows come first. ``runner`` returns the executor of the tasks; None for threads of this process.
+        """
         from lsm_core.maintenance.actions.assign_buckets import plan_assignment
 
         store = self.store
@@ -245,6 +248,8 @@ class _Steps:
 
         If readers see only compacted rows, a compaction that lost a commit conflict is planned again, because there may
         be no later commit.
+
+        ``runner`` returns the executor of a plan's tasks; None for threads of this process.
         """
         from lsm_core.maintenance.actions.compact.compaction import CompactionReport
 

@@ -282,7 +282,7 @@ def find_entry(store: TableStore, run_id: str) -> LedgerEntry:
 
 
 def applied_before(store: TableStore, plan: MaintenancePlan) -> Applied | None:
-    """Return the earlier application of a plan from snapshots, ledger or traces of its action, None if there is none.
+    """Return the earlier application of a plan from snapshots, ledger or effects of its action, None if there is none.
 
     Unreadable ledger entries are skipped.
 
@@ -379,7 +379,7 @@ def _is_span(value: object) -> bool:
 
 
 def record_stalls(store: TableStore, stalls: Sequence[WriteStall], commit_user: str) -> None:
-    """Add one ledger entry for all waits of a writer; if the ledger cannot be written, the error is logged.
+    """Add one ledger entry for the times that a writer waited for compactions; a failure is only logged.
 
     Args:
         store: the table.

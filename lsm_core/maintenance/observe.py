@@ -379,7 +379,7 @@ class _Buckets:
         return oldest0, compacted, 0 if hidden is None else max(0, now_ms - hidden), _edge(created[known], np.max)
 
     def health(self, index: int, now_ms: int, due: scoring.DueCompaction | None) -> BucketHealth:
-        """Return the health of one bucket."""
+        """Return the health of one bucket; ``due`` is its due compaction by the table's rules, if computed."""
         store, first = self.store, int(self.starts[index])
         partition = self.table.column("partition")[first].as_py()
         if partition not in self._partitions:  # decoded once for all of its buckets

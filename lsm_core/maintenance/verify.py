@@ -749,7 +749,7 @@ class _Pair:
         return all(file.min_sequence_number > last for file in whole.files if file.file_name not in part_names)
 
     def content(self, store: TableStore, side: int, living: Living | None) -> Content:
-        """Return the content of one snapshot (``side`` 0 or 1); if rescaled, without rows in a wrong bucket."""
+        """Return the row digest of one snapshot (``side`` 0 or 1); if rescaled, without rows in a wrong bucket."""
         content = Content()
         for place in self.sides[side]:
             content = content.plus(content_view(store, place, living, placed=self.rescaled))
@@ -768,7 +768,7 @@ class _Moves:
         self._buckets: dict[object, list[tuple[BucketDifference, Content, Content]]] = {}
 
     def add(self, pair: _Pair, difference: BucketDifference, left: Content, right: Content) -> None:
-        """Add a bucket whose contents differ."""
+        """Add a bucket whose rows have different digests in the two snapshots (``left`` and ``right``)."""
         place = pair.sides[0][0]
         scope: object = (place.partition, place.bucket)
         if self._mode is BucketMode.DYNAMIC:

@@ -141,7 +141,7 @@ def check_new_name(store: TableStore, name: str) -> str:
 
 
 def require_retention(time_retained_ms: int | None, table: str) -> None:
-    """Raise InvalidOption for a retention (ms) that readers of a tag's file would refuse."""
+    """Raise InvalidOption for a retention time (ms) that readers of a tag's file would refuse; None is accepted."""
     if time_retained_ms is not None and time_retained_ms > _MOST_RETAINED_MS:
         raise InvalidOption("time_retained", f"{time_retained_ms} ms", f"at most {_MOST_RETAINED_DAYS} d", table)
 

@@ -309,7 +309,7 @@ def decoded_rows(blobs: pa.Array, types: Sequence[Any]) -> list[pa.Array]:
 
 
 def prune_partitions(schema: TableSchema, entries: pa.Table, predicate: Predicate | None) -> pa.Table:
-    """Return the entries whose partition can hold a matching row (`ENTRY_SCHEMA` in and out)."""
+    """Return the entries (`ENTRY_SCHEMA`) whose partition can hold a row that ``predicate`` matches (None: all)."""
     if predicate is None or not set(predicate.columns) & set(schema.partition_keys) or not entries.num_rows:
         return entries
     codes, bounds = partition_bounds(schema, entries, predicate)

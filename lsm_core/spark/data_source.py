@@ -487,7 +487,10 @@ class RefusedStream(DataSourceStreamReader):
 
 
 def _as_read(store: TableStore, snapshot_id: int | None) -> TableStore:
-    """Return the table with the schema of the version to read, or with the current schema if changes are read."""
+    """Return the table with the schema of the version to read, or with the current schema if changes are read.
+
+    The version is ``snapshot_id`` or, if that is None, the version that the options choose.
+    """
     return store if snapshot_id is None and startup(store).changes else resolve(store, snapshot_id).store
 
 

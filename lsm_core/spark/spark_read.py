@@ -314,7 +314,7 @@ def _system_rows(
     filter: object,  # noqa: A002
     snapshot_id: int | None,
 ) -> DataFrame:
-    """Return the rows of a system table, which one task reads."""
+    """Return ``columns`` (None: all) of a system table's rows, which one task reads."""
     fields = fields_of(table.schema_at(snapshot_id), columns, table.name)
     target = spark_arrow_schema(fields, table.name)
 

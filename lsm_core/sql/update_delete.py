@@ -205,7 +205,7 @@ def _where(tree: exp.Expr) -> exp.Expr | None:
 
 
 def _make_filter(session: Session, target: Target, where: exp.Expr | None, text: str) -> Predicate | pc.Expression:
-    """Return the filter of a statement: pruning tests if these cover the condition, otherwise a computed predicate."""
+    """Return the filter of a statement's condition: pruning tests if they cover it, else a computed predicate."""
     if where is None:
         return pc.scalar(True)  # noqa: FBT003
     table = session.catalog.table(target.name)

@@ -69,7 +69,7 @@ class EarlyFullCompaction:
         )
 
     def facts(self, num_levels: int, runs: Sequence[LevelSortedRun], now_ms: int, state: State) -> Facts:
-        """Return, by name, the thresholds that are set, and for each threshold the number that is compared with it."""
+        """Return, by name, each threshold that is set, and the current value that is compared with the threshold."""
         facts: dict[str, int | float | None] = {}
         if self.interval_ms is not None:
             facts["since_full_ms"] = None if state.last_full_ms is None else now_ms - state.last_full_ms

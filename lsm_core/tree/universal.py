@@ -185,7 +185,7 @@ class UniversalCompaction:
 
     @staticmethod
     def create_unit(runs: Runs, max_level: int, count: int) -> CompactUnit:
-        """Return a unit of the ``count`` newest runs, and of further runs if the output level would otherwise be 0."""
+        """Return a unit to compact: the ``count`` newest runs, and more if the output level would otherwise be 0."""
         output = max_level if count == len(runs) else max(0, runs[count].level - 1)
         if output == 0:
             for run in runs[count:]:

@@ -58,7 +58,10 @@ def wait_for_approval(
 
 
 def approval_link(run: dg.DagsterRun, table: str, plan_hash: str) -> str:
-    """Return the link to the launchpad of the job `apply_plan`, with the configuration of a plan filled in."""
+    """Return the link to the launchpad of the job `apply_plan`, with a plan's table and hash filled in.
+
+    ``run`` is a run of the same code location, from which the link is made.
+    """
     return launch_link(run, APPLY_PLAN, {"table": table, "hash": plan_hash, "approved_by": ""})
 
 

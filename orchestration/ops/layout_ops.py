@@ -184,7 +184,10 @@ def open_with_policy(warehouse: WarehouseResource, table: str) -> TableStore:
 
 
 def card_of(context: dg.OpExecutionContext, warehouse: WarehouseResource) -> TableCard:
-    """Return the card of the run's table. All tables share the ops, so the table comes from the layout's metadata."""
+    """Return the description of the run's table, which is found through the metadata of the layout asset.
+
+    All tables share the ops, so the op itself does not name the table.
+    """
     (key,) = context.assets_def.keys
     return warehouse.card(str(context.assets_def.get_asset_spec(key).metadata[names.TABLE_NAME]))
 

@@ -87,7 +87,7 @@ def _read_card(warehouse: WarehouseResource, catalog: Catalog, name: str) -> Tab
 
 
 def find_differences(known: Sequence[TableCard], present: Sequence[TableCard]) -> dict[str, str]:
-    """Return "new", "dropped" or "its schema or options changed" for each table that differs from the loaded card."""
+    """Return, by table, "new", "dropped" or "its schema or options changed" for tables that differ from ``known``."""
     before, after = {card.name: card for card in known}, {card.name: card for card in present}
     changes = {name: "new" for name in after if name not in before}
     changes |= {name: "dropped" for name in before if name not in after}

@@ -400,7 +400,7 @@ def find_changed_partitions(table: OpenTable, reported_version: str | None, part
 
 
 def has_no_due_work(table: OpenTable, state: PartitionHealth) -> bool:
-    """Return whether the table's own compaction rules find no work in a partition."""
+    """Return whether the table's own compaction rules find no work in the partition of ``state``."""
     if state.text in table.health.waiting or state.cost_minor:
         return False
     return table.card.append_only or state.sorted_runs < table.store.options.compaction_trigger

@@ -127,7 +127,7 @@ class TickResult:
     undecided: list[TableStatus] = field(default_factory=list)
 
     def judge(self, table: OpenTable, subject: Subject, decision: Decision, queue: Queue | None = None) -> None:
-        """Add the status of a partition, computed from the final decision about the partition."""
+        """Add the status of a partition, from the final decision and, if it waits for the budget, its queue."""
         status = judge_subject(subject, decision, table.policy_of(subject.state), table.now, queue)
         if status is not None:
             self.judged.setdefault(table.name, (table, []))[1].append(status)

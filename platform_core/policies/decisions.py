@@ -462,7 +462,7 @@ def decide_in_order(
 
 
 def _decide_whole_table(table: TableFacts, scope: DecisionScope) -> Decision | None:
-    """Return the decision that holds for all partitions of a table, or None if each partition needs a decision."""
+    """Return the decision that declines all partitions of a table at once, or None if each needs a decision."""
     declined = Decision(table.name, "", DecisionOutcome.DECLINE, Reason.UNSUPPORTED, table.refusal or "")
     if table.refusal is not None:
         return declined

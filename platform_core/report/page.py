@@ -239,7 +239,7 @@ def _mark_code(text: str) -> Markup:
 
 
 def _time(epoch_ms: int | None) -> str:
-    """Return a time as UTC text to the minute."""
+    """Return a time (epoch ms) as UTC text to the minute; the text for None says that the time is unknown."""
     return utc_text(epoch_ms)[:16]
 
 

@@ -92,7 +92,7 @@ def describe_with_listing(warehouse: WarehouseResource, file: Path | None) -> li
 
 
 def remove_from_listing(file: Path | None, tables: Collection[str]) -> None:
-    """Remove tables from the listing, so that the next loading of definitions opens these tables."""
+    """Remove tables from the listing ``file`` (None: no listing), so that the next load of definitions opens them."""
     known = {} if file is None else _read(file)
     if file is not None and not known.keys().isdisjoint(tables):
         _write(file, {name: listed for name, listed in known.items() if name not in tables})

@@ -434,7 +434,7 @@ def _make_parameter(argument: Argument, note: str | None = None) -> tuple[str, A
 
 
 def _set_signature(body: Callable[..., None], parameters: Iterable[tuple[str, Any, Any]]) -> Callable[..., None]:
-    """Set the signature of a function, from which Typer reads the parameters (name, annotation, default)."""
+    """Set the signature of ``body``, from which Typer reads the parameters (name, annotation, default)."""
     signature = [
         Parameter(name, Parameter.KEYWORD_ONLY, annotation=annotation, default=default)
         for name, annotation, default in parameters

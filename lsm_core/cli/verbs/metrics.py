@@ -118,7 +118,7 @@ def _read_samples(catalog: Catalog, window_ms: int, *, with_holders: bool) -> li
 
 
 def _serve(address: str, read_text: Callable[[], str], pause_ms: int) -> None:
-    """Serve the metrics until the process is interrupted or terminated."""
+    """Serve the metrics that ``read_text`` returns until the process is interrupted or terminated."""
     from lsm_core.cli.metrics_server import open_server, serve_until_stopped
 
     server = open_server(address, read_text, pause_ms / 1000)

@@ -93,7 +93,7 @@ class CopyReport(Report):
         kept: number of files that an earlier, interrupted copy had copied.
         rows: number of rows of the new table, before merging.
         verification: "V1" if every copied file was read back and compared, else "V0".
-        declined: buckets that were not copied, with the reasons.
+        declined: why nothing was copied, for example because the table has no snapshot.
     """
 
     plan_hash: str

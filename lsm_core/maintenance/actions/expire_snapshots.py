@@ -224,6 +224,8 @@ def _plan_range(
     """Return ``plan`` with the snapshots of the ``chosen`` range to expire, and their files.
 
     The first damaged snapshot, the snapshot before it, and all later snapshots are kept.
+
+    ``runner``: with a `TaskRunner`, many snapshots are read by parallel tasks; None reads them in this process.
     """
     known = history.read([number for number in ids if number <= chosen.end])
     damaged = min((number for number in history.damaged if number <= chosen.end), default=None)
@@ -345,6 +347,8 @@ def _split_used(
 
     ``going`` are the ids of the expiring snapshots. A damaged snapshot that is retained is tolerated if the snapshots
     directly before and after it can be read.
+
+    ``runner``: with a `TaskRunner`, many snapshots are read by parallel tasks; None reads them in this process.
 
     Returns:
         Files to delete, declined entries of files that are still needed, and declined entries of damaged snapshots.
@@ -598,6 +602,8 @@ def _expire(store: TableStore, plan: MaintenancePlan, runner: Runner | None = No
     If changelogs are kept longer than snapshots, the changelog of a snapshot is written before the snapshot is deleted,
     so that streams always find one of the two. Files that became needed after planning, for example by a new tag, are
     left out of the record. After a crash between any two steps, every snapshot of the table can be read.
+
+    ``runner``: with a `TaskRunner`, parallel tasks do the work on many files; None does the work in this process.
 
     Raises:
         PlanStale: a consumer reads a planned snapshot, or the snapshots changed after planning.

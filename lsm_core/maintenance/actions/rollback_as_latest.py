@@ -58,7 +58,7 @@ _BYTES_PER_SECOND: Final = 100_000_000
 
 @dataclass(frozen=True)
 class AsLatestItem(UndoItem):
-    """Changes of one bucket that give the bucket the content of the older snapshot.
+    """Changes of one bucket that give the bucket the rows of the older snapshot.
 
     Attributes:
         inputs: current files that are removed, or moved to the level of the older snapshot.

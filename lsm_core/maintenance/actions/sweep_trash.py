@@ -137,6 +137,8 @@ def _used_by_others(
     """Return the files of the ``due`` records that are still needed.
 
     Such files are needed by a snapshot, changelog, tag or branch, or by a deletion record that can still be restored.
+
+    ``runner``: with a `TaskRunner`, many snapshots are read by parallel tasks; None reads them in this process.
     """
     ids = {record.trash_id for record in due}
     pending = [record for record in records if record.trash_id not in ids]

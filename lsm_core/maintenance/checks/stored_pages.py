@@ -226,7 +226,7 @@ def _next_window(check_input: CheckInput, after: str, again: tuple[str, ...]) ->
 
 
 def _first(files: pa.Table) -> pa.Table:
-    """Return the first files by name, up to the size of a window."""
+    """Return the first files by name, as many as one scan collects."""
     files = files.sort_by("file_name")
     return files if files.num_rows <= _ROUND_FILES else _split_at(files, _ROUND_FILES)[0]
 

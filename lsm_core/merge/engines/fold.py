@@ -123,7 +123,7 @@ class FoldInput:
 
     @cached_property
     def multiple(self) -> Mask:
-        """Mask of the groups to fold: groups of two or more versions, or all groups if ``bypass`` is False."""
+        """Mask of the groups to merge: groups of two or more versions, or all groups if ``bypass`` is False."""
         if not self.bypass:
             return np.ones(len(self.groups), np.bool_)
         several = self.groups.ends - self.groups.starts > 1
@@ -353,7 +353,7 @@ class ResultColumns:
 
 @dataclass(frozen=True, eq=False)
 class FoldOutput:
-    """Result of a fold: the merged rows of the complete keys, and the state of the key that may have further rows.
+    """Result of a window: the merged rows of the complete keys, and the state of the key that may have further rows.
 
     Attributes:
         batches: the merged rows, in key order.

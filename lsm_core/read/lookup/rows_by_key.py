@@ -132,7 +132,10 @@ class _Search:
         batch_rows: int,
         deleted: Deleted | None,
     ) -> _Search:
-        """Prepare a search: split the target's columns into those that compare keys and those for found rows only."""
+        """Prepare a search: split the target's columns into key columns and columns of found rows only.
+
+        Key columns are decoded first. ``deleted`` are the rows to leave out, or None.
+        """
         whole = Evolution.of(store, meta, source.schema, target, source.path)
         names = [key_name(name) for name in store.schema.trimmed_primary_keys]
         stored = {column.stored for column in whole.columns if column.field.name in names}

@@ -262,7 +262,7 @@ class _AssignedRows:
 
 
 def _assign(store: TableStore, plan: MaintenancePlan, runner: Runner | None) -> _AssignedRows:
-    """Assign the plan's postponed rows to buckets; partitions whose planned files changed are skipped as stale."""
+    """Assign the plan's postponed rows (bucket -2) to buckets; partitions whose planned files changed are skipped."""
     files_by_item, stale = [], []
     for item in plan.items_of(AssignItem):
         try:

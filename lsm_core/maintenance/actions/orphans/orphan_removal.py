@@ -161,7 +161,10 @@ def _limit(store: TableStore, older_than_ms: int | None, now: int) -> int:
 
 
 def _survey_all(store: TableStore, limit: int, now: int, runner: Runner | None) -> tuple[Survey, FileHolders]:
-    """Return the survey (counts, unreferenced files) of all files, and the references read after the listing."""
+    """Return the survey (counts, unreferenced files) of all files, and the references read after the listing.
+
+    ``runner``: with a `TaskRunner`, parallel tasks list many folders; None lists all folders in this process.
+    """
     known = OwnFiles.of(store)
     if not isinstance(runner, TaskRunner) or not known.has_parts:
         return survey_of(store, list_table(store), limit, now)

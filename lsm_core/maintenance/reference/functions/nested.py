@@ -65,7 +65,7 @@ class NestedUpdate(_Keyed):
         return list({self.key_of(row): row for row in rows}.values()) if self.key else rows
 
     def _upsert(self, acc: list[Nested | None], value: list[Nested | None]) -> list[Nested]:
-        """Upsert by key; only new keys of the input count against the limit."""
+        """Return the rows of ``acc``, replaced or extended by ``value`` by key; the limit applies to new keys only."""
         rows: dict[Any, Nested] = {}
         held = self.select_rows(acc)
         for number, row in enumerate([*held, *self.select_rows(value)]):
