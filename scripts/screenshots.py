@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))  # run as a file
 
 from lsm_core.processes import LOOPBACK, free_port  # noqa: E402
-from scripts.browser import SIZE, Pages, opened_browser  # noqa: E402
+from scripts.browser import Pages, opened_browser  # noqa: E402
 
 if TYPE_CHECKING:
     from playwright.sync_api import Locator
@@ -27,6 +27,7 @@ MOST_BYTES: Final = 200_000
 """Largest size of a picture, in bytes; readers load several on one page."""
 DRAWN_MS = 2_500
 """Delay for plots of many points, which are drawn after the page."""
+_ZOOM_STEPS: Final = 3
 _GROUP: Final = "/locations/dredge/asset-groups/nyc/lineage"
 _LAYOUTS: Final = "/assets/warehouse/nyc/"
 _ACTING_TICKS: Final = "/locations/dredge/sensors/sorted_run?status=success"
@@ -83,8 +84,10 @@ def take_pictures(url: str) -> int:
         browser.opens(_ACTING_TICKS, "requested", "View logs")
         page.get_by_text("View logs").last.click()  # the oldest of the page: the daemon was busy then
         browser.shows(": run (")
-        page.get_by_text(": run (").first.evaluate("element => element.scrollIntoView()")
         dialog = page.get_by_text("Logs for sorted_run").locator("xpath=ancestor::*[.//button[.='Done']][1]")
+        page.wait_for_timeout(DRAWN_MS)  # the log scrolls to its end by itself; runs are its first lines
+        dialog.hover()
+        page.mouse.wheel(0, -100_000)
         problems += take_picture(browser, "tick", dialog)
     for problem in problems:
         print(f"screenshots: {problem}", flush=True)
@@ -92,11 +95,11 @@ def take_pictures(url: str) -> int:
 
 
 def fit_graph(browser: Pages) -> None:
-    """Zoom a lineage graph out until it fits into the page."""
+    """Zoom a lineage graph out, so that both assets of most tables are visible."""
     browser.page.wait_for_timeout(DRAWN_MS)
-    size = browser.page.viewport_size or SIZE
-    browser.page.mouse.move(size["width"] * 0.55, size["height"] * 0.5)
-    browser.page.mouse.wheel(0, 250)
+    zoom_out = browser.page.get_by_label("zoom_out").filter(visible=True).first
+    for _ in range(_ZOOM_STEPS):
+        zoom_out.click()
 
 
 def take_picture(browser: Pages, name: str, part: Locator | None = None) -> list[str]:

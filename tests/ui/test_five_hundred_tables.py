@@ -174,7 +174,7 @@ def ranked(fleet: Fleet) -> dict[str, Any]:
         return next(run for run in fleet.client.runs() if run.run_id == run_id)
 
     begin = time.monotonic()
-    wait_for("the ranking", lambda: run().finished, _TICKS_S)
+    wait_for("the ranking", lambda: run().finished, _WORK_S)
     print(f"ranking of {TABLES} tables, as a run: {time.monotonic() - begin:.1f} s")
     assert run().status == "SUCCESS"
     (newest,) = fleet.client.query(_METADATA, {"key": {"path": list(key)}})["assetOrError"]["assetMaterializations"]
@@ -221,7 +221,7 @@ def test_the_first_screen_counts_states_and_ranks_by_state(fleet: Fleet) -> None
         assert counts.pop(state.value) == len(tables), state
     assert set(counts) <= {state.value for state in WORKED_ON}
     assert sum(counts.values()) == TABLES - sum(map(len, ODD.values()))
-    assert counts["due"] >= 1 and counts["running"] <= AT_ONCE
+    assert counts["due"] >= 1 and counts.get("running", 0) <= AT_ONCE
     rows = [row.split(" | ") for row in metadata["tables"].splitlines() if row.startswith("| [")]
     order = [row[0].split("](")[0].removeprefix("| [shop.") for row in rows]
     odd = [table for group in ODD.values() for table in group]
