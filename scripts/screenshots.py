@@ -27,6 +27,11 @@ MOST_BYTES: Final = 200_000
 """Largest size of a picture, in bytes; readers load several on one page."""
 DRAWN_MS = 2_500
 """Delay for plots of many points, which are drawn after the page."""
+_GROW: Final = """dialog => {
+  const log = dialog.querySelector('[class*=VirtualizedTable_container]');
+  log.parentElement.style.height = `${log.parentElement.clientHeight + log.scrollHeight - log.clientHeight}px`;
+}"""
+"""Script that makes a tick's log as high as its lines: it scrolls itself to the end, and runs are its first lines."""
 _ZOOM_STEPS: Final = 3
 _GROUP: Final = "/locations/dredge/asset-groups/nyc/lineage"
 _LAYOUTS: Final = "/assets/warehouse/nyc/"
@@ -85,9 +90,8 @@ def take_pictures(url: str) -> int:
         page.get_by_text("View logs").last.click()  # the oldest of the page: the daemon was busy then
         browser.shows(": run (")
         dialog = page.get_by_text("Logs for sorted_run").locator("xpath=ancestor::*[.//button[.='Done']][1]")
-        page.wait_for_timeout(DRAWN_MS)  # the log scrolls to its end by itself; runs are its first lines
-        dialog.hover()
-        page.mouse.wheel(0, -100_000)
+        page.wait_for_timeout(DRAWN_MS)
+        dialog.evaluate(_GROW)
         problems += take_picture(browser, "tick", dialog)
     for problem in problems:
         print(f"screenshots: {problem}", flush=True)
