@@ -327,6 +327,9 @@ def _with_ids(kind: DataType, field_id: int, depth: int) -> pa.DataType:
         return pa.struct(
             [pa.field(f.name, _with_ids(f.type, f.id, 1), f.type.nullable, _metadata(f.id)) for f in kind.fields]
         )
+    if kind.root is TypeRoot.VARIANT:
+        parts = to_arrow(kind)
+        return pa.struct([parts.field(i).with_metadata(_metadata(i)) for i in range(parts.num_fields)])
     value_metadata = _metadata(_NESTED_BASE + _NESTED_STEP * field_id + depth)
     key_metadata = _metadata(_NESTED_BASE - _NESTED_STEP * field_id - depth)
     if kind.root is TypeRoot.ARRAY and kind.element is not None:

@@ -18,14 +18,14 @@ from lsm_core.format.snapshot import CommitKind, Snapshot
 from lsm_core.locks import table_lock
 from lsm_core.metadata import branches, manifests, paimon_version, snapshots
 from lsm_core.metadata.store import POSTPONE_BUCKET, BucketMode, TableStore, list_schema_ids
-from lsm_core.options import REGISTRY, canonical, inline_default
+from lsm_core.options import REGISTRY, TableOptions, canonical, inline_default
 from lsm_core.types import TypeRoot
 
-_UNREAD_TYPES = frozenset({TypeRoot.VARIANT, TypeRoot.GEOMETRY, TypeRoot.GEOGRAPHY, TypeRoot.UNKNOWN})
+_UNREAD_TYPES = frozenset({TypeRoot.GEOMETRY, TypeRoot.GEOGRAPHY, TypeRoot.UNKNOWN})
 """Column types that cannot be read; a read is possible if it leaves these columns out."""
 _REFUSED_TYPES = _UNREAD_TYPES | {TypeRoot.BLOB, TypeRoot.VECTOR}
 """Types of `_UNREAD_TYPES`, and types whose values are in separate files."""
-_UNORDERED_TYPES = _REFUSED_TYPES | {TypeRoot.ARRAY, TypeRoot.MULTISET, TypeRoot.MAP, TypeRoot.ROW}
+_UNORDERED_TYPES = _REFUSED_TYPES | {TypeRoot.VARIANT, TypeRoot.ARRAY, TypeRoot.MULTISET, TypeRoot.MAP, TypeRoot.ROW}
 """Types by which rows cannot be sorted."""
 _FORMATS = frozenset({"parquet", "orc", "avro"})
 _FILE_INDEXES = frozenset({"bloom-filter", "bitmap", "bsi", "range-bitmap"})
@@ -103,6 +103,8 @@ def require_plain_files(store: TableStore, snapshot: Snapshot, entries: pa.Table
     """
     if any(entry.index_type.upper() == _VECTORS for entry in manifests.index_entries(store, snapshot)):
         raise UnsupportedFeature("deletion vectors in another engine's reader", store.name)
+    if any(inner.root is TypeRoot.VARIANT for field in store.schema.fields for inner in field.type.with_inner()):
+        raise UnsupportedFeature("columns of type VARIANT in another engine's reader", store.name)
     if not pc.all(pc.ends_with(entries.column("file_name"), ".parquet"), min_count=0).as_py():
         raise UnsupportedFeature("files of another format than Parquet in another engine's reader", store.name)
     current_fields = [(field.id, field.name, field.type.with_nullable(nullable=True)) for field in store.schema.fields]
@@ -348,8 +350,28 @@ def _unsupported_by_schema(
     if purpose >= Purpose.WRITE:
         yield from _unsupported_buckets(store)
         yield from _unsupported_indexes(store)
+        yield from _unsupported_variants(store, purpose)
     if purpose is Purpose.COMPACT and store.options.clusters_incrementally:
         yield from _unsupported_clustering(store)
+
+
+def _unsupported_variants(store: TableStore, purpose: Purpose) -> Iterator[str]:
+    """Yield why columns of type VARIANT cannot be written or compacted.
+
+    Paimon stores them in Parquet files only. Files in which it shredded the values cannot be read here.
+    """
+    names = [
+        field.name
+        for field in store.schema.fields
+        if any(inner_type.root is TypeRoot.VARIANT for inner_type in field.type.with_inner())
+    ]
+    if not names:
+        return
+    others = sorted((_FORMATS & _formats_of(store.options, purpose)) - {"parquet"})
+    yield from (f"column '{names[0]}' of type VARIANT in files of format '{name}'" for name in others)
+    if purpose is Purpose.COMPACT:
+        keys = ("variant.shreddingSchema", "variant.inferShreddingSchema")
+        yield from (f"compaction of shredded VARIANT columns ('{key}')" for key in keys if store.options.get(key))
 
 
 def _unsupported_clustering(store: TableStore) -> Iterator[str]:
@@ -413,15 +435,20 @@ def _unsupported_options(store: TableStore, purpose: Purpose) -> Iterator[str]:
     present = _SET_READ if purpose < Purpose.WRITE else {**_SET_READ, **_SET_WRITE}
     yield from (feature for key, feature in _SWITCHES_READ.items() if options.get(key))
     yield from (feature for key, feature in present.items() if options.get(key))
-    formats = {options.file_format, *(str(f).lower() for f in options.get("file.format.per.level").values())}
-    changelog_format = str(options.get("changelog-file.format") or "").lower()
-    if purpose >= Purpose.WRITE and changelog_format:
-        formats.add(changelog_format)
-    yield from (f"file format '{name}'" for name in sorted(formats - _FORMATS))
+    yield from (f"file format '{name}'" for name in sorted(_formats_of(options, purpose) - _FORMATS))
     if str(options.get("manifest.format")).lower() != "avro":
         yield f"manifests of format '{options.get('manifest.format')}'"
     if purpose >= Purpose.WRITE and options.raw.get("metadata.iceberg.storage", "disabled").lower() != "disabled":
         yield "Iceberg metadata (metadata.iceberg.storage)"
+
+
+def _formats_of(options: TableOptions, purpose: Purpose) -> set[str]:
+    """Return the formats of data files, and for writers those of changelog files, that the options name."""
+    formats = {options.file_format, *(str(f).lower() for f in options.get("file.format.per.level").values())}
+    changelog_format = str(options.get("changelog-file.format") or "").lower()
+    if purpose >= Purpose.WRITE and changelog_format:
+        formats.add(changelog_format)
+    return formats
 
 
 def _unsupported_buckets(store: TableStore) -> Iterator[str]:

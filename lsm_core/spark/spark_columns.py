@@ -17,6 +17,14 @@ if TYPE_CHECKING:
     from pyspark.sql import Column
     from pyspark.sql.types import StructType
 
+_VARIANT: Final = pa.struct(
+    [
+        pa.field("value", pa.binary(), nullable=False),
+        pa.field(
+            "metadata", pa.binary(), nullable=False, metadata={"variant": "true"}
+        ),  # by which Spark knows the type
+    ]
+)
 _SIMPLE: Final[dict[TypeRoot, tuple[str, pa.DataType]]] = {
     TypeRoot.CHAR: ("STRING", pa.string()),
     TypeRoot.VARCHAR: ("STRING", pa.string()),
@@ -30,6 +38,7 @@ _SIMPLE: Final[dict[TypeRoot, tuple[str, pa.DataType]]] = {
     TypeRoot.FLOAT: ("FLOAT", pa.float32()),
     TypeRoot.DOUBLE: ("DOUBLE", pa.float64()),
     TypeRoot.DATE: ("DATE", pa.date32()),
+    TypeRoot.VARIANT: ("VARIANT", _VARIANT),
 }
 _FROM_SPARK: Final = {
     "string": pa.string(),
@@ -47,6 +56,7 @@ _FROM_SPARK: Final = {
     "timestamp": pa.timestamp("us", "UTC"),
     "timestamp_ntz": pa.timestamp("us"),
     "void": pa.null(),
+    "variant": _VARIANT,
 }
 _MAX_FRACTION: Final = 6  # Spark's timestamps count microseconds
 _FRAME_BYTES: Final = 16 << 20

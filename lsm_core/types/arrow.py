@@ -344,10 +344,21 @@ def from_arrow(kind: pa.DataType, nullable: bool = True) -> DataType:
     if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
         child = kind.value_field
         return DataType(TypeRoot.ARRAY, nullable, element=from_arrow(child.type, child.nullable))
+    if _is_variant(kind):
+        return DataType(TypeRoot.VARIANT, nullable)
     if pa.types.is_struct(kind):
         fields = tuple(RowField(i, f.name, from_arrow(f.type, f.nullable)) for i, f in enumerate(kind))
         return DataType(TypeRoot.ROW, nullable, fields=fields)
     raise InvalidSchema(f"no column type for Arrow's {kind}")
+
+
+def _is_variant(kind: pa.DataType) -> bool:
+    """Return whether an Arrow type is that of variants: Arrow's extension type, or a struct with Spark's mark."""
+    if isinstance(kind, pa.BaseExtensionType):
+        return bool(kind.extension_name == "arrow.parquet.variant")
+    if not pa.types.is_struct(kind) or sorted(field.name for field in kind) != ["metadata", "value"]:
+        return False
+    return (kind.field("metadata").metadata or {}).get(b"variant") == b"true"
 
 
 def holds_char(kind: DataType) -> bool:
@@ -390,6 +401,8 @@ def unpadded(array: pa.Array, kind: DataType) -> pa.Array:
 
 
 _TEXTS: Final = frozenset({TypeRoot.CHAR, TypeRoot.VARCHAR})
+_VARIANT_HEADERS: Final = tuple(bytes([high << 4 | 1]) for high in range(16))
+"""First bytes of a variant's metadata: the low half is the version of the encoding."""
 _BINARIES: Final = frozenset({TypeRoot.BINARY, TypeRoot.VARBINARY})
 _TIMES: Final = frozenset({TypeRoot.TIME, TypeRoot.TIMESTAMP, TypeRoot.TIMESTAMP_LTZ})
 _UNIT_DIGITS: Final = {"s": 0, "ms": 3, "us": 6, "ns": 9}
@@ -444,7 +457,22 @@ def find_misfit(array: pa.Array, kind: DataType) -> Misfit | None:
         return misfit or _find_repeated_key(array, kind.element)
     if kind.root is TypeRoot.ARRAY and kind.element is not None:
         return _find_in_elements(array, array.values, kind.element, "[]")
+    if kind.root is TypeRoot.VARIANT:
+        return _find_in_variants(array, kind)
     return _find_in_atoms(array, kind)
+
+
+def _find_in_variants(array: pa.Array, kind: DataType) -> Misfit | None:
+    """Return the first VARIANT without a value, or whose metadata does not begin with the encoding's version."""
+    value, metadata = array.field("value"), array.field("metadata")
+    has_value = pc.greater(pc.fill_null(pc.binary_length(value), 0), 0)
+    is_known = pc.is_in(pc.binary_slice(metadata, 0, 1), pa.array(_VARIANT_HEADERS, pa.binary()))
+    is_bad = pc.and_(array.is_valid(), pc.invert(pc.and_(has_value, is_known)))
+    if not pc.any(is_bad, min_count=0).as_py():
+        return None
+    row = int(np.flatnonzero(np.asarray(is_bad))[0])
+    reason = "value and metadata are no variant in Parquet's binary encoding, version 1"
+    return Misfit(row, "", array[row].as_py(), kind, reason)
 
 
 def one_nan(array: pa.Array) -> pa.Array:
@@ -481,7 +509,7 @@ def _has_limits(kind: DataType) -> bool:
         return (kind.length or MAX_LENGTH) < MAX_LENGTH
     if kind.root in _TIMES:
         return (kind.precision or 0) not in (3, 6, 9)
-    if kind.root in (TypeRoot.MAP, TypeRoot.MULTISET):
+    if kind.root in (TypeRoot.MAP, TypeRoot.MULTISET, TypeRoot.VARIANT):
         return True
     inner = [field.type for field in kind.fields] + [part for part in (kind.element, kind.value) if part is not None]
     return any(not part.nullable or _has_limits(part) for part in inner)

@@ -396,6 +396,8 @@ def _shaped(array: pa.Array, kind: DataType) -> pa.Array:
             for f in kind.fields
         ]
         return struct_of(array, fields, target)
+    if kind.root is TypeRoot.VARIANT and not pa.types.is_null(array.type):
+        return _shape_variants(array, target)
     if pa.types.is_map(array.type) and pa.types.is_map(target):
         key, value = (kind.key, kind.value) if kind.key is not None else (kind.element, _COUNT)
         if key is not None and value is not None:
@@ -408,6 +410,22 @@ def _shaped(array: pa.Array, kind: DataType) -> pa.Array:
             array = compact(array)
             return list_of(array, _shaped(array.values, kind.element), target)
     return _cast(array, target)
+
+
+def _shape_variants(array: pa.Array, target: pa.DataType) -> pa.Array:
+    """Return variants with the fields of ``target``, which are matched by name.
+
+    Raises ArrowInvalid for values other than a struct of the binary fields value and metadata.
+    """
+    if isinstance(array, pa.ExtensionArray):  # Arrow's canonical type `arrow.parquet.variant`
+        array = array.storage
+    kind = array.type
+    if not pa.types.is_struct(kind) or sorted(field.name for field in kind) != ["metadata", "value"]:
+        raise pa.ArrowInvalid(
+            "a VARIANT is a struct of the binary fields value and metadata in Parquet's variant encoding; Spark's "
+            "parse_json encodes JSON text"
+        )
+    return struct_of(array, [_cast(array.field(field.name), field.type) for field in target], target)
 
 
 def _cast(array: pa.Array, target: pa.DataType) -> pa.Array:

@@ -11,13 +11,14 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import StructType
 
-from lsm_core import Catalog, SchemaChange
+from lsm_core import Catalog, Schema, SchemaChange
 from lsm_core.errors import ColumnNotFound, DredgeError, InvalidData, InvalidOption, InvalidSchema, UnsupportedFeature
 from lsm_core.spark import compact_table, delete_keys, delete_where, read_table, update_where, upsert, write_table
 from lsm_core.spark.data_source import TableSource
 from lsm_core.spark.spark_columns import SESSION_ZONE, in_session_zone
 from lsm_core.spark.spark_write import prepare_write
 from lsm_core.table import validation
+from lsm_core.types import to_sql
 from tests.spark.tables import canonical, live_paths, make_table
 from tests.support.samples import one_in
 
@@ -110,6 +111,25 @@ def test_a_column_of_that_name_in_the_table_is_data(
     table.write(pa.table({"k": [1, 2], "_row_kind": ["-D", "x"]}, schema=fields))
     delete_keys(spark.sql("SELECT 2L k"), table)
     assert table.to_arrow().to_pylist() == [{"k": 1, "_row_kind": "-D"}]
+
+
+def test_variants_are_sparks_variants_at_any_depth(spark: Any, tmp_path: Path) -> None:
+    catalog = Catalog(str(tmp_path))
+    catalog.create_database("db")
+    catalog.create_table("db.t", Schema([("k", "BIGINT NOT NULL"), ("v", "VARIANT")], ["k"], [], {"bucket": "1"}))
+    frame = spark.sql(
+        """SELECT id k, parse_json('{"a":' || id || ',"b":[1,"x"]}') v, array(parse_json('1'), NULL) l,
+        named_struct('x', parse_json('"q"'), 'y', 1) r FROM range(3)"""
+    )
+    save(frame, tmp_path, **{"write.merge-schema": "true"})
+    save(frame.where("k = 2"), tmp_path)
+    assert [to_sql(field.type) for field in catalog.table("db.t").schema.fields][1:3] == ["VARIANT", "ARRAY<VARIANT>"]
+    assert compact_table(spark, catalog.table("db.t"), full=True).rows_out == 3
+    stored = read_table(spark, catalog.table("db.t"))
+    assert stored.schema["v"].dataType.simpleString() == "variant"
+    shown = stored.selectExpr("variant_get(v, '$.a', 'int') a", "to_json(v) v", "to_json(l[0]) l", "to_json(r.x) x")
+    assert sorted(map(tuple, shown.collect())) == [(i, f'{{"a":{i},"b":[1,"x"]}}', "1", '"q"') for i in range(3)]
+    assert stored.where("variant_get(v, '$.a', 'int') = 1 AND l[1] IS NULL").count() == 1
 
 
 @pytest.mark.parametrize("writer", ["write_table", "save"])

@@ -1,0 +1,167 @@
+"""Columns of type VARIANT are shared with Java: same bytes in the files, same values through merges and compactions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from lsm_core import Catalog, Schema, SchemaChange, Table
+from lsm_core.errors import UnsupportedFeature
+from lsm_core.metadata import Purpose, unsupported
+from tests.support.peers import JavaPaimon, peer_module
+from tests.support.samples import one_in
+
+Java = Callable[..., dict[str, Any]]
+DOCUMENTS = [
+    '{"a":1,"b":[1,2,"x"],"c":{"d":null}}',
+    '"text"',
+    "3.25",
+    "true",
+    "null",
+    "[]",
+    "12345678901234",
+    '{"a":7}',
+    "{}",
+]
+COLUMNS = [
+    ("k", "BIGINT NOT NULL"),
+    ("v", "VARIANT"),
+    ("a", "ARRAY<VARIANT>"),
+    ("m", "MAP<STRING, VARIANT>"),
+    ("r", "ROW<x VARIANT, y INT>"),
+]
+KINDS = {
+    "append": ([], {"bucket": "-1"}),
+    "deduplicate": (["k"], {"bucket": "1"}),
+    "vectors": (["k"], {"bucket": "1", "deletion-vectors.enabled": "true"}),
+    "lookup": (["k"], {"bucket": "1", "changelog-producer": "lookup"}),
+    "partial-update": (["k"], {"bucket": "1", "merge-engine": "partial-update"}),
+    "aggregation": (["k"], {"bucket": "1", "merge-engine": "aggregation"}),
+}
+
+
+def made(tmp_path: Path, kind: str, **options: str) -> Table:
+    keys, own = KINDS[kind]
+    catalog = Catalog(str(tmp_path))
+    catalog.create_database("db")
+    return catalog.create_table("db.t", Schema(COLUMNS, keys, [], {**own, **options}))
+
+
+def documents(first: int) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = [
+        {"k": first + i, "v": text, "a": [text, None], "m": [["q", text]], "r": {"x": text, "y": i}}
+        for i, text in enumerate(DOCUMENTS)
+    ]
+    return [*rows, {"k": first + len(rows), "v": None, "a": None, "m": None, "r": None}]
+
+
+def with_keys(rows: pa.Table, first: int) -> pa.Table:
+    keys = pa.array(range(first, first + rows.num_rows), pa.int64())
+    return rows.set_column(0, rows.schema.field("k"), keys)
+
+
+def values_by_key(java: Java) -> dict[int, tuple[Any, ...]]:
+    return {row["k"]: tuple(row[name] for name, _ in COLUMNS[1:]) for row in java("read")["rows"]}
+
+
+@pytest.mark.paimon_java
+@pytest.mark.parametrize("kind", one_in(2, list(KINDS), 1))
+def test_both_write_merge_and_compact_variants(tmp_path: Path, java: Java, kind: str) -> None:
+    made(tmp_path, kind)
+    expected = {row["k"]: tuple(row[name] for name, _ in COLUMNS[1:]) for row in documents(0)}
+    java("write", rows=documents(0), compact="full" if kind == "vectors" else "none")
+    table = Catalog(str(tmp_path)).table("db.t")
+    rows = table.to_arrow().sort_by("k")
+    table.write(with_keys(rows, 100))
+    expected |= {100 + key: values for key, values in expected.items()}
+    report = table.compact(full=True)
+    assert report.snapshot_id is not None
+    assert values_by_key(java) == expected
+    table.write(with_keys(rows.slice(0, 1), 101))  # in a table with a key, another document for key 101
+    java("write", rows=documents(200), compact="none")
+    expected |= {200 + row: expected[row] for row in range(len(DOCUMENTS) + 1)}
+    table = Catalog(str(tmp_path)).table("db.t")
+    table.compact(full=True)
+    if kind == "append":
+        assert len(java("read")["rows"]) == len(expected) + 1
+    else:
+        assert values_by_key(java) == {**expected, 101: expected[0]}
+        assert values_by_key(java).keys() == set(table.to_arrow().column("k").to_pylist())
+    assert all(check.passed for check in table.check())
+
+
+@pytest.mark.paimon_java
+def test_files_have_the_layout_and_the_statistics_of_java(tmp_path: Path, java: Java) -> None:
+    made(tmp_path, "append")
+    java("write", rows=documents(0), compact="none")
+    table = Catalog(str(tmp_path)).table("db.t")
+    table.write(table.to_arrow())
+    files = [file for split in Catalog(str(tmp_path)).table("db.t").plan_scan() for file in split.files]
+    theirs, ours = (pq.read_schema(f"{table.store.root}/bucket-0/{file.file_name}") for file in files)
+    assert theirs.equals(ours, check_metadata=True)
+    assert files[0].value_stats == files[1].value_stats
+
+
+@pytest.mark.paimon_java
+def test_a_column_that_was_added_is_null_in_older_files(tmp_path: Path, java: Java) -> None:
+    catalog = Catalog(str(tmp_path))
+    catalog.create_database("db")
+    table = catalog.create_table("db.t", Schema([("k", "BIGINT NOT NULL")], ["k"], [], {"bucket": "1"}))
+    table.write(pa.table({"k": [1, 2]}))
+    catalog.alter_table("db.t", [SchemaChange.add_column("v", "VARIANT")])
+    java("write", rows=[{"k": 2, "v": '{"a":1}'}], compact="none")
+    table = catalog.table("db.t")
+    table.compact(full=True)
+    assert [row["v"] for row in java("read")["rows"]] == [None, '{"a":1}']
+    with pytest.raises(UnsupportedFeature, match="VARIANT"):
+        catalog.alter_table("db.t", [SchemaChange.set_option("file.format", "orc")])
+
+
+@pytest.mark.parametrize("option", ["variant.shreddingSchema", "variant.inferShreddingSchema"])
+def test_shredded_files_are_refused_and_never_read_in_part(tmp_path: Path, option: str) -> None:
+    try:
+        newest = JavaPaimon("2.0.0")
+    except peer_module().PeerMissing as error:
+        pytest.skip(f"NOT TESTED: Java Paimon 2.0.0: {error}")
+    shape = (
+        '{"type":"ROW","fields":[{"name":"v","type":{"type":"ROW","fields":'
+        '[{"name":"a","type":"BIGINT"},{"name":"c","type":"STRING"}]}}]}'
+    )
+    value = shape if option == "variant.shreddingSchema" else "true"
+    table = made(tmp_path, "append", **{option: value, "compaction.min.file-num": "2"})
+    rows = [{"k": i, "v": f'{{"a":{i},"b":[1],"c":"q"}}', "a": None, "m": None, "r": None} for i in range(9)]
+    try:
+        newest.call("write", warehouse=str(tmp_path), table="db.t", rows=rows, compact="none")
+        table = Catalog(str(tmp_path)).table("db.t")
+        with pytest.raises(
+            UnsupportedFeature, match=r"shredded VARIANT values \(column 'v' of file .*leave the column"
+        ):
+            table.to_arrow()
+        assert table.to_arrow(columns=["k"]).num_rows == 9
+        assert unsupported(table.store, Purpose.WRITE) == []
+        (reason,) = unsupported(table.store, Purpose.COMPACT)
+        assert reason == f"compaction of shredded VARIANT columns ('{option}')"
+        with pytest.raises(UnsupportedFeature, match="shredded"):
+            table.compact(full=True)
+        Catalog(str(tmp_path)).alter_table("db.t", [SchemaChange.remove_option(option)])
+        table = Catalog(str(tmp_path)).table("db.t")
+        assert unsupported(table.store, Purpose.COMPACT) == []
+        newest.call("write", warehouse=str(tmp_path), table="db.t", rows=rows, compact="none")
+        before = table.latest_snapshot()
+        with pytest.raises(UnsupportedFeature, match="shredded VARIANT values"):
+            table.compact(full=True)
+        assert table.latest_snapshot() == before
+        newest.call("compact", warehouse=str(tmp_path), table="db.t", full=True)
+        table = Catalog(str(tmp_path)).table("db.t")
+        expected = {row["k"]: row["v"] for row in rows}
+        assert table.to_arrow().num_rows == 18
+        table.compact(full=True)
+        listed = newest.call("read", warehouse=str(tmp_path), table="db.t")["rows"]
+        assert {row["k"]: row["v"] for row in listed} == expected and len(listed) == 18
+    finally:
+        newest.close()
