@@ -43,7 +43,7 @@ from bench import (
     wide_rows,
     writing,
 )
-from bench.harness import ROUNDS, Result, table
+from bench.harness import ROUNDS, Result, table, with_java_version
 from lsm_core.options import INLINE_VARIABLE
 
 BENCHES: dict[str, tuple[Callable[[int | None, int], list[Result]], str]] = {
@@ -219,6 +219,7 @@ def main(argv: list[str]) -> int:
     for name in arguments.names or [name for name in BENCHES if name not in BY_NAME_ONLY]:
         print(f"bench: {name} ...", file=sys.stderr, flush=True)
         results += BENCHES[name][0](arguments.rows, arguments.rounds)
+    results = with_java_version(results)
     print(table(results))
     if arguments.json is not None:
         wanted = ("bench", "name", "value", "unit", "target", "better", "ok", "low", "high", "note")

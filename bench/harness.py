@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -166,6 +166,33 @@ def ratio(bench: str, name: str, subject: Timing, limit: Timing, target: float, 
         for who, t in (("dredge", subject), ("limit", limit))
     ]
     return [judged, *times]
+
+
+def java_version() -> str:
+    """Return the version of the Java Paimon that benchmarks run, and of the JVM, for people."""
+    # Not at the top: children whose memory is measured import this module.
+    from tests.support.peers import java_environment, peer_module
+
+    java_environment()
+    module = peer_module()
+    try:
+        bundle, java = module.bundle_jar(), module.java_command()
+    except module.PeerMissing:
+        return ""
+    named = re.fullmatch(r"paimon-bundle-(.+)\.jar", bundle.name)
+    told = subprocess.run([java, "-version"], capture_output=True, text=True, check=False)
+    jvm = re.search(r'version "([^"]+)"', told.stderr + told.stdout)
+    return f"Paimon {named.group(1) if named else bundle.name}, JVM {jvm.group(1) if jvm else java}"
+
+
+def with_java_version(results: list[Result]) -> list[Result]:
+    """Return the results; the notes of figures that Java Paimon is part of name its version."""
+    measured = [bool(re.search(r"\bjava\b", f"{result.bench} {result.name}".lower())) for result in results]
+    version = java_version() if any(measured) else ""
+    return [
+        replace(result, note="; ".join(filter(None, [result.note, version]))) if java and version else result
+        for result, java in zip(results, measured, strict=True)
+    ]
 
 
 def table(results: list[Result]) -> str:

@@ -3,7 +3,8 @@
 A peer that cannot be fetched is reported on stderr. With CI=true that is an error (exit code 1); otherwise the tests
 that need the peer are skipped with a message. Newer versions of Java Paimon are optional: the registry may not have
 them yet. They are taken from the registry, else from the folder that DREDGE_PAIMON_JARS names, else from
-../shared/peer/jars.
+../shared/peer/jars. Paimon's Spark connector and the Spark that it needs (450 MB) are only fetched with the argument
+--spark-connector, for `make soak`.
 """
 
 from __future__ import annotations
@@ -27,6 +28,9 @@ POSTGRESQL_JDBC = "42.7.4"
 PYPAIMON = "2.1.0"
 PYPAIMON_RUST = "0.4.0"
 PYARROW = "26.0.1"
+SPARK_CONNECTOR = ("paimon-spark-4.1_2.13", "2.0.0")
+PYSPARK = "4.1.4"
+"""Version of Spark for which the connector is built."""
 
 
 def java() -> str:
@@ -64,16 +68,17 @@ def paimon_java() -> None:
     fetch_jar("org.postgresql", "postgresql", POSTGRESQL_JDBC)
 
 
-def newer_paimon(version: str) -> None:
-    """Put the bundle of a newer version of Java Paimon into .peers/paimon-java.
+def newer_paimon(artifact: str, version: str) -> None:
+    """Put a jar of a newer version of Java Paimon into .peers/paimon-java.
 
     Args:
+        artifact: name of the jar without the version.
         version: the version; snapshots are not in the registry.
 
     Raises:
         RuntimeError: neither the registry nor a folder has the jar.
     """
-    name = f"paimon-bundle-{version}.jar"
+    name = f"{artifact}-{version}.jar"
     target = PEERS / "paimon-java" / name
     if target.is_file():
         return
@@ -82,7 +87,7 @@ def newer_paimon(version: str) -> None:
     reason = "the registry has no snapshots"
     if not version.endswith("-SNAPSHOT"):
         try:
-            fetch_jar("org.apache.paimon", "paimon-bundle", version)
+            fetch_jar("org.apache.paimon", artifact, version)
             return
         except (RuntimeError, OSError, subprocess.SubprocessError) as error:
             reason = str(error)[-200:]
@@ -128,7 +133,12 @@ def pypaimon_rust() -> None:
     environment("pypaimon-rust", f".pypaimon-rust-{PYPAIMON_RUST}-pyarrow-{PYARROW}", *packages)
 
 
-def main() -> int:
+def spark_connector() -> None:
+    newer_paimon(*SPARK_CONNECTOR)
+    environment("paimon-spark", f".pyspark-{PYSPARK}", f"pyspark=={PYSPARK}")
+
+
+def main(arguments: list[str]) -> int:
     missing = 0
     for name, build in (("Java Paimon", paimon_java), ("pypaimon", pypaimon), ("pypaimon-rust", pypaimon_rust)):
         try:
@@ -138,11 +148,16 @@ def main() -> int:
             print(f"peers: {'*' * 20} {name} IS MISSING: {error}", file=sys.stderr, flush=True)
     for version in NEWER_PAIMON:
         try:
-            newer_paimon(version)
+            newer_paimon("paimon-bundle", version)
         except RuntimeError as error:
             print(f"peers: NOT TESTED: Java Paimon {version}: {error}", file=sys.stderr, flush=True)
+    if "--spark-connector" in arguments:
+        try:
+            spark_connector()
+        except (RuntimeError, OSError, subprocess.SubprocessError) as error:
+            print(f"peers: NOT TESTED: Paimon's Spark connector: {error}", file=sys.stderr, flush=True)
     return 1 if missing and os.environ.get("CI") == "true" else 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

@@ -126,7 +126,9 @@ def test_sabotage_after_publishing_fails_the_check_and_blocks(
         output = evaluations(result)["merged_view_unchanged"][1]
         assert "tag 'before-compaction-6' keeps the files of snapshot 5" in output
         run = next(entry.run_id for entry in table.ledger() if entry.snapshot_id == 6)
-        assert f"undo: `dredge undo shop.orders {run} --allow-changes -w {tmp_path / 'wh'}`, then execute this" in output
+        assert (
+            f"undo: `dredge undo shop.orders {run} --allow-changes -w {tmp_path / 'wh'}`, then execute this" in output
+        )
         assert table.tags()["before-compaction-6"].snapshot.id == 5
 
 

@@ -1,0 +1,55 @@
+"""Paimon's own Spark connector and Dredge take turns on tables of many kinds (`connector_lives.py`); `make soak` runs it.
+
+Nothing of it runs in `make test`: the start of Spark and its first statements take about as long as all other tests of
+a group. `DREDGE_LIVES` (default 120) is the number of tables, `DREDGE_LIVES_SEED` the first one's seed; a failure shows
+its seed and the statements that led to it.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from lsm_core import Catalog
+from tests.interop.connector_lives import KINDS, live_a_life
+from tests.support.peers import SparkConnector, peer_module
+
+LIVES = 120
+
+
+@pytest.fixture(scope="module")
+def connector() -> Iterator[SparkConnector]:
+    """Yield Spark SQL with Paimon's connector, in a process of its own; skip the test, and say so, without it."""
+    try:
+        running = SparkConnector()
+    except peer_module().PeerMissing as error:
+        print(f"\nNOT TESTED: Paimon's Spark connector: {error}", file=sys.stderr)
+        pytest.skip(f"NOT TESTED: Paimon's Spark connector: {error}")
+    yield running
+    running.close()
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(7_200)
+def test_spark_sql_and_dredge_take_turns(
+    connector: SparkConnector, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first = int(os.environ.get("DREDGE_LIVES_SEED") or time.time_ns() % 10**6)
+    seeds = range(first, first + int(os.environ.get("DREDGE_LIVES") or LIVES))
+    Catalog(str(tmp_path)).create_database("db")
+    counts: Counter[str] = Counter()
+    for seed in seeds:
+        counts += live_a_life(seed, tmp_path, connector)
+    with capsys.disabled():
+        kinds = len({seed % len(KINDS) for seed in seeds})
+        print(f"\n{len(seeds)} tables of {kinds} kinds, seeds {seeds}", file=sys.stderr)
+        for statement, count in sorted(counts.items()):
+            print(f"  {count:4} {statement}", file=sys.stderr)
+    assert sum(count for name, count in counts.items() if name.startswith("spark ")) >= len(seeds)
+    assert sum(count for name, count in counts.items() if name.startswith("dredge ")) >= len(seeds)
