@@ -167,6 +167,7 @@ _REFUSALS = {
     "dredge": {
         r"with DELETE, unless option": "retracts that the merge engine cannot take; Spark writes them",
         r"DELETE with merge engine first-row": "retracts that the merge engine cannot take; Spark writes them",
+        r"rows are not visible before a compaction": "changes of postponed rows; Spark changes the visible rows only",
     },
     "spark": {r"compact with KEY_DYNAMIC is not support": "compaction of keys that change their partition"},
 }
