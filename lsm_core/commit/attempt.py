@@ -156,6 +156,10 @@ class RecordingFileIO:
         """Remove the directory ``path`` with its content; return whether it existed."""
         return self.inner.delete_dir(path)
 
+    def delete_empty_dir(self, path: str) -> bool:
+        """Remove the directory ``path`` if it is empty; return whether it was removed."""
+        return self.inner.delete_empty_dir(path)
+
 
 def remove(file_io: FileIO, paths: Iterable[str]) -> list[str]:
     """Delete files, and return the paths of those that were deleted.

@@ -507,8 +507,6 @@ PAIMON_KEYS: Final[tuple[Key, ...]] = (
         BOOL,
         "false",
         aliases=("snapshot.expire.clean-empty-directories",),
-        effect=NOT_ACTED_ON,
-        reason="not implemented",
     ),
     Key("snapshot.expire.execution-mode", ENUM, "sync"),
     Key("snapshot.expire.limit", INT, "50"),

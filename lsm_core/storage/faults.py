@@ -133,6 +133,10 @@ class FaultyFileIO:
         """Remove a directory and return whether it existed; counts as the step ``delete_dir``."""
         return self.run("delete_dir", path, lambda: self.inner.delete_dir(path))
 
+    def delete_empty_dir(self, path: str) -> bool:
+        """Remove an empty directory and return whether it was removed; counts as the step ``delete_empty_dir``."""
+        return self.run("delete_empty_dir", path, lambda: self.inner.delete_empty_dir(path))
+
 
 class FaultyStore(FaultyFileIO):
     """A FaultyFileIO for a store that deletes many files with one request.

@@ -229,6 +229,14 @@ class FileIO(Protocol):
         """
         ...
 
+    def delete_empty_dir(self, path: str) -> bool:
+        """Remove a directory if it is empty, in one step; a directory with content is kept.
+
+        Returns:
+            Whether the directory was removed.
+        """
+        ...
+
 
 TRACE_VARIABLE = "DREDGE_TRACE"
 

@@ -353,6 +353,25 @@ class LocalFileIO:
                 shutil.rmtree(path)
             return True
 
+    def delete_empty_dir(self, path: str) -> bool:
+        """Remove a directory if it is empty; a `PathBelow` is removed through no symbolic link below its root.
+
+        Returns:
+            Whether the directory was removed.
+        """
+        with _step("delete_empty_dir", path):
+            try:
+                if isinstance(path, PathBelow):
+                    with _folder_below(path) as (parent_handle, name):
+                        os.rmdir(name, dir_fd=parent_handle)
+                else:
+                    os.rmdir(path)
+            except OSError as error:
+                if error.errno in (errno.ENOENT, errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
+                    return False
+                raise
+            return True
+
 
 def _require_regular(path: str, mode: int) -> None:
     """Raise IsADirectoryError for a directory, and CorruptFile for a FIFO, device or socket.

@@ -378,6 +378,11 @@ class ObjectStoreFileIO:
                 obstore.delete(store, [entry["path"] for entry in chunk])
         return any_found
 
+    def delete_empty_dir(self, path: str) -> bool:
+        """Return False: an object store has no directories."""
+        del path
+        return False
+
     def rename(self, src: str, dst: str) -> bool:
         """Raise UnsupportedFeature.
 

@@ -16,6 +16,7 @@ CHANGES = frozenset(
         "delete",
         "delete_many",
         "delete_dir",
+        "delete_empty_dir",
         "mkdirs",
         "rename",
         "create",

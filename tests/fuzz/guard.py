@@ -71,3 +71,7 @@ class GuardedFileIO(LocalFileIO):
     def delete_dir(self, path: str) -> bool:
         self._seen("delete_dir", path)
         return super().delete_dir(path)
+
+    def delete_empty_dir(self, path: str) -> bool:
+        self._seen("delete_empty_dir", path)
+        return super().delete_empty_dir(path)

@@ -100,6 +100,9 @@ class MemoryFileIO:
     def delete_dir(self, path: str) -> bool:
         raise NotImplementedError
 
+    def delete_empty_dir(self, path: str) -> bool:
+        return path not in self.files and not self.folders.get(path) and self.folders.pop(path, None) is not None
+
 
 class MemoryOutput:
     """Output of a new file, which exists only after it is closed."""

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import logging
+import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import PurePosixPath
@@ -14,6 +16,7 @@ import pyarrow as pa
 
 from lsm_core.arrays import arrow_array
 from lsm_core.clock import utc_text
+from lsm_core.errors import StorageRefused
 from lsm_core.json_text import parse_json
 from lsm_core.maintenance import trash
 from lsm_core.maintenance.action import (
@@ -43,6 +46,10 @@ DELETED_HERE: Final = 10_000
 FILES_A_PART: Final = 1_000
 UNREADABLE: Final = "unreadable"
 """Reason of a deletion record that cannot be read."""
+_DATA_FOLDER: Final = re.compile(r"bucket-(\d+|postpone)|[^/=]+=.*", re.DOTALL)
+"""Names of bucket and partition folders."""
+
+_LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -310,6 +317,8 @@ def sweep_files(
                 deleted += outcome
                 freed += file.size if outcome else 0
                 missing += not outcome
+        if store.options.get("snapshot.clean-empty-directories"):
+            _delete_empty_folders(store, (file.path for file, _ in free))
         if not left:
             trash.forget(store, record.trash_id)
     for trash_id in trash.find_stray_claims(store):
@@ -325,6 +334,31 @@ def sweep_files(
         failed=tuple(failed),
     )
     return report, outcomes.lines()
+
+
+def _delete_empty_folders(store: TableStore, paths: Iterable[str]) -> None:
+    """Delete the bucket and partition folders of deleted files that are empty now, the deepest first.
+
+    A writer that creates its first file of the bucket at the same moment fails and tries again, as with Java. A folder
+    that cannot be deleted is logged and kept.
+
+    Args:
+        store: the table.
+        paths: deleted files; paths outside the table's folder are skipped.
+
+    Source: `FileDeletionBase.cleanEmptyDirectories`.
+    """
+    folders: set[PurePosixPath] = set()
+    for parent in {PurePosixPath(path).parent for path in paths if not PurePosixPath(path).is_absolute()}:
+        for folder in (parent, *parent.parents):
+            if not _DATA_FOLDER.fullmatch(folder.name):
+                break
+            folders.add(folder)
+    for folder in sorted(folders, key=lambda each: -len(each.parts)):
+        try:
+            store.file_io.delete_empty_dir(PathBelow.of(store.root, f"{store.root}/{folder}"))
+        except (OSError, StorageRefused) as error:
+            _LOG.warning("table %s: folder %s cannot be deleted: %s", store.name, folder, error)
 
 
 def _delete_files(store: TableStore, paths: Sequence[str], runner: Runner | None) -> Iterator[Deleted]:
