@@ -55,7 +55,7 @@ def layout_asset(card: TableCard, warehouse_path: str, graph: dg.GraphDefinition
     """Return the layout asset of one table; materialising it merges all files that can be merged.
 
     Args:
-        card: the table.
+        card: description of the table.
         warehouse_path: location of the warehouse.
         graph: ops that materialise the layout.
     """

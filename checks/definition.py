@@ -58,7 +58,7 @@ def declare_together(
     """Return the checks of an asset as one op, any of which can be executed alone.
 
     Args:
-        card: the table.
+        card: description of the table.
         asset: key of the asset.
         name: name of the op.
         declarations: the checks.
@@ -283,7 +283,7 @@ def unmaintained_result(card: TableCard, check: str | None = None) -> dg.AssetCh
     """Return the result of a check on a table that is not maintained: it passes.
 
     Args:
-        card: the table, with the reason why it is not maintained.
+        card: description of the table, with the reason why it is not maintained.
         check: name of the check, or None for a result without a name.
     """
     return dg.AssetCheckResult(check_name=check, passed=True, description=f"not maintained: {card.refusal}")

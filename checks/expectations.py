@@ -450,7 +450,7 @@ def run_suite(
     """Evaluate the suite of a table's rows over a frame. Raises SuiteCrashed if an expectation cannot be evaluated.
 
     Args:
-        card: the table.
+        card: description of the table.
         frame: the rows, a pandas or Spark frame.
         declared: expectations of the policy.
         in_spark: whether the frame is a Spark frame.
@@ -496,7 +496,7 @@ def merged_batches(
 
     Args:
         warehouse: the warehouse of the table.
-        card: the table; without a primary key or a snapshot, there are no batches.
+        card: description of the table; without a primary key or a snapshot, there are no batches.
         spark: Spark session that reads the rows, or None to read them in this process.
         table: the opened table, or None to open it.
 
@@ -564,7 +564,7 @@ def run_batches(
     """Run the checkpoint of each batch.
 
     Args:
-        card: the table.
+        card: description of the table.
         batches: rows with their expectations.
         in_spark: whether the frames are Spark frames.
         docs: folder for the pages of Data Docs, or None for no pages.

@@ -65,7 +65,7 @@ def conditions_of(card: TableCard, policy: Policy) -> Sequence[str]:
     """Return the conditions of a table that its policy does not switch off.
 
     Args:
-        card: the table.
+        card: description of the table.
         policy: policy of the table.
     """
     return [

@@ -29,7 +29,7 @@ def add_declarations(
 
     Args:
         defs: definitions without declarations.
-        cards: tables of the warehouse.
+        cards: descriptions of the tables of the warehouse.
         warehouse_path: location of the warehouse.
         policies: policies in force.
 

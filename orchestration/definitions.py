@@ -163,7 +163,7 @@ def _automation(
     """Return the definitions of the code location's jobs, schedules and sensors.
 
     Args:
-        cards: tables of the definitions.
+        cards: descriptions of the tables in the definitions.
         path: location of the warehouse.
         policies: source of the current policies.
         declared: policies that the assets were declared with.

@@ -209,7 +209,7 @@ def rank_warehouse(
     Args:
         warehouse: the warehouse.
         instance: Dagster instance, for checks, runs and budgets.
-        cards: tables of the loaded definitions.
+        cards: descriptions of the tables in the loaded definitions.
         policies: policies in force.
 
     Returns:

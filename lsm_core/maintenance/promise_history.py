@@ -60,14 +60,14 @@ class TimeWithin:
 
 @dataclass(frozen=True)
 class RecentHistory:
-    """Consecutive snapshots of a window, oldest first.
+    """Consecutive snapshots of a table in a time window, oldest first.
 
     Attributes:
         snapshots: the snapshots; the first one may be older than the window, because it holds the state at its start.
         times: commit times of the snapshots (epoch ms), ascending.
-        begin_ms: start of the window (epoch ms).
+        begin_ms: start of the measured time (epoch ms).
         known_from_ms: first moment of the window whose snapshot exists (epoch ms).
-        end_ms: end of the window (epoch ms).
+        end_ms: end of the measured time (epoch ms).
     """
 
     snapshots: tuple[Snapshot, ...]
@@ -82,8 +82,8 @@ def read_recent_history(store: TableStore, since_ms: int, now_ms: int) -> Recent
 
     Args:
         store: the table.
-        since_ms: start of the window (epoch ms).
-        now_ms: end of the window (epoch ms).
+        since_ms: start of the measured time (epoch ms).
+        now_ms: end of the measured time (epoch ms).
 
     Raises:
         CorruptFile: a snapshot cannot be read.
@@ -280,8 +280,8 @@ def measure_promises(
 
     Args:
         store: the table.
-        since_ms: start of the window (epoch ms).
-        now_ms: end of the window (epoch ms).
+        since_ms: start of the measured time (epoch ms).
+        now_ms: end of the measured time (epoch ms).
         sorted_runs: largest number of sorted runs that 95 % of the buckets may have (`sorted_runs_p95`), None for no
             such limit. It is ignored for append tables, which have no sorted runs.
         freshness_ms: highest age of the newest visible commit in ms (`freshness`), or None.

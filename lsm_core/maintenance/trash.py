@@ -65,7 +65,7 @@ class DeleteItem(PlanItem):
 
 
 def ledger_line_of_held(item: Declined) -> dict[str, Any]:
-    """Return the ledger line of a file that is kept because it is still needed.
+    """Return the ledger (record of maintenance runs) line of a file that is kept because it is still needed.
 
     Args:
         item: the kept file.

@@ -74,7 +74,7 @@ class FoldFunction(Protocol):
         ...
 
     def fold(self, window: FoldInput) -> FoldOutput:
-        """Return one row for each complete key of the window, and the state of the key that may have further rows."""
+        """Merge the rows of a window (key range): one row per complete key, and the state of an incomplete last key."""
         ...
 
 

@@ -195,7 +195,7 @@ def window_parts(pieces: Sequence[Piece]) -> deque[list[Piece]]:
     A part of this size is merged within the processor's caches.
 
     Args:
-        pieces: rows of the window.
+        pieces: rows of the window (range of keys), one batch per piece.
 
     Returns:
         Pieces of each part. All rows of a key are in one part, so only the last key of the last part may have further
@@ -399,8 +399,8 @@ def _order_versions(rows: Rows, spec: KeySpec, order: Ints, same: Mask) -> None:
 def _numbered_in_order(rows: Rows, starts_lowest: bool) -> bool:
     """Return whether versions of a key are already in the order of their sequence numbers.
 
-    If the first piece is a single row with the smallest key, it may be carried over from the previous window and is
-    ignored.
+    If the first piece is a single row with the smallest key, it may be carried over from the previous window (range of
+    keys) and is ignored.
 
     ``starts_lowest``: whether the first row has the smallest key.
     """

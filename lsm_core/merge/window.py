@@ -36,7 +36,7 @@ KNOWN_ABOVE = "known-above"
 class MergeCounters:
     """Row counts of a merge; pass the same object to several merges to add them up.
 
-    A key is counted once for each window that contains it.
+    A key is counted once for each window (range of keys) that contains it.
 
     Attributes:
         rows_in: input rows.
@@ -103,8 +103,8 @@ class RunInput:
         age: age rank of the rows, for ties; larger is newer.
         name: name of the input in errors.
         parts: inputs that were joined to this one by :meth:`chain`.
-        at_hand: number of rows to buffer from small batches before a window is merged; 64 KiB of rows are enough too.
-            A window of a few rows costs as much as a window of a thousand rows.
+        at_hand: number of rows to buffer from small batches before a window (range of keys) is merged; 64 KiB of rows
+            are enough too. A window of a few rows costs as much as a window of a thousand rows.
     """
 
     batches: Iterator[pa.RecordBatch]
@@ -121,7 +121,7 @@ class RunInput:
         Args:
             parts: inputs, each with its own level and age rank.
             name: name in errors.
-            at_hand: number of rows to buffer from small batches before a window is merged.
+            at_hand: number of rows to buffer from small batches before a window (range of keys) is merged.
         """
         return RunInput(iter(()), name=name, parts=tuple(parts), at_hand=at_hand)
 
@@ -258,7 +258,7 @@ def cut_key(last_keys: Sequence[Key]) -> Key | None:
 
 
 def stays_open(key: Key | None) -> bool:
-    """Return whether the last key of a window may have later rows; ``key`` is the result of :func:`cut_key`."""
+    """Return whether the last key of the rows to merge may have later rows; ``key`` is from :func:`cut_key`."""
     return key is not None
 
 
@@ -364,7 +364,7 @@ def state_first(pieces: list[Piece], spec: KeySpec, state: OpenState | None, sor
     """Join the result so far of the previous window's last key and the rows of a window, in merge order.
 
     Args:
-        pieces: rows of the window.
+        pieces: rows of the window (range of keys), one batch per piece.
         spec: columns that order the rows.
         state: result so far of the previous window's last key, if it may have further rows; None for none.
         sorted_runs: whether the rows are a few ascending runs.
@@ -390,7 +390,9 @@ def state_first(pieces: list[Piece], spec: KeySpec, state: OpenState | None, sor
 
 @dataclass
 class Merger:
-    """Merge of consecutive windows; the result so far of the last key (the open key) is carried into the next window.
+    """Merge of consecutive windows (key ranges); the result of an incomplete last key moves to the next window.
+
+    The incomplete last key is called the open key.
 
     Attributes:
         function: merge function.
@@ -416,7 +418,7 @@ class Merger:
         """Merge the rows of a window; return the rows of complete keys as batches of at most 131,072 rows.
 
         Args:
-            pieces: rows of the window.
+            pieces: rows of the window (range of keys), one batch per piece.
             open_end: whether the last key may have later rows.
             sorted_runs: whether the rows are a few ascending runs.
         """
@@ -462,7 +464,7 @@ class Merger:
 
         Args:
             function: the merge engine.
-            pieces: rows of the window.
+            pieces: rows of the window (range of keys), one batch per piece.
             open_end: whether the last key may have later rows.
             sorted_runs: whether the rows are a few ascending runs.
 
@@ -496,7 +498,7 @@ class Merger:
         return batches
 
     def _require_newer(self, rows: Rows, groups: Groups) -> None:
-        """Raise UnsortedInput if the window has an older version of the open key than those already merged."""
+        """Raise UnsortedInput if these rows have an older version of the previous rows' last key than was merged."""
         if self.newest is None or int(groups.ends[0]) < 2:
             return
         oldest = self._copy(rows, int(groups.order[1]))
@@ -531,8 +533,8 @@ def merge_streams(
         function: merge function.
         key_spec: columns that order the rows; None for the ``key_spec`` of ``function``.
         drop_delete: leave out keys whose result is a retract.
-        batch_rows: rows that each unfinished input must have buffered before each window is merged; None for the rows
-            or bytes of the input's largest batch.
+        batch_rows: rows that each unfinished input must have buffered before each window (range of keys) is merged;
+            None for the rows or bytes of the input's largest batch.
         counters: counters to update; None for new counters.
         whole_keys: merge function to use instead of ``function``, which receives all rows of its keys at once. All
             versions of a key are then in memory together.

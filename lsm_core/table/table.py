@@ -71,7 +71,7 @@ class Table(ReadableTable):
         """Wrap a table's state.
 
         Args:
-            store: the table's state.
+            store: the opened table: paths, schema, options and clock.
             catalog: the catalog that opened the table; writes that add columns need it.
         """
         self.store, self._catalog = store, catalog

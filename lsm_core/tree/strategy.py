@@ -126,7 +126,7 @@ class ForceUpLevel0Compaction:
             num_levels: number of levels.
             runs: all sorted runs, newest first.
             now_ms: the current time (epoch ms).
-            state: state of the time-driven rules.
+            state: state of the rules that depend on time, such as the time of the last full compaction.
 
         Returns:
             The decision and the new state.
@@ -237,7 +237,8 @@ def decide_bucket(
         levels: the bucket's files by level.
         options: the table's options.
         now_ms: the current time (epoch ms).
-        state: state of the time-driven rules, or None to derive it from the levels.
+        state: state of the rules that depend on time, such as the time of the last full compaction, or None to derive
+            it from the levels.
         full: whether to pick a full compaction regardless of the rules.
         utc_offset_ms: offset of the off-peak hours' time zone from UTC (ms).
         must_rewrite: predicate for files that a full compaction must rewrite even in a fully compacted tree, or None.

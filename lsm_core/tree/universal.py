@@ -105,7 +105,7 @@ class UniversalCompaction:
             num_levels: number of levels.
             runs: all sorted runs, newest first.
             now_ms: the current time (epoch ms).
-            state: state of the time-driven rules.
+            state: state of the rules that depend on time, such as the time of the last full compaction.
 
         Returns:
             The decision and the new state.

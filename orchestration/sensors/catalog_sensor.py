@@ -36,7 +36,7 @@ def catalog_sensor(
     """Return the sensor `catalog`, which compares the tables of the warehouse with the loaded definitions.
 
     Args:
-        cards: tables of the loaded definitions.
+        cards: descriptions of the tables in the loaded definitions.
         policies: source of the current policies.
         settings: intervals of the sensors.
         declared: policies that the assets were declared with, including their error.

@@ -95,7 +95,7 @@ _sorted: Final[dict[str, tuple[Hashable, dict[str, int]]]] = {}
 def _sorted_times(store: TableStore, health: TableHealth) -> dict[str, int]:
     """Return the time (epoch ms) of the last sort compaction by partition path.
 
-    Every sort compaction commits, so the ledger is read again only after a commit.
+    Every sort compaction commits, so the ledger (record of maintenance runs) is read again only after a commit.
     """
     version = (health.snapshot, health.commit)
     cached = _sorted.get(store.root)

@@ -36,7 +36,7 @@ def sorted_run_sensor(
     """Return the sensor that compacts at the trigger and reports health, states and backlog checks of all tables.
 
     Args:
-        cards: tables of the loaded definitions.
+        cards: descriptions of the tables in the loaded definitions.
         warehouse_path: path or address of the warehouse.
         policies: source of the current policies.
         settings: intervals and budgets.
@@ -53,7 +53,7 @@ def idle_sensor(
     """Return the sensor that compacts idle partitions.
 
     Args:
-        cards: tables of the loaded definitions.
+        cards: descriptions of the tables in the loaded definitions.
         policies: source of the current policies.
         settings: intervals and budgets.
         board: statuses that this sensor shares with the other table sensor, or None to share none.

@@ -98,7 +98,7 @@ def evaluate_states(
     Args:
         warehouse: the warehouse.
         instance: Dagster instance, or None outside Dagster. Then runs, checks and budgets are unknown.
-        cards: tables of the loaded definitions.
+        cards: descriptions of the tables in the loaded definitions.
         policies: policies in force.
         settings: settings of the platform, for the first state of sensors; None to read them from the environment.
         plan_seconds: time (seconds) for planning due work; after it, due work is judged by metadata alone.

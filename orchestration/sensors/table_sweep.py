@@ -277,7 +277,7 @@ class TableSweep:
     """Sweep of one sensor over all tables, tick by tick.
 
     Attributes:
-        cards: tables of the loaded definitions.
+        cards: descriptions of the tables in the loaded definitions.
         policies: source of the current policies.
         settings: intervals and budgets.
         scope: kind of compaction that the sensor starts.
@@ -514,7 +514,7 @@ class TableSweep:
         Args:
             builder: makes the run requests.
             catalog: catalog of the warehouse, or None if it cannot be opened.
-            card: the table.
+            card: description of the table.
             policies: current policies.
             result: result of the tick.
             conditions: conditions of the whole table, such as a failed check.

@@ -143,7 +143,7 @@ class Watch:
     reported as ended.
 
     Attributes:
-        cards: tables of the loaded definitions.
+        cards: descriptions of the tables in the loaded definitions.
         policies: source of the current policies.
         settings: intervals and budgets.
         channels: alert channels of the environment by the name that routes use.

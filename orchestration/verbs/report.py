@@ -126,7 +126,7 @@ def _open_instance() -> Iterator[dg.DagsterInstance | None]:
 
 
 def find_cards(warehouse: WarehouseResource, patterns: Sequence[str]) -> tuple[list[TableCard], list[str]]:
-    """Return the cards of the tables that match a pattern, and a line for each table that cannot be listed.
+    """Return (descriptions of the tables that match a pattern, a line for each table that cannot be listed).
 
     Args:
         warehouse: the warehouse.

@@ -75,7 +75,7 @@ def facts_of(
         refusal: why maintenance does not touch the table's files, or None.
         sorted_ms: epoch ms of the last sort compaction by partition, or None if nothing sorts the table.
         prices: prices of the table's policy, or None. If the prices can decline compactions, forecasts are corrected by
-            the table's earlier compactions in the ledger.
+            the table's earlier compactions in the ledger (record of maintenance runs).
     """
     is_weighed = prices is not None and prices.weighs_rewrites
     return TableFacts(

@@ -50,7 +50,7 @@ def listing_file(environment: Mapping[str, str], warehouse: WarehouseResource) -
 
 
 def describe_with_listing(warehouse: WarehouseResource, file: Path | None) -> list[TableCard]:
-    """Return the card of every table, from valid entries of the stored listing, and update the listing.
+    """Return the description of every table, from valid entries of the stored listing, and update the listing.
 
     Tables that cannot be opened or maintained are opened every time, because the reason may end without a new schema.
     Tables of catalogs with a metastore (such as JDBC) are opened every time, too, because only the metastore knows

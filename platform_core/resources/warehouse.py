@@ -100,7 +100,7 @@ class WarehouseResource(dg.ConfigurableResource):  # type: ignore[type-arg]
         return self.table(name).store
 
     def card(self, name: str) -> TableCard:
-        """Return the current card of a table; if the table cannot be opened, the card has the reason."""
+        """Return the current description of a table: name, keys and options, or why it cannot be opened."""
         return describe_table(self.catalog(), name)
 
     def replay_text(self) -> str | None:
@@ -252,7 +252,7 @@ def describe_warehouse(
 
 
 def describe_table(catalog: Catalog, name: str) -> TableCard:
-    """Return the card of a table (name, keys, options) from its schema; a table that cannot be opened has a reason."""
+    """Return the description of a table from its schema (name, keys, options), or why it cannot be opened."""
     try:
         store = catalog.table(name).store
         return card_of(name, store, refusal_of(store))
@@ -261,7 +261,7 @@ def describe_table(catalog: Catalog, name: str) -> TableCard:
 
 
 def card_of(name: str, store: TableStore, refusal: str | None) -> TableCard:
-    """Return the card of an open table.
+    """Return the description (name, keys, options) of an open table.
 
     Args:
         name: full name of the table.

@@ -74,7 +74,7 @@ class ConditionVerdict:
 def condition_of(
     store: TableStore, buckets: Sequence[BucketHealth], now_ms: int, *, by_writers: bool = False
 ) -> Condition:
-    """Return the condition of a table; its ledger is read only if a compaction is due.
+    """Return the condition of a table; its ledger (record of maintenance runs) is read only if a compaction is due.
 
     Args:
         store: the table.

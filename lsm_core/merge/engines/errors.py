@@ -16,7 +16,7 @@ def key_of(window: FoldInput, inputs: GroupRows, group: int, spec: KeySpec) -> d
 
     Args:
         window: rows that are merged together.
-        inputs: some groups of the window.
+        inputs: some groups of the window (range of keys).
         group: index of the group in ``inputs``.
         spec: key columns of the table.
 
@@ -38,7 +38,7 @@ def named_error(
         table: name of the table.
         column: name of the column.
         window: rows that are merged together.
-        inputs: the groups of the window to which the error's group number refers.
+        inputs: the groups of the window (range of keys) to which the error's group number refers.
         spec: key columns of the table.
     """
     key = key_of(window, inputs, error.group, spec)

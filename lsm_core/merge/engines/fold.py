@@ -1,4 +1,4 @@
-"""Common parts of merge engines that build rows: they fold the versions of each key of a window to one row per key.
+"""Common parts of merge engines that build rows: they merge the versions of each key to one row.
 
 Only keys with two or more versions are computed. All other keys, and columns whose result is one of the inputs, are
 kept as row numbers and taken once at the end.
@@ -30,7 +30,7 @@ _MOST_LAYERS: Final = 64
 
 @dataclass(frozen=True, eq=False)
 class OpenState:
-    """Result so far of a key that may have further rows in the next window.
+    """Result so far of a key that may have further rows in the next window (range of keys).
 
     Attributes:
         piece: one row: the only version so far, or the accumulators of several versions.
@@ -265,7 +265,7 @@ class Layers:
 
 @dataclass(eq=False)
 class ResultColumns:
-    """Merged row of every group (the rows of one key) of a window, built column by column.
+    """Merged row of every group (the rows of one key) of a window (range of keys), built column by column.
 
     Columns that are neither picked nor computed are those of the newest version.
 
@@ -283,7 +283,7 @@ class ResultColumns:
     _columns: dict[str, pa.Array] = field(default_factory=dict)
 
     def pick(self, name: str, rows: Ints) -> None:
-        """Set column ``name`` to values of chosen rows of the window.
+        """Set column ``name`` to values of chosen rows of the window (range of keys).
 
         Args:
             name: name of the column.
@@ -353,7 +353,7 @@ class ResultColumns:
 
 @dataclass(frozen=True, eq=False)
 class FoldOutput:
-    """Result of a window: the merged rows of the complete keys, and the state of the key that may have further rows.
+    """Merged rows of the complete keys of a window (key range), and the state of an incomplete last key.
 
     Attributes:
         batches: the merged rows, in key order.
@@ -369,7 +369,7 @@ class FoldOutput:
 
 
 def finish(result: ResultColumns) -> FoldOutput:
-    """Return the merged rows of a window, and the state of its last key, from the computed columns.
+    """Return the merged rows of a window (range of keys), and the state of its last key, from the computed columns.
 
     Args:
         result: columns of all groups.

@@ -41,7 +41,7 @@ class AllVersions:
         return (*read, *(column for column in self.key_spec.sequence_columns if column not in read))
 
     def fold(self, window: FoldInput) -> FoldOutput:
-        """Return all rows of the window in merge order; no row is carried over into the next window."""
+        """Return all rows of the window (range of keys) in merge order; no row is carried over into the next window."""
         return FoldOutput(emit(window.rows, window.groups.order), None)
 
 

@@ -191,7 +191,7 @@ class PartialUpdate:
 
         Args:
             result: columns of the result.
-            inputs: rows of the keys of this window.
+            inputs: rows of the keys of this window (range of keys).
             segment: the part of each key's rows that affects the result.
             backs: mask of the rows that are retracts.
             group: the sequence group.
@@ -274,7 +274,8 @@ class PartialUpdate:
             segment: the part of each key's rows that affects the result.
             group: sequence group of the column.
             name: column whose aggregate function is meant.
-            seen: for each column, whether its function has received an input of the open key in earlier windows.
+            seen: for each column, whether its function has received an input of the open key in earlier windows (range
+                of keys).
         """
         begun = np.zeros(len(inputs), np.bool_)
         begun[0] = inputs.begun and seen.get(name, False)

@@ -49,7 +49,7 @@ class Hits:
 
 
 class RowsAbove:
-    """Sorted runs of one bucket, one for each level above 0, searched for the keys of consecutive windows.
+    """Sorted runs of one bucket above level 0, searched for the keys of consecutive windows (key ranges).
 
     At most one file of a level is open. Use it in a ``with`` block, or call :meth:`close`.
 

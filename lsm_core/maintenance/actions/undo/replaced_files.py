@@ -92,7 +92,7 @@ class UndoneCompaction:
 def find_undone_compaction(store: TableStore, snapshot: Snapshot) -> UndoneCompaction | None:
     """Return the compaction that a snapshot undid, or None if the snapshot is not an undo.
 
-    An unreadable ledger is not an error.
+    An unreadable ledger (record of maintenance runs) is not an error.
 
     Args:
         store: the table.
