@@ -20,7 +20,7 @@ from lsm_core.errors import CorruptFile
 from lsm_core.format.snapshot import CommitKind, Snapshot
 from lsm_core.maintenance.action import PLAN_PROPERTY
 from lsm_core.maintenance.ledger import DONE, LedgerEntry, find_entry, read_ledger
-from lsm_core.metadata import manifests, snapshots
+from lsm_core.metadata import manifests, snapshots, tags
 from lsm_core.metadata.store import TableStore
 
 Place = tuple[bytes, int]
@@ -206,7 +206,7 @@ def entries_to_compare(
         SnapshotNotFound: a snapshot does not exist.
         CorruptFile: metadata cannot be read.
     """
-    first, second = (manifests.live_entries(store, snapshots.read(store, number)) for number in (before, after))
+    first, second = (manifests.live_entries(store, tags.find_snapshot(store, number)) for number in (before, after))
     if appended:
         added = [
             manifests.delta_entries(store, snapshot)

@@ -39,7 +39,7 @@ from lsm_core.maintenance.verification_scope import entries_to_compare
 from lsm_core.merge.changelog import Against, ChangelogRules
 from lsm_core.merge.engines.expire_rows import Living
 from lsm_core.merge.order_free import order_free
-from lsm_core.metadata import snapshots
+from lsm_core.metadata import snapshots, tags
 from lsm_core.metadata.indexes import DeletionFile, deletion_vectors, require_in_place
 from lsm_core.metadata.live_files import bucket_groups
 from lsm_core.metadata.store import BucketMode, TableStore
@@ -925,7 +925,7 @@ def _buckets_by_hash(side: _Buckets) -> dict[bytes, list[_Bucket]]:
 
 
 def _buckets(store: TableStore, snapshot_id: int, entries: pa.Table) -> _Buckets:
-    snapshot = snapshots.read(store, snapshot_id)
+    snapshot = tags.find_snapshot(store, snapshot_id)
     require_in_place(store, snapshot, entries)
     vectors = deletion_vectors(store, snapshot)
     buckets = {}

@@ -29,7 +29,7 @@ from lsm_core.maintenance.checks.row_comparison import COUNT_COLUMN, require_col
 from lsm_core.maintenance.checks.stored_pages import read_pages
 from lsm_core.maintenance.verification_scope import entries_to_compare
 from lsm_core.maintenance.verify import BucketDifference, VerifyReport
-from lsm_core.metadata import snapshots
+from lsm_core.metadata import tags
 from lsm_core.metadata.store import BucketMode, TableStore
 from lsm_core.metadata.support import require_plain_files, require_readable
 from lsm_core.spark.merged_view import VERSIONS, exact_parts, merged_view
@@ -158,7 +158,7 @@ def verify_table(
     began = time.monotonic()
     store = store_of(table, spark)
     require_readable(store)
-    pair = [snapshots.read(store, number) for number in (a, b)]
+    pair = [tags.find_snapshot(store, number) for number in (a, b)]
     live_a, live_b = entries_to_compare(store, a, b, places, appended=appended)
     for snapshot, live in zip(pair, (live_a, live_b), strict=True):
         require_plain_files(store, snapshot, live)

@@ -211,9 +211,9 @@ def with_damage(house: House, monkeypatch: pytest.MonkeyPatch) -> str:
     return next(entry.run_id for entry in house.warehouse.table("shop.orders").ledger() if entry.snapshot_id == 6)
 
 
-def check_again(house: House) -> tuple[bool, str]:
+def check_again(house: House, table: str = "shop.orders") -> tuple[bool, str]:
     """Execute merged_view_unchanged by itself, as a person does on its page."""
-    check = dg.AssetCheckKey(house.layout("shop.orders"), names.MERGED_VIEW_CHECK)
+    check = dg.AssetCheckKey(house.layout(table), names.MERGED_VIEW_CHECK)
     job = dg.define_asset_job("check_again", dg.AssetSelection.checks(check), executor_def=dg.in_process_executor)
     house.extra = dg.Definitions(jobs=[job])
     house.load()
@@ -787,3 +787,21 @@ def test_a_lost_changelog_file_fails_the_data_check_until_its_snapshot_expires(t
         assert house.execute("expire_snapshots", run_config=filled_in).success
         (evaluation,) = house.execute("expectations", run_config=config).get_asset_check_evaluations()
         assert evaluation.passed
+
+
+def test_an_expiry_by_hand_does_not_end_the_block_while_the_tag_keeps_the_snapshot_before(tmp_path: Path) -> None:
+    table = keyed_table(tmp_path / "w h", "shop.it's", partitioned=False)
+    commit(table, 5)
+    before = table.to_arrow().sort_by("id")
+    with open_house(tmp_path / "w h") as house:
+        assert house.maintain("shop.it's").success
+        _damage(Path(compacted_file(table)), "truncated")
+        assert not check_again(house, "shop.it's")[0]
+        table.expire_snapshots(retain_max=1, retain_min=1)
+        passed, text = check_again(house, "shop.it's")
+        assert not passed
+        assert find_blocking_failure(house.instance, house.layout("shop.it's")) is not None
+        _run_named_command(text)
+        assert check_again(house, "shop.it's")[0]
+        assert find_blocking_failure(house.instance, house.layout("shop.it's")) is None
+        assert table.to_arrow().sort_by("id") == before
