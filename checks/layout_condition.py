@@ -168,7 +168,7 @@ def condition_result(
 
 
 def _judge(condition: Condition, policy: Policy, name: str) -> ConditionRow:
-    """Return the row of one condition."""
+    """Evaluate one condition, and return its row (status, text, severity) of the check result."""
     verdict = JUDGES[name](condition, limits_of(policy))
     setting = _setting(policy, name)
     if setting is None:

@@ -89,7 +89,7 @@ class TableLine:
 
     @property
     def need(self) -> TableNeed:
-        """Need of maintenance of the table."""
+        """Score of the table's need for maintenance, with its parts."""
         return self.evaluation.need
 
     @property

@@ -152,7 +152,7 @@ class _VisibleLines(logging.Formatter):
     """Log formatter that escapes control, bidi and invisible characters."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return the text of a record."""
+        """Return the text of a log record with control and invisible characters escaped."""
         return visible_lines(super().format(record))
 
 

@@ -339,7 +339,7 @@ class IndexChange:
 
     @property
     def takes_rows(self) -> bool:
-        """Whether deletion vectors change."""
+        """Whether the change adds or removes files of deletion vectors."""
         return any(entry.index_type == VECTORS_INDEX for entry in (*self.added, *self.removed))
 
     @property
@@ -602,12 +602,12 @@ class Parts:
 
     @property
     def has_append(self) -> bool:
-        """Whether the first snapshot is needed."""
+        """Whether the first snapshot (changes of writers) is needed."""
         return bool(self.append.num_rows or self.append_index or self.append_changelog.num_rows)
 
     @property
     def has_compact(self) -> bool:
-        """Whether the second snapshot is needed."""
+        """Whether the second snapshot (changes of compactions) is needed."""
         return bool(self.compact.num_rows or self.compact_index or self.compact_changelog.num_rows)
 
     @property

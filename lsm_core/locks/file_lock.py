@@ -70,7 +70,7 @@ class FileLock:
 
     @property
     def name(self) -> str:
-        """Folder of the lock files."""
+        """Name of the lock in messages: the folder of the lock files."""
         return self._folder
 
     def acquire(self) -> Grant | Busy:

@@ -70,7 +70,7 @@ class JdbcLock:
 
     @property
     def name(self) -> str:
-        """The lock's id and its database."""
+        """Name of the lock in messages: its id and the database."""
         return f"{self._id} in {self._database.shown}"
 
     def acquire(self) -> Grant | Busy:

@@ -186,7 +186,7 @@ class _OtherHolders:
     """Collector of holders other than the newest snapshot; files that are live in the newest snapshot are left out.
 
     Attributes:
-        ledger (record of maintenance runs): collector of the references.
+        ledger: collector of the references (files by holder).
         live: names of the files that are live in the newest snapshot.
     """
 

@@ -171,7 +171,7 @@ class RunTotals:
     predicted_runs: float = 0.0
 
     def add(self, entry: LedgerEntry) -> None:
-        """Add one run."""
+        """Add one run of the ledger to the totals."""
         self.runs += 1
         self.seconds += entry.seconds or 0.0
         self.last_ms = max(self.last_ms, entry.time_ms)

@@ -65,7 +65,7 @@ class DeleteItem(PlanItem):
 
 
 def ledger_line_of_held(item: Declined) -> dict[str, Any]:
-    """Return the ledger (record of maintenance runs) line of a file that is kept because it is still needed.
+    """Return the line for the ledger (record of maintenance runs) about a file that is kept because it is needed.
 
     Args:
         item: the kept file.

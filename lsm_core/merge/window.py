@@ -54,7 +54,7 @@ class MergeCounters:
     keys_one_by_one: int = 0
 
     def drop(self, reason: str, rows: int) -> None:
-        """Count ``rows`` dropped for ``reason``."""
+        """Add ``rows`` to the number of rows that were dropped for ``reason``."""
         if rows:
             self.dropped[reason] = self.dropped.get(reason, 0) + rows
 

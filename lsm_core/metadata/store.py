@@ -433,7 +433,7 @@ class TableStore:
 
     @property
     def bucket_mode(self) -> BucketMode:
-        """How rows are assigned to buckets."""
+        """Bucket mode: how rows are assigned to buckets (fixed, dynamic, none, postponed ...)."""
         bucket = self.options.bucket
         if bucket > 0:
             return BucketMode.FIXED

@@ -199,12 +199,12 @@ class Section:
 
     @property
     def files(self) -> Files:
-        """All files, run by run."""
+        """All files of the section, one sorted run after the other."""
         return tuple(file for run in self.runs for file in run)
 
     @property
     def size(self) -> int:
-        """Bytes on disk."""
+        """Sum of the file sizes (bytes)."""
         return sum(file.file_size for file in self.files)
 
     @property

@@ -107,7 +107,7 @@ class Split:
 
     @property
     def files(self) -> tuple[DataFileMeta, ...]:
-        """The files, each once."""
+        """The files of the split, each once."""
         return self._load_parts().files
 
     @property

@@ -195,7 +195,7 @@ class _Room:
 
     @property
     def full(self) -> bool:
-        """Whether nothing more fits."""
+        """Whether a limit of the epoch is reached, so that nothing more fits."""
         return 0 in (self.files, self.bytes, self.rows)
 
 

@@ -96,7 +96,7 @@ class InsertPlan:
 
 
 class QueryEngine(Protocol):
-    """Engine that executes queries."""
+    """Engine that executes the queries of SQL statements: DataFusion in this process, or Spark."""
 
     def answer(self, catalog: Catalog, text: str) -> pa.RecordBatchReader:
         """Return the rows of a query as a stream."""

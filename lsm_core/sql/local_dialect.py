@@ -264,7 +264,7 @@ def _type_literals(query: exp.Expr) -> None:
 
 
 def _rewrite(node: exp.Expr, columns: Columns) -> exp.Expr:
-    """Return a node in DataFusion's syntax."""
+    """Return a node of a Spark SQL tree in DataFusion's syntax."""
     if isinstance(node, exp.IntDiv):
         whole = exp.Div(this=exp.cast(node.this, "bigint"), expression=exp.cast(node.expression, "bigint"), typed=True)
         return exp.Paren(this=whole)
@@ -299,7 +299,7 @@ def _rewrite(node: exp.Expr, columns: Columns) -> exp.Expr:
 
 
 def _rewrite_cast(node: exp.Cast, columns: Columns) -> exp.Expr:
-    """Return a cast in DataFusion's syntax."""
+    """Return a Spark SQL cast in DataFusion's syntax, with Spark's result."""
     if node.is_type("tinyint") or node.args.get("safe"):
         # PostgreSQL, whose dialect sqlglot writes, has neither TINYINT (SMALLINT holds larger numbers) nor TRY_CAST.
         arrow_type = next((arrow_type for name, arrow_type in _ARROW_TYPES.items() if node.is_type(name)), None)

@@ -83,7 +83,7 @@ class Query:
 
     @property
     def shown(self) -> str:
-        """Beginning of the text, for errors."""
+        """Beginning of the query's text, for error messages."""
         return repr(self.text if len(self.text) <= _SHOWN else f"{self.text[:_SHOWN]}...")
 
     def with_views(self, names: Sequence[str]) -> str:

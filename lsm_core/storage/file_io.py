@@ -153,7 +153,7 @@ class FileIO(Protocol):
         ...
 
     def read_bytes(self, path: str) -> bytes:
-        """Return the whole file."""
+        """Return the whole content of a file."""
         ...
 
     def open_input(self, path: str) -> pa.NativeFile:

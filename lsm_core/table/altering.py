@@ -337,7 +337,7 @@ class FieldIds:
         self.highest = highest
 
     def take(self) -> int:
-        """Return the next id."""
+        """Return the next free field id."""
         self.highest += 1
         return self.highest
 

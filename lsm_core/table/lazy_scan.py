@@ -97,11 +97,11 @@ class TableScan(pads.FileSystemDataset):
         columns: Sequence[str] | None = None,
         filter: pc.Expression | None = None,  # noqa: A002
     ) -> pa.RecordBatchReader:
-        """Return the rows as a stream; arguments as for :meth:`scanner`."""
+        """Return the rows as a stream; ``columns`` and ``filter`` as in :meth:`scanner`."""
         return self._reader(columns, filter)
 
     def to_batches(self, columns: Any = None, filter: Any = None, **_: Any) -> Iterator[pa.RecordBatch]:  # noqa: A002
-        """Return the batches of :meth:`scanner`."""
+        """Return the rows as record batches; ``columns`` and ``filter`` as in :meth:`scanner`."""
         return iter(self.scanner(columns, filter).to_reader())
 
     def to_table(self, columns: Any = None, filter: Any = None, **_: Any) -> pa.Table:  # noqa: A002

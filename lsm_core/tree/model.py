@@ -362,7 +362,7 @@ Facts = Mapping[str, int | float | None]
 
 
 class Trigger(StrEnum):
-    """Rule that requested a compaction."""
+    """Rule of the compaction strategy that requested a compaction."""
 
     OPTIMIZATION_INTERVAL = "optimization-interval"
     TOTAL_SIZE = "total-size-threshold"
@@ -379,7 +379,7 @@ class Trigger(StrEnum):
 
 
 class DeclineReason(StrEnum):
-    """Reason for compacting nothing."""
+    """Reason of the compaction strategy for compacting nothing."""
 
     EMPTY = "empty"
     TOO_FEW_RUNS = "too-few-runs"

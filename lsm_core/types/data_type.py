@@ -252,7 +252,7 @@ def _require(
 
 
 def kinds_to_text(kinds: pa.Array | pa.ChunkedArray) -> pa.Array:
-    """Return the texts of int8 kinds."""
+    """Return int8 row kinds as texts: "+I", "-U", "+U" or "-D"."""
     return _TEXT_ARRAY.take(one_array(kinds))
 
 

@@ -215,7 +215,7 @@ class BucketCompaction:
         return waits_at_commit(sorted_runs(self._tree.values()), self._stop)
 
     def add(self, files: Iterable[DataFileMeta]) -> None:
-        """Add new files of level 0."""
+        """Add new level-0 files to the bucket's tree."""
         self._tree.update((file.file_name, file) for file in files)
 
     def trigger(self, full: bool = False, *, requested: bool = False) -> None:

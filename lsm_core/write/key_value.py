@@ -468,7 +468,7 @@ class KeyValueBucket:
 
     @property
     def buffered_bytes(self) -> int:
-        """Bytes of rows in memory."""
+        """Bytes of the rows that the bucket buffers in memory."""
         return self._buffer.bytes
 
     def add(self, rows: pa.Table, kinds: pa.Array | None) -> None:

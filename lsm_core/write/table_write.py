@@ -417,7 +417,7 @@ class TableWrite:
 
     @property
     def buffered_bytes(self) -> int:
-        """Bytes of rows in memory."""
+        """Bytes of the rows that all buckets of the writer buffer in memory."""
         return sum(writer.buffered_bytes for writer in self._buckets.values())
 
     def _write_piece(self, piece: pa.Table, kinds: pa.Array | None, numbering: RowNumbering) -> None:

@@ -107,11 +107,11 @@ class Worth:
 
     @property
     def pays(self) -> bool:
-        """Whether the saving covers the cost."""
+        """Whether the compaction's saving of reads is at least its cost."""
         return self.saving >= self.cost
 
     def text(self) -> str:
-        """Return both prices with their sources."""
+        """Return the cost and the saving of the compaction as text, with the numbers they were computed from."""
         days = f"{self.span_ms / DAY_MS:.3g} d"
         return (
             f"costs {money_text(self.cost, self.currency)} ({self.rewrite.core_seconds:,.3g} core seconds, "

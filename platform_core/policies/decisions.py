@@ -241,7 +241,7 @@ class Subject:
 
 
 class RunResult(StrEnum):
-    """Result of a finished run."""
+    """Result of a finished run of a plan."""
 
     DONE = "done"
     FAILED = "failed"

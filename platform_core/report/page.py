@@ -306,7 +306,7 @@ def trend_path(table: TableReport) -> str:
 
 
 def trend_text(table: TableReport) -> str:
-    """Return a table's trend in words."""
+    """Return how a table's score changed in the reported time, as text."""
     if len(table.trend) < 2:
         return "one point so far"
     scores = [score for _, score in table.trend]

@@ -46,7 +46,7 @@ _SECRETS: Final = ("PASSWORD", "SECRET", "TOKEN", "KEY", "WEBHOOK", "SMTP")
 
 
 class FindingVerdict(StrEnum):
-    """Outcome of one check."""
+    """Outcome of one check of `dredge doctor`."""
 
     OK = "ok"
     WARN = "warn"
@@ -55,7 +55,7 @@ class FindingVerdict(StrEnum):
 
 @dataclass(frozen=True)
 class Finding:
-    """Result of one check.
+    """Result of one check of `dredge doctor`.
 
     Attributes:
         check: name of the check.

@@ -46,7 +46,7 @@ class Cuts:
 
     @property
     def ranges(self) -> int:
-        """Number of ranges."""
+        """Number of key ranges between the cuts."""
         return len(self.bounds) + 1
 
     def split(self, keys: ByteKeys) -> tuple[Ints, list[tuple[int, int, int]]]:

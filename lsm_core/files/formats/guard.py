@@ -131,7 +131,7 @@ class TailOutput:
         return int((self._output if self._tail is None else self._tail).write(data))
 
     def hold(self) -> None:
-        """Buffer all later bytes."""
+        """Buffer all later bytes in memory instead of forwarding them to the file."""
         self._tail = self._tail or io.BytesIO()
 
     def tail(self) -> bytes:

@@ -113,7 +113,7 @@ class BloomFilter:
         return bloom_filter.to_bytes()
 
     def to_bytes(self) -> bytes:
-        """Return the encoded filter."""
+        """Return the bloom filter as Paimon stores it."""
         return self._functions.to_bytes(_HEAD, "big") + self._bits.tobytes()
 
     def add(self, hashes: I64) -> None:

@@ -240,7 +240,7 @@ class Distinct:
         return order[counts[0] :].astype(np.uint32), offsets_from(counts[1:])
 
     def nulls(self) -> U32:
-        """Return the null rows."""
+        """Return the numbers of the rows whose value is null."""
         return np.flatnonzero(self.codes < 0).astype(np.uint32)
 
 

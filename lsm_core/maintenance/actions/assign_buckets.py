@@ -79,7 +79,7 @@ class AssignItem(RewriteItem):
         return (*place, len(self.inputs), self.rows_in, self.bytes_in, self.reason)
 
     def ledger_line(self) -> dict[str, Any]:
-        """Return the ledger (record of maintenance runs) line of the applied item."""
+        """Return the line of the applied item for the ledger (record of maintenance runs)."""
         return {"event": "assigned", "partition": self.partition_text, "buckets": self.buckets}
 
 

@@ -95,7 +95,7 @@ class RestoreReport(Report):
         return bool(self.restored or self.branch or self.others) or self.orphans
 
     def lines(self, table: str) -> list[str]:
-        """Return lines on the restored content."""
+        """Return lines, for people, on the restored snapshots, changelogs, tags or files."""
         if self.orphans:
             return [f"{self.files_kept} files that nothing names are kept"]
         if self.branch:

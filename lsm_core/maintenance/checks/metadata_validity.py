@@ -33,7 +33,7 @@ class BrokenInvariant:
     text: str
 
     def __str__(self) -> str:
-        """Return the description of the violation."""
+        """Return the description of the violated invariant."""
         return self.text
 
 

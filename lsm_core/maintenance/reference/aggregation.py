@@ -40,7 +40,7 @@ class AggregationMerge:
         self._deleted = False
 
     def add(self, row: Row) -> None:
-        """Apply one version."""
+        """Apply the next version of the key, in merge order."""
         self._sequence = row.sequence
         self._deleted = self._remove_on_delete and row.kind == DELETE
         if self._deleted:

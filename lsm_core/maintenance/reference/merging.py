@@ -150,7 +150,7 @@ def is_descending(options: Mapping[str, str]) -> bool:
 
 
 class Engine:
-    """Merge engine of one table."""
+    """Merge engine of one table, as the reference implements it row by row."""
 
     def __init__(self, schema: TableSchema, options: Mapping[str, str]) -> None:
         self.name = options.get("merge-engine", "deduplicate").lower()

@@ -69,7 +69,7 @@ class PartialUpdateMerge:
         self._started = self._met_insert = self._deleted = False
 
     def add(self, row: Row) -> None:
-        """Apply one version."""
+        """Apply the next version of the key, in merge order."""
         self._deleted = False
         if not row.retracts:
             self._sequence = row.sequence

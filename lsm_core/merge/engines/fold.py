@@ -177,7 +177,7 @@ class GroupRows:
 
     @cached_property
     def full(self) -> bool:
-        """Whether every group has a row."""
+        """Whether every group of the window has at least one of these rows."""
         return bool(self.sizes.all())
 
     @cached_property

@@ -106,4 +106,4 @@ class BinaryUnion(AggregateFunction):
 
     @abstractmethod
     def _write(self, total: Any) -> bytes:
-        """Return a value in Java's layout."""
+        """Return a bitmap or sketch as bytes in Java's layout."""

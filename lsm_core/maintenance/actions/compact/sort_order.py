@@ -41,7 +41,7 @@ class SortOrder:
         return f"in the order of {by}" if self.strategy == ORDER else f"along a {self.strategy} curve over {by}"
 
     def arguments(self) -> Mapping[str, str]:
-        """Return the order as plan arguments."""
+        """Return the sort order as arguments of a compaction plan."""
         return {"order_by": json.dumps(list(self.columns), ensure_ascii=False), "strategy": self.strategy}
 
 

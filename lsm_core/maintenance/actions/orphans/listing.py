@@ -147,7 +147,7 @@ class _Walk:
         self.later: dict[Folder, None] | None = None
 
     def root(self) -> None:
-        """List the table's own directory."""
+        """List the files directly in the table's directory, and its subfolders."""
         root = self.store.root
         partitioned = [keys for keys in self.known.partition_keys if keys]
         first = tuple(f"{escape(keys[0])}=" for keys in partitioned)
@@ -240,7 +240,7 @@ class _Walk:
         self.listing.strange[path] = why
 
     def done(self) -> Listing:
-        """Return the completed listing."""
+        """Return the listing of all folders that were listed."""
         self.flush()
         self.listing.files = pa.concat_tables([empty_table(FILES), *self.parts])
         return self.listing

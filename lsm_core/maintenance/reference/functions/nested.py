@@ -50,7 +50,7 @@ class _Keyed(Function):
 
 
 class NestedUpdate(_Keyed):
-    """Rows appended, or upserted by key."""
+    """Function `nested_update`: rows are appended or, with a key, replaced by key."""
 
     def agg(self, acc: Any, value: Any) -> Any:
         """Return the accumulator's rows and the input's, up to the limit."""
