@@ -187,7 +187,7 @@ _ALWAYS_PLOTTED = frozenset(
 
 
 def plotted_metadata(health: TableHealth) -> dict[str, dg.MetadataValue]:
-    """Return the few entries of `health_metadata` that are stored for every commit, for Dagster's plots.
+    """Return the few entries of `health_metadata` that are stored for every commit and healthy layout, for plots.
 
     Only these entries are stored, because Dagster stores 150 bytes per number.
     """
