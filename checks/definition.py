@@ -250,7 +250,7 @@ def evaluation_of(
 
     Args:
         asset: key of the asset.
-        result: the result.
+        result: result of a check, which names the check and its asset.
         partition: partition of the result, or None for the whole asset.
     """
     return dg.AssetCheckEvaluation(
@@ -272,7 +272,7 @@ def report_evaluation(
     Args:
         context: context of the op.
         asset: key of the checked asset.
-        result: the result.
+        result: result of a check that the run evaluated.
         partition: partition of the result, or None for the whole asset.
     """
     # Dagster's type omits evaluations.

@@ -166,7 +166,7 @@ def _recorded_snapshot(store: TableStore, evaluation: dg.AssetCheckEvaluation, k
 
     Args:
         store: the table.
-        evaluation: the evaluation.
+        evaluation: evaluation of a check, as Dagster stored it.
         key: label of the id.
         commit_key: label of the commit time.
     """

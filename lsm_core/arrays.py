@@ -44,7 +44,7 @@ def arrow_array(
     are not plain are passed to `pa.array`, which may raise its own errors.
 
     Args:
-        values: the values.
+        values: the values of the array, as `pa.array` accepts them.
         kind: the Arrow type, or None to infer it.
         mask: True for null, or None.
 

@@ -336,7 +336,7 @@ class UnsupportedFeature(DredgeError):
     """A table uses a feature that Dredge does not support; nothing was written.
 
     Attributes:
-        feature: the feature.
+        feature: name of the unsupported feature, with the reason.
         table: name of the table, or "".
     """
 
@@ -556,7 +556,7 @@ class PlanRefused(DredgeError):
     """A safety rule stops a plan.
 
     Attributes:
-        rule: the rule.
+        rule: safety rule that the plan would violate.
         share: share of the table that the plan would change (0..1), or None.
         table: name of the table, or "".
         detail: explanation.
@@ -629,7 +629,7 @@ class SparkFailed(DredgeError):
     """Spark could not finish an operation (a killed worker, a lost server); nothing was published.
 
     Attributes:
-        operation: the operation.
+        operation: operation that did not finish, such as "compaction".
         reason: explanation.
     """
 

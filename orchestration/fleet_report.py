@@ -375,7 +375,7 @@ def write_report(report: FleetReport, files: ReportFiles, scores: ScoreHistory) 
     """Write the page of a report, and the scores from which later reports show trends.
 
     Args:
-        report: the report.
+        report: report on all tables.
         files: files to write.
         scores: scores of earlier reports.
 

@@ -199,7 +199,7 @@ def job_schedule(
     """Return the schedule of a job, named after the job; ticks are skipped while a replay is in progress.
 
     Args:
-        job: the job.
+        job: job that each tick starts.
         cron: cron expression, in UTC.
         settings: settings of the platform.
         description: description of the schedule.

@@ -70,7 +70,7 @@ def count_text(number: int, singular: str, plural: str = "") -> str:
     """Return a number with its noun: ``1 run``, ``4 runs``.
 
     Args:
-        number: the number.
+        number: number of things, which decides between singular and plural.
         singular: noun for 1.
         plural: noun for other numbers, or "" for `singular` with an "s".
     """

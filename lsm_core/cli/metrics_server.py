@@ -136,7 +136,7 @@ def serve_until_stopped(server: MetricsServer) -> None:
     """Serve requests until SIGINT or SIGTERM, then close the server.
 
     Args:
-        server: the server.
+        server: server of :func:`open_server`, bound to its address.
     """
 
     def stop(_: int, __: object) -> None:

@@ -370,7 +370,7 @@ def run_tasks_locally(
 
     Args:
         store: the table.
-        tasks: the tasks.
+        tasks: compaction tasks of buckets.
         judge: merges sampled keys again to verify the result (V2); None to skip this verification.
         threads: number of threads; None for one thread per core of this process.
         keep_going: whether to continue after a DredgeError; the failed task's result contains the error

@@ -58,7 +58,7 @@ class JdbcLock:
     """Lock (`Lock`) by a row in Paimon's lock table of a database.
 
     Args:
-        database: the database.
+        database: connection to the SQL database with the lock table.
         name: id of the lock.
         holder: description of this process for waiting processes.
         lease: time without a renewal after which waiting processes take over the lock (ms).

@@ -177,7 +177,7 @@ def held(lock: Lock, settings: LockSettings, sleep: Callable[[float], None] = ti
     """Hold a lock during the block.
 
     Args:
-        lock: the lock.
+        lock: lock to acquire, renew and release.
         settings: times for waiting and holding.
         sleep: function that waits for a number of seconds.
 

@@ -512,7 +512,7 @@ class ApplyOutcome:
     """Result of :meth:`Action.apply`.
 
     Attributes:
-        report: the report.
+        report: what the action changed, for people and as JSON.
         lines: lines for the ledger, one mapping per bucket, file or snapshot.
     """
 

@@ -73,7 +73,7 @@ class FileHolders:
     Attributes:
         names: the searched file names, without duplicates.
         codes: index in ``holders`` of each name's holder, -1 if nothing references the name.
-        holders: the holders.
+        holders: snapshots, tags, branches, plans and the like that reference searched names.
         snapshots: number of snapshots, tags and changelogs read, including those in deletion records in the trash.
         entries: partition and bucket of the entries of main's newest snapshot whose files are inside the table, with
             column ``files``: +1 for ADD entries, -1 for DELETE entries.

@@ -89,7 +89,7 @@ def remove_cover(store: TableStore, cover: Snapshot) -> bool:
 
     Args:
         store: the table.
-        cover: the cover.
+        cover: temporary newest snapshot to remove.
 
     Returns:
         Whether the cover was removed. False if a commit was made on the cover, or if a concurrent expiry removed all

@@ -71,7 +71,7 @@ class Rows:
     """Rows of several pieces (batches of merge inputs), one after the other; row numbers count over all pieces.
 
     Attributes:
-        pieces: the pieces.
+        pieces: consecutive rows of one input each, with their keys.
         keys: keys of all rows.
         offsets: number of the first row of each piece, and the end.
     """

@@ -529,7 +529,7 @@ def merge_streams(
     Batches keep the inputs' schema (`_KEY_*` or key columns, `_SEQUENCE_NUMBER`, `_VALUE_KIND`, values).
 
     Args:
-        inputs: the inputs.
+        inputs: streams of rows sorted by key, oldest first.
         function: merge function.
         key_spec: columns that order the rows; None for the ``key_spec`` of ``function``.
         drop_delete: leave out keys whose result is a retract.

@@ -233,7 +233,7 @@ def rename(store: TableStore, name: str, new_name: str) -> None:
     Args:
         store: the table.
         name: the current name.
-        new_name: the new name.
+        new_name: name to give to the tag.
 
     Raises:
         SnapshotNotFound: the tag does not exist; the message names it.

@@ -592,7 +592,7 @@ class _Reader:
     """Reader of the inputs of one section.
 
     Attributes:
-        merge: the merge.
+        merge: settings of the bucket's merge.
         inputs: groups or runs of files.
         ages: (level, age rank) of each file, by file name; a larger rank is newer.
         batch_rows: number of rows of a batch.

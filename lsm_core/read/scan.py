@@ -186,7 +186,7 @@ class _Reading:
         Args:
             number: number of the job.
             lane: waiting batches of the job.
-            batch: the batch.
+            batch: batch of rows to append.
 
         Returns:
             False if the reading was stopped, so that the batch was not appended.
@@ -222,7 +222,7 @@ def read_raw(
 
     Args:
         store: the table.
-        split: the split.
+        split: split whose files need no merge.
         columns: columns to return, in this order.
         predicate: filter for file indexes only, or None; the caller must still filter the rows.
         dictionaries: text columns to return as Arrow dictionaries of int32 if their values repeat in a file.
@@ -354,7 +354,7 @@ def plan_version(
     """Plan a read of a version, as :func:`plan_scan`.
 
     Args:
-        version: the version.
+        version: snapshot with the schema and options to read it with.
         columns: columns to return, in this order; None for all.
         filter: condition on the rows, as :func:`parse_filter` takes it.
         partitions: partitions to read, or-ed: values of all or some of the partition columns; None for all.
@@ -459,7 +459,7 @@ def to_batches(
 
     Args:
         store: the table, for errors.
-        scan: the scan.
+        scan: planned read of a table version.
         splits: splits to read; None for all of the scan.
         limit: largest number of rows; None for all.
 
@@ -521,7 +521,7 @@ def to_arrow(store: TableStore, scan: Scan, *, limit: int | None = None) -> pa.T
 
     Args:
         store: the table, for errors.
-        scan: the scan.
+        scan: planned read of a table version.
         limit: largest number of rows; None for all.
     """
     # All batches are held at the end anyway, so waiting batches need no bound.
@@ -542,7 +542,7 @@ def read_split(
 
     Args:
         store: the table of the scan.
-        split: the split.
+        split: files of one bucket that are read together.
         columns: columns to return, in this order.
         predicate: filter on merged rows; None for all rows.
         budget: decoded bytes of the merge's windows; None for option `dredge.merge-budget`.

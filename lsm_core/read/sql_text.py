@@ -142,7 +142,7 @@ def groups_of(condition: Condition, table: str = "") -> list[Group]:
     """Return a condition as or-ed groups of and-ed comparisons.
 
     Args:
-        condition: the condition.
+        condition: parsed condition with AND and OR.
         table: name of the table, for errors.
 
     Raises:

@@ -356,7 +356,7 @@ def _results(
 
     Args:
         store: The table.
-        tasks: The tasks.
+        tasks: Compaction tasks, one per bucket.
         pieces: Pieces of each task. Pieces are numbered over all tasks, from 0.
         outcomes: Outcomes of pieces; `TaskOutcome.task` is the number of the piece.
         answered: Result of each piece that succeeded, by the number of the piece.

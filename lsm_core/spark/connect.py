@@ -116,7 +116,7 @@ def await_server(server: ConnectServer, timeout_s: float = 120) -> ConnectServer
     """Wait until a server that this process started answers; stop it if it does not.
 
     Args:
-        server: The server.
+        server: Server that this process started.
         timeout_s: Seconds until the server must answer.
 
     Raises:

@@ -257,7 +257,7 @@ def _by_bucket(spark: SparkSession, change: KeyedChange, scan: Scan, additions: 
 
     Args:
         spark: The session.
-        change: The change.
+        change: The DELETE or UPDATE to apply.
         scan: Scan of the snapshot whose rows are changed.
         additions: Function that takes a snapshot id and returns the rows that a MERGE inserts in the same commit, or
             None. None without a MERGE.
@@ -313,7 +313,7 @@ def _changed(job: WriteJob, change: KeyedChange, scan: Scan, payload: bytes) -> 
 
     Args:
         job: The write.
-        change: The change.
+        change: The DELETE or UPDATE to apply.
         scan: The scan, without its splits.
         payload: JSON of the task number and the bucket's splits (Base64).
     """
@@ -364,7 +364,7 @@ def _changed_files(change: AppendChange, family: str, folder: WriteFolder, paylo
     """Change the rows of one task's splits, and return the changes as bytes (`PartOfChange.to_bytes`).
 
     Args:
-        change: The change.
+        change: The DELETE or UPDATE to apply.
         family: Prefix of the UUIDs in the names of new files.
         folder: Folder in which the task notes that it writes files.
         payload: JSON list of the task's splits (Base64).

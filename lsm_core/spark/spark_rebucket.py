@@ -278,7 +278,7 @@ def _routed(job: _Job, seen: _Seen, source: RebucketTask, number: int) -> Iterat
     """Yield the rows of one source as pairs (position of the rows in the job's input, rows of one bucket).
 
     Args:
-        job: The job.
+        job: Table, tasks and settings of the Spark job.
         seen: Totals of the source, to which the rows of a rescaled bucket are added.
         source: The source to read.
         number: Index of the source among all sources of the job.

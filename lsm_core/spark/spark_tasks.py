@@ -256,7 +256,7 @@ def await_query(query: StreamingQuery, timeout_s: float | None = None) -> bool:
     """Wait until a streaming query ends.
 
     Args:
-        query: The query.
+        query: Running streaming query.
         timeout_s: Maximum seconds to wait; None for no limit.
 
     Returns:

@@ -116,7 +116,7 @@ def create_unless_exists(
         columns: The columns of the rows.
         options: The write's options: `primary-key` ("a,b"), `partition-by`, and options of the table (`bucket`,
             `merge-engine` ...).
-        mode: The mode.
+        mode: Save mode of the write.
 
     Returns:
         Whether the table was created; False if it exists and the mode is `ignore`.

@@ -277,7 +277,7 @@ def _rows_at(read: TableRead, snapshot_id: int) -> pa.Table:
 
     Args:
         read: the table in the query, without a version.
-        snapshot_id: the snapshot.
+        snapshot_id: id of the snapshot to read.
     """
     store = read.table.store
     version = Version(snapshots.read(store, snapshot_id), store)

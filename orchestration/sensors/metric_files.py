@@ -62,7 +62,7 @@ def write_metrics(
     Args:
         warehouse_path: path or address of the warehouse.
         subject: subject of the samples, "states" or "alerts".
-        samples: the samples.
+        samples: metric values with labels.
         environment: environment variables.
 
     Returns:

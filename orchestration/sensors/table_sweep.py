@@ -200,7 +200,7 @@ def _name_unchanged(state: TableState, subjects: Sequence[str]) -> str:
     Paused subjects are only counted, because a person paused them, perhaps a whole database.
 
     Args:
-        state: the state.
+        state: state that the tables and partitions already had at the previous tick.
         subjects: tables and partitions in this state.
     """
     begin = f"unchanged: {state.value} ({len(subjects):,})"

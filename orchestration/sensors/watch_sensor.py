@@ -148,7 +148,7 @@ class Watch:
         settings: intervals and budgets.
         channels: alert channels of the environment by the name that routes use.
         environment: environment variables with the addresses of the channels in the policy file.
-        findings_by_table: findings by table.
+        findings_by_table: findings of each table's last visit, by full name of the table.
         tick_log: selection of the log lines of the ticks.
     """
 
@@ -411,7 +411,7 @@ class Watch:
 
         Args:
             warehouse: warehouse of the tables.
-            channel: the channel.
+            channel: channel that sends the message.
             before: state of the channel before the tick.
             message: findings and acknowledgements that were not sent to the channel yet.
             owners_of: returns the owners of a table.

@@ -95,7 +95,7 @@ def group_causes(
     owners.
 
     Args:
-        findings: the findings.
+        findings: current findings about tables, sensors and the policy file.
         owners_of: returns the owners of the table of a finding.
     """
     groups: dict[tuple[Severity, tuple[str, ...], AlertCondition, str], list[Finding]] = {}
@@ -131,7 +131,7 @@ def channels_for(
     """Return the names of the channels that a finding is sent to: those of all matching routes, or else the defaults.
 
     Args:
-        finding: the finding.
+        finding: finding to send.
         routes: routes of the policy file.
         owners: owners of the table.
         defaults: channels for findings that no route matches.

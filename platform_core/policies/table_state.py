@@ -198,7 +198,7 @@ class TableStatus:
 
     Attributes:
         table: full name of the table.
-        state: the state.
+        state: state, such as healthy, due or blocked.
         text: reason with numbers.
         action: next action, done by a sensor or by a person.
         when: time of the next action as text, such as "the next tick" or "at 07:10 UTC".
@@ -399,7 +399,7 @@ def judge_condition(table: str, condition: Condition, score: float = 0.0) -> Tab
 
     Args:
         table: full name of the table.
-        condition: the condition.
+        condition: condition that holds for the whole table.
         score: score of the table.
     """
     action, when = condition.action, condition.when
@@ -563,7 +563,7 @@ def _explain_standing(state: TableState, table: str, reason: Reason | None, plan
     """Return the texts of the next action and of its time, for a state that a person or the end of a run changes.
 
     Args:
-        state: the state.
+        state: state of the table or partition.
         table: full name of the table.
         reason: code of the decision's reason, or None for a condition.
         plan: hash of the plan that waits for approval, or "".

@@ -93,7 +93,7 @@ def render_page(report: FleetReport) -> str:
     urgent tables.
 
     Args:
-        report: the report.
+        report: data of all tables.
     """
     template = _environment().from_string(_asset("page.html.j2"))
     databases = _numbers(sorted({table.database for table in report.tables}))

@@ -468,7 +468,7 @@ def footer_values(footer: Footer, schema: pa.Schema) -> dict[str, ColumnStats]:
     Floating point columns have only null counts (footers leave NaN out), as have INT96 timestamps and binaries.
 
     Args:
-        footer: the footer.
+        footer: parsed footer of the file.
         schema: Arrow schema of the file.
 
     Returns:
@@ -486,7 +486,7 @@ def group_bounds(footer: Footer, arrow: pa.Schema, name: str, path: str) -> tupl
     """Return the smallest and largest value of a top-level column in every row group.
 
     Args:
-        footer: the footer.
+        footer: parsed footer of the file.
         arrow: Arrow schema of the file.
         name: name of the column.
         path: path of the file, for errors.
@@ -522,7 +522,7 @@ def plain_sizes(footer: Footer, names: Iterable[str]) -> dict[str, float]:
     """Return the average decoded size of the values of columns without dictionary and without shared prefixes.
 
     Args:
-        footer: the footer.
+        footer: parsed footer of the file.
         names: top-level columns.
 
     Returns:
@@ -544,7 +544,7 @@ def dictionary_texts(footer: Footer, names: Iterable[str]) -> list[str]:
     size: plain texts take at least four bytes each for their length.
 
     Args:
-        footer: the footer.
+        footer: parsed footer of the file.
         names: text columns.
     """
     texts = []

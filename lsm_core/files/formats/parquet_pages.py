@@ -469,7 +469,7 @@ def _decompress_page(
         path: path of the file, for messages.
         leaf: the leaf of the schema.
         chunk: the column chunk of the page.
-        page: the page.
+        page: header of the data page with the position of its bytes.
     """
     stored = bytes(source.read_at(page.stored, page.body))
     repeats = defined = 0

@@ -85,7 +85,7 @@ def map_field(field: pa.Field, rule: FieldRule) -> pa.Field:
     """Return ``field`` with ``rule`` applied to it and to every nested field, the inner ones first.
 
     Args:
-        field: the field.
+        field: Arrow field, whose type may be nested.
         rule: function from a field to the field that replaces it.
     """
     kind = field.type

@@ -209,7 +209,7 @@ def evaluate(index: _Rows, op: str, keys: list[Key] | None, literal_values: pa.A
     """Return the positions of the rows that can match by one row index, or None if the index cannot decide.
 
     Args:
-        index: the index.
+        index: row index of one column (bitmap or bit-sliced).
         op: the operator, as for :meth:`FileIndex.may_match` but without `==` and `<>`.
         keys: literals in the index's encoding; None if there are none, so that only `is null` and `is not null` can be
             decided.

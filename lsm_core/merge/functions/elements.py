@@ -24,7 +24,7 @@ class Flat:
     """Elements of many lists (or entries of many maps), group by group, in order.
 
     Attributes:
-        elements: the elements.
+        elements: the elements of all lists, one after another.
         group: the group of each element.
         source: number of the list from which each element comes; ascending.
         groups: number of groups.
