@@ -101,6 +101,20 @@ def _find_small_files(table: OpenTable, policy: Policy, now_ms: int) -> list[Fin
     return find_small_files(table.name, judge_small_files(condition, limits), judge_file_size(condition, limits))
 
 
+def _find_in_pools(instance: dg.DagsterInstance) -> list[Finding]:
+    """Assign free slots of pools to the steps that Dagster forgot, and return a finding for each of these steps."""
+    return [
+        Finding(
+            f"pool {step.pool}",
+            AlertCondition.POOL,
+            Severity.INFO if step.is_healed else Severity.ERROR,
+            step.text(),
+            run_id=step.run_id,
+        )
+        for step in assign_forgotten_steps(instance, wall_ms())
+    ]
+
+
 @dataclass(frozen=True)
 class ChannelState:
     """State of an alert channel: what was sent, and when to try again.
@@ -199,7 +213,8 @@ class Watch:
             else []
         )
         table_findings = [finding for card in self.cards for finding in self.findings_by_table.get(card.name, ())]
-        findings = [*trouble, *self._find_in_dagster(context.instance, warehouse, awake), *table_findings]
+        in_dagster = [*_find_in_pools(context.instance), *self._find_in_dagster(context.instance, warehouse, awake)]
+        findings = [*trouble, *in_dagster, *table_findings]
         lines = [f"{visited} tables visited: {len(findings)} findings", *(finding.line() for finding in findings)]
         if pending:
             lines.append(
@@ -224,6 +239,22 @@ class Watch:
             ),
             asset_events=list(self._events(warehouse, findings)),
         )
+
+    def find_all(self, instance: dg.DagsterInstance, warehouse: WarehouseResource) -> list[Finding]:
+        """Return all current findings without sending and changing anything; every table is visited.
+
+        Args:
+            instance: Dagster instance.
+            warehouse: the warehouse.
+        """
+        policies = self.policies.current()
+        sensors = {state.name: state.instigator_data for state in instance.all_instigator_state()}
+        awake = self._awake_since(getattr(sensors.get(names.WATCH_SENSOR), "cursor", None))
+        findings = [finding for card in self.cards for finding in self._visit(warehouse, card, policies.of(card.name))]
+        if policies.trouble:
+            text = policies.trouble
+            findings.append(Finding("the policy file", AlertCondition.POLICIES, Severity.ERROR, text))
+        return [*self._find_in_dagster(instance, warehouse, awake), *findings]
 
     # -- looking -------------------------------------------------------------------------------------------------------
 
@@ -303,9 +334,6 @@ class Watch:
                 "check passes again",
                 run_id=check.run_id,
             )
-        for step in assign_forgotten_steps(instance, wall_ms()):
-            severity = Severity.INFO if step.is_healed else Severity.ERROR
-            yield Finding(f"pool {step.pool}", AlertCondition.POOL, severity, step.text(), run_id=step.run_id)
         now = wall_ms() / 1000
         for state in instance.all_instigator_state():
             ticked = getattr(state.instigator_data, "last_tick_timestamp", None)

@@ -291,6 +291,22 @@ def parse_partitions(table: Table, texts: Sequence[str] | None) -> list[dict[str
     return partitions
 
 
+def load_platform_function(name: str) -> Callable[..., Any] | None:
+    """Return a function of the platform that reads a Dagster instance, or None if the platform is not installed.
+
+    Args:
+        name: name of the entry point in the group "dredge.platform".
+    """
+    from importlib.metadata import entry_points
+
+    for entry in entry_points(group="dredge.platform"):
+        if entry.name == name:
+            with suppress(ImportError):
+                function: Callable[..., Any] = entry.load()
+                return function
+    return None
+
+
 def load_policy_functions(group: str) -> list[Callable[..., Any]]:
     """Return the functions of installed packages that evaluate the policy file; none if no policy file is set.
 

@@ -19,6 +19,7 @@ from lsm_core.cli.verbs.common import (
     Partitions,
     TableArgument,
     Warehouse,
+    load_platform_function,
     load_policy_functions,
     open_catalog,
     open_table,
@@ -38,7 +39,7 @@ _STATUS = (
     "files", "rows", "bytes", "runs", "score",
     "rank", "costs_most", "level0", "oldest_level0", "last_compaction", "due_bytes", "full_bytes", "upkeep",
     "changelogs", "trash", "delete_mode", "guarantee",
-    "paimon_version", "cannot", "without_effect", "warnings", "promises", "error",
+    "paimon_version", "cannot", "without_effect", "warnings", "promises", "state_from", "error",
 )  # fmt: skip
 
 _PLAIN_STATES = ("corrupt", "unreadable", "due", "invisible rows", "not maintained", "healthy")
@@ -118,6 +119,17 @@ def status(
         str | None,
         typer.Argument(metavar="TABLE", help="database.table", show_default=False, autocompletion=names_offered),
     ] = None,
+    dagster_home: Annotated[
+        str | None,
+        typer.Option(
+            "--dagster-home",
+            metavar="FOLDER",
+            envvar="DAGSTER_HOME",
+            help="Dagster instance of the platform. The states then include failed checks, runs, back-off and budgets.",
+            show_default=False,
+            show_envvar=True,
+        ),
+    ] = None,
     as_json: AsJson = False,
     clock: ClockOption = None,
 ) -> None:
@@ -128,6 +140,7 @@ def status(
     names, broken = ([table], {}) if table is not None else table_names(catalog)
     total = len(names) + len(broken)
     policy_functions, read_state = load_policy_functions("dredge.promises"), _load_state_function()
+    states, source = _read_platform_states(warehouse, clock, dagster_home, names)
     rows = [_unreadable_row(f"{name}.*", error) for name, error in broken.items()]
     damaged = []
     for name in names:
@@ -136,21 +149,26 @@ def status(
             deleted = read_trash(store)
             row = _read_status(store, len(deleted.records))
             promises = [line for read_lines in policy_functions for line in read_lines(store)]
-            rows.append(row | {"promises": promises, **_state_values(read_state(store, None))})
+            rows.append(row | {"promises": promises, **_state_values(states.get(name) or read_state(store, None))})
             damaged += [f"{name}: {error}" for error in deleted.unreadable]
         except Exception as error:  # one table that cannot be looked at, for whatever reason, hides no other
             if table is not None:
                 raise
             broken[name] = _error_line(error)
-            rows.append({**_unreadable_row(name, broken[name]), **_state_values(read_state(None, error))})
+            rows.append(
+                {**_unreadable_row(name, broken[name]), **_state_values(states.get(name) or read_state(None, error))}
+            )
     ranks = {row["table"]: row.pop("state_rank", 0) for row in rows}
     ranked = sorted(rows, key=lambda row: (ranks[row["table"]], _rank_row(row)))
     for number, row in enumerate(ranked, 1):
         row["rank"] = number
+        row["state_from"] = "dagster" if row["table"] in states else "metadata"
     if as_json:
         print_json(rows if table is None else rows[0])
     else:
         _show_status(catalog.root, ranked)
+        if ranked:
+            say(source)
     for line in _collect_notices():
         typer.echo(visible(f"warning: {line}"), err=True)
     if broken:
@@ -163,6 +181,30 @@ def status(
 def _load_state_function() -> Callable[[TableStore | None, Exception | None], Mapping[str, Any]]:
     """Return the platform's function that judges tables by the policy file; without a file, `_judge_plainly`."""
     return next(iter(load_policy_functions("dredge.states")), _judge_plainly)
+
+
+def _read_platform_states(
+    warehouse: str, clock: str | None, home: str | None, tables: Sequence[str]
+) -> tuple[Mapping[str, Mapping[str, Any]], str]:
+    """Return the states that the platform knows, by table, and a sentence on what the states include.
+
+    Args:
+        warehouse: the warehouse.
+        clock: the clock as text, or None for the system's.
+        home: folder of the Dagster instance, or None.
+        tables: full names of the tables.
+    """
+    unknown = "states are from metadata alone: failed checks, suspensions, runs, back-off and budgets are unknown"
+    if home is None or not home.strip():
+        return {}, f"{unknown}; set DAGSTER_HOME or --dagster-home to the platform's Dagster instance"
+    read_states = load_platform_function("states")
+    if read_states is None:
+        return {}, f"{unknown}; install 'dredge[dagster]' to read {visible(home)}"
+    try:
+        states = read_states(warehouse, clock, home, tables)
+    except Exception as error:  # noqa: BLE001  (whatever is wrong with Dagster, the tables are shown)
+        return {}, f"{unknown}: {visible(_error_line(error))}"
+    return states, f"states include failed checks, runs, back-off and budgets of the Dagster instance {visible(home)}"
 
 
 def _judge_plainly(store: TableStore | None, error: Exception | None) -> dict[str, Any]:

@@ -12,7 +12,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from lsm_core.cli.render import print_json, say, visible_lines
-from lsm_core.cli.verbs.common import AsJson, ClockOption, Warehouse, load_policy_functions, open_catalog
+from lsm_core.cli.verbs.common import (
+    AsJson,
+    ClockOption,
+    Warehouse,
+    load_platform_function,
+    load_policy_functions,
+    open_catalog,
+)
 from lsm_core.cli.verbs.inspection import table_names
 from lsm_core.errors import DredgeError, InvalidOption
 
@@ -65,7 +72,8 @@ def metrics(
 ) -> None:
     """Print health, history and ledger of all tables in Prometheus's text format.
 
-    A table that cannot be read has dredge_table_readable 0.
+    A table that cannot be read has dredge_table_readable 0. With --listen and DAGSTER_HOME set, states and alerts of
+    the platform are served too.
     """
     from lsm_core.maintenance.metrics import format_metrics
     from lsm_core.options import duration
@@ -79,8 +87,12 @@ def metrics(
         if output is not None or as_json:
             raise InvalidOption("--listen", listen, "no --output and no --json beside it")
         table_names(open_catalog(warehouse, clock))  # a folder that is no warehouse fails now, not at each scrape
+
+        def read_all() -> list[Sample]:
+            return [*read_samples(), *_read_platform_samples(warehouse, clock)]
+
         catalog_options = copy_context()  # requests are answered in threads
-        _serve(listen, lambda: catalog_options.run(lambda: format_metrics(read_samples())), pause_ms)
+        _serve(listen, lambda: catalog_options.run(lambda: format_metrics(read_all())), pause_ms)
         return
     samples = read_samples()
     if as_json:
@@ -115,6 +127,21 @@ def _read_samples(catalog: Catalog, window_ms: int, *, with_holders: bool) -> li
         except Exception:  # noqa: BLE001  (whatever is wrong with one table, the numbers of the others are wanted)
             samples.append(Sample("dredge_table_readable", 0, {"table": name}))
     return samples
+
+
+def _read_platform_samples(warehouse: str, clock: str | None) -> list[Sample]:
+    """Return states and alerts from the Dagster instance of DAGSTER_HOME; none if the variable is not set."""
+    from lsm_core.maintenance.metrics import Sample
+
+    home = os.environ.get("DAGSTER_HOME", "").strip()
+    read_samples = load_platform_function("metrics") if home else None
+    if read_samples is None:
+        return []
+    try:
+        return [Sample("dredge_platform_readable", 1), *read_samples(warehouse, clock, home)]
+    except Exception as error:  # noqa: BLE001  (whatever is wrong with Dagster, the numbers of the tables are wanted)
+        say(visible_lines(f"warning: states and alerts cannot be read from DAGSTER_HOME: {error}"))
+        return [Sample("dredge_platform_readable", 0)]
 
 
 def _serve(address: str, read_text: Callable[[], str], pause_ms: int) -> None:
