@@ -77,6 +77,9 @@ PATHS: Final[dict[str, tuple[str, ...]]] = {
         f"{_WALKS}test_an_unreadable_table_is_readable_again_once_its_file_is_put_back",
         f"{_WALKS}test_a_pause_and_a_wrong_policy_file_end_with_the_file",
     ),
+    "a step waits for a free pool": (
+        "platform_core/test_pools.py::test_watch_assigns_the_slot_or_alerts_with_the_remedy",
+    ),
     "a sensor is silent": (
         "orchestration/test_watch_sensor.py::test_dagsters_own_state_the_history_and_broken_tables_are_told",
     ),
@@ -126,7 +129,12 @@ PATHS: Final[dict[str, tuple[str, ...]]] = {
         "orchestration/test_sensors.py::test_a_replay_in_flight_keeps_all_sensors_still",
         "orchestration/test_live_policies.py::test_a_file_that_was_never_whole_lets_maintenance_rest_and_says_so",
     ),
+    "The platform itself stopped: A run waits for a pool that is free": (
+        "platform_core/test_pools.py::test_a_forgotten_step_gets_the_free_slot_after_two_minutes",
+        "platform_core/test_pools.py::test_watch_assigns_the_slot_or_alerts_with_the_remedy",
+    ),
     "The platform itself stopped: Runs queue and do not start": (
+        "orchestration/test_launcher.py::test_the_pool_of_a_run_that_was_cancelled_is_freed",
         "orchestration/test_sensors.py::test_a_run_at_work_keeps_the_next_one_waiting",
     ),
     "The platform itself stopped: Java, Spark, disk, clock": (
