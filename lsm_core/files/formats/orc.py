@@ -40,8 +40,8 @@ STRIPE_SIZE: Final = 16 * 1024 * 1024
 """Encoded bytes of a stripe: the bytes that a writer buffers, and about the bytes that a reader holds."""
 _CODECS: Final = {"zstd": "zstd", "zlib": "zlib", "snappy": "snappy", "lz4": "lz4", "none": "uncompressed"}
 _BLOCK_SIZE: Final = 128 * 1024
-SIZES: Final = ("orc.stripe.size", "orc.compress.size")
-"""ORC options that are sizes in bytes, at least 1."""
+SIZES: Final = ("orc.stripe.size", "orc.compress.size", "orc.row.index.stride")
+"""ORC options that are sizes in bytes, or numbers of rows, at least 1."""
 _ROW_INDEX_STRIDE: Final = 10_000
 _DICTIONARY_SHARE: Final = 0.5
 """Largest ratio of distinct values to all values for which a text column gets a dictionary."""
@@ -218,7 +218,7 @@ def open_sink(
         compression=codec_of(codec, options.table),
         stripe_size=int(stripe),
         compression_block_size=options.given_size("orc.compress.size", _BLOCK_SIZE),
-        row_index_stride=_ROW_INDEX_STRIDE,
+        row_index_stride=options.given_size("orc.row.index.stride", _ROW_INDEX_STRIDE),
         dictionary_key_size_threshold=_DICTIONARY_SHARE,
         batch_size=_BATCH_ROWS,
     )

@@ -90,8 +90,8 @@ CODECS: Final = {
 }
 _PAGE_SIZE: Final = 1024 * 1024
 _LEAST_BATCH_ROWS: Final = 1_024
-SIZES: Final = ("parquet.page.size",)
-"""Parquet options that are sizes in bytes, at least 1."""
+SIZES: Final = ("parquet.page.size", "parquet.page.row.count.limit", "parquet.dictionary.page.size")
+"""Parquet options that are sizes in bytes, or numbers of rows, at least 1."""
 _FOOTER: Final = "footer"
 _FOOTER_SHARE: Final = 8
 """Approximate bytes of memory for each byte of a stored footer."""
@@ -165,6 +165,8 @@ class ParquetSink:
         dictionary: Sequence[str] | None = (),
         delta: Sequence[str] = (),
         page_size: int = _PAGE_SIZE,
+        page_rows: int | None = None,
+        dictionary_size: int | None = None,
     ) -> None:
         """Create the file ``path``.
 
@@ -178,6 +180,8 @@ class ParquetSink:
             dictionary: columns that get a dictionary in any case; None for no dictionaries.
             delta: columns that are delta-encoded.
             page_size: bytes of a page.
+            page_rows: largest number of rows of a page; None for Arrow's default.
+            dictionary_size: largest size of a column's dictionary in bytes; None for Arrow's default.
         """
         import pyarrow.parquet as pq  # imported here: readers do not need it, see `parquet_reader`
 
@@ -210,6 +214,8 @@ class ParquetSink:
                 compression_level=level if codec == "zstd" else None,
                 use_dictionary=repeating,
                 data_page_size=page_size,
+                max_rows_per_page=page_rows,
+                dictionary_pagesize_limit=dictionary_size,
                 # Arrow computes the distinct values of every write batch of a dictionary, for its statistics.
                 write_batch_size=_batch_rows(sample, self._coded, page_size) if self._coded else None,
                 column_encoding=dict.fromkeys(delta, "DELTA_BINARY_PACKED") or None,
@@ -305,6 +311,7 @@ def open_sink(
 
     The arguments are those of :func:`lsm_core.files.formats.open_sink`; ``codec`` is a value of `file.compression`.
     """
+    rows_limited, dictionary_limited = (option in options.raw for option in SIZES[1:])
     return ParquetSink(
         file_io,
         path,
@@ -314,6 +321,8 @@ def open_sink(
         dictionary=None if options.get("parquet.enable.dictionary") is False else dictionary,
         delta=delta,
         page_size=options.given_size("parquet.page.size", _PAGE_SIZE),
+        page_rows=options.given_size("parquet.page.row.count.limit", 0) if rows_limited else None,
+        dictionary_size=options.given_size("parquet.dictionary.page.size", 0) if dictionary_limited else None,
     )
 
 
