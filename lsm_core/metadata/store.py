@@ -294,7 +294,9 @@ class TableStore:
             suffix = "" if branch == "main" else f", branch {branch}"
             raise TableNotFound(f"table {name}{suffix} does not exist (no schema under {root})")
         options = dict(dynamic_options or {})
-        if not schema.primary_keys or PAIMON_VERSION in schema.options or PAIMON_VERSION in options:
+        # The rules by which incremental clustering picks files changed in 2.1, like those of merges.
+        has_versions = schema.primary_keys or schema.options.get("clustering.incremental", "").lower() == "true"
+        if not has_versions or PAIMON_VERSION in schema.options or PAIMON_VERSION in options:
             return cls(file_io, root, name, schema, None, clock, branch, options)
         kept = Kept()
         version = paimon_version.of_snapshots(file_io, f"{metadata_root(root, branch)}/snapshot", kept)
