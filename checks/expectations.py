@@ -211,7 +211,7 @@ def _check_result(result: SuiteOutcomes, more: Mapping[str, Any]) -> dg.AssetChe
 
     Args:
         result: outcomes of the suites.
-        more: further metadata of the result.
+        more: metadata to add to the result, by name.
     """
     outcomes, rows, where = result.outcomes, result.rows, result.where
     lines = ["| expectation | unexpected rows | observed | result | severity |", "|---|--:|---|---|---|"]

@@ -363,7 +363,7 @@ class SortTask(BucketTask):
 
     Attributes:
         order_by: columns to sort by.
-        strategy: one of `merge.curves.STRATEGIES`.
+        strategy: "order", "zorder" or "hilbert" (`STRATEGIES`).
     """
 
     order_by: tuple[str, ...] = ()

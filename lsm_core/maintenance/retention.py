@@ -126,7 +126,7 @@ class RetentionPolicy:
 
 @dataclass(frozen=True)
 class ExpiryRange:
-    """Range of expiring ids.
+    """Range of the ids of snapshots (or changelogs) that expire.
 
     Attributes:
         start: first expiring id.

@@ -117,7 +117,7 @@ class Curve:
 
     Attributes:
         columns: names of the columns, in order.
-        strategy: one of `STRATEGIES`.
+        strategy: "order", "zorder" or "hilbert" (`STRATEGIES`).
         text_bytes: number of leading bytes of a text that z-order uses; order uses whole texts, Hilbert eight bytes.
         scales: one scale for each column, or empty to use the values themselves.
     """

@@ -142,7 +142,7 @@ class Rows:
         """Return consecutive rows without copying.
 
         Args:
-            start: first row.
+            start: number of the first row to return.
             stop: end of the rows (exclusive).
 
         Returns:

@@ -68,7 +68,7 @@ def upsert(df: DataFrame | Rows, table: Any, *, merge_schema: Catalog | None = N
 
     Args:
         df: The rows, as in `write_table`.
-        table: The table, as in `write_table`.
+        table: A `Table`, or the name of a table ("db.t").
         merge_schema: The catalog that adds new columns, as in `write_table`.
 
     Returns:
@@ -93,8 +93,8 @@ def delete_where(spark: SparkSession, table: Any, filter: object) -> int | None:
 
     Args:
         spark: The session that deletes.
-        table: A table or its name, as in `read_table`.
-        filter: Condition as in `Table.to_arrow`.
+        table: A `Table`, or the name of a table ("db.t").
+        filter: Condition on the rows: an Arrow expression, a list of tuples, or SQL text.
 
     Returns:
         The snapshot id, or None if no row matched.
@@ -124,8 +124,8 @@ def update_where(
 
     Args:
         spark: The session that updates.
-        table: A table or its name, as in `read_table`.
-        filter: Condition as in `Table.to_arrow`.
+        table: A `Table`, or the name of a table ("db.t").
+        filter: Condition on the rows: an Arrow expression, a list of tuples, or SQL text.
         values: New value of each column: a literal, or an expression over the old row. Expressions are a Column
             (`F.expr("v + 1")`), an Arrow expression, or SQL text ("v + 1") for a column that is not of a text or binary
             type. Key, partition and bucket columns cannot be set.
@@ -178,7 +178,7 @@ def delete_keys(
 
     Args:
         keys: The primary key columns in any order, as rows for `write_table`.
-        table: The table, as in `write_table`.
+        table: A `Table`, or the name of a table ("db.t").
         on_skipped: Function that is called with the counts of deleted and skipped keys; None for no call.
 
     Returns:

@@ -55,7 +55,7 @@ def compact_table(
 
     Args:
         spark: The session that compacts.
-        table: A table or its name, as in `read_table`.
+        table: A `Table`, or the name of a table ("db.t").
         full: Rewrite each bucket completely. If false, the compaction strategy selects the files of each bucket;
             ``declined`` of the report lists the buckets without a compaction, with the reason.
         partitions: The partitions to compact, each as column values; None for all.
@@ -197,7 +197,7 @@ def remove_orphan_files(
 
     Args:
         spark: The session that lists and deletes.
-        table: A table or its name, as in `read_table`.
+        table: A `Table`, or the name of a table ("db.t").
         older_than_ms: Remove only files last modified before this epoch time in milliseconds; None for 24 hours ago.
         max_share: Maximum percentage of the files, or bytes, that may be removed; None for 20.
         dry_run: Report only, and remove nothing.
@@ -232,7 +232,7 @@ def rescale_table(
 
     Args:
         spark: The session that rewrites.
-        table: A table or its name, as in `read_table`.
+        table: A `Table`, or the name of a table ("db.t").
         bucket_num: The new number of buckets; None for the table's option `bucket`.
         partitions: As in `compact_table`.
         where: As in `compact_table`.
@@ -270,7 +270,7 @@ def expire_snapshots(
 
     Args:
         spark: The session that expires.
-        table: A table or its name, as in `read_table`.
+        table: A `Table`, or the name of a table ("db.t").
         retain_max: Maximum number of snapshots to keep; None for the table's option.
         retain_min: Minimum number of snapshots to keep; None for the table's option.
         older_than_ms: Expire snapshots older than this epoch time in milliseconds; None for the table's option.

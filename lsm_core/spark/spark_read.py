@@ -73,8 +73,8 @@ def read_table(
             DREDGE_WAREHOUSE) names the warehouse.
         columns: The columns to return, in this order; None for all, in table order. Timestamps are TIMESTAMP_NTZ (LTZ:
             TIMESTAMP). Append tables with row tracking also offer `_ROW_ID` and `_SEQUENCE_NUMBER`.
-        filter: Condition as in `Table.to_arrow`. Only rows for which the condition is true are returned; the condition
-            also prunes files.
+        filter: Condition on the rows: an Arrow expression, a list of tuples, or SQL text. Only rows for which the
+            condition is true are returned; the condition also prunes files.
         snapshot_id: The snapshot to read.
         tag: The tag to read.
         timestamp_ms: Read the newest snapshot committed at or before this time (epoch ms).
@@ -202,12 +202,12 @@ def explain_read(
 
     Args:
         table: A table, or its name if DREDGE_WAREHOUSE names the warehouse.
-        columns: As in `read_table`.
-        filter: As in `read_table`.
-        snapshot_id: As in `read_table`.
-        tag: As in `read_table`.
-        timestamp_ms: As in `read_table`.
-        limit: As in `read_table`.
+        columns: Names of the columns to read; None for all.
+        filter: Condition on the rows, or None.
+        snapshot_id: Id of the snapshot to read, or None.
+        tag: Name of the tag to read, or None.
+        timestamp_ms: Read the newest snapshot committed until this time (epoch ms), or None.
+        limit: Maximum number of rows; None for all.
         slots: Number of tasks that run at once.
 
     Returns:

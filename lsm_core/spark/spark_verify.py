@@ -142,7 +142,7 @@ def verify_table(
 
     Args:
         spark: The session that compares.
-        table: A table or its name, as in `read_table`.
+        table: A `Table`, or the name of a table ("db.t").
         a: The earlier snapshot.
         b: The later snapshot.
         places: Partitions and buckets to compare; None for all.

@@ -153,10 +153,10 @@ class ReadableTable(ABC):
         Args:
             name: name of the view; None for the table's own name without its database.
             connection: DuckDB connection in which the view is registered; None for a new in-memory database.
-            snapshot_id: as for :meth:`to_arrow`.
-            tag: as for :meth:`to_arrow`.
-            timestamp_ms: as for :meth:`to_arrow`.
-            watermark: as for :meth:`to_arrow`.
+            snapshot_id: id of the snapshot to read, or None.
+            tag: name of the tag to read, or None.
+            timestamp_ms: read the newest snapshot committed until this time (epoch ms), or None.
+            watermark: read the first snapshot with at least this watermark (epoch ms), or None.
 
         Returns:
             The connection that has the view.
@@ -182,10 +182,10 @@ class ReadableTable(ABC):
         Args:
             columns: names of the columns that the scan offers; None for all.
             filter: condition on the rows, combined by AND with the conditions that a query pushes down.
-            snapshot_id: as for :meth:`to_arrow`.
-            tag: as for :meth:`to_arrow`.
-            timestamp_ms: as for :meth:`to_arrow`.
-            watermark: as for :meth:`to_arrow`.
+            snapshot_id: id of the snapshot to read, or None.
+            tag: name of the tag to read, or None.
+            timestamp_ms: read the newest snapshot committed until this time (epoch ms), or None.
+            watermark: read the first snapshot with at least this watermark (epoch ms), or None.
 
         Returns:
             A pyarrow dataset that pushes columns and filters down into the table's own read.

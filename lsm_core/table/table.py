@@ -166,8 +166,8 @@ class Table(ReadableTable):
             row_kinds: Arrow array of "+I" "-U" "+U" "-D", or the one kind of all rows; None for inserts.
             overwrite: True or ``{}`` replaces all rows; in a partitioned table only the partitions in ``data``, unless
                 `dynamic-partition-overwrite` is false. A mapping with values replaces that partition.
-            watermark: watermark of the snapshot (epoch ms), as in :meth:`BatchCommit.commit`.
-            properties: properties of the snapshot, as in :meth:`BatchCommit.commit`.
+            watermark: watermark of the snapshot (epoch ms): the caller states that no older rows will come.
+            properties: texts by property name, stored in the snapshot, or None.
             schema_mode: "merge" adds the columns that only ``data`` has and widens column types before the write. The
                 new schema stays even if a value then does not fit; :meth:`refresh` opens the table with the new schema.
                 None raises ColumnNotFound for columns that only ``data`` has.
@@ -227,7 +227,7 @@ class Table(ReadableTable):
         Key, partition and bucket columns cannot be set.
 
         Args:
-            filter: condition as in :meth:`to_arrow`.
+            filter: condition on the rows: an Arrow expression, a list of tuples, or SQL text.
             values: literal, or Arrow expression over the old row, by column.
 
         Returns:

@@ -129,7 +129,7 @@ class StreamWrite:
 
         Args:
             data: rows as in :meth:`Table.write`.
-            row_kinds: as in :meth:`Table.write`.
+            row_kinds: array of the kinds of the rows, or the one kind of all rows ("+I" ...); None for all inserts.
 
         Raises:
             InvalidData: a value does not fit; the error names the column.
@@ -516,13 +516,13 @@ def write_once(
     Args:
         store: the table.
         data: the rows, as in :meth:`Table.write`.
-        row_kinds: as in :meth:`Table.write`.
-        overwrite: as in :meth:`Table.write`.
-        watermark: as in :meth:`Table.write` (epoch ms).
-        properties: as in :meth:`Table.write`.
+        row_kinds: array of the kinds of the rows, or the one kind of all rows ("+I" ...); None for all inserts.
+        overwrite: whether the rows replace the table's rows, or a mapping of the partition that they replace.
+        watermark: watermark of the snapshot (epoch ms): the caller states that no older rows will come. None for none.
+        properties: texts by property name, stored in the snapshot, or None.
         schema_mode: "merge" to merge the schema of ``data`` into the table's schema before the write.
         catalog: the catalog of the table, which ``schema_mode`` needs.
-        compact: as in :class:`BatchCommit`.
+        compact: whether to compact the table after the commit, if its options say so.
         runner: returns the executor of a compaction plan's tasks; None for threads of this process.
 
     Returns:

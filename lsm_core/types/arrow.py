@@ -153,8 +153,8 @@ def same_values(source: DataType, target: DataType) -> bool:
     """Return whether two types have the same values and field names.
 
     Args:
-        source: the first type.
-        target: the second type.
+        source: type to compare with ``target``.
+        target: type to compare with ``source``.
 
     Returns:
         True if the types differ at most in nullability, field descriptions and defaults.

@@ -343,7 +343,7 @@ def plan_partition(
         store: the table.
         partition: path of the partition, or None for the whole table.
         action: name of the action.
-        arguments: further arguments of the action.
+        arguments: arguments of the action besides the partitions, by name.
     """
     return plan_partitions(store, () if partition is None else (partition,), action, **arguments)
 
@@ -385,7 +385,7 @@ def plan_partitions(
         store: the table.
         partitions: partition paths to plan, if the action takes partitions; empty for the whole table.
         action: name of the action.
-        arguments: further arguments of the action.
+        arguments: arguments of the action besides the partitions, by name.
     """
     refusal = refusal_of(store)
     if refusal is not None:

@@ -685,7 +685,7 @@ class WatchLimits:
         tags: number of tags of a table.
         small_manifests: small manifests of the newest snapshot, and manifests that hold deletions.
         small_files: small files in a partition of an append table, for a warning.
-        small_files_critical: the same, for an error.
+        small_files_critical: number of small files of a partition from which the alert is an error.
     """
 
     stalled_after_ms: int = 12 * HOUR_MS

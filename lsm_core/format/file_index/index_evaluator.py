@@ -178,7 +178,7 @@ class FileIndex:
         Args:
             column: name of the column.
             data_type: type of the column.
-            op: the operator, as for :meth:`may_match` but without `==` and `<>`.
+            op: operator of the test: one of `= != < <= > >= in`, `not in`, `is null`, `is not null`, `starts with`.
             literal_values: literals of the comparison; None if the operator takes none or if they cannot be converted
                 to ``data_type``, so that only `is null` and `is not null` can be decided.
 
@@ -210,7 +210,7 @@ def evaluate(index: _Rows, op: str, keys: list[Key] | None, literal_values: pa.A
 
     Args:
         index: row index of one column (bitmap or bit-sliced).
-        op: the operator, as for :meth:`FileIndex.may_match` but without `==` and `<>`.
+        op: operator of the test: one of `= != < <= > >= in`, `not in`, `is null`, `is not null`, `starts with`.
         keys: literals in the index's encoding; None if there are none, so that only `is null` and `is not null` can be
             decided.
         literal_values: the same literals as an Arrow array, or None.

@@ -45,7 +45,7 @@ class RowVersion:
         values: values by column.
         written_ms: creation time of the file (epoch ms).
         hidden: reason why reads do not see the version, None if they do.
-        note: further remarks, or None.
+        note: remark about the version, or None.
         partition: directory of the partition ("" without partitions); only versions of one partition merge.
     """
 

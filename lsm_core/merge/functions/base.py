@@ -121,7 +121,7 @@ class Folding:
 
     Attributes:
         values: the inputs; group g has rows ``offsets[g]`` up to, but not including, ``offsets[g + 1]``.
-        offsets: first row of each group, and the end.
+        offsets: position of the first row of each group (rows of one key), and the end.
         ops: operation of each input (AGG, LATE or RETRACT); None if all are AGG.
         source: the caller's row number of each input; None if no input was left out.
     """
@@ -169,7 +169,7 @@ def steps(offsets: Ints) -> Iterator[tuple[Ints, Ints]]:
     A left fold over every group takes as many steps as the longest group has rows.
 
     Args:
-        offsets: first row of each group, and the end.
+        offsets: position of the first row of each group (rows of one key), and the end.
 
     Yields:
         (numbers of the groups that have a row in this step, row number of each).
@@ -206,7 +206,7 @@ class AggregateFunction(ABC):
 
         Args:
             values: inputs of all groups, in the field's Arrow type; group g is ``values[offsets[g]:offsets[g + 1]]``.
-            offsets: first input of each group, and the end.
+            offsets: position of the first input of each group (inputs of one key), and the end.
             ops: operation of each input (int8); None if all are AGG.
             initial: initial accumulators; None for null ones that have received no input.
 
@@ -224,7 +224,7 @@ class AggregateFunction(ABC):
 
         Args:
             values: inputs of all groups; group g is ``values[offsets[g]:offsets[g + 1]]``.
-            offsets: first input of each group, and the end.
+            offsets: position of the first input of each group (inputs of one key), and the end.
             ops: operation of each input; None if all are AGG.
 
         Raises:
@@ -275,7 +275,7 @@ class AggregateFunction(ABC):
         """Return each accumulator after one input was aggregated.
 
         Args:
-            accumulator: one accumulator for each input.
+            accumulator: result so far (accumulator) of each group, to which one input is applied.
             value: the inputs.
         """
         return self._fold_pairs(accumulator, value, AGG)
@@ -284,7 +284,7 @@ class AggregateFunction(ABC):
         """Return each accumulator after one late input was aggregated (accumulator and input swapped).
 
         Args:
-            accumulator: one accumulator for each input.
+            accumulator: result so far (accumulator) of each group, to which one input is applied.
             value: the inputs.
         """
         return self._fold_pairs(accumulator, value, LATE)
@@ -293,7 +293,7 @@ class AggregateFunction(ABC):
         """Return each accumulator after one input was retracted.
 
         Args:
-            accumulator: one accumulator for each input.
+            accumulator: result so far (accumulator) of each group, to which one input is applied.
             value: the inputs.
         """
         return self._fold_pairs(accumulator, value, RETRACT)
@@ -303,7 +303,7 @@ class AggregateFunction(ABC):
 
         Args:
             values: inputs of all groups.
-            group_offsets: first input of each group, and the end.
+            group_offsets: position of the first input of each group (inputs of one key), and the end.
             kinds: row kind of each input; -U (1) and -D (3) retract. None if all are added.
         """
         ops = None if kinds is None else np.where((np.asarray(kinds) & 1) == 1, RETRACT, AGG).astype(np.int8)

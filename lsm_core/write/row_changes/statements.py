@@ -48,7 +48,7 @@ def delete_rows(
 
     Args:
         store: the table.
-        condition: filter as in `Table.to_arrow`.
+        condition: filter of the rows: an Arrow expression, a list of tuples, or SQL text.
         run: applies the change of a keyed table.
         run_append: applies the change of an append table.
 
@@ -89,7 +89,7 @@ def update_rows(
 
     Args:
         store: the table.
-        condition: filter as in `Table.to_arrow`.
+        condition: filter of the rows: an Arrow expression, a list of tuples, or SQL text.
         values: literal, or Arrow expression over the old row, by column.
         run: applies the change of a keyed table.
         run_append: applies the change of an append table.
