@@ -30,7 +30,7 @@ from platform_core.dagster_internals import (
     AssetCheckExecutionRecordStatus,
     extract_data_version_from_entry,
 )
-from platform_core.health import PartitionHealth, changes_data, version_text
+from platform_core.health import PartitionHealth, TableHealth, changes_data, version_text
 from platform_core.metadata import data_metadata, health_metadata, plotted_metadata, state_metadata
 from platform_core.obstacles import (
     find_blocking_failure,
@@ -198,7 +198,7 @@ class HealthReporter:
                 if state.text in reported - filled and table.refusal is None and has_no_due_work(table, state):
                     numbers = {
                         **_partition_entries(table, state.text),
-                        **plotted_metadata(health.of_partition(state.text)),
+                        **_healthy_metadata(table, health.of_partition(state.text)),
                     }
                     yield dg.AssetMaterialization(layout, HEALTHY, metadata=numbers, partition=state.text)
                 else:
@@ -243,8 +243,7 @@ class HealthReporter:
         materialisation outdates earlier results of blocking checks in Dagster, so the LSM tree is checked again and the
         newest result of merged_view_unchanged is reported again.
 
-        The materialisation has only the plotted numbers. SQLite stores it three times: with all numbers, the first hour
-        of 500 tables takes a third more.
+        The materialisation has only the plotted numbers, because SQLite stores it three times.
 
         Args:
             table: the table.
@@ -272,7 +271,7 @@ class HealthReporter:
             yield observe_partition(table, layout, state)  # a run of the checks has to report this
             return
         description = f"{HEALTHY}; {WATCHING}" if table.health.writers_compact else HEALTHY
-        metadata = {**_partition_entries(table, state.text), **plotted_metadata(table.health)}
+        metadata = {**_partition_entries(table, state.text), **_healthy_metadata(table, table.health)}
         yield dg.AssetMaterialization(layout, description, metadata=metadata)
         yield dg.AssetCheckEvaluation(
             asset_key=layout, check_name=names.TREE_CHECK, passed=True, description=tree.description
@@ -415,6 +414,12 @@ def observe_partition(table: OpenTable, layout: dg.AssetKey, state: PartitionHea
     metadata = plotted_metadata(health) if has_no_due_work(table, state) else health_metadata(health)
     metadata = {**_partition_entries(table, state.text), **metadata}
     return dg.AssetObservation(layout, partition=state.text if table.card.partitioned else None, metadata=metadata)
+
+
+def _healthy_metadata(table: OpenTable, health: TableHealth) -> dict[str, dg.MetadataValue]:
+    """Return the plotted numbers of a healthy layout, and who compacts the table unless it is `write-only`."""
+    upkeep = {"upkeep": dg.MetadataValue.text(health.upkeep)} if health.upkeep else {}
+    return {**plotted_metadata(health), **({} if table.store.options.write_only else upkeep)}
 
 
 def _partition_entries(table: OpenTable, partition: str) -> dict[str, dg.MetadataValue]:
