@@ -190,6 +190,8 @@ class Watch:
         cursor, state = Cursor.read(context.cursor), _read_channels(context.cursor)
         if self._sent is not None and self._sent[0] > cursor.tick:
             state = self._sent[1]  # Dagster could not store the cursor of the tick that sent alerts
+        elif self._sent is None:
+            state = _read_record(context.instance, warehouse, cursor.tick + 1, state)
         stopped = warehouse.replay_text()
         if stopped is None:
             try:
@@ -223,7 +225,11 @@ class Watch:
             )
         if len(self.findings_by_table) == len(self.cards):
             mutes = find_active_mutes(list_mutes(context.instance, wall_ms()), wall_ms())
-            state = self._send_alerts(warehouse, policies, findings, mutes, state, lines)
+
+            def record(states: Mapping[str, ChannelState]) -> None:
+                _record_sent(context.instance, warehouse, cursor.tick + 1, states)
+
+            state = self._send_alerts(warehouse, policies, findings, mutes, state, lines, record)
             self._sent = (cursor.tick + 1, state)
             write_metrics(warehouse.path, "alerts", alert_samples(findings, wall_ms()), self.environment)
         lines = self.tick_log.lines(lines)
@@ -379,6 +385,7 @@ class Watch:
         mutes: Sequence[Mute],
         state: Mapping[str, ChannelState],
         lines: list[str],
+        record: Callable[[Mapping[str, ChannelState]], None],
     ) -> dict[str, ChannelState]:
         """Send each channel the new and ended findings that the channel did not get yet; add the results to `lines`.
 
@@ -389,6 +396,7 @@ class Watch:
             mutes: alerts that are snoozed or acknowledged now.
             state: earlier states of the channels by name.
             lines: lines of the tick's log.
+            record: stores the states of the channels; called after each message.
 
         Returns:
             The new states of the channels by name.
@@ -414,6 +422,8 @@ class Watch:
             before = state.get(channel.name, ChannelState())
             message = _Message.make(before, routed[name], current, mutes)
             states[channel.name] = self._send(warehouse, channel, before, message, owners_of, lines)
+            if not message.is_empty:
+                record({**state, **states})
         return states
 
     def _open_channels(self, rules: AlertRules) -> tuple[dict[str, Channel], list[str]]:
@@ -447,7 +457,7 @@ class Watch:
         """
         now = wall_ms()
         causes = group_causes(message.new, owners_of)
-        if not causes and not message.over and not message.acknowledged:
+        if message.is_empty:
             return replace(message.after, failures=before.failures, again_ms=before.again_ms)
         number = len(message.new) + len(message.over)
         if now < before.again_ms:
@@ -517,6 +527,11 @@ class _Message:
     standing: int
     after: ChannelState
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing to send."""
+        return not self.new and not self.over and not self.acknowledged
+
     @staticmethod
     def make(
         before: ChannelState, routed: Mapping[str, Finding], current: Mapping[str, Finding], mutes: Sequence[Mute]
@@ -578,6 +593,38 @@ def _read_channels(text: str | None) -> dict[str, ChannelState]:
         }
     except (AttributeError, KeyError, TypeError, ValueError):
         return {}
+
+
+def _record_key(warehouse: WarehouseResource) -> str:
+    return f"dredge/watch/{names.warehouse_name(warehouse.path)}"
+
+
+def _record_sent(
+    instance: dg.DagsterInstance, warehouse: WarehouseResource, tick: int, states: Mapping[str, ChannelState]
+) -> None:
+    """Store what the channels were sent, for a process that starts after this one ended within its tick.
+
+    Dagster stores the cursor only after the tick. Until then, the alerts would be sent again.
+    """
+    record = {_record_key(warehouse): _write_cursor(Cursor(tick), states)}
+    instance.daemon_cursor_storage.set_cursor_values(record)
+
+
+def _read_record(
+    instance: dg.DagsterInstance, warehouse: WarehouseResource, tick: int, state: dict[str, ChannelState]
+) -> dict[str, ChannelState]:
+    """Return the states of the channels that a lost tick recorded, or the given states if no tick was lost.
+
+    Args:
+        instance: Dagster instance.
+        warehouse: the warehouse.
+        tick: number of the tick after the cursor. Records of any other tick are ignored, so that a person can reset the
+            cursor.
+        state: states of the cursor.
+    """
+    key = _record_key(warehouse)
+    text = instance.daemon_cursor_storage.get_cursor_values({key}).get(key)
+    return _read_channels(text) if text is not None and Cursor.read(text).tick == tick else state
 
 
 def _read_times(text: str | None) -> tuple[int, int]:

@@ -319,3 +319,20 @@ def test_a_replay_keeps_it_still_and_a_broken_cursor_starts_over(tmp_path: Path)
         replay.unlink()
         house.cursors[WATCH] = '{"channels": [1]}'
         assert house.lines(house.tick(WATCH))[0] == "2 tables visited: 1 findings"
+
+
+def test_a_process_that_ends_after_it_sent_an_alert_and_before_its_cursor_is_stored_sends_it_once(
+    tmp_path: Path, hook: AlertHook
+) -> None:
+    with _house(tmp_path, "defaults: {level0_warn: 5}", DREDGE_ALERT_WEBHOOK=hook.address) as (house, _):
+        for cursor in (None, '{"tick": 0}'):
+            house.cursors[WATCH] = cursor
+            house.tick(WATCH)
+            assert len(hook.sent) == 1
+            house.load()  # another process, which has the cursor of the tick before
+        house.tick(WATCH)
+        assert len(hook.sent) == 1
+        house.load()
+        house.cursors[WATCH] = '{"tick": 40}'  # no tick was lost: a person has reset the cursor
+        house.tick(WATCH)
+        assert len(hook.sent) == 2
