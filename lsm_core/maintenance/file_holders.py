@@ -89,7 +89,7 @@ class FileHolders:
 
     @property
     def free(self) -> pa.Array:
-        """The names without a holder."""
+        """The searched names that no snapshot, tag, branch or plan references."""
         return self.names.filter(arrow_array(self.codes == _NO_HOLDER))
 
     def filled_buckets(self) -> list[tuple[bytes, int, int]]:

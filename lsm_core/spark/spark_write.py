@@ -905,7 +905,7 @@ def in_pieces(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
 def _sent_to_buckets(
     job: WriteJob, kind_column: str | None, slots: int, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """Run the first pass: send rows by bucket to the task (``slot``) that writes the bucket."""
+    """Send rows by bucket to the task (``slot``) that writes the bucket, in the first of two passes."""
     buckets = job.store.options.bucket
 
     def slot(routed: RoutedRows) -> int:
@@ -917,7 +917,10 @@ def _sent_to_buckets(
 def _sent_to_assigners(
     job: WriteJob, kind_column: str | None, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """Run the first of three passes for dynamic buckets: send rows to the assigner of their keys (``slot``)."""
+    """Send rows to the task that assigns buckets to their keys (``slot``), in the first of three passes.
+
+    The three passes write tables with dynamic buckets.
+    """
     send = job.to_key_owners if job.keys_move else job.to_assigners
     yield from send_groups(send(batches, task_number(), kind_column), attrgetter("bucket"))
 

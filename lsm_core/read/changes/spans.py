@@ -152,7 +152,7 @@ class ScanMode(StrEnum):
 
 @dataclass(frozen=True)
 class Span:
-    """Snapshots that an incremental read covers.
+    """Range of snapshots that an incremental read covers.
 
     Attributes:
         start: id of the snapshot before the first change.

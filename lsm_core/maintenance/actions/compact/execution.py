@@ -321,7 +321,7 @@ def execute(
     Raises:
         VerificationFailed: the output of a bucket is wrong.
         CorruptFile: a file is damaged.
-        CommitConflict: other commits prevent the commit.
+        CommitConflict: concurrent commits changed the planned files, so nothing was committed.
     """
     snapshot = snapshot or snapshots.latest(store)
     require_compactable(store, snapshot)
