@@ -813,6 +813,14 @@ class Request:
     looked_at: int | None = None
     by_writer: bool = True
 
+    def discards_duplicates(self, store: TableStore) -> bool:
+        """Return whether new files that the table has already are left out (`commit.discard-duplicate-files`).
+
+        A change with changelog files is not: streams would read its changes twice.
+        """
+        only_appends = self.kind is CommitKind.APPEND and self.rescan is None and not self.changelog.num_rows
+        return only_appends and bool(store.options.get("commit.discard-duplicate-files"))
+
 
 class CommitRun:
     """Runs one :class:`Request` through attempts.
@@ -931,6 +939,11 @@ class CommitRun:
             if snapshots.latest_id(store) in (None, self._base_id):
                 break
             latest, old, base, entries = self._read_base()
+        if request.discards_duplicates(store) and base.num_rows:
+            near = base.filter(pc.is_in(base.column("file_name"), pc.unique(entries.column("file_name"))))
+            present = set(identities(near))
+            entries = entries.filter(pa.array([which not in present for which in identities(entries)], pa.bool_()))
+            self._forget_delta()  # of an attempt on another base
         if request.strict is not None:
             request.strict.check(latest, request.kind, list({*partitions_of(entries), *request.index.partitions}))
         check(store, base, entries, request.kind, latest)

@@ -558,6 +558,8 @@ class Committer:
             )
         if has_deletes(request.entries):
             return request  # a second commit would conflict anyway: the files to delete would be missing
+        if request.discards_duplicates(self._store):
+            return request  # every attempt leaves out the files that the table has
         return replace(request, added=AddedFiles(self._store, messages))
 
     def _commit_part(self, request: Request, messages: Sequence[CommitMessage] = ()) -> int:

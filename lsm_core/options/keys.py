@@ -155,7 +155,7 @@ PAIMON_KEYS: Final[tuple[Key, ...]] = (
     Key("clustering.incremental.optimize-write", BOOL, "false", since="1.4", effect=NOT_ACTED_ON, reason=FLINK_ONLY),
     Key("clustering.strategy", TEXT, "auto", aliases=("sink.clustering.strategy",)),
     Key("commit.callbacks", TEXT, "", effect=REFUSED),
-    Key("commit.discard-duplicate-files", BOOL, "false", since="1.4", effect=NOT_ACTED_ON, reason="not implemented"),
+    Key("commit.discard-duplicate-files", BOOL, "false", since="1.4"),
     Key("commit.force-compact", BOOL, "false"),
     Key("commit.force-create-snapshot", BOOL, "false", effect=NOT_ACTED_ON, reason=FLINK_ONLY),
     Key("commit.max-retries", INT, "10"),
@@ -165,7 +165,7 @@ PAIMON_KEYS: Final[tuple[Key, ...]] = (
     Key("commit.timeout", DURATION),
     Key("commit.user-prefix", TEXT, effect=NOT_ACTED_ON, reason="names of commit users only"),
     Key("compaction.delete-ratio-threshold", DOUBLE, "0.2"),
-    Key("compaction.file-num-limit", INT, "100000", since="1.4", effect=NOT_ACTED_ON, reason="not implemented"),
+    Key("compaction.file-num-limit", INT, "100000", since="1.4", effect=NOT_ACTED_ON, reason=JVM_TUNING),
     Key("compaction.force-rewrite-all-files", BOOL, "false"),
     Key("compaction.force-up-level-0", BOOL, "false"),
     Key("compaction.incremental-size-threshold", MEMORY, since="1.4"),
@@ -910,7 +910,7 @@ FAMILIES: Final[tuple[Family, ...]] = (
     # Counted columns are sums of ones to other engines.
     Family("dredge.fields.<column>.count-inputs", BOOL),
     # Paimon up to 1.2 kept defaults of columns in options; the schema's own members replaced them.
-    Family("fields.<column>.default-value", effect=NOT_ACTED_ON, reason="not implemented"),
+    Family("fields.<column>.default-value", effect=NOT_ACTED_ON, reason=REMOVED),
     Family("file-index.bloom-filter.columns"),
     Family("file-index.bloom-filter.<column>.items", INT),
     Family("file-index.bloom-filter.<column>.fpp", DOUBLE),
