@@ -51,6 +51,8 @@ _STEP_LENGTH: Final = 70
 _WORD_LENGTH: Final = 36
 """Most characters of a word without blanks, such as a path: pages do not break words, and a long one widens the page.
 """
+_CELL_WORD_LENGTH: Final = 24
+"""Most characters of a word in an inline table of four columns."""
 _COLUMNS: Final = (
     "table",
     "state",
@@ -347,8 +349,9 @@ def worst_tables(lines: Sequence[TableLine]) -> dg.TableMetadataValue:
     for line in lines[:_WORST]:
         status = line.status
         waits = f"; waits for {status.waits}" if status.waits else ""
-        why = cut_end(cut_words(f"{status.why}{waits}"), _REASON_LENGTH)
-        step = cut_end(status.action if line.when == "-" else f"{status.action}: {line.when}", _STEP_LENGTH)
+        why = cut_end(cut_words(f"{status.why}{waits}", _CELL_WORD_LENGTH), _REASON_LENGTH)
+        step = status.action if line.when == "-" else f"{status.action}: {line.when}"
+        step = cut_end(cut_words(step, _CELL_WORD_LENGTH), _STEP_LENGTH)
         records.append(
             dg.TableRecord(
                 {
