@@ -1,6 +1,6 @@
 """Kinds of tables of Paimon 2.0 and 2.1 only: Java and Dredge take turns on them, as in `test_turns`.
 
-``DREDGE_NEWER_KINDS`` tables of each kind are drawn (default 12; 150 in soak); a failure tells its seed and the steps.
+``DREDGE_NEWER_KINDS`` tables of each kind are drawn (default 6; 150 in soak); a failure tells its seed and the steps.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tests.interop.test_turns import FIELDS, KINDS, SCHEMA, Row, Turns, live_all
 from tests.support.peers import JavaPaimon, peer_module
 
 VERSION = os.environ.get("DREDGE_PAIMON_VERSION", "2.1-SNAPSHOT")
-LIVES = int(os.environ.get("DREDGE_NEWER_KINDS", "12"))
+LIVES = int(os.environ.get("DREDGE_NEWER_KINDS", "6"))
 COUNTS = [
     pytest.param(LIVES, id="sample"),
     pytest.param(150, id="many", marks=[pytest.mark.soak, pytest.mark.timeout(3600)]),
