@@ -396,7 +396,7 @@ def _shaped(array: pa.Array, kind: DataType) -> pa.Array:
             for f in kind.fields
         ]
         return struct_of(array, fields, target)
-    if kind.root is TypeRoot.VARIANT and not pa.types.is_null(array.type):
+    if kind.root is TypeRoot.VARIANT:
         return _shape_variants(array, target)
     if pa.types.is_map(array.type) and pa.types.is_map(target):
         key, value = (kind.key, kind.value) if kind.key is not None else (kind.element, _COUNT)
@@ -417,6 +417,8 @@ def _shape_variants(array: pa.Array, target: pa.DataType) -> pa.Array:
 
     Raises ArrowInvalid for values other than a struct of the binary fields value and metadata.
     """
+    if array.null_count == len(array) and not pa.types.is_nested(array.type):
+        return pa.nulls(len(array), target)
     if isinstance(array, pa.ExtensionArray):  # Arrow's canonical type `arrow.parquet.variant`
         array = array.storage
     kind = array.type

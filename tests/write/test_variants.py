@@ -30,6 +30,8 @@ def test_fields_are_matched_by_name(tmp_path: Path) -> None:
     values = pa.array([ONE, None], swapped)
     table.write(pa.table({"k": [1, 2], "v": values, "l": pa.array([[ONE, None], None], pa.list_(swapped))}))
     table.write([{"k": 3, "v": ONE}])
+    table.write(pa.table({"k": [4], "v": pa.array([None], pa.string())}))  # nulls of any type
+    table.delete("k = 4")
     assert table.to_arrow().to_pylist() == [
         {"k": 1, "v": ONE, "l": [ONE, None]},
         {"k": 2, "v": None, "l": None},
