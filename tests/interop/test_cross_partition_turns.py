@@ -66,7 +66,7 @@ class CrossPartitionTurns(Turns):
         self.told.append(f"{'dredge' if ours else 'java'} overwrites, whole={whole}: {json.dumps(rows)}")
         options = {"dynamic-partition-overwrite": str(not whole).lower()}
         if ours:
-            self.table.copy(options).write(self.arrow(rows)[0], overwrite=True)
+            self.table.copy(options).write(self.arrow_rows(rows)[0], overwrite=True)
         else:
             self.java("write", rows=rows, compact="none", overwrite={"partition": {}}, options=options)
 
@@ -77,7 +77,7 @@ class CrossPartitionTurns(Turns):
             for number in range(self.random.choice([2, 3])):
                 rows = [self.row() for _ in range(self.random.choice(self.counts))]
                 self.told.append(f"dredge prepares {number}: {json.dumps(rows)}")
-                writer.write(*self.arrow(rows))
+                writer.write(*self.arrow_rows(rows))
                 waiting[number] = writer.prepare_commit(self.random.random() < 0.5, number)
                 if self.random.random() < 0.3:
                     self.told.append(f"dredge commits {list(waiting)}")
@@ -85,7 +85,7 @@ class CrossPartitionTurns(Turns):
                     waiting.clear()
             table.new_stream_commit(user).filter_and_commit(waiting)
 
-    def arrow(self, rows: list[dict[str, Any]]) -> tuple[pa.Table, pa.Array]:
+    def arrow_rows(self, rows: list[dict[str, Any]]) -> tuple[pa.Table, pa.Array]:
         """Rows and kinds as Dredge takes them."""
         plain = [{name: row[name] for name in NAMES} for row in rows]
         return pa.Table.from_pylist(plain, schema=SCHEMA), pa.array([row["_kind"] for row in rows], pa.string())
