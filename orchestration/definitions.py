@@ -55,8 +55,9 @@ def build_definitions(
     Args:
         environment: variables, or None for those of this process.
         only: keys of the assets to define, or None for all assets. If all keys belong to tables, only these tables are
-            read. If there is no key, or only the key of the ranking, no table becomes an asset. Jobs and sensors
-            are defined in each of these cases. With None and no tables, only the sensor `catalog` is defined.
+            read. If there is no key, or only the key of the asset `warehouse_health`, no table becomes an asset. Jobs
+            and sensors are defined in each of these cases. With None and a warehouse without tables, only the sensor
+            `catalog` is defined, which waits for the first table.
         executor: executor of the runs, or None for the code location's own.
 
     Raises:

@@ -78,7 +78,7 @@ class ReportFiles:
 
     Attributes:
         page: the HTML page.
-        scores: scores of earlier reports, for trends.
+        scores: file with the health score (0 healthy to 100 urgent) of each table in earlier reports, for trends.
         address: web address of the page, or "" if no web server is known to serve it.
     """
 
@@ -236,7 +236,7 @@ def _report_table(
 
 
 def _reason_text(status: TableStatus) -> str:
-    """Return the reason of a state with its partition, its queue, and the number of further partitions."""
+    """Return why a table is in its state: partition and reason, what it waits for, and how many more partitions."""
     parts = [f"{status.partition}: {status.text}" if status.partition else status.text]
     parts += [f"waits for {status.waits}"] if status.waits else []
     parts += [f"and {count_text(status.more, 'more partition')} {status.state.value}"] if status.more else []
@@ -284,7 +284,10 @@ def _costs_text(prices: Prices, seconds: float, bytes_read: int, need: TableNeed
 
 
 def _promise_lines(table: OpenTable) -> tuple[str, ...]:
-    """Return one line for each promise of a table's policy."""
+    """Return one line for each promise (service level objective, ``slo``) of a table's policy: whether it is kept.
+
+    If the metadata cannot be read, the result is one line with the error.
+    """
     try:
         return tuple(cut_text(promise.text(), 200) for promise in read_promises(table.store, table.policy))
     except (DredgeError, OSError) as error:
@@ -292,7 +295,11 @@ def _promise_lines(table: OpenTable) -> tuple[str, ...]:
 
 
 def _read_entries(store: TableStore) -> list[LedgerEntry]:
-    """Return the newest runs of the ledger and one more, oldest first; [] if the ledger cannot be listed."""
+    """Return the newest runs in a table's ledger (record of maintenance runs), oldest first.
+
+    One run more than the report shows is read, to detect that the ledger has older runs. The result is empty if the
+    ledger cannot be listed.
+    """
     try:
         return list(iterate_ledger(store, _ENTRIES + 1, heads=True))
     except (DredgeError, OSError) as error:
@@ -337,12 +344,15 @@ def _find_holders(store: TableStore) -> tuple[tuple[HolderEntry, ...], int] | No
 
 
 def _score_commits(store: TableStore, number: int, now_ms: int) -> tuple[tuple[int, float], ...]:
-    """Return time and score of the files after each of the newest commits before `now_ms`, oldest first.
+    """Return the table's health score (0 healthy to 100 urgent) after each of the newest commits, oldest first.
 
     Args:
         store: the table.
         number: most commits to read.
-        now_ms: time of the report (epoch ms).
+        now_ms: time of the report (epoch ms); only commits before this time count.
+
+    Returns:
+        Pairs of the commit's time (epoch ms) and the score; only the oldest pairs if metadata cannot be read.
     """
     trend = []
     try:

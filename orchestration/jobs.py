@@ -196,7 +196,9 @@ def warehouse_health_job(warehouse_path: str) -> UnresolvedAssetJobDefinition:
 def job_schedule(
     job: Any, cron: str, settings: Settings, description: str, config: Mapping[str, Any] | None = None
 ) -> dg.ScheduleDefinition:
-    """Return the schedule of a job, named after the job; ticks are skipped while a replay is in progress.
+    """Return the schedule of a job, named after the job.
+
+    Ticks are skipped while a replay of the demo's data is in progress (`WarehouseResource.replay_text`).
 
     Args:
         job: job that each tick starts.

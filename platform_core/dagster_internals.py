@@ -174,8 +174,8 @@ def report_evaluation_of_run(
 def assign_pending_step(instance: dg.DagsterInstance, pool: str) -> None:
     """Assign a slot of a pool to the step that waits first, as Dagster does when a slot is freed.
 
-    A slot is claimed by its row in the storage, so one step too many would wait on. Nothing happens if the storage is
-    not an SQL database.
+    The call is safe if no slot is free: the step then keeps waiting, because a step runs only after it has claimed a
+    free slot in the storage. Nothing happens if the storage is not an SQL database.
 
     Args:
         instance: Dagster instance.

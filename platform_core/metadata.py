@@ -126,7 +126,10 @@ def state_metadata(line: str, next_step: str, decided_ms: int) -> dict[str, dg.M
 
 
 def health_metadata(health: TableHealth) -> dict[str, dg.MetadataValue]:
-    """Return the numbers of a table's or partition's health: three that matter most, then size, reads, ages and costs.
+    """Return the numbers of a table's or partition's health.
+
+    The first three are the sorted runs and the level-0 files of the worst bucket, and the health score. Sizes,
+    amplifications, ages and costs of compactions follow.
 
     Returns:
         Values by label; Dagster plots every number over time.

@@ -238,7 +238,7 @@ def failure_tag_prefix() -> str:
 
 
 def failures_value() -> str:
-    """Return the value of the run tag `TAG_FAILURES` for runs over tables of this warehouse."""
+    """Return the value of the run tag `TAG_FAILURES`, by which runs with permanent failures of tables are found."""
     return _of_warehouse("tables", "/")
 
 
@@ -277,7 +277,11 @@ def planned_tag(plan_hash: str) -> str:
 
 
 def mute_value(job: str) -> str:
-    """Return the value of the run tag `TAG_MUTE` for runs of a job over this warehouse."""
+    """Return the value of the run tag `TAG_MUTE`, by which runs that snoozed or acknowledged alerts are found.
+
+    Args:
+        job: name of the job, `snooze_alerts` or `acknowledge_alerts`.
+    """
     return _of_warehouse(job, "/")
 
 

@@ -144,7 +144,16 @@ def find_blocking_failure(
 def read_newest_comparison(
     instance: dg.DagsterInstance, layout: dg.AssetKey, partition: str | None
 ) -> dg.AssetCheckEvaluation | None:
-    """Return the evaluation of merged_view_unchanged that applies to a partition; None selects the whole table."""
+    """Return the evaluation of the check merged_view_unchanged that applies to a partition.
+
+    Args:
+        instance: Dagster instance.
+        layout: key of the table's layout asset.
+        partition: path of the partition, or None for the whole table.
+
+    Returns:
+        The evaluation, or None if the check was never evaluated.
+    """
     return _newest_evaluation(instance, _blocking_checks(layout, names.MERGED_VIEW_CHECK), partition)
 
 
@@ -380,10 +389,11 @@ def find_suspension(instance: dg.DagsterInstance, table: str, at_least: int = FA
     Args:
         instance: Dagster instance.
         table: full name of the table.
-        at_least: least number of consecutive failures to return.
+        at_least: number of consecutive failures from which a result is returned. With a lower number than the
+            default, the result may be a table that is not suspended yet (`Suspension.in_force` is false).
 
     Returns:
-        The suspension, or None if the table is not suspended.
+        The consecutive failures, or None if they are fewer than `at_least`.
     """
     ended = [dg.DagsterRunStatus.SUCCESS, dg.DagsterRunStatus.FAILURE]
     tags: dict[str, str | list[str]] = {names.TAG_TABLE: names.table_value(table), names.TAG_ACTION: list(_MAINTAINING)}
@@ -545,13 +555,26 @@ class NameCheck:
         return answer
 
     def refresh_if_old(self, instance: dg.DagsterInstance, warehouse_path: str) -> str | None:
-        """Return the cached result, after a new query if the result is old; before the first query, return None."""
+        """Return the name conflict with another warehouse, as far as it is known without a first query.
+
+        If the last query found no conflict, the method queries again after five minutes. If it found a conflict, the
+        method queries again on each call.
+
+        Returns:
+            The problem with a solution. None if there is no conflict, or before the first query.
+        """
         if self.answered_s is None or (self.answer is None and self.clock() - self.answered_s < _NAME_HOLDS_SECONDS):
             return None
         return self.store_answer(find_other_warehouse(instance, warehouse_path))
 
     def refresh_if_unknown(self, instance: dg.DagsterInstance, warehouse_path: str) -> str | None:
-        """Return the cached result, or the result of the first query. Call this before a tick requests runs."""
+        """Return the result of `find_other_warehouse`: the cached result, or that of a query if none is cached yet.
+
+        Call this before a tick requests runs, so that no run starts while another warehouse may use the same name.
+
+        Returns:
+            The problem with a solution, or None if no second warehouse uses the name.
+        """
         return (
             self.answer
             if self.answered_s is not None

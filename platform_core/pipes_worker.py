@@ -24,7 +24,9 @@ _MOST_CAUSES: Final = 10
 
 
 def report_object(report: Report, table: str) -> dict[str, Any]:
-    """Return a report as values for JSON. The lists `left_alone` and `failed` keep their objects.
+    """Return a report as a mapping of plain values, for JSON.
+
+    Only the lists `left_alone` and `failed` contain objects (`Declined`), which the caller serializes.
 
     Returns:
         `published` (snapshot id or None), `lines` (report as text), `numbers`, `left_alone` (declined items), `changed`

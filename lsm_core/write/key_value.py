@@ -303,9 +303,13 @@ class SortBuffer:
                 batches.close()  # type: ignore[attr-defined]
 
     def _sorted(self, function: MergeFunction, cut: int | None) -> Batches:
-        """Yield the rows in memory, merged by ``function``, in batches of about ``cut`` bytes.
+        """Yield the rows in memory, merged by ``function`` and sorted by key.
 
         The memory of the rows is released batch by batch.
+
+        Args:
+            function: merge function for rows with equal keys.
+            cut: size of the batches (about, in bytes), or None for batches of a fixed number of rows.
         """
         table = pa.concat_tables(self._memory).combine_chunks()
         self._row_bytes = max(self._row_bytes, table.nbytes / max(1, table.num_rows))

@@ -66,7 +66,8 @@ class RoutedRows:
         bucket: number of the bucket.
         rows: the rows.
         kinds: int8 row kinds (0..3), or None for all inserts.
-        follows: whether the rows follow their keys into a partition that no written row named.
+        follows: whether none of the incoming rows had this partition's values. Then the rows are here only because
+            their keys are or were in this partition (keys may move between partitions).
     """
 
     partition: bytes

@@ -142,8 +142,8 @@ class AppliedPlan:
         plan_hash: hash of the applied plan.
         published: id of the snapshot that the action committed, or None.
         lines: the report as text lines.
-        numbers: numbers of the report.
-        left_alone: declined items with their reasons.
+        numbers: measured numbers of the report, such as rows and bytes, by name.
+        left_alone: what the action did not change (such as buckets), with the reasons.
         replaced: why the applied plan is not the plan that the run was started with, with both hashes, or "".
         changed: whether the table changed.
         predicted: estimate of the plan.
@@ -353,9 +353,9 @@ def plan_due(
 ) -> MaintenancePlan:
     """Plan the due compaction of a partition.
 
-    If a bucket has more than `files` level-0 files, the plan is one pass of a recovery over the oldest of these files.
-    Each pass is a separate commit, and the next run continues. If the pass has no work, a compaction is planned. Raises
-    as `plan_maintenance`.
+    If a bucket has more than `files` level-0 files, the plan merges only the oldest of these files (one pass of the
+    action `recover`). Each pass is a separate commit, and the next run continues with the next files. If the pass has
+    no work, a normal compaction is planned. Raises as `plan_maintenance`.
 
     Args:
         store: the table.
@@ -378,8 +378,8 @@ def plan_partitions(
 ) -> MaintenancePlan:
     """Plan an action over the newest snapshot.
 
-    For an unsupported table, or for partitions without files, the plan is empty and declines the table. Raises as
-    `plan_maintenance`.
+    For an unsupported table, or for partitions without files, the result is a plan without work, which states the
+    reason. Raises as `plan_maintenance`.
 
     Args:
         store: the table.
@@ -403,13 +403,13 @@ def plan_partitions(
 
 
 def make_declined_plan(table: str, text: str, action: str = COMPACT, *, reason: str = "unsupported") -> MaintenancePlan:
-    """Return an empty plan that declines the whole table.
+    """Return a plan without work that states why nothing is done on the table.
 
     Args:
         table: full name of the table.
-        text: why the table is declined.
+        text: why nothing is done.
         action: name of the action.
-        reason: code of the reason.
+        reason: short code of the reason, such as "unsupported" or "empty".
     """
     return MaintenancePlan(action, table, None, declined=(Declined(table, reason, text),))
 
@@ -824,7 +824,15 @@ def record_op(
 
 
 def _state_metadata(warehouse: WarehouseResource, table: str, health: TableHealth) -> dict[str, dg.MetadataValue]:
-    """Return the state of a table after a run, from metadata alone, because the run itself is still at work."""
+    """Return the state of a table after the maintenance of this run, as metadata of the layout asset.
+
+    The state comes from the table's metadata alone. Dagster's facts would show this run as still running.
+
+    Args:
+        warehouse: the warehouse.
+        table: full name of the table.
+        health: health of the table after the run.
+    """
     store, policy = warehouse.store(table), policy_source(warehouse.policy_file).current().of(table)
     status, now_ms = judge_table(store, health, policy), store.clock.now_ms()
     return state_metadata(status.line(now_ms), status.next_step(), now_ms)

@@ -134,11 +134,15 @@ def maintain_op(context: dg.OpExecutionContext, warehouse: WarehouseResource, sp
 
 
 def _list_entries(plan: CombinedPlan, *, unattended: bool) -> dict[str, CombinedItem | Declined]:
-    """Return what a run processes: plans that failed, parts of tables that cannot be read, and plans to apply.
+    """Return the work of a run by name: failed planning, unreadable parts of tables, and plans to apply.
 
     Args:
         plan: plan of all tables.
-        unattended: whether no person started the run, which then records what it could not read.
+        unattended: whether no person started the run. Only then are unreadable parts included, which the run records.
+
+    Returns:
+        Plans to apply (`CombinedItem`), and failed or unreadable entries (`Declined`). A name is the table with
+        ``: `` and the action or the number of the unreadable part.
     """
     entries: dict[str, CombinedItem | Declined] = {
         f"{declined.subject}: {declined.facts.get('action')}": declined

@@ -37,14 +37,14 @@ _SLACK_LINE: Final = 600
 
 @dataclass(frozen=True)
 class AlertItem:
-    """One new cause in a message.
+    """One entry of an alert message: findings (problems of tables, sensors or files) that have the same cause.
 
     Attributes:
-        line: the line of the cause.
-        severity: severity of the cause.
-        condition: condition of the findings.
+        line: text of the entry, one line.
+        severity: severity of the findings.
+        condition: kind of problem that the findings are about.
         owners: owners of the tables.
-        tables: first tables (or sensors, files) of the findings.
+        tables: names of the first tables (or sensors, files) that the findings are about.
         count: number of findings.
         links: links by label: the page of the table, the failed run, the section of the runbook.
     """
@@ -353,7 +353,16 @@ def channels_from(environment: Mapping[str, str] | None = None) -> list[Channel]
 
 
 def default_channels(values: Mapping[str, str]) -> dict[str, Channel]:
-    """Return the channels that the environment alone configures, by the name that routes use. Raises InvalidOption."""
+    """Return the alert channels that environment variables alone configure, by "webhook", "slack" or "email".
+
+    The alert routes of the policy file (rules that send alerts to channels) refer to the channels by these names.
+
+    Args:
+        values: environment variables.
+
+    Raises:
+        InvalidOption: a value is invalid; the message names the variable, without secrets.
+    """
     variables = {"webhook": WEBHOOK_VARIABLE, "slack": SLACK_VARIABLE, "email": EMAIL_VARIABLE}
     return {
         kind: make_channel(kind, variable, values)

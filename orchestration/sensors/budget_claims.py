@@ -90,7 +90,12 @@ class BudgetClaims:
             return why
 
     def remaining(self, tick: TickClaims, budget: Budget) -> Budget:
-        """Return a budget of a tick that counts the claims that other ticks made since it began."""
+        """Return what is left of a tick's budget after the claims that other ticks made since this tick began.
+
+        Args:
+            tick: the tick.
+            budget: budget that Dagster's runs and the tick's own claims leave.
+        """
         with self._lock:
             return self._add_later(tick, budget)
 
@@ -101,7 +106,10 @@ class BudgetClaims:
             self._claims = [claim for claim in changed if claim is not None]
 
     def _add_later(self, tick: TickClaims, budget: Budget) -> Budget:
-        """Count later claims, also those of created runs: the tick may have read the runs before."""
+        """Return the budget reduced by the claims that other ticks made since the tick began.
+
+        Claims whose runs Dagster has created count, too, because the tick may have read Dagster's runs earlier.
+        """
         for claim in self._claims:
             if claim.number > tick.since and claim.tick != tick.number:
                 budget = budget.after(claim.table, claim.cost)
@@ -140,7 +148,11 @@ class TickClaims:
         return budget
 
     def remaining(self, budget: Budget) -> Budget:
-        """Return a budget of this tick that counts the claims that other ticks made since it began."""
+        """Return what is left of the budget after the claims that other ticks made since this tick began.
+
+        Args:
+            budget: budget that Dagster's runs and this tick's own claims leave.
+        """
         return self.claims.remaining(self, budget)
 
     def try_claim(self, budget: Budget, subject: str, table: str, cost: int) -> str:

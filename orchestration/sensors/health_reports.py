@@ -113,7 +113,9 @@ class HealthReporter:
     def undecided_events(
         self, statuses: Sequence[TableStatus], now_ms: int, most: int = STATES_A_TICK
     ) -> Iterator[dg.AssetObservation]:
-        """Yield an observation of each layout asset whose table newly cannot be opened, with state and next step.
+        """Yield an observation of the layout asset of each table that can no longer be opened.
+
+        The observation has the state and the next step. A status that was reported already is not repeated.
 
         Args:
             statuses: statuses of tables that could not be opened.
@@ -423,7 +425,12 @@ def _healthy_metadata(table: OpenTable, health: TableHealth) -> dict[str, dg.Met
 
 
 def _partition_entries(table: OpenTable, partition: str) -> dict[str, dg.MetadataValue]:
-    """Return state, reason and next step of a partition from metadata alone, "" for an unpartitioned table."""
+    """Return metadata with state, reason and next step of a partition, from the table's metadata alone.
+
+    Args:
+        table: the table.
+        partition: path of the partition, or "" for an unpartitioned table.
+    """
     statuses = [*table.statuses.get("", ()), *(table.statuses.get(partition, ()) if partition else ())]
     return _state_entries(table, combine(table.name, statuses))
 

@@ -108,7 +108,7 @@ class _Requested:
 
     @property
     def group(self) -> tuple[str, bool, int | None]:
-        """Key by which due partitions are combined: run requests with equal keys may become one run."""
+        """Key of the requests that may become one run: table, whether the compaction is full, and base snapshot."""
         return (self.table.name, self.full, self.plan.base_snapshot)
 
 
@@ -238,7 +238,11 @@ class RunRequestBuilder:
         return decision, request
 
     def run_count(self) -> int:
-        """Return the number of runs that the requests of this tick become, if all partitions are neighbours."""
+        """Return the least number of runs that the requests of this tick become.
+
+        One run can compact up to 31 partitions that are neighbours in Dagster's order. The number assumes that all
+        partitions of a table are neighbours.
+        """
         sizes = Counter(item.group for item in self._requested if not item.single)
         singles = sum(item.single for item in self._requested)
         return singles + sum(-(-size // MOST_TOGETHER) for size in sizes.values())
@@ -359,10 +363,12 @@ class RunRequestBuilder:
         _known[_cache_key(table, subject, final.due)] = _PlannedPartition(weakref.ref(table.health), planned)
 
     def _add_runs(self, history: History, name: str, layout: dg.AssetKey, partition: str | None) -> History:
-        """Return the history with the partition's checks and runs and the table's suspension from Dagster.
+        """Return the facts for a decision (`History`) with those that Dagster has about the partition.
+
+        Added are failed blocking checks, a running run, and the table's suspension.
 
         Args:
-            history: history to extend.
+            history: facts that are already known.
             name: full name of the table.
             layout: key of the layout asset.
             partition: path of the partition, or None for the whole table.
@@ -378,10 +384,10 @@ class RunRequestBuilder:
         )
 
     def _add_plan(self, history: History, table: OpenTable, subject: Subject, planned: PlanSummary) -> History:
-        """Return the history with the plan, and with the plan's earlier runs, read from Dagster.
+        """Return the facts for a decision (`History`) with the plan and the plan's earlier runs, read from Dagster.
 
         Args:
-            history: history to extend.
+            history: facts that are already known.
             table: the table.
             subject: the partition or the whole table.
             planned: summary of the plan; earlier runs are read only if it has a hash.
@@ -417,7 +423,13 @@ def _find_neighbours(items: Sequence[_Requested], order: Sequence[str]) -> list[
 
 
 def _summarise_plan(plan: MaintenancePlan, *, full: bool) -> PlanSummary:
-    """Return the summary of a plan for decisions; it has no text for a `full` plan, whose decision has the text."""
+    """Return the summary of a plan for decisions.
+
+    Args:
+        plan: the plan.
+        full: whether the plan is a full compaction. Then the summary has no text, because the text of the decision
+            already explains it.
+    """
     if plan.items and plan.base_snapshot is not None:
         text = "" if full and plan.action != RECOVER else plan_text(plan)
         return PlanSummary(plan.hash, text=text, cost=plan.estimate.bytes_in, one_pass=plan.action == RECOVER)
@@ -432,7 +444,11 @@ def _plan_changes_with_time(store: TableStore) -> bool:
 
 
 def plan_text(plan: MaintenancePlan) -> str:
-    """Return the rule that picked the worst bucket's files and the number of further buckets, or the postponed rows."""
+    """Return what a plan compacts, as text.
+
+    The text is the rule that picked the files of the bucket with the most sorted runs, and the number of further
+    buckets. For a plan that assigns buckets to postponed rows (`bucket` = -2), it is the number of these rows.
+    """
     items = sorted(plan.items_of(CompactItem), key=lambda item: (-item.runs_before, -len(item.inputs)))
     waiting = plan.items_of(AssignItem)
     if waiting:

@@ -65,7 +65,8 @@ class TableEvaluation:
     Attributes:
         name: full name of the table.
         status: status of the table.
-        need: score of the table with its parts, level 0, bytes and ages.
+        need: health score of the table (0 healthy to 100 urgent) with its components, and level-0 files, bytes and
+            ages.
         partitions: statuses of the partitions, in the order of their paths.
         decisions: final decisions about the partitions by all sensors.
         history: figures of snapshots, tags, consumers and manifests; None if they cannot be read.
@@ -323,7 +324,12 @@ def queue_of(place: int, due: Decision, final: Decision, budget: Budget) -> Queu
 
 
 def _of_table(table: str, due: Mapping[str, tuple[OpenTable, Subject]]) -> str:
-    """Return the key of a table's first due partition, for a decision about the whole table."""
+    """Return the first key of `due` that belongs to a table, for a decision that names only the table.
+
+    Args:
+        table: full name of the table.
+        due: opened table and subject of each due decision, by table or partition.
+    """
     return next(key for key, (opened, _) in due.items() if opened.name == table)
 
 

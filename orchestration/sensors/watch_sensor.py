@@ -102,7 +102,10 @@ def _find_small_files(table: OpenTable, policy: Policy, now_ms: int) -> list[Fin
 
 
 def _find_in_pools(instance: dg.DagsterInstance) -> list[Finding]:
-    """Assign free slots of pools to the steps that Dagster forgot, and return a finding for each of these steps."""
+    """Heal steps that wait for a Dagster pool although the pool has a free slot, and return a finding for each.
+
+    Dagster can miss to wake up such a step. The step gets the free slot here.
+    """
     return [
         Finding(
             f"pool {step.pool}",
@@ -160,7 +163,8 @@ class Watch:
         cards: descriptions of the tables in the loaded definitions.
         policies: source of the current policies.
         settings: intervals and budgets.
-        channels: alert channels of the environment by the name that routes use.
+        channels: alert channels that the environment configures, by the name that the alert routes of the policy file
+            use: "webhook", "slack" or "email".
         environment: environment variables with the addresses of the channels in the policy file.
         findings_by_table: findings of each table's last visit, by full name of the table.
         tick_log: selection of the log lines of the ticks.

@@ -163,7 +163,7 @@ class DemoPlayer:
         return run
 
     def _find_tick_with_data(self, sensor: str, replayed: float) -> SensorTick:
-        """Return the first tick of a sensor that read the replayed data.
+        """Return the first tick of a sensor that saw the data of the last replay.
 
         Such a tick ended after the replay, and was not skipped because of the replay.
 

@@ -173,7 +173,12 @@ def _replay(
 
 
 def explain_values(policies: Policies, table: str) -> list[dict[str, Any]]:
-    """Return the values that apply to a table, one row each: name, value, text, origin and reason."""
+    """Return the policy values that apply to a table, one row per value.
+
+    Returns:
+        Mappings with `name` (of the value), `value`, `text` (the value for people), `origin` (file and line, preset or
+        built-in default) and `why` (reason of a preset, and the overridden entries; "" if there is neither).
+    """
     applied = policies.of(table)
     rows = [_row(applied, name, value) for name, value in _values(applied).items()]
     for rule in applied.ages:

@@ -20,7 +20,7 @@ from platform_core.policies.table_state import judge_undecided
 
 
 def read_promises(store: TableStore, policy: Policy) -> list[Promise]:
-    """Return the promises of a table, measured over the last week.
+    """Return the promises of a table (service level objectives, ``slo`` in its policy), measured over the last week.
 
     Args:
         store: the table.

@@ -620,7 +620,8 @@ def find_expiring(subject: Subject, policy: Policy, now_ms: int) -> tuple[int, i
 
     Returns:
         The time of expiry (epoch ms), and how long before it a partition counts as about to expire (ms). None if the
-        partition is not about to expire, or should have been dropped long ago.
+        partition is not about to expire. Also None if it should have been dropped long ago, because then it will
+        probably stay and is maintained like any other partition.
     """
     expiry = expiry_of(subject, policy)
     if expiry is None:

@@ -89,7 +89,10 @@ def _one_of(known: Collection[str], noun: str) -> AfterValidator:
 
 
 def _span_text(value: str | int) -> str:
-    """Return a duration as written; a number without a unit gets its unit, which is the usual mistake."""
+    """Return a duration for an error message, as written in the file.
+
+    A number without a unit is shown with the unit ms, which it has by default. The missing unit is the usual mistake.
+    """
     return f"{value} ms (a number without a unit)" if str(value).strip().isdecimal() else str(value)
 
 
@@ -176,7 +179,7 @@ _FreshWithin: TypeAlias = Annotated[Duration, _no_shorter_than("2 min", "Dagster
 
 
 class _Part(BaseModel):
-    """Part of the policy file; unknown keys are refused, and errors of pydantic hide the values."""
+    """Base class of the sections of the policy file: unknown keys are refused, and pydantic's errors hide values."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
@@ -567,7 +570,7 @@ class AlertChannelRules(_Part):
 
 
 class AlertRoute(_Part):
-    """Channels for the alerts that match all conditions of the route."""
+    """Rule that sends the alerts that match its owners, severities and databases to some channels."""
 
     channels: list[str] = Field(
         min_length=1, description="names under `channels`, or webhook, slack, email for those of the environment"
@@ -584,7 +587,7 @@ DEFAULT_CHANNELS: Final = ("webhook", "slack", "email")
 
 
 class AlertRules(_Part):
-    """Channels and routes of alerts."""
+    """Channels of alerts, and the routes: rules that send matching alerts to channels."""
 
     channels: dict[Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,63}$")], AlertChannelRules] = Field(
         default_factory=dict, description="further channels by name"
@@ -643,7 +646,7 @@ class Origin:
         entry: name of the entry.
         preset: preset that supplied the value, or "" if the entry has the value.
         why: reason for the value, or "".
-        over: entries of the file with an overridden value, the most specific first.
+        over: names of the more general entries whose value this value overrides, the most specific first.
     """
 
     file: str
@@ -1055,7 +1058,9 @@ def iterate_values(entry: CompactionRules) -> Iterator[tuple[tuple[str, ...], An
 
 
 def _set_value(values: dict[str, Any], path: tuple[str, ...], value: Any) -> None:
-    """Set one value in the form of `Policy`: ages in ms, a pause as text, None for a pause or hours that `false` ends.
+    """Set one value of the file in the form that `Policy` has: durations in ms, and a pause as text.
+
+    If the file has `false` for a pause or for off-peak hours, the inherited value is removed (None).
 
     Args:
         values: values of the policy by field name, which are changed.
@@ -1090,11 +1095,14 @@ def _set_value(values: dict[str, Any], path: tuple[str, ...], value: Any) -> Non
 
 
 def _priced_or_promised(before: Any, path: tuple[str, ...], value: Any) -> SloTargets | Prices:
-    """Return promises or prices with one value of the file; `false` in place of the section ends all inherited values.
+    """Return the promises (``slo``) or prices (``cost``) of a policy with one value of the file added.
+
+    If the file has `false` for the whole section, all inherited values are removed.
 
     Args:
         before: promises or prices of more general entries, or None.
-        path: keys that lead to the value in the file; only the section for `false`.
+        path: keys that lead to the value in the file, such as ("slo", "freshness"); only ("slo",) or ("cost",) if the
+            section is `false`.
         value: the value as written in the file.
     """
     kind = SloTargets if path[0] == "slo" else Prices
@@ -1121,8 +1129,10 @@ def _align_level0_limits(values: dict[str, Any], origins: dict[str, Origin]) -> 
     The limits of the most specific entry stay; limits of general entries and built-in limits are changed.
 
     Args:
-        values: values of the policy by field name.
-        origins: origins of the values by name, those of the most specific entry last.
+        values: values of the policy by field name; the limits are changed in place.
+        origins: origin (entry of the policy file) of each value by field name, in the order in which the entries set
+            the values: general entries first, the most specific entry last. The origins of changed limits are changed
+            in place.
     """
     nearest = [name for name in reversed(origins) if name in _LEVEL0_LIMITS]
     done: list[str] = []

@@ -177,11 +177,14 @@ def _describe_number(kind: str, value: object) -> str:
 
 
 def _may_be_secret(location: Place, value: object) -> bool:
-    """Return whether a wrong value may be an address of alerts, which no message shows.
+    """Return whether an invalid value of the policy file may be the secret address of an alert channel.
+
+    Error messages hide such a value. A person may write an address (such as a webhook URL) into the section ``alerts``
+    by mistake, although the file should only name the environment variable with the address.
 
     Args:
-        location: keys that lead to the value.
-        value: the value.
+        location: keys that lead to the value in the file.
+        value: the invalid value.
     """
     if location[:1] != ("alerts",):
         return False

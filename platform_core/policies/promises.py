@@ -1,4 +1,4 @@
-"""Promises about tables (service level objectives): whether the measured times keep each promise, and a text. Pure."""
+"""Promises about tables (service level objectives): whether each was kept in the last week, and a text. Pure."""
 
 from __future__ import annotations
 

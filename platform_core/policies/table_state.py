@@ -484,7 +484,10 @@ def add_upkeep(status: TableStatus, debts: Sequence[str]) -> TableStatus:
 
 
 def agrees(status: TableStatus, decision: Decision) -> bool:
-    """Return whether a status does not contradict a decision: DUE without a queue means that a run starts now."""
+    """Return whether a status and the decision that it shows agree about whether a run starts now.
+
+    The status says that a run starts now if the state is DUE, the work is in no queue, and the tick has time left.
+    """
     starts = status.state is TableState.DUE and status.place is None and status.reason is not Reason.OUT_OF_TIME
     return starts == (decision.outcome is DecisionOutcome.RUN)
 
@@ -560,7 +563,7 @@ def _clock(epoch_ms: int | None) -> str:
 
 
 def _explain_standing(state: TableState, table: str, reason: Reason | None, plan: str) -> tuple[str, str]:
-    """Return the texts of the next action and of its time, for a state that a person or the end of a run changes.
+    """Return the next action and its time, as texts, for a state that ends only by a person or with a running run.
 
     Args:
         state: state of the table or partition.

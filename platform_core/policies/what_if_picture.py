@@ -53,7 +53,11 @@ def _points(values: Sequence[float], highest: float) -> str:
 
 
 def _colour(number: int) -> str:
-    """Return a colour that is dark enough for white paper."""
+    """Return the CSS colour of a policy's line, dark enough for white paper.
+
+    Args:
+        number: position of the policy in the chart, from 0.
+    """
     return f"hsl({(210 + number * _GOLDEN_ANGLE) % 360:.0f}, 65%, {38 + 8 * (number % 2)}%)"
 
 

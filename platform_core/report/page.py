@@ -169,12 +169,16 @@ def _rows(
 
 
 def _next(limit: int) -> int:
-    """Return the next smaller number of actions, or 0."""
+    """Return the next smaller number of actions that the page may show for a table (`_ACTIONS`), or 0 if none is."""
     return next((number for number in _ACTIONS if number < limit), 0)
 
 
 def _other_orders() -> list[tuple[str, str]]:
-    """Return the orders that only the titles of columns choose: each column in the other direction."""
+    """Return the sort orders that a click on a column's title can choose and that `_ORDERS` does not name.
+
+    Returns:
+        Pairs of the order (key of the column with "+" or "-") and its text, such as "score, ascending".
+    """
     named = {value for value, _ in _ORDERS}
     texts = {"+": "ascending", "-": "descending"}
     return [

@@ -19,7 +19,7 @@ _VERSION: Final = 1
 
 @dataclass(frozen=True)
 class ScoreHistory:
-    """Scores of tables at the times of earlier reports.
+    """Health scores of tables (0 healthy to 100 urgent) at the times of earlier reports.
 
     Attributes:
         times: times of the points (epoch ms), ascending.
@@ -38,12 +38,13 @@ class ScoreHistory:
         )
 
     def add_point(self, now_ms: int, scores: Mapping[str, float]) -> ScoreHistory:
-        """Return the history with one more point; tables without a score now are left out.
+        """Return the history with the scores of one more report.
 
-        Points that are not before `now_ms` are dropped, because the clock was set back.
+        Tables without a score in this report are removed. Earlier reports that are not before `now_ms` are removed,
+        too, because then the clock was set back.
 
         Args:
-            now_ms: time of the point (epoch ms).
+            now_ms: time of the report (epoch ms).
             scores: score by table.
         """
         kept = [place for place, time_ms in enumerate(self.times) if time_ms < now_ms]

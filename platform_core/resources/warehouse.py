@@ -33,12 +33,16 @@ DEMO_WAREHOUSE: Final = ".dredge/demo/warehouse"
 
 
 class WarehouseResource(dg.ConfigurableResource):  # type: ignore[type-arg]
-    """Catalog of the warehouse, with the clock that measures all ages and the state of a replay.
+    """Catalog of the warehouse, with the clock that measures all ages.
+
+    While past events are replayed into the tables (in the demo), a file says so, and sensors and schedules start
+    nothing.
 
     Attributes:
         path: location of the warehouse.
         clock: ``system``, ``fixed:<epoch ms>`` or ``file:<path>`` (`lsm_core.clock`).
-        replay_state: path of a file whose text names the running replay, or "" for no file.
+        replay_state: path of a file whose text names the batches that are being replayed, empty between replays; ""
+            for no file.
         policy_file: path of the YAML file of policies, or "".
         catalog_options: options of the catalog, such as JDBC settings; no secrets.
     """

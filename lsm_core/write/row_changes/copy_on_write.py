@@ -113,7 +113,10 @@ def _with_values(store: TableStore, values: Mapping[str, Any]) -> Rewrite:
 
 
 def _totals(store: TableStore, scan: Scan) -> dict[Place, int]:
-    """Return `_TOTAL_BUCKETS` of each bucket's manifest entries; entries that delete files must have the same value."""
+    """Return the number of buckets (`_TOTAL_BUCKETS`) in the manifest entries of each bucket's files.
+
+    A manifest entry that deletes a file must have the same number as the entry that added the file.
+    """
     assert scan.snapshot is not None
     partitions = sorted({split.partition for split in scan.splits})
     if not partitions:
