@@ -113,10 +113,10 @@ _STRICT: Final = json.JSONDecoder(
 
 
 def time_of(value: JsonValue) -> int:
-    """Check a time in a record, and return it.
+    """Check that a JSON value is a time in epoch ms, and return it.
 
     Args:
-        value: the value in the record.
+        value: the JSON value.
 
     Returns:
         Epoch ms from 0 to the end of the year 9999.

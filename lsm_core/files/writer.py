@@ -334,7 +334,7 @@ _CHANGELOG_OPTIONS: Final = {
 
 
 def changelog_files_of(store: TableStore) -> TableStore:
-    """Return the table for writers of changelog files; options `changelog-file.*` replace those of data files.
+    """Return ``store`` for writing changelog files: set options `changelog-file.*` replace the options of data files.
 
     Source: ``KeyValueFileWriterFactory``.
     """
@@ -428,8 +428,8 @@ class _Describer:
 class AppendFileWriter:
     """Rolling writer of one (partition, bucket) of an append table.
 
-    If files store row ids (`metadata.manifests.with_row_ids`), their metadata has the range of the rows' stored
-    sequence numbers. The largest number is then 0 if a row has no sequence number yet.
+    If the files store the columns `_ROW_ID` and `_SEQUENCE_NUMBER` (row tracking), their metadata has the range of the
+    stored sequence numbers. The largest number is then 0 if a row has no sequence number yet.
 
     Source: ``RowDataRollingFileWriter``.
     """

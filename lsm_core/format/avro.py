@@ -568,7 +568,9 @@ class RecordDecoder:
         return in_record(["null", record]) if self._in_union else record
 
     def records(self, plain: bytes, rows: int) -> Any:
-        """Return an iterator over the records of a block; read it only by :meth:`take`, which raises typed errors.
+        """Return an iterator over the records of a block.
+
+        Read the iterator only with :meth:`take`, which converts fastavro's errors to CorruptFile.
 
         Args:
             plain: the decompressed bytes of the block.
@@ -615,7 +617,10 @@ class RecordDecoder:
 
 
 def in_record(schema: Any) -> dict[str, Any]:
-    """Return the schema of a record whose only field ``entry`` has the type ``schema``; the encoded bytes are equal."""
+    """Return the schema of a record with one field ``entry`` of the type ``schema``.
+
+    A value has the same bytes in Avro whether it is encoded by ``schema`` or as this field.
+    """
     return {"type": "record", "name": "root", "fields": [{"name": "entry", "type": schema}]}
 
 

@@ -86,7 +86,8 @@ class Slots:
         limit: length of the container (bytes).
         nulls: mask of null values, or None.
         room: bytes of the container that are left for variable-length parts.
-        offsets: first slot of each container if it has several, or None.
+        offsets: index of each container's first slot, and the end of the last container, if a container has several
+            slots of the column (arrays); None if each container has one.
     """
 
     at: I64

@@ -49,7 +49,7 @@ def date_text(days: int) -> str:
 
 
 def _clock(millis: int, nanos: int) -> tuple[int, int, int, int, int]:
-    """Return epoch day, hour, minute, second and nanosecond of the second of an instant.
+    """Return (epoch day, hour, minute, second, nanosecond within the second) of a time.
 
     Args:
         millis: milliseconds since the epoch.

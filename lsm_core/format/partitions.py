@@ -89,7 +89,7 @@ def newer_partition_dir(schema: TableSchema, partition: bytes, options: TableOpt
 def partition_text(schema: TableSchema, partition: bytes, options: TableOptions) -> str:
     """Return the name of a partition (serialised row) for users and for Dagster, as in ``dt=2024-01-01``.
 
-    The rules are those of :func:`partition_names`.
+    The name is the partition's directory. A text that would share the directory of null is quoted (``dt=""``).
     """
     return partition_names(schema, [partition], options)[0]
 
@@ -151,7 +151,7 @@ def java_texts(schema: TableSchema, partitions: Sequence[bytes]) -> list[tuple[s
     """Return the values of each partition in Java's internal text form (dates are epoch days).
 
     Returns:
-        One tuple per partition, with None for null; binary values give a text that is not a time.
+        One tuple per partition, with None for null. Binary values give a text that cannot be parsed as a time.
     """
     columns = _column_texts(schema, partitions, legacy=True, unprintable="[B@")
     return list(zip(*columns, strict=True)) if columns else [()] * len(partitions)
@@ -290,7 +290,7 @@ def partition_bytes(schema: TableSchema, values: Mapping[str, Any], table: str =
 
 
 def partition_value(column: str, value: Any, kind: DataType, of: str = "") -> Any:
-    """Validate a value of a partition column; for a column that is no text column, a text is parsed.
+    """Validate a value of a partition column, and parse it if it is the text of a value of another type.
 
     Args:
         column: name of the column.
@@ -499,7 +499,7 @@ class _Form:
 
     Attributes:
         pattern: regular expression of the accepted texts.
-        letters: letter of each group.
+        letters: for each group of the expression, its pattern letter ("y2" and "u2" for a year of two digits).
     """
 
     pattern: re.Pattern[str]

@@ -289,7 +289,10 @@ def float_bounds(values: Any) -> tuple[float, float]:
 
 
 def _choose_zero(values: Any, bound: Any, *, negative: bool) -> float:
-    """Return ``bound``; for zero, the lowest (``negative``) or highest zero of ``values``, in the order -0.0 < 0.0."""
+    """Return ``bound``; if it is zero, with the sign of the lowest or highest zero in ``values`` (-0.0 < 0.0).
+
+    ``negative`` selects the lowest zero, for a lower bound.
+    """
     if bound != 0:
         return float(bound)
     signs = np.signbit(values[values == 0])

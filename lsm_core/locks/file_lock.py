@@ -161,9 +161,9 @@ class FileLock:
         return grant
 
     def owns(self, grant: Grant) -> bool:
-        """Return whether this object still holds the lock that ``grant`` stands for.
+        """Return whether this process still holds the lock that ``grant`` stands for.
 
-        Then the grant is not released, and its lock file has the highest number.
+        It does if ``grant`` is the latest unreleased acquisition, and no lock file has a higher number.
         """
         if self._holding.released or self._holding.mark != grant.stamp:
             return False

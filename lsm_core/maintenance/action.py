@@ -262,7 +262,7 @@ class MaintenancePlan:
     read_back: bool = field(default=False, compare=False)
 
     def span_attributes(self) -> dict[str, str | int]:
-        """Return the plan's hash and estimate as attributes of a span."""
+        """Return the plan's hash and estimate as attributes of a tracing span."""
         estimate = self.estimate
         return {
             "plan_hash": self.hash,
@@ -394,8 +394,8 @@ class Applied:
     Attributes:
         snapshot_id: snapshot that the application committed, None if the action commits no snapshot.
         time_ms: time of the application (epoch ms).
-        told_by: where the application was found, as text: a snapshot, a run in the ledger, or files that the action
-            left or deleted.
+        told_by: where the application was found, as text: a snapshot, a run in the ledger (record of maintenance
+            runs), or files that the action left or deleted.
     """
 
     snapshot_id: int | None
@@ -412,12 +412,12 @@ class Report(ABC):
     """Result of applying a plan.
 
     Attributes:
-        left_alone: printed title of each field of the report that lists unchanged subjects, by field name.
-        undone: printed title of the list of :attr:`failures`.
+        left_alone: for each field that lists unchanged files, snapshots and the like: the title above the printed list.
+        undone: title above the printed list of :attr:`failures`.
         seconds: wall-clock time of the whole call.
         applied_before: earlier or concurrent application of the same plan, because of which this call did nothing;
             None if this call applied the plan.
-        run_id: id of the ledger entry, "" if there is no entry.
+        run_id: id of the run's entry in the ledger (record of maintenance runs), "" if there is no entry.
     """
 
     left_alone: ClassVar[Mapping[str, str]] = {"declined": "left alone"}
@@ -433,7 +433,7 @@ class Report(ABC):
 
     @property
     def is_recorded(self) -> bool:
-        """Whether the ledger records the run, by default only if the table was changed."""
+        """Whether the ledger (record of maintenance runs) gets the run, by default only if the table was changed."""
         return self.changed
 
     @property
@@ -461,11 +461,11 @@ class Report(ABC):
         return asdict(self)
 
     def numbers(self) -> dict[str, Any]:
-        """Return the report as plain values for the ledger, without the lists of what was left unchanged."""
+        """Return the report as plain values for the ledger, without the lists of unchanged files, snapshots etc."""
         return {name: value for name, value in self.to_object().items() if name not in self.left_alone}
 
     def declined_lists(self) -> dict[str, Sequence[Declined]]:
-        """Return the lists of what was left unchanged (files, snapshots, ...), by printed title (``left_alone``)."""
+        """Return the lists of unchanged files, snapshots and the like, by the title above the printed list."""
         return {title: getattr(self, name) for name, title in self.left_alone.items()}
 
 
@@ -513,7 +513,7 @@ class ApplyOutcome:
 
     Attributes:
         report: what the action changed, for people and as JSON.
-        lines: lines for the ledger, one mapping per bucket, file or snapshot.
+        lines: details for the ledger (record of maintenance runs), one mapping per bucket, file or snapshot.
     """
 
     report: Report
@@ -675,7 +675,9 @@ class Action:
         return self.work.apply(store, plan, *((runner,) if self.runs_tasks else ()))
 
     def plan_again(self, store: TableStore, plan: MaintenancePlan) -> MaintenancePlan:
-        """Return a new plan with the arguments and the planning time of an earlier plan, but never a future time.
+        """Return a new plan with the arguments and the planning time of an earlier plan.
+
+        A planning time in the future is replaced by the current time.
 
         Args:
             store: the table.
@@ -769,7 +771,7 @@ class Action:
         return self.work.fits is None or self.work.fits(store, plan)
 
     def trace(self, store: TableStore, plan: MaintenancePlan) -> Applied | None:
-        """Find an earlier application of a plan that only its effects show, such as deleted files.
+        """Find an earlier application of a plan by its effects on the table, such as deleted files.
 
         Args:
             store: the table.
@@ -831,7 +833,7 @@ def _actions() -> Mapping[str, Action]:
 
 
 def record_plan(action: str) -> Callable[[Callable[P, MaintenancePlan]], Callable[P, MaintenancePlan]]:
-    """Return a decorator for a planning function that records each call as a span.
+    """Return a decorator for a planning function that records each call as a tracing span.
 
     The first argument of the planning function is the table (a TableStore).
 

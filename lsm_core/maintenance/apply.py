@@ -61,7 +61,8 @@ def apply_plan(
     Args:
         store: the table.
         plan: plan to apply.
-        runner: executor of compaction tasks; None for threads of this process, with verification V2.
+        runner: executor of compaction tasks; None for threads of this process, which also verify merged rows with
+            the reference implementation (V2).
         approved_by: name of the person who approved the plan, for the ledger; None without an approval.
 
     Returns:

@@ -144,9 +144,10 @@ def _candidates(
 
 
 def _time_of(store: TableStore, snapshot: Snapshot) -> int | None:
-    """Return the wall-clock time of a snapshot, or None if it has no watermark and needs one.
+    """Return the wall-clock time of a snapshot by which automatic tags are created.
 
-    The time is the local commit time, or the watermark in `sink.watermark-time-zone`.
+    With `tag.automatic-creation` = process-time, this is the local commit time. Otherwise it is the watermark in
+    `sink.watermark-time-zone`, or None if the snapshot has no watermark.
     """
     if store.options.tag_creation == "process-time":
         return snapshot.time_millis + local_offset_ms(snapshot.time_millis)

@@ -231,7 +231,10 @@ def evaluate(index: _Rows, op: str, keys: list[Key] | None, literal_values: pa.A
 
 
 def _find_any(index: _Rows, keys: list[Key]) -> BitMap:
-    """Return the rows of any of the values; the two zeros of floats (keys -1 and 0) are equal."""
+    """Return the rows that have one of the values ``keys``.
+
+    For floats, -0.0 (key -1) and 0.0 (key 0) are equal, so each of them also finds the rows of the other.
+    """
     lookup_keys = set(keys)
     if index.kind.is_float and lookup_keys & {-1, 0}:
         lookup_keys |= {-1, 0}

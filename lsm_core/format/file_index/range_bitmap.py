@@ -156,9 +156,9 @@ class RangeIndex:
     def _read_chunks(self) -> tuple[list[Key], I64, int]:
         """Return (first value of each chunk, numbers of each chunk, start of the chunk bodies).
 
-        The numbers of a chunk are its first code, offset, count of further values, and two lengths. For texts, the
-        lengths are the bytes of the texts' offsets and of the texts. Otherwise they are the bytes of the body and of
-        one value.
+        Each chunk has five numbers: the rank of its first value, the offset of its body, the number of values in its
+        body, and two lengths in bytes. For texts, these are the lengths of the texts' offsets and of the texts. For
+        other types, they are the lengths of the body and of one value.
         """
         if self._chunks is None:
             view, path = self._view, self._path

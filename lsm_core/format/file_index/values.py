@@ -115,7 +115,10 @@ def _to_ordered(bits: I64, *, wide: bool) -> I64:
 
 
 def keys_of(array: pa.Array, data_type: DataType) -> list[Key]:
-    """Return the literals of a filter as keys, without nulls; ``array`` has the type's own Arrow type."""
+    """Return the literals of a filter in the form in which indexes compare values: integers, or bytes for texts.
+
+    Nulls are left out. ``array`` has the type's own Arrow type.
+    """
     array = array.drop_null()
     if data_type.root in (TypeRoot.CHAR, TypeRoot.VARCHAR, TypeRoot.BINARY, TypeRoot.VARBINARY):
         return list(array.cast(pa.binary()).to_pylist())

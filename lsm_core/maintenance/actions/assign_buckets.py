@@ -352,7 +352,7 @@ def replay_rows(store: TableStore, partition: bytes, file: DataFileMeta) -> Iter
 
     Raises:
         CorruptFile: the file cannot be read.
-        VerificationFailed: the number of rows in the file differs from its metadata (check "V0").
+        VerificationFailed: the number of rows in the file differs from its metadata.
     """
     rows, names = 0, [*store.schema.field_names, VALUE_KIND]
     with closing(open_kv(store, partition, POSTPONE_BUCKET, file)) as batches:  # type: ignore[type-var]

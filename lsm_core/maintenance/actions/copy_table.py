@@ -1,10 +1,10 @@
 """Copy of a table's newest snapshot into another table, for example as a backup in another warehouse.
 
-All files are copied unchanged, so that the copy has the same layout and costs no merge. A copy that was interrupted is
-continued: files that are there and equal their source are not copied again. The new table becomes readable at the end,
-by one snapshot file. History, tags, branches and changelogs are not copied.
+All files are copied unchanged, so that the copy has the same layout and costs no merge. An interrupted copy is
+continued: existing files that are equal to their source are not copied again. The new table becomes readable at the
+end, by one snapshot file. History, tags, branches and changelogs are not copied.
 
-Source: ``CopyFilesProcedure`` of Paimon, whose result this is; unlike Paimon's, the copy commits a standard snapshot.
+Source: ``CopyFilesProcedure`` of Paimon. Unlike there, the copy ends with a commit of an ordinary snapshot.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ class CopyReport(Report):
 
     @property
     def changed(self) -> bool:
-        """Whether a table was made; the copied table itself never changes."""
+        """Whether a new table was created; the copied table itself never changes."""
         return bool(self.root)
 
     def lines(self, table: str) -> list[str]:

@@ -49,7 +49,8 @@ class BranchItem(PlanItem):
         metadata_files: number of the branch's metadata files.
         continues: id of the deletion record in the trash if an interrupted deletion of this branch is continued, else
             "".
-        history: name of the newest snapshot's manifest list, which is unique to the snapshot; "" for none.
+        history: name of the newest snapshot's manifest list, "" for none. If it differs when the plan is applied, the
+            branch was written to or replaced.
     """
 
     item_kind: ClassVar[str] = "branch"

@@ -343,7 +343,7 @@ def damage_text(store: TableStore, snapshot_id: int, error: CorruptFile) -> str:
 def _split_used(
     store: TableStore, candidates: Sequence[DeleteItem], going: AbstractSet[int], runner: Runner | None
 ) -> tuple[list[DeleteItem], list[Declined], list[Declined]]:
-    """Split candidates into unneeded and needed files by `split_used`; damaged snapshots are tolerated if possible.
+    """Split candidates for deletion into files that nothing needs and files that are still needed.
 
     ``going`` are the ids of the expiring snapshots. A damaged snapshot that is retained is tolerated if the snapshots
     directly before and after it can be read.
@@ -380,7 +380,10 @@ def _split_used(
 
 
 def _is_held(store: TableStore, earliest: int) -> bool:
-    """Return whether an active consumer keeps the earliest snapshot, while there are no consumers to expire."""
+    """Return whether a consumer still reads the snapshot ``earliest``, so that an expiry would do nothing.
+
+    The result is False if a consumer made no progress for too long, because an expiry would remove that consumer.
+    """
     silent = [consumer.consumer_id for consumer in consumers.list_stale(store, store.clock.now_ms())]
     consumed = _next_consumed(store, silent)
     return consumed is not None and consumed <= earliest and not silent
@@ -446,9 +449,10 @@ Items = Callable[[TableStore, Snapshot], Iterator[DeleteItem]]
 def _of_each(
     store: TableStore, items: Items, chosen: Sequence[Snapshot], runner: Runner | None
 ) -> Iterator[DeleteItem]:
-    """Yield the files that ``items`` returns for each chosen snapshot, in order.
+    """Yield the files of each chosen snapshot, in order.
 
-    If there are very many snapshots and ``runner`` is a `TaskRunner`, the snapshots are distributed.
+    ``items`` is the function that returns the wanted files of one snapshot. If there are very many snapshots and
+    ``runner`` is a `TaskRunner`, parallel tasks call the function.
     """
     if not isinstance(runner, TaskRunner) or len(chosen) <= LOOKED_AT_HERE:
         for snapshot in chosen:
@@ -463,7 +467,7 @@ def _of_each(
 
 
 def _items_part(store: TableStore, items: Items, payload: bytes) -> bytes:
-    """Run one part of :func:`_of_each`: return the files of some snapshots as JSON."""
+    """In a parallel task, return the files that ``items`` finds for the snapshots in ``payload``, both as JSON."""
     items_of_part = [
         [item.path, item.kind, item.size, item.reason]
         for text in parse_json(payload)

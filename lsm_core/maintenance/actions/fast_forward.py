@@ -38,7 +38,8 @@ class ForwardItem(PlanItem):
         first: id of the branch's first snapshot.
         last: id of the branch's last snapshot.
         before: id of the table's newest snapshot at planning, 0 for none.
-        history: name of the manifest list of the branch's last snapshot, which is unique to the snapshot.
+        history: name of the manifest list of the branch's last snapshot. If it differs when the plan is applied, the
+            branch was written to or replaced.
     """
 
     item_kind: ClassVar[str] = "forward"
@@ -364,16 +365,15 @@ def digest_text(data: bytes) -> str:
 def exchange(store: TableStore, removed: Collection[str], new: Mapping[str, bytes], last: int = 0) -> None:
     """Replace the schemas, snapshots and tags of the table's current history by those of a new history.
 
-    Readers see either the current or the new history, never a mixture: see :func:`_exchange_snapshots`. Schemas are
-    added first and removed last. An interrupted exchange can be repeated, because existing files with the wanted
-    content are accepted.
+    Readers see either the current or the new history, never a mixture. Schemas are added first and removed last. An
+    interrupted exchange can be repeated, because existing files with the wanted content are accepted.
 
     Args:
         store: the table.
         removed: paths of files to remove.
         new: content of files to add, by path.
-        last: id of the new history's last snapshot. 0 is allowed if ``removed`` or ``new`` has the newest existing
-            snapshot or a later one.
+        last: id of the new history's last snapshot. Existing snapshots above it, and above all snapshots in ``removed``
+            and ``new``, are taken for concurrent commits. 0 if ``removed`` or ``new`` has the newest snapshot.
 
     Raises:
         PlanStale: another process made a commit during the exchange.

@@ -182,7 +182,10 @@ def _require_alike(store: TableStore, source: TableStore) -> None:
 
 
 def _missing_files(store: TableStore, source: TableStore, newest: Snapshot, given: Snapshot) -> pa.Table:
-    """Return the ADD entries of the files that the branch's snapshot has and the table's snapshot lacks."""
+    """Return the ADD entries of the files that a branch has and the table lacks.
+
+    ``newest`` is the newest snapshot of the table ``store``, ``given`` that of the branch ``source``.
+    """
     metas = (manifests.data_manifests(each, snapshot) for each, snapshot in ((store, newest), (source, given)))
     entries = manifests.difference(store, *metas)
     return entries.filter(pc.equal(entries.column("kind"), ADD))

@@ -220,7 +220,7 @@ def apply_purge(store: TableStore, plan: MaintenancePlan) -> ApplyOutcome:
 
 
 def purge_fits(store: TableStore, plan: MaintenancePlan) -> bool:
-    """Return whether the table has a row, or a snapshot besides the newest.
+    """Return whether a purge would delete something: the table has a row, or a snapshot besides the newest.
 
     Args:
         store: the table.

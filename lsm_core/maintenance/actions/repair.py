@@ -394,7 +394,8 @@ def repair_fits(store: TableStore, plan: MaintenancePlan) -> bool:
 def _still_damaged(store: TableStore, plan: MaintenancePlan) -> list[int]:
     """Return the ids of the planned snapshots to move away that are still damaged, ascending.
 
-    The result is empty if the newest snapshot is damaged.
+    While the newest snapshot is damaged too, the result is empty: nothing is moved away until the user has repaired the
+    newest snapshot or rolled back.
     """
     planned = [item.snapshot_id for item in plan.items_of(SetAsideItem)]
     if not planned:

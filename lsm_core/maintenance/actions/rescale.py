@@ -100,7 +100,7 @@ class RescaleReport(RewriteReport):
     Attributes:
         partitions: paths of the rewritten partitions.
         digest: digest of the merged rows; the new files were read back and have the same digest.
-        verification: level of the verification (V1).
+        verification: always "V1": the new files were read back and compared.
         warnings: steps for the user before these partitions can be written to again, because a rescale does not change
             the option `bucket`.
     """
@@ -216,7 +216,7 @@ def why_changes_wait(store: TableStore, files: Iterable[DataFileMeta]) -> str:
 
 
 def apply_rescale(store: TableStore, plan: MaintenancePlan, runner: Runner | None = None) -> ApplyOutcome:
-    """Rewrite the planned partitions, check that their rows are the same (V1), and replace them in one commit.
+    """Rewrite the planned partitions, check that their rows stay the same, and replace their files in one commit.
 
     The commit is an OVERWRITE. The memory needed is that of a read and a write buffer. After an error other than
     CommitUnknown the new files are deleted.
@@ -435,7 +435,7 @@ def read_again(target: TableStore, message: CommitMessage) -> BucketResult:
 def require_same_content(
     store: TableStore, partition: bytes, results: Sequence[BucketResult], old_content: Content
 ) -> None:
-    """Check that the results of a partition together have the content of its old files (V1).
+    """Check that the new buckets of a partition together have the rows of its old files.
 
     Args:
         store: the table.

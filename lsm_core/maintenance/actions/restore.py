@@ -1,4 +1,8 @@
-"""Restore from the trash: put back the snapshots, changelogs and tags of a record, unless a sweep has begun."""
+"""Restore from the trash: put back what an earlier action deleted, as long as no sweep has begun to delete its files.
+
+A deletion record in the trash stores the deleted snapshots, changelogs and tags, and lists the files that a sweep
+deletes later.
+"""
 
 from __future__ import annotations
 
@@ -265,7 +269,9 @@ def _put_back(store: TableStore, record: TrashRecord, expired: Mapping[int, Snap
 
 
 def _undo_rollback(store: TableStore, record: TrashRecord, plan_hash: str) -> int | None:
-    """Make the record's newest snapshot the table's newest again, in one step for readers (see `snapshot_exchange`).
+    """Undo a rollback: restore the snapshots of a record, so that the newest of them is the table's newest again.
+
+    Readers see the change as one step: a cover (temporary newest snapshot) hides the snapshots that are written below.
 
     Returns:
         The id of the cover (temporary newest snapshot) if a commit was made on the cover, so that the cover stays.
@@ -336,7 +342,7 @@ def _small_path(store: TableStore, record: TrashRecord, path: str) -> str:
 
 
 def _expired(store: TableStore, record: TrashRecord, number: int) -> Snapshot:
-    """Return the snapshot ``number`` from a record.
+    """Return the expired snapshot with the id ``number`` from a deletion record.
 
     Raises CorruptFile, and PlanRefused if another engine expired the snapshot's changelog.
     """
@@ -452,7 +458,8 @@ def _require_fitting(store: TableStore, record: TrashRecord) -> None:
 def _require_nothing_newer(store: TableStore, record: TrashRecord) -> None:
     """Raise PlanRefused if commits were made after the rollback that would be lost by undoing the rollback.
 
-    Snapshots newer than the rollback's target are allowed only if they are in the record or on the rollback's cover.
+    Snapshots newer than the rollback's target are allowed only if the record lists them, or if an interrupted undo of
+    the rollback wrote a cover (temporary newest snapshot) and they are the cover or were committed on top of it.
     """
     covering = max(record.snapshots, default=0) + 1
     for number in snapshots.list_ids(store):

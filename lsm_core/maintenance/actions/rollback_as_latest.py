@@ -266,7 +266,7 @@ def apply_rollback_as_latest(store: TableStore, plan: MaintenancePlan) -> ApplyO
 
 
 def find_restored_snapshot(snapshot: Snapshot) -> int | None:
-    """Return the id of the older snapshot whose content a rollback committed as this snapshot, else None.
+    """Return the id of the older snapshot whose content ``snapshot`` committed again, None if it is no such rollback.
 
     A rollback of some partitions names the older snapshot too.
 

@@ -1,4 +1,8 @@
-"""Sweep of the trash: files of deletion records are deleted after their grace period, unless they are still needed."""
+"""Sweep of the trash: delete the files that earlier actions recorded for deletion, unless they are still needed.
+
+An expiry, or another action that frees files, only lists these files in a deletion record in the table's trash. The
+sweep deletes the listed files after a grace period, within which the action can be undone.
+"""
 
 from __future__ import annotations
 
@@ -54,7 +58,7 @@ _LOG = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class SweepReport(Report):
-    """Report of a sweep.
+    """Report of a sweep, which deletes the files of deletion records whose grace period is over.
 
     Attributes:
         plan_hash: hash of the plan.
@@ -241,7 +245,7 @@ _Deleted = TypeVar("_Deleted", bound=DeletionReport)
 def sweep_if_direct(
     store: TableStore, report: _Deleted, runner: Runner | None = None
 ) -> tuple[_Deleted, list[dict[str, Any]]]:
-    """Run :func:`sweep_at_once` if the table is in direct mode and the action recorded files.
+    """Sweep all due deletion records at once if the table is in direct mode and the action recorded files.
 
     Args:
         store: the table.
@@ -378,7 +382,10 @@ def _delete_files(store: TableStore, paths: Sequence[str], runner: Runner | None
 
 
 def _delete_part(file_io: FileIO, payload: bytes) -> bytes:
-    """Run one task of :func:`_delete_files`: return, for each file, true, false (missing) or the error's text."""
+    """Delete the files in ``payload`` (JSON list of [root folder or "", path]), in a parallel task.
+
+    Returns a JSON list with the result of each file: true, false if the file was missing, or the error's text.
+    """
     outcomes = delete_files(file_io, [PathBelow.of(root, path) if root else path for root, path in parse_json(payload)])
     return json.dumps([str(outcome) if isinstance(outcome, OSError) else outcome for outcome in outcomes]).encode()
 

@@ -135,7 +135,9 @@ def draw_buckets(check_input: CheckInput, *, partitions: bool = False) -> Bucket
 
 
 def draw_units(check_input: CheckInput) -> BucketSample:
-    """Choose buckets by `draw_buckets`; whole partitions if the table's buckets are not fixed, as keys may move then.
+    """Choose buckets within the limit of rows, at least one, in an order that depends on the snapshot alone.
+
+    In a table without a fixed number of buckets, whole partitions are chosen, because keys may move between buckets.
 
     Args:
         check_input: store, snapshot and limits.

@@ -122,7 +122,7 @@ def changelog_files(store: TableStore, snapshot: Snapshot, place: Place) -> list
 
 
 def logged_rows(check_input: CheckInput, snapshot: Snapshot, place: Place, keys: Sample) -> State:
-    """Return the rows of the chosen keys that the changelog up to ``snapshot`` covers.
+    """Return the rows of the chosen keys that the changelog up to ``snapshot`` covers: key and values by sort key.
 
     Args:
         check_input: store and limits.

@@ -70,7 +70,7 @@ class ExpectedRows:
     Attributes:
         basis: source of the rows, or the reason why nothing is compared.
         columns: names of the compared columns.
-        parts: function that yields one mapping per sampled bucket, from `key_order` of a key to its expected row.
+        parts: function that yields one mapping per sampled bucket, from the sort key of a key to its expected row.
         buckets: number of sampled buckets.
     """
 
@@ -83,8 +83,8 @@ class ExpectedRows:
 def merge_by_rules(check_input: CheckInput) -> ExpectedRows:
     """Return the rows that the reference implementation computes from the written versions for the merge engine.
 
-    The versions are the rows of an older snapshot and all rows that writers added since (see `history_of`). A key is
-    not compared if a version has expired, or if a version is on level 0 while readers skip level 0.
+    The versions are the rows of an older snapshot and all rows that writers added since. A key is not compared if a
+    version has expired, or if a version is on level 0 while readers skip level 0.
 
     Args:
         check_input: store, snapshot and limits.
@@ -116,7 +116,7 @@ def merge_by_rules(check_input: CheckInput) -> ExpectedRows:
 def _merge_by_rules(
     opened: SampledBucket, rows: Sequence[Row], stored: Sequence[Values], hidden: Sequence[Values]
 ) -> Mapping[Any, ExpectedRow]:
-    """Return the rows that a read must return, by `key_order` of the primary key: the reference merges ``rows``.
+    """Merge ``rows`` with the reference implementation; return the rows that a read must return, by sort key.
 
     Args:
         opened: the bucket.
@@ -298,11 +298,11 @@ class _PrimaryKeyMapping:
         return tuple(value if at is None else trimmed[at] for at, value in self._parts)
 
     def order(self, trimmed: Values) -> Any:
-        """Return `key_order` of the primary key for a key as stored in the bucket (``trimmed``)."""
+        """Return the sort key of the primary key for a key as stored in the bucket (``trimmed``)."""
         return key_order(self.key(trimmed))
 
     def bucket_key_order(self, key: Values) -> Any:
-        """Return `key_order` of the part of a primary key that its bucket stores."""
+        """Return the sort key of the part of a primary key that its bucket stores."""
         places = [(at, i) for i, (at, _) in enumerate(self._parts) if at is not None]
         return key_order([key[i] for _, i in sorted(places)])
 
@@ -350,7 +350,7 @@ def _batches(place: Place, file: DataFileMeta, columns: Sequence[str], deleted: 
 
 
 def _keys(place: Place, catch: RowCollector, files: Sequence[DataFileMeta]) -> list[Values]:
-    """Return the keys in ``files`` that are in the current sample of ``catch``."""
+    """Return the keys in ``files`` that belong to the sample for which ``catch`` collects rows at the moment."""
     keys: list[Values] = []
     for file in files:
         for batch in _batches(place, file, []):

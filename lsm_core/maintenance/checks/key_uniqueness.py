@@ -158,7 +158,7 @@ def equal_sequence_numbers(check_input: CheckInput) -> CheckReport:
 
 
 def _meeting(opened: SampledBucket) -> list[DataFileMeta]:
-    """Return the files whose key and sequence ranges overlap those of a second file, in one pass by sequence number."""
+    """Return the files of a bucket whose key range and sequence range both overlap those of another file."""
     shapes = as_tree(opened.place.store, opened.files)
     order = sorted(range(len(shapes)), key=lambda at: shapes[at].min_sequence)
     meeting: set[int] = set()

@@ -237,8 +237,8 @@ class CompactionReport(RewriteReport):
             number of all commits.
         verification: result of the verification.
         commits: number of commits.
-        changed_keys: number of keys whose row changed; only `as-paimon` compactions of order-sensitive tables may
-            change rows.
+        changed_keys: number of keys whose row changed. Only compactions with `dredge.compaction.order-sensitive` =
+            `as-paimon` may change rows.
         warnings: warnings for people, for example which keys changed and why.
         keys_folded: number of keys of which several versions were merged into a new row.
         keys_one_by_one: number of the keys of several versions that needed a function call per key (bitmaps, sketches,

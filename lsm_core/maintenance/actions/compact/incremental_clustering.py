@@ -125,10 +125,11 @@ def _why_not_sorted(decline: Decline, runs: int, size: int, trigger: int) -> str
 def find_history_groups(
     store: TableStore, snapshot: Snapshot, chosen: Collection[bytes] | None, now_ms: int
 ) -> list[BucketGroup]:
-    """Return the buckets of idle partitions that are sorted completely although others were chosen.
+    """Return the buckets of idle partitions that are to be sorted in addition to the partitions chosen by the caller.
 
-    This is the case with `clustering.history-partition.idle-to-full-sort`, if the caller chose partitions. At most
-    `clustering.history-partition.limit` partitions are returned, those without new files for the longest time first.
+    A partition is idle if its newest file below the last level is older than
+    `clustering.history-partition.idle-to-full-sort`. At most `clustering.history-partition.limit` partitions are
+    returned, the longest idle first. The list is empty if the first option is unset or the caller chose all partitions.
 
     Args:
         store: the table.

@@ -84,7 +84,7 @@ class Calibration:
 
 
 def calibrate(entries: Iterable[LedgerEntry]) -> Calibration:
-    """Compute the calibration from ledger entries.
+    """Compute the correction of predictions from recorded maintenance runs.
 
     Only successful compactions are used that rewrote files and recorded both predicted and measured seconds.
 
@@ -108,7 +108,7 @@ def _is_amount(value: object) -> bool:
 
 
 def calibration_of(store: TableStore, but_for: str = "") -> Calibration:
-    """Return the calibration from the newest 20 entries of the table's ledger; unreadable entries are skipped.
+    """Return the correction of predictions from the newest 20 runs in the table's ledger; unreadable runs are skipped.
 
     Args:
         store: the table.
@@ -404,7 +404,10 @@ def _units(
 def _history_units(
     store: TableStore, snapshot: Snapshot, chosen: Sequence[bytes] | None, now: int
 ) -> list[CompactItem | Declined]:
-    """Return the outcomes of idle partitions that incremental clustering sorts besides the ``chosen`` partitions."""
+    """Plan the idle partitions that incremental clustering sorts in addition to the ``chosen`` partitions.
+
+    Returns the item, or the declined entry, of each bucket of these partitions.
+    """
     if not store.options.clusters_incrementally:
         return []
     groups, _ = _split_expired(store, find_history_groups(store, snapshot, chosen, now), now)

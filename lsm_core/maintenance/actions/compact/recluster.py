@@ -121,7 +121,7 @@ def recluster_fits(store: TableStore, plan: MaintenancePlan) -> bool:
 
 
 def apply_recluster(store: TableStore, plan: MaintenancePlan) -> ApplyOutcome:
-    """Sort the planned partitions, check that their rows are the same (V1), and replace them in one OVERWRITE commit.
+    """Sort the planned partitions, check that their rows stay the same, and replace the files in one OVERWRITE commit.
 
     The work is done in this process. The memory needed is that of a read, a write buffer and a third of the merge
     budget. After an error other than CommitUnknown the new files are deleted.

@@ -228,7 +228,7 @@ _BUCKET: Final = "bucket-"
 def read_sort_times(store: TableStore) -> dict[str, int]:
     """Return the end time (epoch ms) of the newest sort compaction of each partition, by Paimon's partition path.
 
-    Only the newest runs in the ledger are read, without their lines. Unreadable entries are skipped.
+    Only the newest runs in the ledger (record of maintenance runs) are read. Unreadable entries are skipped.
 
     Args:
         store: the table.

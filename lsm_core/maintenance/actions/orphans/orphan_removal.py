@@ -216,11 +216,11 @@ def _require_sound(store: TableStore, before: Mapping[str, History], survey: Sur
 
 
 def _require_whole_history(store: TableStore, was: History, now: History, of: str) -> None:
-    """Raise PlanRefused if the second listing of the snapshots misses a file.
+    """Raise PlanRefused if the second listing of the snapshots, tags and changelogs misses an existing file.
 
-    A file of the first listing that still exists must be listed again. Hints and gaps in the ids must not lead to a
-    snapshot that exists but was not listed. PlanRefused is raised too if a tag was created between the listings.
-    ``was`` and ``now`` are the two listings; ``of`` names the branch in errors.
+    A file of the first listing that still exists must be listed again. A snapshot must be listed if it exists and a
+    hint file names it, or if its id is in a gap of the listed ids or directly above them. PlanRefused is raised too if
+    a tag was created between the listings. ``was`` and ``now`` are the two listings; ``of`` names the branch in errors.
     """
     root = store.metadata_root
     lost = [f"{root}/snapshot/snapshot-{number}" for number in sorted({*was.snapshots} - {*now.snapshots})]
@@ -247,7 +247,8 @@ def _old_enough(store: TableStore, newest: int, orphans: pa.Table) -> tuple[pa.T
     """Split orphans into files that are 24 hours old by the storage's clock too, and younger files.
 
     The local clock may be days ahead of the storage's clock. ``newest`` is the newest change time of a listed file
-    (epoch ms); the storage's clock is read only if that time does not decide.
+    (epoch ms), so the storage's clock shows at least this time. If an orphan is younger than 24 hours by that time, the
+    storage's clock is read.
     """
     last = pc.max(orphans.column("mtime_ms")).as_py()
     if last >= newest - FLOOR_MS:

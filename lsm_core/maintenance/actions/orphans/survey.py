@@ -105,7 +105,7 @@ class Survey:
         Args:
             listing: the listed files.
             candidates: mask over the files: old files of known kinds.
-            held: references to the candidates by holder.
+            held: for each candidate, the holder that needs it (a snapshot, tag, changelog, branch or deletion record).
             limit: time before which files are old (epoch ms).
             now: time of planning (epoch ms).
         """
@@ -227,7 +227,7 @@ class Survey:
 
 
 def _held(old: pa.Table, codes: npt.NDArray[np.int32], held: FileHolders) -> dict[Holder, HeldFiles]:
-    """Return counts, bytes and examples of the referenced files by holder.
+    """Return counts, bytes and examples of the referenced files by holder (the snapshot, tag etc. that needs them).
 
     ``old`` are the listed files, and ``codes`` the index of each file's holder in ``held.holders`` (negative: none).
     """
@@ -260,7 +260,7 @@ def is_kind(files: pa.Table, kinds: frozenset[FileKind]) -> npt.NDArray[np.bool_
 
 
 def survey_of(store: TableStore, listing: Listing, limit: int, now: int) -> tuple[Survey, FileHolders]:
-    """Return the survey of a listing (counts, unreferenced files), and the holders that reference its old files.
+    """Return the survey of a listing (counts, unreferenced files), and the snapshots, tags etc. that need its files.
 
     References are read after the listing, so that files committed during the listing are not taken for orphans.
 

@@ -1,8 +1,8 @@
 """Passes of a recovery: a pass compacts some of the oldest level-0 files; passes repeat until level 0 is small.
 
 A pass takes the oldest level-0 files of a bucket first. These files are neighbours in age, whatever their keys are. So
-merging them before newer files changes no row, unless the table is order-sensitive. In an order-sensitive table all
-runs of a bucket are merged at once, as in an ordinary compaction of the table.
+merging them before newer files changes no row, unless the table is order-sensitive (the rows depend on which runs are
+merged first). In an order-sensitive table all runs of a bucket are merged at once, as in an ordinary compaction.
 
 Passes over key ranges would not work, because most level-0 files have keys of the whole bucket.
 """
@@ -215,10 +215,11 @@ def plan_recovery(
 ) -> MaintenancePlan:
     """Plan a pass over the buckets with the largest level 0. Metadata is read one manifest at a time.
 
-    The limit of a bucket is ``files`` divided by the number of buckets that need a pass, but by at most four. If a
-    bucket has more level-0 files than its limit, the oldest files are taken, with the runs of higher levels that are
-    not larger. A bucket within its limit, or a bucket that must be merged at once, is compacted by the table's rules.
-    Buckets with fewer sorted runs than `num-sorted-run.compaction-trigger` need no pass.
+    The limit of a bucket is ``files`` divided by the number of buckets that need a pass, or a quarter of ``files`` if
+    more than four buckets need a pass. If a bucket has more level-0 files than its limit, the oldest files are taken,
+    with the runs of higher levels that are not larger. A bucket within its limit, or a bucket that must be merged at
+    once, is compacted by the table's rules. Buckets with fewer sorted runs than `num-sorted-run.compaction-trigger`
+    need no pass.
 
     Args:
         store: the table.

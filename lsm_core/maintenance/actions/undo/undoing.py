@@ -88,7 +88,7 @@ class UndoItem(RewriteItem):
 
     @classmethod
     def of(cls, store: TableStore, bucket: ReplacedFiles) -> Self:
-        """Return the item of a bucket.
+        """Return the plan's item that undoes a compaction in one bucket.
 
         Args:
             store: the table.
@@ -228,9 +228,9 @@ def plan_undo(store: TableStore, run_id: str, partial: bool = False, allow_chang
         store: the table.
         run_id: id of the compaction's run in the ledger.
         partial: if some buckets cannot be undone, list them in ``declined`` and undo the remaining buckets.
-        allow_changes: undo the compaction even if this changes merged rows, if a writer opened since may assign
-            sequence numbers of restored rows to newer rows, or if readers do not see restored rows of level 0 before
-            the next compaction.
+        allow_changes: undo the compaction even if this changes merged rows, or if a writer that was opened after the
+            compaction may give newer rows the sequence numbers of restored rows. Also if readers do not see restored
+            rows of level 0 before the next compaction.
 
     Raises:
         InvalidOption: the run does not exist, is not a compaction, or published no snapshot.
@@ -374,7 +374,7 @@ def apply_undo(store: TableStore, plan: MaintenancePlan) -> ApplyOutcome:
 
 
 def count_returned(messages: Sequence[CommitMessage], buckets: Sequence[ReplacedFiles]) -> dict[str, Any]:
-    """Return the fields of a ReturnReport on removed, restored and moved files, by field name.
+    """Count the removed, restored and moved files; return the values of the report's fields by field name.
 
     Args:
         messages: commit messages, one per bucket.
@@ -503,8 +503,8 @@ def _new_name(store: TableStore, name: str) -> str:
 def _copy_metadata(store: TableStore, file: DataFileMeta, name: str) -> DataFileMeta:
     """Return the metadata of the copy of ``file`` that is called ``name``.
 
-    The copy is in the table's own directory, and its file source is a compaction. In a table ordered by snapshot the
-    source stays, because it decides where the sequence numbers of the rows are.
+    The copy is in the table's own directory. Its file source is COMPACT. With `sequence.snapshot-ordering` the file
+    source stays, because it decides whether the stored sequence numbers or the snapshot's id order the rows.
 
     Raises:
         CorruptFile: the name of an extra file does not begin with the name of the data file.
