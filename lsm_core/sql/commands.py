@@ -63,7 +63,8 @@ class Session:
     Attributes:
         catalog: catalog of the tables.
         runner: runs the tasks of procedures; None for threads of this process.
-        approved_by: approver of procedures, recorded in the ledger.
+        approved_by: name of the person who approved the procedures, recorded in the ledger (the table's record of
+            maintenance runs); None without an approval.
         dynamic_overwrite: whether INSERT OVERWRITE replaces only the partitions that receive rows.
     """
 
@@ -152,7 +153,10 @@ def definition_of(statement: CreateTable, columns: pa.Schema | None = None) -> S
 
 
 def like_definition(catalog: Catalog, statement: CreateTable) -> Schema:
-    """Return the definition for CREATE TABLE ... LIKE: the copied table's, with the options of the statement added."""
+    """Return the definition of the new table of CREATE TABLE ... LIKE.
+
+    The definition is copied from the table after LIKE; options of the statement are added or replace copied options.
+    """
     schema = catalog.table(statement.like).schema
     options = {**schema.options, **statement.options}
     return Schema(schema.fields, schema.primary_keys, schema.partition_keys, options, schema.comment)

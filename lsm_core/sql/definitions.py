@@ -104,7 +104,16 @@ class _Definition:
 
 
 def _create_table(reader: StatementReader, *, flink: bool) -> CreateTable | None:
-    """Parse a table definition; return None if ``flink`` is false and `WITH` shows that the types are Flink's."""
+    """Parse a CREATE TABLE statement from the table's name on.
+
+    Args:
+        reader: positioned before the name.
+        flink: whether types are read as Flink's, otherwise as Spark's.
+
+    Returns:
+        The parsed statement. None if ``flink`` is false and the statement has Flink's clause `WITH`; the caller then
+            parses the statement again with ``flink``.
+    """
     absent = _if_not_exists(reader)
     name = reader.table()
     if reader.accept_words("LIKE"):
@@ -223,7 +232,10 @@ def _read_columns(reader: StatementReader, definition: _Definition, flink: bool)
 
 
 def _refuse_constraint(reader: StatementReader) -> None:
-    """Raise UnsupportedFeature for Flink's WATERMARK FOR and for constraints, but not for columns with these names."""
+    """Raise UnsupportedFeature if the next words begin Flink's WATERMARK FOR or a constraint, such as FOREIGN KEY.
+
+    A column may be named `watermark` or `foreign`; the word after it decides.
+    """
     word, following = reader.word(), reader.peek(1).text.upper()
     if (word, following) in (("WATERMARK", "FOR"), ("FOREIGN", "KEY")) or following == "(":
         raise UnsupportedFeature(f"{word} in CREATE TABLE; tables have columns and a PRIMARY KEY (...) NOT ENFORCED")

@@ -45,8 +45,9 @@ class RowEvaluator:
         others: tables other than the batch, by their names in the query.
         shown: text of the statement, for errors.
         table: name of the table, for errors.
-        filters: whether the query returns only the numbers of the rows for which its condition is true.
-        single: function that returns the error for ``n`` rows with several results; None to use the first result.
+        filters: True for a query that returns only the positions (in the batch) of the rows that meet its condition.
+        single: function that returns the error to raise if the join of a MERGE gives some rows of the batch several
+            result rows; its argument is the number of these rows. None to use the first result row.
     """
 
     text: str
@@ -336,7 +337,16 @@ def _remove_source(tree: exp.Expr) -> exp.Expr:
 
 
 def pushed_tests(catalog: Catalog, target: Target, where: exp.Expr) -> tuple[list[Test], bool]:
-    """Return (tests of a condition that prune files, whether these tests cover the whole condition)."""
+    """Return the parts of a condition that can prune files, and whether they are the whole condition.
+
+    Args:
+        catalog: catalog of the tables.
+        target: the table whose files are pruned.
+        where: the condition.
+
+    Returns:
+        The tests (column, operator, literal), combined by AND; and True if the condition has no other part.
+    """
     planned, place = _plan(catalog, target, {"one": exp.Literal.number(1)}, where=where)
     tests = list(planned.reads[place].tests)
     parts: Sequence[exp.Expr] = list(where.flatten()) if isinstance(where, exp.And) else [where]
@@ -350,7 +360,9 @@ def several_matches(table: str) -> Callable[[int], Exception]:
 
 @dataclass(frozen=True)
 class _SeveralMatches:
-    """Function from a number of rows to the error of a MERGE whose source matches these rows more than once.
+    """Function that returns the error of a MERGE for target rows that several source rows match.
+
+    The argument is the number of these target rows. A class, unlike a nested function, can be sent to tasks.
 
     Attributes:
         table: name of the table.

@@ -172,14 +172,18 @@ def engine_error(error: Exception, text: str, columns: Iterable[str]) -> DredgeE
 
 
 def _missing_part(node: str) -> str:
-    """Return the sentence for a part that the parser misses in a node of its syntax tree."""
+    """Return a message that a part of the statement is missing, such as "a value is missing beside +".
+
+    Args:
+        node: sqlglot's name of the incomplete node in the syntax tree.
+    """
     if node in _SIGNS:
         return f"a value is missing beside {_SIGNS[node]}"
     return f"a part of {_PARTS.get(node, node.upper())} is missing"
 
 
 def _type_name(arrow: str) -> str:
-    """Return the SQL name of a type that DataFusion names."""
+    """Return the SQL name of an Arrow type in a message of DataFusion, such as BIGINT for "Int64"."""
     arrow = arrow.strip("'. ")
     if arrow.startswith("Decimal"):
         return "DECIMAL" + arrow[arrow.find("(") :]

@@ -171,7 +171,7 @@ def local_text(tree: exp.Expr, columns: Columns) -> str:
 
 
 def _require_alike(tree: exp.Expr, columns: Columns) -> None:
-    """Raise UnsupportedFeature for expressions whose results differ between the two engines."""
+    """Raise UnsupportedFeature if the result of an expression in the query differs between Spark and DataFusion."""
     for node in tree.walk():
         refused = next((reason for kind, reason in _REFUSED.items() if isinstance(node, kind)), None)
         if refused is not None:

@@ -75,10 +75,10 @@ class LocalEngine:
         return write_stream(self.answer(catalog, text), plan)
 
     def change_runs(self) -> None:
-        """Return None, because this process changes the rows of statements."""
+        """Return None: there are no distributed tasks, so UPDATE, DELETE and MERGE change rows in this process."""
 
     def choose_runner(self, plan: MaintenancePlan) -> None:
-        """Return None, because this process compacts after a commit."""
+        """Return None: there are no distributed tasks, so the compaction after a commit runs in this process."""
 
 
 def answer_query(query: Query) -> pa.RecordBatchReader:
@@ -107,11 +107,12 @@ def first_rows(rows: pa.RecordBatchReader, most: int) -> pa.Table:
 
 
 def _open_tables(query: Query) -> list[TableDataset]:
-    """Return the opened tables of a query; all mentions of one table without a version share one snapshot.
+    """Return the opened tables of a query, in the order of its text.
 
-    The newest version is read with the current schema, but a snapshot chosen by id is read with the snapshot's schema.
-    So the tables are opened again after a concurrent commit. The last of `_OPENED` attempts chooses the snapshots by
-    id.
+    If the query mentions a table several times without a version, all mentions read the same snapshot. All tables are
+    opened again if a concurrent commit adds a snapshot meanwhile. The last of `_OPENED` attempts selects the snapshot
+    by its id instead. Earlier attempts do not, because a snapshot selected by id is read with its own schema, which may
+    be older than the table's current schema.
     """
     newest = [read.table for read in query.reads if not read.version and not isinstance(read.table, ReadOnlyTable)]
     counts = Counter(table.name for table in newest)
@@ -234,7 +235,10 @@ def _plain_type(kind: pa.DataType) -> pa.DataType:
 
 
 def _own_error(error: Exception, text: str, tables: Sequence[TableDataset], columns: Columns) -> DredgeError:
-    """Return the DredgeError for an error of DataFusion; the error of a table's reader comes first."""
+    """Return the DredgeError to raise for an error of DataFusion.
+
+    If the read of a table failed, this is the error of that read. Otherwise it is DataFusion's error, converted.
+    """
     for table in tables:
         if table.failure is not None:
             return table.failure
@@ -243,7 +247,9 @@ def _own_error(error: Exception, text: str, tables: Sequence[TableDataset], colu
 
 
 class TableDataset(pads.Dataset):
-    """One table of a query as a DataFusion dataset, with columns in lower case; the query's filters apply to all reads.
+    """One table of a query as a dataset for DataFusion, with column names in lower case.
+
+    Every read applies the filters of the query's WHERE clause that were pushed down to the table.
 
     Attributes:
         own_schema: Arrow schema of the columns that the query can need, in the table's own spelling.

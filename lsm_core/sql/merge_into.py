@@ -70,7 +70,7 @@ class _Acts:
     """Test for the rows that at least one clause of a MERGE changes.
 
     Attributes:
-        evaluator: computes the number of each row's clause, null without one.
+        evaluator: computes for each target row the index of the WHEN clause that changes it, null if none does.
     """
 
     evaluator: RowEvaluator
@@ -84,8 +84,8 @@ class _Deletes:
     """Test for the rows that a clause of a MERGE deletes.
 
     Attributes:
-        evaluator: computes the number of each row's clause.
-        numbers: numbers of the clauses that delete.
+        evaluator: computes for each target row the index of the WHEN clause that changes it, null if none does.
+        numbers: indexes of the WHEN clauses with DELETE.
     """
 
     evaluator: RowEvaluator
@@ -215,10 +215,13 @@ class _Merge:
     def _outputs(
         self, clauses: Sequence[Clause]
     ) -> tuple[dict[str, exp.Expr], tuple[Mapping[str, str | pa.Scalar], ...]]:
-        """Return (expressions by output name, values of each clause by column) of the query for ``clauses``.
+        """Return the output columns of the query that evaluates ``clauses``, and the columns that each clause sets.
 
-        One output is the number of each row's clause. Each value of a clause is a separate output, null in rows of
-        different clauses, because a shared output would give the values a common type, which loses digits.
+        One output is the index of the clause that applies to the row. Each new value of a clause is a separate output,
+        null in rows of other clauses: one output for several clauses would have their common type, which loses digits.
+
+        Returns:
+            Expressions by output name. For each clause, by target column, the output with the new value or a constant.
         """
         tests = [self._test(clause) for clause in clauses]
         action = exp.paren(_case(zip(tests, map(exp.Literal.number, range(len(tests))), strict=True)))
@@ -232,7 +235,14 @@ class _Merge:
         return outputs, tuple(sources)
 
     def _added(self, clauses: Sequence[Clause], snapshot_id: int | None) -> pa.Table | None:
-        """Return the rows to add: unmatched source rows at the snapshot, by the first clause that applies to each."""
+        """Return the rows to insert: one for each source row without a match in the target at the snapshot.
+
+        The first clause that applies to a source row sets the values; rows to which no clause applies are left out.
+
+        Args:
+            clauses: the WHEN NOT MATCHED clauses.
+            snapshot_id: snapshot of the target; None for an empty table.
+        """
         outputs, sources = self._outputs(clauses)
         rows = source_query(self.session.catalog, self.target, outputs, self.on, self.source, self.alias, snapshot_id)
         added = []

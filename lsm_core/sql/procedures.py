@@ -165,10 +165,9 @@ class Procedure:
         prepare: function that returns the steps for one table, opened with the dynamic options of the call.
         on_catalog: for procedures over several tables, the function that returns the steps in place of ``prepare``;
             None for procedures on one table.
-        options: keys of the argument `options` that belong to the procedure and not to the table.
-        orders: further orders of positional arguments, as names of parameters; for example the order of Flink.
-        repeats: whether the last parameter takes all further positional arguments, each as one part of a list with
-            semicolons.
+        options: keys in the argument `options` of the call that are settings of the procedure, not table options.
+        orders: other accepted orders of positional arguments, each as names of parameters; for example Flink's.
+        repeats: whether surplus positional arguments are appended to the last parameter, separated by semicolons.
     """
 
     name: str
@@ -402,8 +401,9 @@ def _is_missing(value: Literal) -> bool:
 def _name_positional(procedure: Procedure, values: Sequence[Literal]) -> dict[str, Literal]:
     """Return positional arguments by parameter name.
 
-    Spark and Flink document different orders for some procedures. The order is chosen whose parameters fit the values
-    (`_FORMS`); if several orders fit, the order with the most parameters that only certain values fit.
+    Spark and Flink document different orders of parameters for some procedures. An order fits if every value matches
+    the pattern of its parameter (`_FORMS`; many parameters have none). Among several orders that fit, the order with
+    the most matched patterns is used.
 
     Raises:
         InvalidOption: there are more values than parameters, or the values fit two orders with different meanings.
@@ -434,7 +434,11 @@ def _name_positional(procedure: Procedure, values: Sequence[Literal]) -> dict[st
 
 
 def _fits(name: str, value: Literal) -> bool | None:
-    """Return whether a literal has the form of a parameter, or None if there is no form or no value."""
+    """Return whether a literal matches the pattern of a parameter (`_FORMS`).
+
+    Returns:
+        None if the parameter has no pattern, or if the literal is null or blank.
+    """
     form = _FORMS.get(name)
     if form is None or _is_missing(value):
         return None
@@ -878,10 +882,10 @@ def _cloned_tables(catalog: Catalog, values: Arguments) -> list[tuple[str, str]]
 
 
 def _copy_step(catalog: Catalog, name: str, arguments: Mapping[str, str | None]) -> Step:
-    """Return the step of one copy.
+    """Return the step that copies one table.
 
     Raises:
-        UnsupportedFeature: the new table would be in this catalog's database, which lists its tables in JDBC.
+        UnsupportedFeature: the copy would stay in this warehouse, and a JDBC database lists the warehouse's tables.
     """
     if catalog.options.metastore == "jdbc" and arguments.get("target_warehouse") is None:
         raise UnsupportedFeature("a copy inside a JDBC catalog; name another warehouse", name)

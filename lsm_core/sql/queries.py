@@ -2,8 +2,8 @@
 
 The text of the query is unchanged except for table names, which are replaced by temporary views; Spark parses and
 executes it. Spark does not push filters to such views, so this module computes the pushdown. A column is read if the
-query names it. A filter of the WHERE is pushed if it compares a column with a literal of the same meaning in both
-engines. Filters on the optional side of a join are not pushed.
+query names it. A filter of the WHERE is pushed if it compares a column with a literal that means the same in Spark and
+in Dredge. Filters on the optional side of an outer join are not pushed.
 """
 
 from __future__ import annotations
@@ -329,7 +329,10 @@ def _end_of(node: exp.Table, tokens: Sequence[Any]) -> int:
 
 
 def _tests_of(node: exp.Table, schema: TableSchema) -> Iterator[Test]:
-    """Yield the tests of the WHERE clause that every row of this table must pass to be part of the result."""
+    """Yield the tests (column, operator, literal) of the WHERE clause that can be pushed down to one table.
+
+    Rows of the table that fail one of these tests cannot contribute to the query's result.
+    """
     select = node.find_ancestor(exp.Select)
     if select is None or select.args.get("laterals") or node.args.get("joins") or node.args.get("sample"):
         return

@@ -43,7 +43,10 @@ def split_statements(text: str) -> list[str]:
 
 
 class StatementReader(SqlReader):
-    """Parser of one statement, word by word; it reads no further than the first character that only queries use."""
+    """Parser of one statement, word by word.
+
+    The text from the first character that is no token of such statements (but may occur in a query) stays unparsed.
+    """
 
     longest = 16 << 20
 
@@ -55,7 +58,7 @@ class StatementReader(SqlReader):
         return tokens(text, stop_early=True)
 
     def wrong(self, token: Token, reason: str) -> InvalidStatement:
-        """Return the error for ``token``, with the token's position in the statement."""
+        """Return the error that ``token`` is not expected, with its position in the statement and the reason."""
         if token.kind == "end":
             return InvalidStatement(self.text, f"it ends at character {token.at + 1}: {reason}")
         shown = self.text[token.at : token.at + _SHOWN]

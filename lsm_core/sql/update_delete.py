@@ -45,7 +45,7 @@ _TAKES: Final = {
 
 @dataclass(frozen=True)
 class Truth:
-    """Condition over batches of rows.
+    """Function that evaluates the WHERE condition of an UPDATE or DELETE over batches of rows.
 
     Attributes:
         evaluator: evaluator of the condition.
@@ -64,13 +64,17 @@ NewValue: TypeAlias = "exp.Expr | pa.Scalar"
 
 @dataclass(frozen=True)
 class NewValues:
-    """New column values over batches of rows, in the columns' types by the rules of Spark's INSERT.
+    """Function that computes the new column values of an UPDATE or MERGE for batches of rows.
+
+    Values are converted to the columns' types by the rules of Spark's INSERT.
 
     Attributes:
         evaluator: evaluator of the expressions.
         schema: schema of the table.
-        clauses: new values of each clause by column: the name of an evaluator's output, or a constant.
-        action: name of the output with the number of each row's clause; "" if the only clause applies to all rows.
+        clauses: for each SET or WHEN clause, the new values by column: the name of an output of ``evaluator``, or a
+            constant.
+        action: name of the output with the index of the clause that changes the row; "" for an UPDATE, whose one SET
+            clause changes all rows.
     """
 
     evaluator: RowEvaluator
@@ -131,7 +135,15 @@ def stored_values(
 
 
 def name_outputs(values: Mapping[str, NewValue], prefix: str) -> tuple[dict[str, exp.Expr], dict[str, str | pa.Scalar]]:
-    """Return (expressions by output name, output name or constant by column) for new values of columns."""
+    """Name the expressions among the new values of columns as outputs of a query.
+
+    Args:
+        values: new value (expression or constant) by column.
+        prefix: start of the output names.
+
+    Returns:
+        Expressions by output name; and by column, the name of the output or the constant.
+    """
     outputs: dict[str, exp.Expr] = {}
     sources: dict[str, str | pa.Scalar] = {}
     for place, (column, value) in enumerate(values.items()):
@@ -205,7 +217,12 @@ def _where(tree: exp.Expr) -> exp.Expr | None:
 
 
 def _make_filter(session: Session, target: Target, where: exp.Expr | None, text: str) -> Predicate | pc.Expression:
-    """Return the filter of a statement's condition: pruning tests if they cover it, else a computed predicate."""
+    """Return the filter for the rows that meet a statement's condition.
+
+    Returns:
+        A filter that also prunes files if all parts of the condition can do so, otherwise a predicate that DataFusion
+            computes. Without a condition, a filter that is true for all rows.
+    """
     if where is None:
         return pc.scalar(True)  # noqa: FBT003
     table = session.catalog.table(target.name)
@@ -218,7 +235,13 @@ def _make_filter(session: Session, target: Target, where: exp.Expr | None, text:
 
 
 def _select_runs(engine: QueryEngine, row_filter: Any, *others: RowEvaluator) -> tuple[Any, ...]:
-    """Return the functions that change the rows in distributed tasks; () if this process must change the rows."""
+    """Return the functions that change the rows in distributed tasks; () if this process must change the rows.
+
+    Args:
+        engine: supplies the functions.
+        row_filter: filter of the statement's condition.
+        others: evaluators of the new values, which are sent to the tasks too.
+    """
     evaluators = list(others)
     if isinstance(row_filter, ComputedPredicate) and isinstance(row_filter.compute, Truth):
         evaluators.append(row_filter.compute.evaluator)

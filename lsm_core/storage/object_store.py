@@ -538,9 +538,10 @@ def _exists(store: Any, key: str) -> bool:
 
 
 def _is_taken_by_other(store: Any, key: str, path: str, data: bytes) -> bool:
-    """Create an object under a name that only this writer uses.
+    """Create an object, and return whether its name was already taken by another writer's object.
 
-    After a failure the possibly created object is removed.
+    After an error, the object is removed in case the store created it; this is safe only for a name that no other
+    writer uses.
 
     Args:
         store: store of the bucket.

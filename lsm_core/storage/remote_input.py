@@ -168,7 +168,10 @@ class _Source:
         return _Source(self._fetch, self._size, self._end, groups)
 
     def _before_end(self, ranges: Sequence[Range]) -> list[Range]:
-        """Return the ranges that must be fetched, because they start before the prefetched end of the file."""
+        """Return the valid ranges that must be fetched, ascending.
+
+        Ranges inside the end of the file are left out, because the end was fetched when the file was opened.
+        """
         end_start = self._size - len(self._end)
         return sorted((low, high) for low, high in ranges if 0 <= low < high <= self._size and low < end_start)
 
@@ -245,7 +248,10 @@ class _Source:
 
 
 class _Group:
-    """Ranges that are read at about the same time (columns of one row group); a small group is fetched as a whole."""
+    """Byte ranges that are read at about the same time, such as the columns of one row group.
+
+    A group of at most `GROUP_BYTES` is fetched as a whole; the ranges of a larger group are fetched as they are read.
+    """
 
     def __init__(self, fetch: Fetch, ranges: list[Range]) -> None:
         self._fetch, self.ranges = fetch, ranges

@@ -81,7 +81,10 @@ def _permissions(changes: Sequence[SchemaChange]) -> dict[str, str]:
 
 
 class _Altering:
-    """Schema to which changes are applied one by one; its options before the first change decide what is allowed."""
+    """Builder of an altered schema: :meth:`apply` applies one change, :meth:`result` returns the schema.
+
+    The options before the first change decide which changes of options are allowed.
+    """
 
     def __init__(
         self, schema: TableSchema, table: str, followed: PaimonVersion | None, permissions: Mapping[str, str]

@@ -262,10 +262,10 @@ class Catalog:
         return cast("Table", SystemTable(store, parsed.system))
 
     def store_as_stored(self, name: str) -> TableStore:
-        """Return the state of a table or branch; stored options that cannot be used count as not set.
+        """Return the `TableStore` of a table or branch, in which stored options with invalid values count as not set.
 
-        Listings of a catalog and repairs of a table (:meth:`alter_table`) use this state, because a bad option must not
-        make them fail.
+        Listings of a catalog and repairs of a table (:meth:`alter_table`) use it, because a bad option must not make
+        them fail.
 
         Raises:
             TableNotFound: the table or branch does not exist.
@@ -282,7 +282,7 @@ class Catalog:
         )
 
     def store(self, name: str) -> TableStore:
-        """Return the state of a table or branch, for callers that do not need a :class:`Table`.
+        """Return the `TableStore` (paths, schema, options) of a table or branch, without the facade :class:`Table`.
 
         Raises:
             TableNotFound: the table or branch does not exist.
@@ -526,9 +526,10 @@ class Catalog:
 
 
 class _Stores:
-    """Tables of a catalog as tuples (database, table, state); each iteration lists the catalog again.
+    """Iterable of all tables of a catalog as tuples (database, table, store); each iteration lists the catalog again.
 
-    The state is None if the metadata of a table cannot be read. A warning is then logged, and the listing continues.
+    The store is the table's `TableStore`, or None if the metadata of the table cannot be read. In this case a warning
+    is logged, and the listing continues.
     """
 
     def __init__(self, catalog: Catalog) -> None:

@@ -184,7 +184,7 @@ class JdbcMetastore(FolderMetastore):
         return True
 
     def _listed_after_all(self, name: TableName) -> bool:
-        """Return whether the table is listed although the database reported a failure.
+        """Return whether the SQL database lists the table although it reported a failure while the table was added.
 
         Raises MetastoreFailed, which names the table's folder, if the database cannot be read.
         """

@@ -47,7 +47,7 @@ _INNER_LISTS: Final = ("nested-key", "nested-sequence-field")
 
 
 def holds_columns(name: str) -> bool:
-    """Return whether the value of an option is a list of columns of the table."""
+    """Return whether the value of the option ``name`` is a list of columns, as for `bucket-key`."""
     return name in _COLUMNS or _INDEX_COLUMNS.fullmatch(name) is not None or name.endswith(".sequence-group")
 
 

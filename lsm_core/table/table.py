@@ -135,7 +135,7 @@ class Table(ReadableTable):
 
     @property
     def last_write(self) -> WriteReport | None:
-        """Report of the last write or statement of this object and of its maintenance; None before the first."""
+        """Report of this object's last write, update or delete, with the maintenance after it; None before any."""
         return self._last_write
 
     def _maintain_after_commit(self, snapshot_id: int | None) -> int | None:
@@ -536,7 +536,7 @@ class Table(ReadableTable):
         return maintenance.explain_row(self.store, key, snapshot_id)
 
     def health(self, partition: Mapping[str, Any] | None = None) -> list[BucketHealth]:
-        """Return the condition of every bucket, from metadata only.
+        """Return the health of every bucket (files, sorted runs, sizes and the like), from metadata only.
 
         Args:
             partition: values by partition column of the one partition to report; None for all partitions.
@@ -548,13 +548,14 @@ class Table(ReadableTable):
         policies: Sequence[SimulatedPolicy | Mapping[str, Any]] | Mapping[str, Mapping[str, Any]] = (),
         history: tuple[int | None, int | None] | None = None,
     ) -> pa.Table:
-        """Return the forecast cost and effect of policies.
+        """Return the forecast cost and effect of compaction policies.
 
         The commits of past snapshots are replayed, from metadata only.
 
         Args:
-            policies: policies to simulate. A mapping holds table options by key, and may hold the entries ``name``,
-                ``look_every``, ``idle_after``, ``idle_min_runs`` and ``idle_min_files``. Empty for the table's options.
+            policies: policies to simulate. A mapping holds table options by key, and may hold settings of
+                :class:`SimulatedPolicy`: ``name``, ``look_every`` and ``idle_after`` (durations such as "5 min"),
+                ``idle_min_runs`` and ``idle_min_files``. Empty for the table's own options.
             history: first and last snapshot id to replay; None for all snapshots.
 
         Returns:
@@ -721,11 +722,11 @@ class Table(ReadableTable):
         return cast("OrphanReport", maintenance.dry_run(plan) if dry_run else self.apply(plan))
 
     def holds(self) -> pa.Table:
-        """Return the holders (snapshots, tags, branches ...) that keep files from being deleted, the largest first.
+        """Return which snapshots, tags, branches and consumers (holders) keep how many files from being deleted.
 
         Returns:
-            One row per holder: name, kind, the bytes and files that only this holder keeps, the time since when it
-            keeps files, and the bytes that other holders keep too.
+            One row per holder, the largest first: name, kind, bytes and files that only this holder needs, creation
+            time of the holder, and bytes that other holders need too.
         """
         return maintenance.holds(self.store)
 
@@ -870,7 +871,11 @@ class Table(ReadableTable):
         return cast("RollbackAsLatestReport", self.apply(self.plan_maintenance("rollback_as_latest", **arguments)))
 
     def verify(self, snapshot_a: int, snapshot_b: int) -> VerifyReport:
-        """Compare two snapshots by bucket; buckets whose files differ are compared by a digest of merged rows."""
+        """Compare the rows of two snapshots bucket by bucket.
+
+        Buckets with the same files are equal without reading; for all other buckets, digests of the merged rows are
+        compared.
+        """
         return maintenance.verify_snapshots(self.store, snapshot_a, snapshot_b)
 
     def check(
@@ -916,7 +921,7 @@ class Table(ReadableTable):
         """Put back the content of a deletion record in the trash: snapshots, changelogs, tags and files.
 
         Args:
-            trash_id: id of the deletion record in the trash that the action wrote.
+            trash_id: id of the deletion record, which the report of the action names that moved files to the trash.
 
         Raises:
             PlanRefused: a sweep has begun to delete the files of the record.

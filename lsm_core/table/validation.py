@@ -287,7 +287,11 @@ def _check_merging(schema: TableSchema, options: TableOptions, table: str) -> No
 
 
 def _check_clustering(schema: TableSchema, options: TableOptions, table: str) -> None:
-    """Check the other options of a table with incremental clustering, as Java's `SchemaValidation` does."""
+    """Refuse options that a table with `clustering.incremental` cannot have, as Java's `SchemaValidation` does.
+
+    Raises:
+        InvalidOption: such a table has a primary key, or one of these options.
+    """
     key = "clustering.incremental"
     if not options.clusters_incrementally:
         return

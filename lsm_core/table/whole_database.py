@@ -32,7 +32,7 @@ class Tables(Protocol):
     Attributes:
         root: path of the warehouse.
         file_io: storage of the warehouse.
-        clock: clock of plans and records.
+        clock: clock for the creation time of plans.
     """
 
     root: str
@@ -48,7 +48,7 @@ class Tables(Protocol):
         ...
 
     def store(self, name: str) -> TableStore:
-        """Return the state of "db.table". Raises TableNotFound."""
+        """Return the `TableStore` (paths, schema, options) of the table "db.table". Raises TableNotFound."""
         ...
 
 
@@ -101,7 +101,8 @@ def plan_tables(
         actions: names of actions; None for compaction, expiry of snapshots and sweep of the trash.
         limits: limits over all tables.
         save: whether the combined plan is kept in the warehouse, and the plan of each table in the table's directory.
-        rules: select and order the requests; None to plan every action by the tables' options.
+        rules: rules that choose which actions are planned on which tables, and their order, such as the platform's
+            policies; None to plan every action on every table.
     """
     names = tables_matching(catalog, pattern)
     chosen_actions, now = actions or ROUTINE, catalog.clock.now_ms()
@@ -145,6 +146,13 @@ def maintain_tables(
     """Apply a combined plan, one table after the other.
 
     A table of the plan that does not exist becomes a line of the report.
+
+    Args:
+        catalog: the catalog.
+        plan: the combined plan.
+        approved_by: name of the approver for the ledger; None without an approval.
+        tell: function that is called with each line of the report as soon as the line exists.
+        rules: rules that are evaluated again before each part of the plan; None for no rules.
     """
     return apply_combined(plan, catalog.store, approved_by=approved_by, tell=tell, rules=rules)
 
@@ -169,7 +177,8 @@ def maintain_divided(
         limits: limits over all tables together.
         approved_by: name of the approver for the ledger.
         tell: function that is called with each line of the report as soon as the line exists.
-        rules: select and order the requests; None to plan every action by the tables' options.
+        rules: rules that choose which actions are planned on which tables, and their order, such as the platform's
+            policies; None to plan every action on every table.
 
     Returns:
         The report with the lines of all tables, and the declined work: work that the limits or rules left out.

@@ -87,7 +87,7 @@ def maintain_after_commit(store: TableStore, snapshot_id: int | None, runner: Ch
     Args:
         store: the table.
         snapshot_id: the snapshot; None if nothing was committed.
-        runner: returns the runner of a compaction plan; None for threads of this process.
+        runner: function that returns the runner for a compaction plan's tasks; None for threads of this process.
     """
     if snapshot_id is not None:
         after_commit(store, (snapshot_id,), runner=runner)
@@ -95,7 +95,9 @@ def maintain_after_commit(store: TableStore, snapshot_id: int | None, runner: Ch
 
 
 def compactor(store: TableStore, *, automatic: bool) -> Compactor:
-    """Return the compactor of a writer, which selects files as maintenance does and verifies each result.
+    """Return the compactor of a writer, which selects files by the rules of the maintenance action `compact`.
+
+    Each result is verified by a second merge of sampled keys before it becomes part of a commit message.
 
     Args:
         store: the table.
@@ -220,7 +222,7 @@ class StreamCommit:
             commit_user: name of the job.
             compact: compact after commits, for messages of writers that do not compact themselves. No writer compacts
                 append tables.
-            runner: returns the executor of a compaction plan's tasks; None for threads of this process.
+            runner: function that returns the runner for a compaction plan's tasks; None for threads of this process.
             previous_ms: time of the job's previous commit (epoch ms), for a job with a process per commit.
         """
         self._store, self._committer = store, Committer(store, commit_user)
@@ -362,7 +364,7 @@ class BatchCommit:
             store: the table.
             commit_user: `commitUser` of the snapshot; None for a random user.
             compact: False if the buckets are not compacted after the commit.
-            runner: returns the executor of a compaction plan's tasks; None for threads of this process.
+            runner: function that returns the runner for a compaction plan's tasks; None for threads of this process.
         """
         self._compact, self._runner = compact, runner
         check_end_of_input(store)
@@ -523,7 +525,7 @@ def write_once(
         schema_mode: "merge" to merge the schema of ``data`` into the table's schema before the write.
         catalog: the catalog of the table, which ``schema_mode`` needs.
         compact: whether to compact the table after the commit, if its options say so.
-        runner: returns the executor of a compaction plan's tasks; None for threads of this process.
+        runner: function that returns the runner for a compaction plan's tasks; None for threads of this process.
 
     Returns:
         Report of the write and of the maintenance after the write.

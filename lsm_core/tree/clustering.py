@@ -82,9 +82,12 @@ def pick_clustering(
     Args:
         files: live files of the bucket, in the order of their manifest entries.
         options: the table's options.
-        full: whether to sort all files. Nothing is sorted if one run is left, on the last level.
-        sort_again: whether a full clustering sorts this one run as well, because the columns to sort by changed or
-            because files have deleted rows.
+        full: whether to sort all files. If they already are one run on the last level, nothing is sorted.
+        sort_again: whether to sort even that one run again, because the columns to sort by changed or because files
+            have deleted rows.
+
+    Returns:
+        A `Pick` (sort these files) or a `Decline` (sort nothing, with the reason).
     """
     runs, top = cluster_runs(files), last_level(files, options.num_levels)
     if not full:

@@ -85,14 +85,14 @@ class EarlyFullCompaction:
     def _exceeded_threshold(
         self, max_level: int, runs: Sequence[LevelSortedRun], now_ms: int, state: State
     ) -> tuple[Trigger, dict[str, int | float | None]] | None:
-        """Return (trigger, compared numbers) of the first threshold that requires a full compaction, or None.
+        """Return the first threshold that requires a full compaction, or None.
 
         The interval since the last full compaction is checked first, then the total size, then the size outside the
         last level. The interval also requires a full compaction if the time of the last full compaction is unknown.
 
         Returns:
-            The numbers have two entries: the measured value (`since_full_ms`, `total_bytes` or `incremental_bytes`) and
-            its limit (`interval_ms` or `threshold_bytes`).
+            The trigger, and two numbers by name: the measured value (`since_full_ms`, `total_bytes` or
+                `incremental_bytes`) and the threshold that it is compared with (`interval_ms` or `threshold_bytes`).
         """
         since = None if state.last_full_ms is None else now_ms - state.last_full_ms
         if self.interval_ms is not None and (since is None or since > self.interval_ms):

@@ -429,11 +429,11 @@ Decision = Pick | Decline
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """State of the time-driven rules; derive it from the files with :meth:`of` before each decision.
+    """State of the compaction rules that depend on earlier decisions; :meth:`of` derives it from a bucket's files.
 
     Attributes:
         last_full_ms: time of the last full compaction (epoch ms), or None if there was none.
-        skipped_forces: number of decisions since the last forced compaction of level 0.
+        skipped_forces: number of decisions without a compaction of level 0 since the last forced one.
     """
 
     last_full_ms: int | None = None

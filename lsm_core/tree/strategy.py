@@ -120,7 +120,10 @@ class ForceUpLevel0Compaction:
     def decide(
         self, num_levels: int, runs: Sequence[LevelSortedRun], now_ms: int, state: State
     ) -> tuple[Decision, State]:
-        """Return the pick of universal compaction or, without a pick, all level-0 runs and the runs that `extend` adds.
+        """Return the pick of universal compaction or, without a pick, a pick of all level-0 runs.
+
+        A pick of level 0 also has the older runs that are not larger than the runs taken so far
+        (:meth:`UniversalCompaction.extend`). With ``max_interval``, level 0 is picked only at every so many decisions.
 
         Args:
             num_levels: number of levels.
@@ -241,7 +244,8 @@ def decide_bucket(
             it from the levels.
         full: whether to pick a full compaction regardless of the rules.
         utc_offset_ms: offset of the off-peak hours' time zone from UTC (ms).
-        must_rewrite: predicate for files that a full compaction must rewrite even in a fully compacted tree, or None.
+        must_rewrite: predicate for files that a full compaction must rewrite even in a fully compacted tree, such as
+            files with expired records or deletion vectors; None for no such files.
 
     Returns:
         A `Pick` (compact these files) or a `Decline` (compact nothing), with the numbers that decided.

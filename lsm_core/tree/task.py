@@ -127,7 +127,7 @@ def drops_delete(levels: Levels, output_level: int) -> bool:
 
 
 class _PlanBuilder:
-    """Builder that collects the parts of a plan in key order."""
+    """Builder of a `TaskPlan`: collects files to rewrite, to upgrade and to keep, in key order."""
 
     def __init__(
         self,
@@ -239,7 +239,7 @@ def upgrade_of(options: TableOptions, file: DataFile, output_level: int, max_lev
 
 
 def newest_is_all(options: TableOptions) -> bool:
-    """Return whether the newest version of a key is its complete row.
+    """Return whether the newest version of a key is always its complete row, so that older versions are not needed.
 
     Returns:
         True for merge engine `deduplicate` without a sequence field.

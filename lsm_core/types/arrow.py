@@ -173,7 +173,10 @@ def same_values(source: DataType, target: DataType) -> bool:
 
 
 def compact(array: pa.Array) -> pa.Array:
-    """Return a list or map array whose children contain only the values of its lists; those of a slice contain more."""
+    """Return a list or map array without unused child values.
+
+    The children of a sliced array also contain values before and after the slice; the result's children do not.
+    """
     offsets = numpy_array(array.offsets)
     first, last = (int(offsets[0]), int(offsets[-1])) if len(offsets) else (0, 0)
     is_map = pa.types.is_map(array.type)
@@ -199,7 +202,7 @@ def struct_of(array: pa.Array, children: Sequence[pa.Array], kind: pa.DataType, 
         array: array whose nulls and length the result gets.
         children: arrays of the fields, each as long as ``array``.
         kind: the struct type.
-        rows_only: whether only the number of rows of ``array`` is used.
+        rows_only: whether only the length of ``array`` is used, so that the result has no nulls.
 
     Returns:
         The struct array.

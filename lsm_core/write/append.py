@@ -102,11 +102,15 @@ class AppendBucket:
             self._writer = None
 
     def settle(self, wait: bool) -> None:
-        """Flush and close the open file, so that :meth:`drain` cannot fail."""
+        """Flush and close the open file, so that :meth:`drain` cannot fail.
+
+        Args:
+            wait: has no effect, because append tables have no running compactions to wait for.
+        """
         self.release()
 
     def drain(self) -> CommitMessage:
-        """Return a message with the files written since the last call."""
+        """Return a commit message with the bucket's data files that were written since the last call."""
         files, self.files = tuple(self.files), []
         return CommitMessage(self.partition, self.bucket, self.total_buckets, new_files=files)
 

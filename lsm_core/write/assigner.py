@@ -104,8 +104,8 @@ class PartitionIndex:
             rules: rules of the assigner.
             files: bucket and hashes of every HASH index file of the partition. A hash in two files belongs to the lower
                 bucket.
-            keep: returns a mask of the hashes to keep in this index; the other hashes only count towards the size of
-                their bucket. None keeps all hashes.
+            keep: function that returns a mask of the hashes to keep in memory, for a writer that receives only some of
+                the keys. All other hashes only count towards the size of their bucket. None keeps all hashes.
         """
         self._rules = rules
         counts: dict[int, int] = {}
@@ -223,11 +223,11 @@ class PartitionIndex:
 
     @property
     def changed(self) -> list[int]:
-        """Buckets with new hashes since :meth:`settled`, ascending."""
+        """Numbers of the buckets with new hashes that are in no index file yet, ascending."""
         return sorted(int(bucket) for bucket in self._changed)
 
     def settled(self, bucket: int) -> None:
-        """Remove a bucket from :attr:`changed`, because its index was written in its current state."""
+        """Record that the index file of a bucket was written with all its hashes; :attr:`changed` then omits it."""
         self._changed.discard(bucket)
 
     def hashes_of(self, bucket: int) -> Hashes:

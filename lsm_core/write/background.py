@@ -108,9 +108,9 @@ class Bucket:
 
 
 class VectorFiles:
-    """Live index files with a bucket's deletion vectors, in the view of one writer.
+    """Index files with a bucket's deletion vectors, updated by the compactions of one writer.
 
-    Index files that compactions replaced and wrote since the last commit message are recorded separately.
+    Index files that compactions wrote or replaced are also collected for the next commit message (:meth:`drain`).
     """
 
     def __init__(self) -> None:
@@ -141,7 +141,10 @@ class VectorFiles:
         return unneeded
 
     def drain(self) -> tuple[tuple[IndexFileMeta, ...], tuple[IndexFileMeta, ...]]:
-        """Return (index files that compactions wrote since the last call, index files that they replaced)."""
+        """Return two tuples for a commit message: index files that compactions wrote, and those that they replaced.
+
+        Both cover the time since the last call.
+        """
         drained = tuple(self._made), tuple(self._replaced)
         self._made, self._replaced = [], []
         return drained
@@ -287,9 +290,12 @@ class BucketCompaction:
         self._newest_dropped = _NONE
 
     def would_bring_back(self, file: DataFileMeta) -> bool:
-        """Return whether another writer's ``file`` may have rows older than deletes that a compaction has dropped.
+        """Return whether a compaction of this writer, not committed yet, may have dropped deletes of rows in ``file``.
 
-        This compaction is not committed yet. Without its deletes, the older rows of ``file`` would be visible again.
+        After the commit of that compaction, the deleted rows would be visible again.
+
+        Args:
+            file: new file of another writer.
         """
         return file.min_sequence_number <= self._newest_dropped
 

@@ -145,7 +145,10 @@ class _Gathered:
 
 
 class KeyMoves:
-    """Rows that one writer of a cross-partition table collects for a commit; :meth:`routed` yields them by bucket."""
+    """Collector of the rows of one commit for a table whose primary key does not contain the partition columns.
+
+    :meth:`routed` looks up the keys and yields the rows by the bucket to which they are written.
+    """
 
     def __init__(self, store: TableStore, assigners: int = 1, number: int = 0, now_ms: int | None = None) -> None:
         """Start without rows.
@@ -290,8 +293,8 @@ class _Emission:
         rows: positions in the incoming table.
         part: partition numbers.
         bucket: bucket numbers.
-        turn: position in the write order of all rows, kept rows and -D rows together.
-        named: whether the partition is that of the incoming row itself.
+        turn: sort key of the write order, in which kept rows and -D rows are mixed.
+        named: whether the row is written to the partition that its own partition columns name.
     """
 
     rows: I64
@@ -346,7 +349,7 @@ def _moves(part: I64, first: npt.NDArray[np.bool_], home: I64) -> tuple[npt.NDAr
     Args:
         part: partition number of each row.
         first: mask of the first row of each key.
-        home: partition number where each row's key lives, or -1 for a new key.
+        home: for each row, number of the partition in which the table has the row's key, or -1 for a new key.
     """
     before = np.empty(len(part), np.int64)
     before[0] = _NOWHERE

@@ -47,8 +47,8 @@ class _LoadedIndex:
     Attributes:
         index: hashes with their buckets.
         files: index files by bucket.
-        states: state of the whole partition's index (`index_state_of`) when the files were read, and after each commit
-            of this writer since then.
+        states: fingerprints of the names of the partition's index files (`index_state_of`): when the files were read,
+            and after each commit of this writer since then.
     """
 
     index: PartitionIndex
@@ -76,7 +76,7 @@ class HashIndexes:
 
         Args:
             store: the table.
-            history: provides the snapshot from which the writer starts.
+            history: provides the snapshot whose index files are read.
             rules: rules of the assigner.
             ignore: start from an empty index, for an overwrite.
             share: number of the assigner (task that assigns buckets) whose keys alone this writer receives; None for
@@ -105,7 +105,12 @@ class HashIndexes:
     def assign_apart(self, partition: bytes, hashes: Hashes) -> Buckets:
         """Return the bucket of each key hash; every task that reads the same index returns the same buckets.
 
-        See :meth:`PartitionIndex.assign_apart`.
+        So several tasks can write a partition without communication. For this, all new keys of an assigner go to one
+        bucket, even beyond its target size. If the limit allows no new bucket, they are divided among its buckets.
+
+        Args:
+            partition: BinaryRow of the partition.
+            hashes: one key hash per row, in arrival order.
         """
         return self._index_of(partition, _WHOLE).index.assign_apart(
             hashes, partial(owner_of, self._rules.assigners, partition)
@@ -131,9 +136,11 @@ class HashIndexes:
                 loaded.index.settled(bucket)
 
     def hand_out(self, partition: bytes, bucket: int) -> tuple[tuple[IndexFileMeta, ...], tuple[IndexFileMeta, ...]]:
-        """Return two tuples: the index file that :meth:`write` wrote for a bucket, and the file that it replaces.
+        """Return the index file of a bucket for its commit message, once, and the file that it replaces.
 
-        Both are empty if the bucket has no new index file.
+        Returns:
+            Two tuples of at most one file: the file that :meth:`write` wrote, and the replaced file. Both are empty if
+                the bucket has no new index file; the second is also empty if the bucket had no index before.
         """
         new = self._written.pop((partition, bucket), None)
         if new is None:
@@ -145,9 +152,12 @@ class HashIndexes:
         return (new,), () if old is None else (old,)
 
     def state_of(self, partition: bytes, bucket: int) -> str | None:
-        """Return the state that the partition's index must have when the commit is made; None for an overwrite.
+        """Return the fingerprint of the partition's index files on which the chosen buckets depend.
 
-        See `CommitMessage.index_state`.
+        The commit fails if the partition has other index files by then (`CommitMessage.index_state`).
+
+        Returns:
+            The fingerprint; None for an overwrite, or if the partition's index is not loaded.
         """
         loaded = self._loaded_for(partition, bucket)
         return None if self._ignore or loaded is None else loaded.states[-1]

@@ -54,15 +54,15 @@ class RowNumbering:
     source: str = "the rows given"
 
     def row(self, place: int) -> str:
-        """Return the text that identifies the row at position ``place`` of the current part of the input."""
+        """Return the text that identifies the row at position ``place`` of the current piece of the input."""
         return f"row {self.first + place} (from 0) of {self.source}"
 
     def rows(self, count: int) -> str:
-        """Return the text that identifies the first ``count`` rows of the current part of the input."""
+        """Return the text that identifies the first ``count`` rows of the current piece of the input."""
         return f"rows {self.first} to {self.first + count - 1} (from 0) of {self.source}"
 
     def after(self, rows: int) -> RowNumbering:
-        """Return the numbering of the next part of the input, if the current part has ``rows`` rows."""
+        """Return the numbering for the next piece of the input, if the current piece has ``rows`` rows."""
         return replace(self, first=self.first + rows)
 
 
@@ -177,7 +177,7 @@ def conform(data: pa.Table, schema: TableSchema, table: str, numbering: RowNumbe
         data: incoming rows.
         schema: schema of the table.
         table: name of the table, for errors.
-        numbering: names of the rows in errors.
+        numbering: gives the rows the numbers that errors name, if ``data`` is a piece of a larger input.
 
     Raises:
         ColumnNotFound: the table does not have a column of ``data``.

@@ -61,7 +61,8 @@ class Warehouse:
 
     Attributes:
         options: options of the catalog.
-        stores: database, table and state of every table; the state is None where the metadata cannot be read.
+        stores: tuples (database, table, `TableStore` of the table), one per table of the catalog. The last part is None
+            if the metadata of the table cannot be read.
     """
 
     options: Mapping[str, str]

@@ -267,12 +267,12 @@ def _counts(lists: pa.Array, at: int | None) -> pa.Array:
 
 @dataclass(frozen=True)
 class _Column:
-    """Values of one type.
+    """Values of one column of serialised rows, such as the minima of a column in several files.
 
     Attributes:
-        values: values that Arrow can represent exactly.
+        values: one value per row; null also if the row has a timestamp that Arrow cannot represent in nanoseconds.
         type: type of the values.
-        coarse: timestamps outside Arrow's nanosecond range, to the microsecond; these are null in ``values``.
+        coarse: the values of all rows, with timestamps truncated to microseconds; None if ``values`` has all rows.
     """
 
     values: pa.Array
@@ -280,7 +280,7 @@ class _Column:
     coarse: pa.Array | None = None
 
     def text(self) -> pa.Array:
-        """Return the values as texts, as Java's system tables print them; a missing exact value as its coarse one."""
+        """Return the values as texts, as Java's system tables print them; where ``values`` is null, from ``coarse``."""
         text = internal_text(self.values, self.type)
         return text if self.coarse is None else pc.coalesce(text, internal_text(self.coarse, self.type))
 

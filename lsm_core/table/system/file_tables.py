@@ -110,7 +110,7 @@ class Files(View):
 def _entry_filter(store: TableStore, predicate: Predicate | None) -> Callable[[pa.Table], pa.Table]:
     """Return a function that filters entries by partition, bucket and level before the entries are kept in memory.
 
-    In a table with postponed buckets (`bucket` = -2), the function always drops postponed files.
+    In a table with `bucket` = -2, the function always drops the files of bucket -2 (rows without a final bucket yet).
     """
     placed = _placement_filter(predicate)
 
@@ -204,7 +204,7 @@ _SAME_INDEX: Final = ["bucket", "index_type", "file_name", "file_size", "row_cou
 
 
 class Manifests(View):
-    """`$manifests`: one row per manifest of the version, from of the base, delta and changelog manifest lists."""
+    """`$manifests`: one row per manifest of the version, from the base, delta and changelog manifest lists."""
 
     columns = MANIFESTS
 

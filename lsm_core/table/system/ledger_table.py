@@ -42,7 +42,10 @@ LEDGER: Final = table_schema(
 
 
 class Ledger(View):
-    """`$dredge_ledger`: all maintenance runs, oldest first; an unreadable entry has the outcome "unreadable"."""
+    """`$dredge_ledger`: one row per maintenance run of the table, oldest first.
+
+    The ledger has one file per run. A run whose file cannot be read has the outcome "unreadable".
+    """
 
     timeless = True
     columns = LEDGER
@@ -87,7 +90,10 @@ def _dropped(report: Mapping[str, Any]) -> str | None:
 
 
 def _verification(entry: LedgerEntry) -> str | None:
-    """Return the verification level that was passed, with the setting if the report has a setting: "V2 (full)"."""
+    """Return the verification that the output of a run passed, or None if the report of the run names none.
+
+    The text has the highest level passed and the setting `dredge.verification` of the run, such as "V2 (full)".
+    """
     verification = entry.report.get("verification")
     if isinstance(verification, dict) and isinstance(verification.get("level"), str):
         return f"{verification['level']} ({verification.get('setting', 'full')})"

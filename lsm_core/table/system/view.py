@@ -37,8 +37,8 @@ class Version:
     Attributes:
         store: the table with the schema of the version.
         snapshot: the snapshot, or None for an empty table.
-        pinned: whether the caller chose the version.
-        named: arguments by which the caller chose the version, such as `snapshot_id` or `tag` of `plan_scan`.
+        pinned: True if the caller chose the version, False for the newest version.
+        named: the caller's arguments that choose the version, by name, such as `snapshot_id` or `tag`.
     """
 
     store: TableStore

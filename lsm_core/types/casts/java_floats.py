@@ -135,7 +135,7 @@ class _Scaled(NamedTuple):
     Attributes:
         remainder: ``remainder / scale`` is the number divided by 10^power.
         scale: the common denominator.
-        margin: ``margin / scale`` is the rounding distance.
+        margin: ``margin / scale`` is the largest error at which the digits still identify the number.
         power: decimal exponent.
         word: bits of the machine word for the computation, 0 for no limit.
     """
@@ -171,7 +171,7 @@ def _trailing_zeros(number: int) -> int:
 
 
 def _bits_of_fives(count: int) -> int:
-    """Return the number of bits of 5^count as old JDKs count them: an upper bound above 64 bits."""
+    """Return the number of bits of 5^count as old JDKs count them: exact for small powers, else the bound 3 * count."""
     return (5**count).bit_length() if 0 < count < _EXACT_FIVES else 3 * count
 
 

@@ -23,7 +23,7 @@ I64 = npt.NDArray[np.int64]
 
 
 def _parts(array: pa.Array) -> tuple[I64, I64]:
-    """Return milliseconds since the epoch of timestamps, rounded down, and the remaining nanoseconds."""
+    """Return (milliseconds since the epoch, rounded down; remaining nanoseconds) of each timestamp."""
     values = filled_values(array.cast(pa.timestamp(array.type.unit)).cast(pa.int64()))
     per = _PER_MILLI[array.type.unit]
     return np.floor_divide(values, per), np.mod(values, per) * (1_000_000 // per)
