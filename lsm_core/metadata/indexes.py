@@ -350,7 +350,7 @@ def file_index(store: TableStore, partition: bytes, bucket: int, file: DataFileM
 
     Raises:
         CorruptFile: the index is damaged or its side file is missing; the message names the index.
-        InvalidData: the name would lead out of the directory.
+        InvalidData: the name of the side file would lead out of the directory.
 
     Source: ``FileIndexEvaluator``.
     """
@@ -374,7 +374,12 @@ def indexes_in(store: TableStore, partition: bytes, bucket: int, file: DataFileM
 
 
 def _open_index(store: TableStore, partition: bytes, bucket: int, file: DataFileMeta) -> FileIndex | None:
-    """Return the indexes of a data file, also if reading is turned off. Raises the errors of :func:`file_index`."""
+    """Return the indexes of a data file even if `file-index.read.enabled` is off; None if the file has none.
+
+    Raises:
+        CorruptFile: the index is damaged or its side file is missing.
+        InvalidData: the name of the side file would lead out of the directory.
+    """
     side_files = [name for name in file.extra_files if name.endswith(_SUFFIX)]
     if file.embedded_index is None and not side_files:
         return None

@@ -44,22 +44,21 @@ def live_parts(
     only: Collection[str] | None = None,
     keep: Callable[[pa.Table], pa.Table] = lambda part: part,
 ) -> Iterator[tuple[str, pa.Table]]:
-    """Yield the live files of a snapshot, one manifest at a time.
+    """Yield the live files of a snapshot as pairs (manifest name, entries), one manifest at a time.
 
-    The last part has the manifest name "". It contains the live files among those that some manifest deletes (a file
-    may be deleted and added again). A file that two manifests add is not detected.
+    Files that some manifest deletes are left out of these pairs. They may be live (deleted and added again), so a last
+    pair with the manifest name "" contains those that are live. A file that two manifests add is not detected.
 
     Args:
         store: the table.
         snapshot: the snapshot to read.
         columns: columns of `ENTRY_SCHEMA` to return.
         partitions: partitions to include (serialised rows), or None for all.
-        only: names of the manifests to read, or None for all. If names are given, the last part is incomplete.
-        keep: function that filters the entries of each decoded part; its result for an entry must not depend on other
-            entries.
+        only: names of the manifests to read, or None for all. If names are given, the last pair is incomplete.
+        keep: function that filters tables of entries; its result for an entry must not depend on other entries.
 
     Yields:
-        Name of the manifest and its entries.
+        Name of the manifest (or "") and entries with ``columns``.
 
     Raises:
         CorruptFile: a manifest list or manifest is damaged; the message names it.
@@ -71,7 +70,10 @@ def live_parts(
     possibly_deleted: list[pa.Table] = []
 
     def narrow(entries: pa.Table) -> pa.Table:
-        """Return the entries that pass ``keep``, and all entries of files that some manifest deletes."""
+        """Return the entries of a manifest that pass the filter ``keep``.
+
+        All entries of files that some manifest deletes stay: they are filtered after ADD and DELETE are merged.
+        """
         part = manifests.keep_rows(entries.select(needed), partitions, None, None)
         if not len(deleted_names):
             return keep(part)
@@ -148,18 +150,19 @@ def _read_deletions(
 
 @dataclass(frozen=True)
 class Search:
-    """Description of live files to find: named files and, with ``tree``, all files above level 0.
+    """Search for live files in the manifests of a snapshot: named files and, with ``tree``, all files above level 0.
 
-    The result may contain further matching files of the manifests that are read.
+    Manifests are read until all files of ``sought`` and ``anywhere`` are found to be live, or no manifest is left.
+    A file that is only in ``names`` is returned if one of the manifests read contains it.
 
     Attributes:
         partitions: partitions to search (serialised rows).
         buckets: buckets to search.
-        names: names of files to return if a manifest lists them.
-        sought: (name, level) of files for which the search must find out whether they are live.
+        names: names of the files to return; with ``tree``, files above level 0 are returned under any name.
+        sought: (name, level) of the files to search for.
         columns: columns of `ENTRY_SCHEMA` to return, including those of an entry's identity.
-        anywhere: names of files for which the search must find out whether they are live, on any level.
-        tree: whether to include all files above level 0.
+        anywhere: names of the files to search for on any level.
+        tree: whether to return all files above level 0.
     """
 
     partitions: list[bytes]

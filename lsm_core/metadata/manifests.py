@@ -766,9 +766,10 @@ def fill_tracking(
 
 
 def number_by_snapshot(entries: pa.Table, snapshot_id: int) -> pa.Table:
-    """Return the entries of a commit of writers with ``snapshot_id`` as the sequence numbers of the new files.
+    """Return the entries of a commit with ``snapshot_id`` as smallest and largest sequence number of the added files.
 
-    Readers of a table with `sequence.snapshot-ordering` use it as the sequence number of all rows of such a file.
+    In a table with `sequence.snapshot-ordering`, readers use this number as the sequence number of all rows of the
+    file.
 
     Args:
         entries: the commit's entries (`ENTRY_SCHEMA`).

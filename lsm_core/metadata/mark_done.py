@@ -53,7 +53,9 @@ def mark_end_of_input(store: TableStore, partitions: Iterable[bytes]) -> list[st
     Returns:
         Paths of the marked partitions, relative to the table's directory.
 
-    The errors are those of :func:`mark_partitions_done`.
+    Raises:
+        InvalidOption: an action of `partition.mark-done-action` is unknown.
+        UnsupportedFeature: an action needs a metastore, a server or a Java class.
     """
     if not store.options.get(_AT_END) or not store.schema.partition_keys:
         return []
@@ -61,7 +63,7 @@ def mark_end_of_input(store: TableStore, partitions: Iterable[bytes]) -> list[st
 
 
 def check_end_of_input(store: TableStore) -> None:
-    """Check before a write that the actions of :func:`mark_end_of_input` can be run.
+    """Check before a write that the actions of `partition.mark-done-action` can be run at the end of the write.
 
     Raises:
         InvalidOption: an action is unknown.

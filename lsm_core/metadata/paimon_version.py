@@ -151,8 +151,8 @@ def of_snapshots(file_io: FileIO, snapshot_dir: str, kept: Kept | None = None) -
 def followed(file_io: FileIO, snapshot_dir: str, options: TableOptions) -> PaimonVersion:
     """Return the Paimon version that a table follows: that of its option, else of its snapshots, else the default.
 
-    Append tables need this function, because `TableStore.open` does not read their snapshots, unless they have
-    incremental clustering.
+    For append tables without incremental clustering, `TableStore.open` does not read snapshots, so the options of the
+    opened table do not contain the version.
 
     Args:
         file_io: access to the table's files.

@@ -378,10 +378,10 @@ class TableStore:
         require_same(self.file_io, self.root, self.name, self.identity, self.branch)
 
     def require_folder(self) -> None:
-        """Run :meth:`require_same` before a file is created, because a new file would recreate a deleted table folder.
+        """Check, before a file is created, that the folder still holds the table that was opened.
 
-        Object stores have no folders. For them the check before a commit is sufficient, so this method sends no
-        request.
+        A new file would recreate the folder of a dropped table. Object stores have no folders: for them the check
+        before a commit is sufficient, so this method sends no request.
         """
         if not place_of(self.root):
             self.require_same()
@@ -391,7 +391,7 @@ class TableStore:
         """Context that replaces the error of a missing file by TableNotFound if the table itself is missing.
 
         Raises:
-            TableNotFound: a file was missing, and :meth:`require_same` fails.
+            TableNotFound: a file is missing because the table was dropped, renamed or replaced.
         """
         try:
             yield

@@ -164,8 +164,8 @@ def require_possible(store: TableStore, purpose: Purpose) -> None:
 
     Raises:
         UnsupportedFeature: the purpose is not possible; the message names feature and table.
-        LockRequired: for WRITE: the storage needs a lock and no lock is configured.
-        InvalidOption: for WRITE: the lock or a default setting cannot be used.
+        LockRequired: (only for purpose WRITE) the storage needs a lock and no lock is configured.
+        InvalidOption: (only for purpose WRITE) the lock or a default setting cannot be used.
     """
     for feature in _unsupported_by_schema(store, purpose):
         raise UnsupportedFeature(feature, store.name)
@@ -238,7 +238,7 @@ def require_current(store: TableStore, entries: pa.Table, operation: str) -> Non
 
 
 def require_schema(store: TableStore, newest: int | None, operation: str) -> None:
-    """Run the check of :func:`require_current` for rows whose newest schema id is already known.
+    """Check that rows of schemas up to ``newest`` can be rewritten with the schema of ``store`` without loss of data.
 
     Args:
         store: the table.
@@ -418,9 +418,9 @@ def _unsupported_files(store: TableStore, purpose: Purpose, snapshot: Snapshot) 
 
 
 def _keeps_vectors(store: TableStore) -> bool:
-    """Return whether writes and compactions maintain deletion vectors.
+    """Return whether writes and compactions maintain deletion vectors (`deletion-vectors.enabled`).
 
-    If the option is off, Java returns the deleted rows again.
+    If the option is off, Java ignores the deletion vectors of existing files and returns the deleted rows again.
     """
     return store.options.deletion_vectors_enabled
 

@@ -64,7 +64,8 @@ class Key:
         since: first Paimon version with the option (1.3 is the oldest supported version).
         until: last Paimon version with the option, or None if the newest version has the option.
         effect: effect of the option in Dredge.
-        reason: why the option has no effect in Dredge, in a few words; for `OTHER_KIND`, the kind. Empty for others.
+        reason: why the option has no effect in Dredge, in a few words. If ``effect`` is `OTHER_KIND`: the kind of
+            table, column or index that uses the option. Otherwise "".
     """
 
     name: str

@@ -829,7 +829,8 @@ class TableOptions:
     def write_only(self) -> bool:
         """``write-only``: writers neither compact nor expire.
 
-        Writers of tables ordered by snapshot never do: their new files have no snapshot id yet.
+        Always true with `sequence.snapshot-ordering`, because a writer's new files have no snapshot id before their
+        commit.
         """
         return bool(self.get("write-only")) or self.snapshot_ordering
 

@@ -36,7 +36,18 @@ def read_as_table(
 ) -> pa.Table:
     """Plan a batch read and return its rows as one table.
 
-    The arguments and errors are the same as for :func:`read_as_stream`.
+    Args:
+        store: the table.
+        columns: names of the columns to read, in this order; None for all.
+        filter: condition on the rows: tuples (column, operator, value), SQL text or an Arrow expression; None for all.
+        limit: largest number of rows; None for all.
+        version: version to read, as one of `snapshot_id`, `tag`, `timestamp_ms` and `watermark`; it overrides the
+            table's options. If empty, these options choose a version or changes.
+        dictionaries: return text columns as Arrow dictionaries of int32.
+
+    Raises:
+        InvalidOption: ``limit`` is not a whole number of at least 0.
+        DredgeError: the version or a column does not exist, or the table cannot be read.
     """
     span = _span(store, version)
     if span is None:
@@ -65,9 +76,10 @@ def read_as_stream(
     Args:
         store: the table.
         columns: names of the columns to read, in this order; None for all.
-        filter: condition on the rows, as :func:`parse_filter` takes it.
+        filter: condition on the rows: tuples (column, operator, value), SQL text or an Arrow expression; None for all.
         limit: largest number of rows; None for all.
-        version: the arguments of :func:`plan_scan` that name a version; they override the table's options.
+        version: version to read, as one of `snapshot_id`, `tag`, `timestamp_ms` and `watermark`; it overrides the
+            table's options. If empty, these options choose a version or changes.
         dictionaries: return text columns as Arrow dictionaries of int32; each batch has its own dictionary.
 
     Returns:
@@ -75,7 +87,7 @@ def read_as_stream(
 
     Raises:
         InvalidOption: ``limit`` is not a whole number of at least 0.
-        DredgeError: the errors of :func:`plan_scan` and :func:`incremental`.
+        DredgeError: the version or a column does not exist, or the table cannot be read.
     """
     span = _span(store, version)
     if span is None:
@@ -92,13 +104,13 @@ def pin_version(store: TableStore, version_arguments: Mapping[str, Any]) -> tupl
 
     Args:
         store: the table.
-        version_arguments: the arguments of :func:`resolve` that name a version. If empty, the table's options choose
-            the version; without such options the newest version is read.
+        version_arguments: version to read, as one of `snapshot_id`, `tag`, `timestamp_ms` and `watermark`. If empty,
+            the table's options choose the version; without such options the newest version is read.
 
     Returns:
-        The schema of the version, and a function that reads it. The function takes a tuple of the arguments that follow
-        ``store`` in :func:`read_as_stream`, and returns the same as :func:`read_as_stream`. For a fixed version the
-        function uses only columns, filter and limit. Options that select changes are resolved again for each read.
+        The schema of the version, and a function that reads it. The function takes one tuple (columns, filter, limit,
+        version, dictionaries) and returns the Arrow schema and the batches of rows. For a fixed version it ignores the
+        last two members. If options select changes, they are resolved again for each read.
 
     Raises:
         SnapshotNotFound: the version does not exist.

@@ -65,8 +65,8 @@ def chosen_partitions(store: TableStore, arguments: Mapping[str, Any]) -> list[d
 def idle_partitions(store: TableStore, snapshot: Snapshot, idle_ms: int, now_ms: int) -> list[bytes]:
     """Return the partitions whose newest file is at least ``idle_ms`` old at ``now_ms``, as BinaryRow bytes.
 
-    A table without partitions counts as one partition. As in Java, the newest file may be a deleted file (see
-    `totals`).
+    A table without partitions counts as one partition. As in Java, the newest file may be one that was
+    deleted since.
     """
     sizes = totals(store, snapshot, ("partition",), waiting=True)
     newest = pc.fill_null(sizes.column(NEWEST), pa.scalar(0, pa.int64()))

@@ -64,7 +64,7 @@ class Bounds:
         null_counts: Sequence[int | None] | npt.NDArray[Any] | None,
         rows: Mask | None = None,
     ) -> Bounds:
-        """Return the bounds that follow from statistics.
+        """Return the bounds of one column in some items (manifests, buckets or files) from their statistics.
 
         A NaN bound counts as unknown: Java up to 1.3, and ORC, leave NaN values out of the statistics, whereas later
         writers treat NaN as the largest value.
@@ -90,35 +90,43 @@ class Bounds:
 
     @staticmethod
     def exactly(values: pa.Array) -> Bounds:
-        """Return the bounds of items whose rows are all equal: ``values`` has the value (or null) of each item."""
+        """Return the bounds of a column that is constant (or null) in each item (manifest, bucket or file).
+
+        Args:
+            values: the value of each item.
+        """
         missing = numpy_array(pc.is_null(values))
         return Bounds.of(values, values, missing.astype(np.float64), np.ones(len(values)))
 
     @staticmethod
     def absent(kind: pa.DataType, count: int) -> Bounds:
-        """Return the bounds of ``count`` items in which all values are null."""
+        """Return the bounds of a column that is null in all rows of ``count`` items (manifests, buckets or files)."""
         nulls, all_true = pa.nulls(count, kind), np.ones(count, np.bool_)
         return Bounds(nulls, nulls, all_true, all_true)
 
     @staticmethod
     def unknown(kind: pa.DataType, count: int) -> Bounds:
-        """Return the bounds of ``count`` items without statistics."""
+        """Return the bounds of a column in ``count`` items (manifests, buckets or files) without statistics."""
         nulls = pa.nulls(count, kind)
         return Bounds(nulls, nulls, np.ones(count, np.bool_), np.zeros(count, np.bool_))
 
     def take(self, places: pa.Array) -> Bounds:
-        """Return the bounds of the items at positions ``places``."""
+        """Return the bounds of the items (manifests, buckets or files) at positions ``places``."""
         at = numpy_array(places)
         return Bounds(self.lows.take(places), self.highs.take(places), self.nulls[at], self.only_nulls[at])
 
     @staticmethod
     def concat(parts: Sequence[Bounds]) -> Bounds:
-        """Return the concatenated bounds of all ``parts``."""
+        """Return the bounds of the items of all ``parts``, one part after the other, as one object."""
         lows, highs = (pa.concat_arrays([getattr(p, side) for p in parts]) for side in ("lows", "highs"))
         return Bounds(lows, highs, *(np.concatenate([getattr(p, m) for p in parts]) for m in ("nulls", "only_nulls")))
 
     def expressions(self, name: str) -> Iterator[pc.Expression]:
-        """Yield for each item an expression that is true for all of its rows."""
+        """Yield for each item (manifest, bucket or file) an expression that is true for all of its rows.
+
+        Args:
+            name: name of the column that has these bounds.
+        """
         field, is_null = pc.field(name), pc.field(name).is_null()
         for low, high, null, only in zip(self.lows, self.highs, self.nulls, self.only_nulls, strict=True):
             if only:
@@ -130,7 +138,7 @@ class Bounds:
                 yield between | is_null if null else between
 
     def may_hold(self, test: Conjunct) -> Mask:
-        """Return a mask that is True for items in which some row can pass ``test``."""
+        """Return a mask of the items (manifests, buckets or files); True if some row of the item can pass ``test``."""
         if test.op == "is null":
             return self.nulls | self.only_nulls
         if test.op == "is not null":
@@ -192,14 +200,14 @@ _NAN_SAFE: Final = frozenset({"=", "==", "<", "<=", ">", ">=", "in", "is null", 
 
 
 def possible(schema: TableSchema, bounds: Mapping[str, Bounds], count: int, predicate: Predicate) -> Mask:
-    """Return a mask that is True for each of the ``count`` items in which the filter can be true for some row.
+    """Return a mask of items (manifests, buckets or files); True if the filter can be true for some row of the item.
 
-    Tests of a filter of tuples are evaluated over all items at once. An Arrow expression is simplified under each
-    item's guarantee, which costs far more.
+    Tests of a filter of tuples are evaluated over all items at once. An Arrow expression is simplified once for each
+    item, under the assumption that the item's bounds hold, which costs far more.
 
     Args:
         schema: schema of the table.
-        bounds: bounds of some columns, by name.
+        bounds: bounds of some columns in each item, by name of the column.
         count: number of items.
         predicate: the filter.
     """
@@ -227,7 +235,11 @@ def possible(schema: TableSchema, bounds: Mapping[str, Bounds], count: int, pred
 
 
 def conjoin(columns: Sequence[Iterable[pc.Expression]]) -> list[pc.Expression]:
-    """Return for each item the conjunction of its expressions, one from each of ``columns``."""
+    """Return for each item (manifest, bucket or file) one expression: its expressions of all columns, joined by AND.
+
+    Args:
+        columns: for each column, one expression per item.
+    """
     total: list[pc.Expression] = []
     for parts in zip(*columns, strict=True):
         guarantee = ALWAYS
@@ -804,5 +816,14 @@ def living_at(store: TableStore, now_ms: int | None) -> Living | None:
 
 
 def expired_among(store: TableStore, files: Sequence[DataFileMeta], now_ms: int) -> ExpiredFiles:
-    """Return the result of :func:`expired_files` for files of one bucket that are given as objects."""
+    """Return the names of the files of one bucket that have or may have rows that are expired at ``now_ms``.
+
+    Args:
+        store: the table.
+        files: metadata of the bucket's files.
+        now_ms: time of the check (epoch ms).
+
+    Raises:
+        InvalidOption: an option of the expiry cannot be used.
+    """
     return expired_files(store, entries_to_table([ManifestEntry(0, b"", 0, 0, file) for file in files]), now_ms)

@@ -304,9 +304,9 @@ def plan_scan(
 
     Args:
         store: the table.
-        snapshot_id: id of the snapshot to read, with the schema of that snapshot (:func:`resolve`).
+        snapshot_id: id of the snapshot to read, with the schema of that snapshot.
         columns: columns to return, in this order; None for all.
-        filter: condition on the rows, as :func:`parse_filter` takes it.
+        filter: condition on the rows: tuples (column, operator, value), SQL text or an Arrow expression; None for all.
         partitions: partitions to read, or-ed: values of all or some of the partition columns; None for all.
         levels: levels of the files to read; None for all.
         tag: tag to read.
@@ -351,12 +351,12 @@ def plan_version(
     limit: int | None = None,
     dictionaries: bool = False,
 ) -> Scan:
-    """Plan a read of a version, as :func:`plan_scan`.
+    """Plan a read of a version that was resolved before; reads metadata only.
 
     Args:
         version: snapshot with the schema and options to read it with.
         columns: columns to return, in this order; None for all.
-        filter: condition on the rows, as :func:`parse_filter` takes it.
+        filter: condition on the rows: tuples (column, operator, value), SQL text or an Arrow expression; None for all.
         partitions: partitions to read, or-ed: values of all or some of the partition columns; None for all.
         levels: levels of the files to read; None for all.
         level_0: whether files that wait for a compaction are read; None for the table's default.

@@ -241,7 +241,10 @@ def _groups(entries: pa.Table) -> Ints:
 
 
 def _items_by_age(entries: pa.Table, groups: Ints) -> _Items:
-    """Return the files of append tables in the order in which they were written, each as an item."""
+    """Return the files of an append table by bucket, in the order in which they were written.
+
+    Each file is an item of its own, because no two of these files must be in the same split.
+    """
     created = numpy_array(pc.fill_null(entries.column("creation_time_ms"), arrow_scalar(0)))
     order = np.lexsort((created, numpy_array(entries.column("min_sequence_number")), groups))
     every = np.ones(len(order), dtype=np.bool_)
@@ -249,8 +252,9 @@ def _items_by_age(entries: pa.Table, groups: Ints) -> _Items:
 
 
 def _items_by_key(store: TableStore, entries: pa.Table, groups: Ints, disjoint: bool) -> _Items:
-    """Return files in key order; files that overlap, directly or through others, form one item.
+    """Return files by bucket, in key order, grouped into items: files that must be in the same split.
 
+    Files whose key ranges overlap, directly or through other files, form one item.
     A bucket needs no merging if its files have no deletes and are all on one level above 0. If ``disjoint``, the files
     may be on several levels above 0. Each file of such a bucket is an item. A null number of deletes counts as deletes.
     """
@@ -303,7 +307,12 @@ class _SplitMaker:
         self._store, self._ordered, self._deletions = store, ordered, deletions
 
     def splits(self, items: _Items, groups: Ints) -> Iterator[Split]:
-        """Yield the splits: neighbouring items of a bucket are combined up to the target size."""
+        """Yield the splits: neighbouring items (files that must be in the same split) are joined up to the target size.
+
+        Args:
+            items: the files in split order.
+            groups: number of each file's bucket, in split order.
+        """
         options, ordered = self._store.options, self._ordered
         target, cost = options.source_split_target, options.open_file_cost
         sizes, rows = (numpy_array(ordered.column(name)) for name in ("file_size", "row_count"))
@@ -336,10 +345,17 @@ class _SplitMaker:
 
 
 def _pack_items(weights: Sequence[int], groups: Sequence[Any], target: int) -> Iterator[tuple[int, int]]:
-    """Yield (first item, end) of ranges of neighbouring items of one group, each as long as ``target`` (bytes) allows.
+    """Divide items (files that must be in the same split) into splits, and yield (first item, end) of each split.
 
-    ``weights``: bytes of each item. ``groups``: group of each item. The end is exclusive. A larger item is a range by
-    itself.
+    A split has neighbouring items of one group, together at most ``target`` bytes. A larger item is a split by itself.
+
+    Args:
+        weights: bytes of each item.
+        groups: number of each item's bucket.
+        target: target size of a split in bytes.
+
+    Yields:
+        Number of the split's first item, and number after its last item.
     """
     first, total = 0, 0
     for item, weight in enumerate(weights):

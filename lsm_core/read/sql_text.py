@@ -123,7 +123,7 @@ def condition_groups(text: str, table: str = "", argument: str = "where") -> lis
     """Parse a condition into the or-ed groups of a filter (`parse_filter`).
 
     Args:
-        text: a condition as :func:`parse_condition` takes it.
+        text: comparisons of columns with literals, joined by AND, OR, NOT and parentheses.
         table: name of the table, for errors.
         argument: name of the argument that holds the text, for errors.
 

@@ -98,7 +98,7 @@ class Startup:
 
 
 def startup(store: TableStore) -> Startup:
-    """Return the start that the options of ``store`` describe.
+    """Return the start position of reads (mode and its argument) that the options of ``store`` describe.
 
     Raises:
         InvalidOption: options contradict each other, or the mode is newer than the Paimon version of the table.
@@ -121,7 +121,7 @@ def _require_known(start: Startup, version: PaimonVersion, table: str) -> None:
 
 
 def startup_of(options: TableOptions, table: str) -> Startup:
-    """Return the start that ``options`` describe.
+    """Return the start position of reads (mode and its argument) that ``options`` describe.
 
     An unknown start mode or option is an error: if it were ignored, a read could return the wrong version.
 
@@ -494,10 +494,11 @@ def newest_of_watermark(store: TableStore, watermark: int) -> Snapshot:
 
 
 def newest_compacted(store: TableStore) -> Snapshot | None:
-    """Return the newest COMPACT snapshot, or None if there is no such snapshot.
+    """Return the newest COMPACT snapshot that counts, or None if there is no such snapshot.
 
-    If full compactions are periodic (`full-compaction.delta-commits`), only the compactions of the commits that are due
-    for one, and compactions of batch jobs, are considered.
+    In most tables every COMPACT snapshot counts. With option `full-compaction.delta-commits` = N, or with changelog
+    producer full-compaction (N is then 1 by default), only those count whose commit identifier is a multiple of N, or
+    that a batch job committed: other compactions of such a table are not full.
     """
     options = store.options
     every = options.get("full-compaction.delta-commits")

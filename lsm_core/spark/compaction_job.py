@@ -115,7 +115,7 @@ Tell = Callable[[JobProgress], object]
 
 
 class Meter:
-    """Counter of the progress of a compaction plan over all its Spark jobs; reports to the log and to ``tell``."""
+    """Counter of the progress of a compaction plan over all its Spark jobs; it reports to the log and to a function."""
 
     def __init__(self, table: str, tell: Tell | None, units: int, size: int, rows: int) -> None:
         self._table, self._tell = table, tell
@@ -158,7 +158,13 @@ class Meter:
 
 
 def meter_of(store: TableStore, tasks: Sequence[BucketTask], tell: Tell | None) -> Meter:
-    """Return a meter that reports to ``tell``, with the totals (buckets, input bytes, rows) of ``tasks``."""
+    """Return a progress meter whose totals are the buckets, input bytes and rows of ``tasks``.
+
+    Args:
+        store: The table.
+        tasks: The tasks whose progress is reported.
+        tell: Function that receives each `JobProgress`; None to report to the log only.
+    """
     sizes = [size_of(task) for task in tasks]
     return Meter(store.name, tell, len(tasks), sum(size for size, _ in sizes), sum(rows for _, rows in sizes))
 

@@ -250,8 +250,8 @@ def _switch(options: Mapping[str, str], key: str) -> bool:
 class TableSource(DataSource):
     """Spark data source of a Paimon table, branch or system table, with `READ_OPTIONS` and `WRITE_OPTIONS`.
 
-    The options `warehouse` (path) and `table` ("db.name", "db.name$branch_dev", "db.name$files") name the table. For
-    writes see `TableWriter`. Reads accept:
+    The options `warehouse` (path) and `table` ("db.name", "db.name$branch_dev", "db.name$files") name the table.
+    Reads also accept:
 
     - the table's own reading options (`TABLE_READ_OPTIONS`)
     - `columns`: "a,b", default all; tables with row tracking also offer `_ROW_ID` and `_SEQUENCE_NUMBER`
@@ -407,7 +407,7 @@ class TableSource(DataSource):
 
     @raises_typed_errors
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        """Return the writer of this table or branch. Raises as `prepare_write`, before any task runs.
+        """Return the writer of this table or branch, after a check of the frame's schema and the options.
 
         With the option `save-mode` a missing table is created first. If the table exists, `errorifexists` raises
         TableExists, and the writer for `ignore` writes nothing.
@@ -416,6 +416,12 @@ class TableSource(DataSource):
             schema: Schema of the frame.
             overwrite: Whether the commit replaces rows: all rows, the written partitions, or those that `replaceWhere`
                 chooses.
+
+        Raises:
+            InvalidOption: An option is invalid.
+            InvalidSchema: Types of the frame cannot be merged into the table.
+            ColumnNotFound: The table or the frame lacks a column.
+            TableExists: See above.
         """
         from lsm_core.spark.spark_write import numbered_commit
         from lsm_core.spark.table_writer import NoWriter, TableWriter

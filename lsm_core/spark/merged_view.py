@@ -125,17 +125,29 @@ class Function:
     ignores_retracts: bool = False
 
     def agg(self, a: str, x: str, y: str) -> str:
-        """Return SQL for the accumulator ``a`` after the input ``x``; ``y`` is SQL of the flag of the class."""
+        """Return SQL for the accumulator after an input.
+
+        Args:
+            a: SQL of the accumulator before the input.
+            x: SQL of the input.
+            y: SQL of the flag that is true if the function was called before.
+        """
         if self.counts_inputs:
             return f"IF({y}{f' OR {x} IS NULL' if self.counts_inputs == 'valid' else ''}, {a}, {x})"
         return self.plain(a, x)
 
     def late(self, a: str, x: str, y: str) -> str:
-        """Return SQL for the accumulator ``a`` after an older input ``x``; ``y`` is SQL of the flag of the class."""
+        """Return SQL for the accumulator after an input that is older than the inputs before it.
+
+        Args:
+            a: SQL of the accumulator before the input.
+            x: SQL of the input.
+            y: SQL of the flag that is true if the function was called before.
+        """
         return self.agg(x, a, y) if self.reversed is None else self.reversed(a, x)
 
     def retract(self, a: str, x: str) -> str:
-        """Return SQL for the accumulator ``a`` after a retract of ``x``.
+        """Return SQL for the accumulator ``a`` after a retract of the value ``x`` (both are SQL).
 
         If the function accepts no retracts, the query fails with an error, as Dredge's merge does.
         """
@@ -146,7 +158,7 @@ class Function:
         return self.take_back(a, x)
 
     def counts_call(self, value: str) -> str:
-        """Return the SQL condition under which a call with the input ``value`` sets the flag."""
+        """Return the SQL condition under which a call with input ``value`` counts as a call (sets the flag `y`)."""
         return f"{value} IS NOT NULL" if self.counts_inputs == "valid" else "true"
 
 
@@ -193,12 +205,24 @@ def _nothing(a: str, x: str) -> str:
 
 
 def _unless_null(combine: Pair) -> Pair:
-    """Return a function that ignores null inputs and combines other inputs."""
+    """Return a SQL-building function that keeps the other operand if the accumulator or the input is null.
+
+    Args:
+        combine: returns SQL for an accumulator and an input that are not null.
+    """
     return lambda a, x: f"CASE WHEN {a} IS NULL THEN {x} WHEN {x} IS NULL THEN {a} ELSE {combine(a, x)} END"
 
 
 def _sum(field: DataField, raw: Mapping[str, str]) -> Function | None:
-    """Return the function `sum`. Decimals that exceed their precision become null, as in Java."""
+    """Return the aggregate function `sum` for a column; decimal sums beyond its precision are null, as in Java.
+
+    Args:
+        field: The column.
+        raw: Options of the table as text; not used.
+
+    Returns:
+        The function. None if the column is not numeric, or is a DECIMAL of precision 38, whose sums Spark would round.
+    """
     del raw
     kind, shape = field.type, "({})"
     if kind.root is TypeRoot.DECIMAL:
@@ -221,7 +245,15 @@ def _sum(field: DataField, raw: Mapping[str, str]) -> Function | None:
 
 
 def _product(field: DataField, raw: Mapping[str, str]) -> Function | None:
-    """Return the function `product` of whole numbers; None for other types, which Spark divides unlike Paimon."""
+    """Return the aggregate function `product` for a column of whole numbers.
+
+    Args:
+        field: The column.
+        raw: Options of the table as text; not used.
+
+    Returns:
+        The function. None for columns of other types: a retract divides, and Spark divides them unlike Paimon.
+    """
     del raw
     target = _INTEGERS.get(field.type.root)
     if target is None:
@@ -247,9 +279,13 @@ def _extreme(smaller: bool) -> Callable[[DataField, Mapping[str, str]], Function
 
 
 def _listagg(field: DataField, raw: Mapping[str, str]) -> Function:
-    """Return the function `listagg`, which joins texts.
+    """Return the aggregate function `listagg` for a column, which joins texts.
 
     Empty inputs are ignored, and empty accumulators are replaced. Since Paimon 2.0 the same applies to blank texts.
+
+    Args:
+        field: The column.
+        raw: Options of the table as text, such as the delimiter of the column.
     """
     delimiter = _option(raw, field, "list-agg-delimiter", ",")
     between = literal(delimiter)
@@ -281,7 +317,11 @@ def _listagg(field: DataField, raw: Mapping[str, str]) -> Function:
 
 
 def _collect(field: DataField, raw: Mapping[str, str]) -> Function | None:
-    """Return the function `collect`, which appends an input at the end even if the input is older.
+    """Return the aggregate function `collect` for a column, which appends an input at the end even if it is older.
+
+    Args:
+        field: The column.
+        raw: Options of the table as text, such as `fields.<column>.distinct`.
 
     Returns:
         The function, or None if the column is no array, or its elements are nested or floating point. Spark compares
@@ -619,8 +659,8 @@ _EPOCH: Final = "TIMESTAMP_NTZ'1970-01-01 00:00:00'"
 def over_at(store: TableStore, now_ms: int | None) -> str:
     """Return a SQL condition, never null, that is true for rows whose lifetime is over at epoch ms ``now_ms``.
 
-    The condition is `NEVER` if ``now_ms`` is None or the table has no record-level lifetime. Raises UnsupportedFeature
-    for a time column whose values Spark truncates.
+    The condition is the SQL text `false` if ``now_ms`` is None or the table has no record-level lifetime. Raises
+    UnsupportedFeature for a time column whose values Spark truncates.
     """
     lifetime = store.options.get("record-level.expire-time")
     if lifetime is None or now_ms is None:

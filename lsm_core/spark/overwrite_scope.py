@@ -30,7 +30,7 @@ Scope: TypeAlias = "Mapping[str, Any] | str | None"
 
 
 def overwrite_scope(store: TableStore, mode: str | None, session_mode: str | None) -> dict[str, Any] | None:
-    """Return the partitions that an overwrite without named partitions replaces, for `Committer.overwrite`.
+    """Return what an overwrite without named partitions replaces: the whole table, or the partitions that get rows.
 
     The first of these settings decides: ``mode``, the write's own option `dynamic-partition-overwrite` (`Table.copy`),
     ``session_mode``, and the table's stored option (true by default).
@@ -41,7 +41,8 @@ def overwrite_scope(store: TableStore, mode: str | None, session_mode: str | Non
         session_mode: The session's `spark.sql.sources.partitionOverwriteMode`; None leaves it to the table.
 
     Returns:
-        None for the partitions that get rows (dynamic), ``{}`` for the whole table (static).
+        None for the partitions that get rows (dynamic), ``{}`` for the whole table (static): the form that
+            `Committer.overwrite` accepts.
     """
     if mode:
         return None if mode.lower() == "dynamic" else {}
@@ -82,7 +83,7 @@ def replaced_partitions(store: TableStore, where: str, written: Iterable[bytes])
 
     Args:
         store: The table.
-        where: The condition, as :func:`replace_condition` takes it.
+        where: The condition as SQL text, on partition columns alone.
         written: The serialised partitions that get rows.
 
     Returns:
@@ -90,7 +91,7 @@ def replaced_partitions(store: TableStore, where: str, written: Iterable[bytes])
 
     Raises:
         InvalidData: The condition is not true for a partition that gets rows.
-        InvalidOption: As :func:`replace_condition`.
+        InvalidOption: The table has no partitions, or the text is no condition on partition columns alone.
     """
     predicate = replace_condition(store, where)
     new = sorted(set(written))

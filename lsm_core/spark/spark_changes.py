@@ -67,9 +67,10 @@ def upsert(df: DataFrame | Rows, table: Any, *, merge_schema: Catalog | None = N
     columns keep their values.
 
     Args:
-        df: The rows, as in `write_table`.
+        df: The rows: a DataFrame of Spark or of pandas on Spark, a pandas or Polars frame, or Arrow data.
         table: A `Table`, or the name of a table ("db.t").
-        merge_schema: The catalog that adds new columns, as in `write_table`.
+        merge_schema: The table's catalog, to add columns that only ``df`` has and to widen types; None to change no
+            schema.
 
     Returns:
         The snapshot id, or None without rows.

@@ -113,7 +113,7 @@ def require_schema(named: StructType, fields: Sequence[DataField], table: str) -
 
     Raises:
         InvalidOption: The columns differ; the error names those of the user and those of the table.
-        UnsupportedFeature: As `spark_ddl`.
+        UnsupportedFeature: Spark has no type that holds the values of a column exactly.
     """
     from pyspark.sql.pandas.types import from_arrow_schema
 

@@ -96,6 +96,15 @@ def apply_compaction(
 ) -> CompactionReport:
     """Apply a compaction plan unchanged, with its tasks on Spark.
 
+    Args:
+        spark: The session that compacts.
+        table: A `Table`, or the name of a table ("db.t").
+        plan: The plan.
+        approved_by: Approver of the plan, for the ledger; None without one.
+        progress: Function that is called about once a second with a `JobProgress`; None for no progress.
+        executor_memory: Bytes that all Python workers of an executor may use together; None for
+            `spark.executor.pyspark.memory`.
+
     Raises:
         PlanStale: The table has changed since the plan was made.
         UnsupportedFeature: The plan is not a compaction; nothing was done. Other errors are those of `compact_table`.
@@ -167,7 +176,7 @@ class _SparkRunner:
         return [outcome.answer for outcome in outcomes]
 
     def __call__(self, store: TableStore, tasks: Sequence[BucketTask], /) -> Iterator[BucketResult]:
-        """Run bucket tasks of ``store`` on Spark and yield their results, as the protocol `Runner` describes."""
+        """Run the bucket tasks of a plan for table ``store`` on Spark, and yield their results as tasks finish."""
         spark = self.spark
         for kind in (AssignTask, RescaleTask):
             yield from rebucket_on_spark(spark, store, [task for task in tasks if isinstance(task, kind)])
@@ -234,8 +243,8 @@ def rescale_table(
         spark: The session that rewrites.
         table: A `Table`, or the name of a table ("db.t").
         bucket_num: The new number of buckets; None for the table's option `bucket`.
-        partitions: As in `compact_table`.
-        where: As in `compact_table`.
+        partitions: The partitions to rewrite, each as column values; None for all.
+        where: A condition on partition columns ("dt >= '2024-01-01'"), in place of ``partitions``.
 
     Raises:
         PlanStale: The table has changed since the plan was made.

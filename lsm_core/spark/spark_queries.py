@@ -48,7 +48,7 @@ def explain_query(query: Query) -> list[str]:
 def open_answer(spark: SparkSession, query: Query) -> Iterator[DataFrame]:
     """Yield the rows of ``query`` as a DataFrame to collect inside the block; afterwards drop its temporary views.
 
-    Raises SparkFailed, and as `read_table`.
+    Raises SparkFailed if Spark refuses the query, and DredgeError if a table of the query cannot be read.
     """
     view_names: list[str] = []
     with translate_errors(f"answering the query {query.shown}"), _spark_logs_silent():
@@ -72,7 +72,7 @@ def frame_query(spark: SparkSession, query: Query) -> DataFrame:
 
     Raises:
         SparkFailed: Spark refuses the query.
-        DredgeError: As `read_table`.
+        DredgeError: A table of the query cannot be read.
     """
     view_names: list[str] = []
     classic = False
@@ -161,7 +161,7 @@ def create_view(spark: SparkSession, name: str, table: Any, **how: Any) -> None:
         how: Arguments of `read_table`: ``columns``, ``filter``, a version.
 
     Raises:
-        DredgeError: As `read_table`.
+        DredgeError: The table cannot be read with these arguments.
         SparkFailed: Spark refuses the name.
     """
     table = table_of(spark, table)
@@ -183,7 +183,7 @@ def refresh(spark: SparkSession, name: str | None = None) -> None:
 
     Raises:
         InvalidOption: The session has no view of that name by `create_view`.
-        DredgeError: As `read_table`; this view and those after it stay as they were.
+        DredgeError: The table of a view cannot be read; this view and those after it stay as they were.
     """
     views = _VIEWS.get(spark, {})
     if name is not None and name.lower() not in views:

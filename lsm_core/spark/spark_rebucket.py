@@ -263,13 +263,16 @@ def _read(job: _Job, slots: int, batches: Iterator[pa.RecordBatch]) -> Iterator[
 
 
 class _Seen:
-    """Totals of a source, updated while it is read: ``content`` (count, digest of merged rows), ``rows`` (unmerged)."""
+    """Totals of one input of a task, updated while it is read.
+
+    ``content`` has the count and digest of the merged rows, and ``rows`` is the number of unmerged rows.
+    """
 
     content = Content()
     rows = 0
 
     def of_file(self, file: DataFileMeta, batch: pa.RecordBatch) -> None:
-        """Add a batch of a file to the totals, before the batch is merged."""
+        """Add the rows of a batch to the number of unmerged rows."""
         del file
         self.rows += batch.num_rows
 

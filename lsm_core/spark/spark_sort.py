@@ -68,8 +68,14 @@ def shares_of(store: TableStore, task: SortTask) -> int:
 def sort_on_spark(spark: SparkSession, store: TableStore, task: SortTask) -> BucketResult:
     """Sort one large partition and return its commit message and counts, without a commit.
 
-    The input rows are compared with the rows read back from the new files. Raises the errors of `run_bucket_task`, and
-    SparkFailed. After an error all files of the tasks are deleted, including unfinished files of killed workers.
+    The input rows are compared with the rows read back from the new files. After an error all files of the tasks are
+    deleted, including unfinished files of killed workers.
+
+    Raises:
+        VerificationFailed: The new files do not hold the rows of the old ones.
+        CorruptFile: A file of the partition is missing or damaged.
+        StorageFull: The storage has no space left.
+        SparkFailed: The Spark job failed.
     """
     started = time.perf_counter()
     title = f"sorting table {store.name}"
@@ -257,7 +263,7 @@ def _sort_share(
         notes: Folder in which the task notes that it writes files.
         task: The sort of the whole partition.
         layout: Layout of this task's sort ranges.
-        sequence: First sequence number of the new files, as `write_sorted` takes it.
+        sequence: First sequence number of the new files.
         messages: Pairs (rows of the task, counts and digest of these rows).
     """
     received, after = _ReceivedContent(), tuple[DataFileMeta, ...]()

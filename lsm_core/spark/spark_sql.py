@@ -38,12 +38,18 @@ class SparkEngine:
         self.spark = spark
 
     def answer(self, catalog: Catalog, text: str) -> pa.RecordBatchReader:
-        """Return the rows of a query, which the driver holds in memory. Raises as `query_tables`."""
+        """Return the rows of a query over the tables of ``catalog``; the driver holds them in memory.
+
+        Raises:
+            InvalidOption: The text cannot be parsed.
+            TableNotFound: A table of the query does not exist.
+            SparkFailed: Spark refuses the query.
+        """
         with open_answer(self.spark, plan_query(catalog, text)) as frame:
             return frame.toArrow().to_reader()
 
     def insert(self, catalog: Catalog, text: str, plan: InsertPlan) -> int | None:
-        """Write the rows of a query in Spark tasks and one commit. Raises as `query_tables` and `write_table`.
+        """Write the rows of a query in Spark tasks and one commit. Raises DredgeError if the query or the write fails.
 
         Returns the snapshot id, or None if nothing was committed.
         """
@@ -60,7 +66,14 @@ class SparkEngine:
         return change_runs(self.spark)
 
     def choose_runner(self, plan: MaintenancePlan) -> Runner | None:
-        """Return the runner for the tasks of the compaction after a commit, as `write_table` chooses it."""
+        """Return the runner for the tasks of a compaction that follows a commit.
+
+        Args:
+            plan: The compaction.
+
+        Returns:
+            A runner for a Spark job if the compaction reads 64 MiB or more; None to run in threads of this process.
+        """
         return runner_of(self.spark)(plan)
 
 

@@ -129,10 +129,12 @@ def verify_table(
 ) -> SparkVerifyReport:
     """Compare the rows of a table at two snapshots; only buckets whose files differ are read.
 
-    The comparison is for a compaction or a rescale: ``b`` is its snapshot, ``a`` is the previous snapshot, and ``ok``
-    must be True. A bucket differs if the snapshots differ in the number or the digest (two sums of 64-bit hashes) of
-    its merged rows. A bucket also differs if the number of rows in its files is not the number in the metadata. A
-    partition whose number of buckets changed is compared as a whole.
+    The comparison is for a compaction or a rescale, which must not change rows: ``b`` is its snapshot, and ``a`` the
+    previous snapshot. The report's ``ok`` is False if a bucket differs.
+
+    A bucket differs if the snapshots differ in the number or the digest (two sums of 64-bit hashes) of its merged rows.
+    A bucket also differs if the number of rows in its files is not the number in the metadata. A partition whose number
+    of buckets changed is compared as a whole.
 
     Only `Table.verify` checks that the rows are in the buckets of their keys, because the bucket function is Dredge's.
     Only counts and examples reach the driver.
@@ -375,7 +377,7 @@ def deep_read(spark: SparkSession, limit: int | None = None) -> DeepRead:
         limit: stored bytes after which the check stops; the next check continues. None for all bytes.
 
     Returns:
-        The value of `CheckLimits.deep`.
+        The settings, which the caller passes to the check as `CheckLimits.deep`.
     """
     return DeepRead.distributed(partial(_read_on_spark, spark), limit)
 

@@ -197,7 +197,10 @@ class WriteJob:
 
     @property
     def is_there(self) -> bool:
-        """Whether the table already has this numbered commit, or a later one of the same user."""
+        """Whether the commit was made before: the table has a commit of the same user with this or a larger number.
+
+        Always false for a write without a commit number (:attr:`numbered`).
+        """
         if self.numbered is None:
             return False
         user, number = self.numbered
@@ -224,7 +227,7 @@ class WriteJob:
                 to a new key, regardless of the number of keys (`PartitionIndex.assign_apart`).
 
         Raises:
-            DredgeError: The errors of `TableWrite.routed`; they name rows by their number in the partition.
+            DredgeError: A row cannot be written; the error names the row by its number in the partition.
         """
         return self._routed(batches, task, kind_column, self.assign(alone=alone))
 
@@ -240,10 +243,12 @@ class WriteJob:
     def assigned(self, groups: Iterable[tuple[int, RoutedRows]]) -> Iterator[tuple[int, RoutedRows]]:
         """Assign buckets to the rows that an assigner received, and yield (place in the DataFrame, rows of one bucket).
 
-        Raises as `HashIndexes.assign`.
-
         Args:
             groups: Rows as :meth:`to_assigners` yields them.
+
+        Raises:
+            CorruptFile: A hash index is missing or damaged.
+            InvalidOption: All buckets are full.
         """
         indexes: dict[int, HashIndexes] = {}
         for place, sent in groups:
@@ -260,7 +265,7 @@ class WriteJob:
     ) -> Iterator[tuple[int, pa.Table, pa.Array | None]]:
         """Yield the rows of one Spark partition, checked for writing, as (place in the DataFrame, rows, row kinds).
 
-        Raises as :meth:`routed`.
+        Raises DredgeError if a row cannot be written; the error names the row by its number in the partition.
         """
         writer = self._writer()
         for place, numbering, rows, kinds in self._pieces(batches, task, kind_column):
@@ -420,8 +425,8 @@ class WriteJob:
 
         Args:
             outcomes: The outcomes of all tasks.
-            scope: The rows that an overwrite replaces: as for `Committer.overwrite`, or a condition on partition
-                columns.
+            scope: The rows that an overwrite replaces: column values of the partitions (``{}`` for the whole table),
+                None for the partitions that get rows, or a SQL condition on partition columns. Not used by appends.
 
         Returns:
             The snapshot id, or None if nothing was committed.
@@ -607,7 +612,10 @@ def active_session() -> SparkSession | None:
 def _write_rows(
     rows: pa.Table | pa.RecordBatchReader, job: WriteJob, row_kind_column: str | None, scope: Scope
 ) -> int | None:
-    """Write rows in this process as planned, and publish them. Returns and raises as :meth:`WriteJob.publish`.
+    """Write rows in this process as planned, and publish them as one snapshot.
+
+    Returns the snapshot id, or None if nothing was committed. Raises DredgeError if the write or the commit fails. If
+    the outcome of the commit is not known (CommitUnknown), the files are kept.
 
     Args:
         rows: The rows.
@@ -658,14 +666,14 @@ def runner_of(spark: SparkSession) -> ChooseRunner:
 
 
 def runner_beside_driver(plan: MaintenancePlan) -> Runner | None:
-    """Return the runner of a compaction after a commit of the data source, as :func:`runner_of` chooses it.
+    """Return the runner of a compaction that follows a commit of the data source.
 
     Args:
         plan: The compaction.
 
     Returns:
-        A runner that uses a job of the driver's session. None for threads of this process: for small compactions, and
-            if the driver cannot be reached (Connect).
+        A runner that uses a job of the driver's session. None for threads of this process: for compactions that read
+            less than 64 MiB, and if the driver cannot be reached (Connect).
     """
     if plan.estimate.bytes_in < _WORTH_A_JOB:
         return None
@@ -681,7 +689,8 @@ def tasks_of(spark: SparkSession) -> int:
 def write_frame(df: DataFrame, job: WriteJob, row_kind_column: str | None = None, scope: Scope = None) -> int | None:
     """Run a planned write and publish its files; after an error delete the files.
 
-    Returns and raises as :meth:`WriteJob.publish`.
+    Returns the snapshot id, or None if nothing was committed. Raises DredgeError if a task or the commit fails. If the
+    outcome of the commit is not known (CommitUnknown), the files are kept.
 
     Args:
         df: The rows.
@@ -712,7 +721,7 @@ def prepare_write(
         store: The table.
         incoming: Schema of the rows.
         kind_column: Column of row kinds; None for `_row_kind` if only the rows have it.
-        merge_schema: The table's catalog, as in `write_table`.
+        merge_schema: The table's catalog, to merge the schema of the rows into the table; None to merge nothing.
         explicit_casts: Whether types are also merged if values may be lost.
         advice: Advice of the error about a column that the table does not have.
 
@@ -720,7 +729,9 @@ def prepare_write(
         The table with the merged schema, and the name of the column of row kinds (None without one).
 
     Raises:
-        DredgeError: The errors of `write_table` that a schema can cause.
+        InvalidSchema: The types of the rows cannot be merged into the table.
+        ColumnNotFound: The table or the rows lack a column.
+        DredgeError: A column of the rows cannot be written into the table's column.
     """
     fields = incoming if isinstance(incoming, pa.Schema) else arrow_of(incoming, store.name)
     if kind_column is None:

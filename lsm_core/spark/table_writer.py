@@ -139,9 +139,13 @@ class TableWriter(OfOneRelease, DataSourceArrowWriter):
 
     @raises_typed_errors
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Publish the files of all tasks as one snapshot, unless the numbered commit was made before.
+        """Publish the files of all tasks as one snapshot, unless this commit (user and number) was made before.
 
-        Raises as `WriteJob.commit`, which also describes when files are deleted.
+        Raises:
+            DredgeError: The error of the first task that failed; the files of all tasks are deleted.
+            CommitConflict: Another commit changed the same files; the files of all tasks are deleted.
+            InvalidData: A row is outside the overwritten partitions; the files of all tasks are deleted.
+            CommitUnknown: The outcome of the commit is not known; the files are kept.
         """
         if self._is_there:
             return
@@ -236,7 +240,7 @@ def write_or_leave(
         The commit messages as bytes, and the name of the file with the stored rows; one of them is empty.
 
     Raises:
-        DredgeError: As `WriteJob.write` and `WriteJob.routed`.
+        DredgeError: A row cannot be written, the schema of the table changed, or the storage is full.
     """
     held: list[pa.RecordBatch] = []
     rows = iter(batches)
@@ -271,18 +275,19 @@ def join_groups(groups: Sequence[RoutedRows]) -> tuple[pa.Table, pa.Array | None
 
 
 def write_gathered(job: WriteJob, left: Sequence[tuple[int, str]], wrote: Sequence[int]) -> list[TaskOutcome]:
-    """Write the rows that tasks left, in the order of the DataFrame.
+    """Write the rows that tasks stored in files of the write's folder, in the order of the DataFrame.
 
     Args:
         job: The write, whose tasks have ended.
-        left: For each task that left rows its number and the name of its file, in the order of tasks.
+        left: Number and file name of each task that stored rows, in the order of tasks.
         wrote: The numbers of the tasks that wrote files themselves.
 
     Returns:
         An outcome per commit message.
 
     Raises:
-        DredgeError: As `WriteJob.write`, and CorruptFile if a file of rows is missing. New files are then deleted.
+        CorruptFile: A file of stored rows is missing or damaged; new data files are then deleted.
+        DredgeError: The schema of the table changed, or the storage is full; new data files are then deleted.
     """
     outcomes: list[TaskOutcome] = []
     # Rows between those of two tasks that wrote files count between them, too.

@@ -86,7 +86,7 @@ class WriteFolder:
         self.store.file_io.overwrite(f"{self.folder}/{attempt}{_BEGUN}", b"", durable=False)
 
     def finish(self, attempt: str) -> None:
-        """Note that the attempt makes no more files.
+        """Note that the task attempt whose files have the UUID ``attempt`` makes no more files.
 
         Raises SparkFailed if the write has ended, because the files of the attempt can no longer be committed.
         """
@@ -103,7 +103,7 @@ class WriteFolder:
             self.store.file_io.overwrite(f"{self.folder}/{name}", b"", durable=False)
 
     def forget(self, attempt: str) -> None:
-        """Remove the note that the attempt began; all files of the attempt are deleted already."""
+        """Remove the note that the task attempt with UUID ``attempt`` began; no file of the attempt is left."""
         with suppress(OSError, DredgeError):
             self.store.delete(f"{self.folder}/{attempt}{_BEGUN}")
 

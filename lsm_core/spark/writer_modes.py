@@ -123,7 +123,7 @@ def create_unless_exists(
 
     Raises:
         TableExists: The table exists, and the mode is `errorifexists`.
-        DredgeError: As `Catalog.create_table`.
+        DredgeError: The table cannot be created with these columns and options.
     """
     with suppress(TableNotFound):
         catalog.table(name)
@@ -167,7 +167,7 @@ def hand_on_modes(spark: SparkSession, name: str) -> None:
     by_mode, by_format, by_columns, save = kind.mode, kind.format, kind.partitionBy, kind.save
 
     def noting(method: Callable[..., Any], key: str) -> Callable[..., Any]:
-        """Return the method, which also stores its arguments in the writer."""
+        """Wrap a method of Spark's writer so that each call also stores its arguments in the writer, under ``key``."""
 
         @wraps(method)
         def call(self: Any, *arguments: Any, **named: Any) -> Any:

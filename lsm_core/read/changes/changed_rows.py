@@ -58,7 +58,8 @@ class Choice:
         Args:
             store: the table as of the schema that rows are read with.
             columns: names of the columns; None for all.
-            filter: condition as :func:`parse_filter` takes it.
+            filter: condition on the rows: tuples (column, operator, value), SQL text or an Arrow expression; None for
+                all rows.
 
         Raises:
             ColumnNotFound: a column does not exist.
@@ -132,8 +133,10 @@ Smaller files are read in batches of a fixed number of rows.
 def file_rows(choice: Choice, entries: pa.Table) -> Rows:
     """Yield the rows of ``entries`` unmerged: bucket by bucket, file by file in the order of the entries.
 
-    Rows are filtered one by one, so any file without a matching row is skipped. If keys can move between partitions,
-    rows that remove a key from a partition come before rows that add the key to a partition (:func:`_leaving_first`).
+    Rows of a key are not merged, so each file without a row that passes the filter can be skipped.
+
+    If keys can move between partitions, rows that remove a key from a partition come before rows that add the key to a
+    partition.
 
     Args:
         choice: columns and filter.

@@ -27,7 +27,9 @@ def incremental(choice: Choice, span: Span) -> Rows:
 
     Mode delta reads the rows of APPEND snapshots as they were written. Mode changelog reads the changelog files of all
     snapshots except OVERWRITE snapshots. Both modes return unmerged rows, as in Java: a key that changed twice appears
-    twice. Mode diff: see :func:`differences`. Expired snapshots are included while their changelog is kept.
+    twice. Mode diff compares the rows of both versions.
+
+    Expired snapshots are included while their changelog is kept.
 
     Raises:
         SnapshotNotFound: a snapshot of the span is not kept; raised by the call, before the first batch.

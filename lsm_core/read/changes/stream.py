@@ -367,7 +367,8 @@ class StreamScan:
             from_snapshot: id of the first snapshot whose changes are read, if the consumer has no progress yet; None to
                 use the table's options.
             columns: names of the columns; None for all.
-            filter: condition as :func:`parse_filter` takes it.
+            filter: condition on the rows: tuples (column, operator, value), SQL text or an Arrow expression; None for
+                all rows.
 
         Raises:
             UnsupportedFeature: the table cannot be read as a stream.
@@ -477,7 +478,7 @@ class StreamScan:
         """Return the next unit to read: the initial full read, or the changes of one snapshot.
 
         Returns:
-            The unit, or None if there is nothing to read now (see :meth:`next`).
+            The unit. None if all commits were read, the next snapshot is too young, or the stream has ended.
         """
         if self.ended:
             return None

@@ -414,7 +414,13 @@ class _Routing:
         return entries if kept.all() else entries.filter(arrow_array(kept))
 
     def rows(self, partition: bytes, bucket: int, entries: pa.Table) -> Ints:
-        """Return the rows (in the lookup's keys) of the keys that may be in the bucket, given its ``entries``."""
+        """Return the positions, among the lookup's keys, of the keys that may be in a bucket.
+
+        Args:
+            partition: BinaryRow bytes of the bucket's partition.
+            bucket: number of the bucket.
+            entries: manifest entries of the bucket, with the number of buckets that each file was written with.
+        """
         inside = np.zeros(len(self._keys), np.bool_)
         for total in pc.unique(entries.column("total_buckets")).to_pylist():
             route = self._bucket_of(total)

@@ -56,10 +56,21 @@ def open_hits(
     batch_rows: int = BATCH_ROWS,
     deleted: Deleted | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a key-value file whose key is in ``keys``, in the form of :func:`lsm_core.files.open_kv`.
+    """Yield the rows of a key-value file whose key is in ``keys``, in key order.
 
-    ``keys`` may lie outside the file's key range. All arguments except ``keys`` are those of
-    :func:`lsm_core.files.open_kv`.
+    The batches have the `_KEY_*` columns, the system columns asked for, and the value columns.
+
+    Args:
+        store: the table.
+        partition: BinaryRow bytes of the partition.
+        bucket: number of the bucket.
+        meta: manifest entry of the file.
+        keys: the keys to look up; they may be outside the file's key range.
+        columns: value columns to return, in this order; None for all.
+        need_sequence: whether to return `_SEQUENCE_NUMBER`.
+        need_kind: whether to return `_VALUE_KIND`.
+        batch_rows: number of rows that are decoded at once.
+        deleted: deleted rows of the file; None if no row is deleted.
 
     Raises:
         CorruptFile: the file is damaged, or its rows are not in key order.
@@ -309,18 +320,23 @@ def places_of_keys(
     newer_than_ms: int | None = None,
     pending: pa.Table | None = None,
 ) -> Iterator[tuple[bytes, int, Ints]]:
-    """Yield, per bucket, the keys that have a row at ``snapshot`` (level 0 included).
-
-    Each item is the partition (BinaryRow bytes), the bucket, and the row numbers of these keys in ``keys``. The errors
-    are those of :func:`lookup`.
+    """Find the keys that have a row at ``snapshot`` (level 0 included), and the buckets of these rows.
 
     Args:
         store: the table.
         snapshot: the version; None to search only the ``pending`` files.
-        keys: distinct keys, as :meth:`LookupKeys.of` takes them.
+        keys: distinct keys: a table with exactly the primary key columns, in any order.
         newer_than_ms: skip buckets whose files are all older than this epoch ms (`cross-partition-upsert.index-ttl`);
             None to skip no bucket.
         pending: entries (`ENTRY_SCHEMA`) of files that are treated as committed; None for none.
+
+    Yields:
+        Partition (BinaryRow bytes), bucket, and the row numbers in ``keys`` of keys that have a row in this bucket.
+
+    Raises:
+        UnsupportedFeature: the table has no primary key, or cannot be read.
+        InvalidFilter: a key column is missing, repeated, of an incompatible type, or contains a null.
+        CorruptFile: a file is missing or damaged.
     """
     lookup_keys, names = LookupKeys.of(store, keys), store.schema.trimmed_primary_keys
     if not len(lookup_keys):
