@@ -371,7 +371,7 @@ def _plan_table(
 
 
 def _carry_over(request: Request, declined: Declined) -> Declined:
-    """Return a declined part of a table's plan, as a declined table of the combined plan."""
+    """Return what a table's plan skipped, with its reason, as an entry of `CombinedPlan.declined` for this table."""
     facts = {**declined.facts, "action": request.action}
     return Declined(request.table, declined.reason, f"{request.action}: {declined.text}", facts)
 

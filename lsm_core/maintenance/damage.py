@@ -298,7 +298,10 @@ class _Examiner:
     # -- what versions say of each other -------------------------------------------------------------------------------
 
     def _compare_rows(self, number: int, snapshot: Snapshot, content: _Content) -> None:
-        """Report a snapshot whose manifests do not hold the number of rows that it records (0: not recorded)."""
+        """Report snapshot ``number`` if its manifests have a different number of rows than the snapshot records.
+
+        A recorded number of 0 is not compared, because it may mean that no number was recorded.
+        """
         if snapshot.total_record_count and content.rows != snapshot.total_record_count:
             path = self._store.manifest_path(snapshot.base_manifest_list)
             reason = (
@@ -328,7 +331,9 @@ class _Examiner:
             self._add_list(number, later.base_manifest_list, reason)
 
     def _is_successor(self, number: int) -> bool:
-        """Return whether the row counts of two undamaged neighbours show that the later was built on the earlier.
+        """Return whether the row counts show that snapshot ``number`` was built on snapshot ``number - 1``.
+
+        The result is False if one of them is damaged or was not read.
 
         After a rollback or a fast-forward, a snapshot may have a predecessor by id that it was not built on.
         """

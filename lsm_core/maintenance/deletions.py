@@ -179,9 +179,10 @@ def split_used(
     unreadable: AbstractSet[int] = frozenset(),
     runner: Runner | None = None,
 ) -> tuple[list[DeleteItem], list[Declined]]:
-    """Split candidates into unused files and declined data files, each with the snapshot, tag or branch that needs it.
+    """Split files to delete into unused files, and data or changelog files that a snapshot, tag or branch still needs.
 
-    Most manifest-side files are shared with newer snapshots, so those in use are left out of both results.
+    Metadata files (manifest lists, manifests, index files, statistics) that are still in use are left out of both
+    results, because most of them are shared with newer snapshots.
 
     Args:
         store: the table.
@@ -196,7 +197,7 @@ def split_used(
         runner: `TaskRunner` that reads very many snapshots in parallel; None for this process.
 
     Returns:
-        The unused candidates, and the data and changelog files in use as declined subjects.
+        The unused files, and each data or changelog file in use with the snapshot, tag or branch that needs the file.
 
     Raises:
         CorruptFile: a retained snapshot, tag or changelog cannot be read.
@@ -226,12 +227,12 @@ def split_used(
 
 
 def metadata_item(store: TableStore, path: str, kind: str, size: int, reason: str) -> DeleteItem:
-    """Return the delete item of a manifest-side file.
+    """Return the plan item that deletes a metadata file, for example a manifest.
 
     Args:
         store: the table.
-        path: absolute path.
-        kind: kind of the file.
+        path: absolute path of the file.
+        kind: kind of the file, see `DeleteItem.kind`.
         size: size of the file in bytes, 0 if unknown.
         reason: reason of the deletion.
 
@@ -293,7 +294,7 @@ def deletable_path(store: TableStore, path: str, linkless: set[tuple[str, str]] 
     Args:
         store: the table.
         path: path relative to the table's root, or an absolute path below a declared external path.
-        linkless: folders already checked during this run, see `inside_really`.
+        linkless: cache of folders that were already checked for symbolic links; None for no cache.
 
     Raises:
         CorruptFile: the path is outside the table and its external paths, possibly through a symbolic link.
@@ -313,7 +314,9 @@ def deletable_path(store: TableStore, path: str, linkless: set[tuple[str, str]] 
 
 
 def _require_no_table(store: TableStore, place: str, path: str, known: set[tuple[str, str]] | None) -> None:
-    """Raise CorruptFile if a folder from ``place``, an external path, down to the file ``path`` is a table's folder.
+    """Raise CorruptFile if the file ``path`` is in another table's folder.
+
+    ``place`` is the external path that contains the file. Every folder between the two is checked.
 
     ``known`` caches the checked folders as pairs of external path and schema folder; None for no cache.
     """

@@ -505,9 +505,10 @@ class _Search:
 
 
 def _holders_of(store: TableStore) -> Callable[[int], Holder]:
-    """Return a function from a snapshot id to the `Holder` of its files.
+    """Return a function that takes a snapshot id and returns the `Holder` to name for the snapshot's files.
 
-    The holder is the branch, or on the main branch the snapshot, named together with a consumer that needs it.
+    On a branch, the holder is the branch. On main, it is the snapshot; its name includes a consumer that has yet to
+    read the snapshot.
     """
     if store.branch != branches.MAIN:
         return lambda _number: Holder(HolderKind.BRANCH, f"branch {store.branch}")
@@ -548,7 +549,10 @@ def _require_known_fields(store: TableStore, entries: pa.Table, meta: ManifestFi
 
 
 def _real_files(names: pa.Array) -> pa.Array:
-    """Replace names of slices of a shared changelog file by the name of that file."""
+    """Replace each name of a slice of a changelog file by the name of the whole file.
+
+    Flink may write the changelog of several buckets to one file; manifest entries then name a slice of it.
+    """
     if not pc.any(pc.match_substring(names, "$"), min_count=0).as_py():
         return names
     return pc.replace_substring_regex(names, _SLICE, r"\1\2")

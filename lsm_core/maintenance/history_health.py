@@ -150,7 +150,10 @@ def _ids_until(store: TableStore, ids: list[int], time_ms: int) -> list[int]:
 
 
 def _overdue(store: TableStore, ids: list[int], next_consumed: int | None, policy: RetentionPolicy) -> int:
-    """Return how many of ``ids`` (ascending) an expiry would have removed when the last of them was the newest.
+    """Return how many of the snapshots ``ids`` (ascending) an expiry would have removed.
+
+    The expiry is taken to run at the time when the last of ``ids`` was the newest snapshot. ``next_consumed`` is the
+    smallest snapshot id that a consumer still needs, None without consumers.
 
     The rule is that of `RetentionPolicy.choose` without a limit of snapshots per call. Times only grow with the ids, so
     bisection finds the first snapshot to keep.

@@ -112,13 +112,13 @@ def _consumers(store: TableStore) -> list[tuple[str, int, int]]:
 
 @dataclass
 class _Ledger:
-    """Collected references: files by holder, as columns.
+    """Files by holder. A holder is a snapshot, tag, branch or the like that references files and so keeps them.
 
     Attributes:
-        holders: number of each holder, in order of arrival.
-        since: time since which each holder exists (epoch ms).
-        parts: tables of files (columns name, size), one per call of :meth:`add`.
-        codes: number of the holder of each row of ``parts``.
+        holders: index of each holder, counted from 0 in order of the first call of :meth:`add`.
+        since: creation time of each holder (epoch ms), by index of the holder.
+        parts: tables of referenced files (columns name, size), one per call of :meth:`add`.
+        codes: one array per table of ``parts``: for each file, the index of the holder that references it.
     """
 
     holders: dict[Holder, int] = field(default_factory=dict)
@@ -140,9 +140,10 @@ class _Ledger:
         return files.filter(pc.is_in(files.column("name"), value_set=arrow_array(names, pa.string())))
 
     def rank(self, readers: list[tuple[str, int, int]]) -> pa.Table:
-        """Return the holders as a table of schema `HOLDS`, the largest first.
+        """Return the holders with their exclusive and shared bytes (schema `HOLDS`), most exclusive bytes first.
 
-        ``readers`` are the consumers (`_consumers`), which hold files through snapshots.
+        ``readers`` are the consumers as (name, next snapshot id, time of last write in epoch ms). A consumer holds the
+        files of the snapshots that it has yet to read.
         """
         files = pa.concat_tables([empty_table(_FILES), *self.parts])
         names = pc.unique(files.column("name"))

@@ -282,7 +282,10 @@ def find_entry(store: TableStore, run_id: str) -> LedgerEntry:
 
 
 def applied_before(store: TableStore, plan: MaintenancePlan) -> Applied | None:
-    """Return the earlier application of a plan from snapshots, ledger or effects of its action, None if there is none.
+    """Return when and how a plan was applied before, or None if it was not.
+
+    An application is recognised by a snapshot with the plan's hash, by a ledger entry, or by the action's effects, such
+    as deleted files.
 
     Unreadable ledger entries are skipped.
 

@@ -148,8 +148,8 @@ def _count_buckets(entries: pa.Table, steps: Ints, count: int, limit: int) -> tu
 
     Args:
         entries: manifest entries with kind, partition, bucket and level.
-        steps: step of each entry.
-        count: number of steps.
+        steps: step of each entry: index, from the oldest, of the snapshot that changed the file.
+        count: number of steps (snapshots).
         limit: largest number of sorted runs of a bucket that keeps the limit.
 
     Returns:
@@ -248,14 +248,18 @@ def measure_freshness(store: TableStore, history: RecentHistory, limit_ms: int) 
 
 
 def _visible_commits(commits: Sequence[Snapshot], times: Ints, *, hides: bool) -> tuple[Ints, Ints]:
-    """Return the times at which readers begin to see commits of writers, and the newest commit that each time shows.
+    """Return the times at which readers begin to see commits of writers.
 
-    Commits are given by their commit time.
+    Commits of maintenance plans do not count as commits of writers.
 
     Args:
         commits: consecutive snapshots.
         times: their commit times (epoch ms), ascending.
         hides: whether readers see a commit only after the next compaction.
+
+    Returns:
+        Two arrays of times (epoch ms) of equal length. The first has the times at which readers see new rows. The
+        second has, for each of them, the commit time of the newest commit that readers see from then on.
     """
     is_compaction = np.array([commit.commit_kind is CommitKind.COMPACT for commit in commits], bool)
     is_writer = np.array(

@@ -123,7 +123,7 @@ class Part(NamedTuple):
         """Return the points of the part, 0 to 100.
 
         Args:
-            size_share: result of the function `size_share` for the bucket.
+            size_share: size of the bucket in splits of a reader; below 1, points of a ``sized`` part are scaled down.
         """
         return round(self.weight * min(1.0, max(0.0, self.share)) * (min(1.0, size_share) if self.sized else 1.0), 1)
 
@@ -157,7 +157,7 @@ def total(parts: Iterable[Part], size: float) -> float:
 
     Args:
         parts: parts of the score.
-        size: result of `size_share` for the bucket.
+        size: size of the bucket in splits of a reader (function `size_share`).
     """
     return max((part.points(size) for part in parts), default=0.0)
 
@@ -256,7 +256,12 @@ def score_parts(signs: ScoreFigures, options: TableOptions) -> tuple[Part, ...]:
 
 
 def _average(signs: ScoreFigures, options: TableOptions) -> tuple[float, float, str]:
-    """Return (measured / limit, points, text) of the score's part for an append bucket's average file size."""
+    """Return the part of an append bucket's score for its average file size.
+
+    Returns:
+        The limit of the average size divided by the average size (0.0 if this is at most 1), the largest number of
+        points, and the reason as text.
+    """
     tenth = options.target_file_size(has_primary_key=False) // _TENTH
     average = signs.bytes // max(signs.files, 1)
     share = 0.0 if signs.files <= _MANY_FILES else tenth / max(average, 1)
@@ -265,7 +270,9 @@ def _average(signs: ScoreFigures, options: TableOptions) -> tuple[float, float, 
 
 
 def history_parts_of(store: TableStore, newest: Snapshot | None = None, grace_ms: int = GRACE_MS) -> tuple[Part, ...]:
-    """Read a table's history and return its `history_parts`, or () if it cannot be read; checks report the damage.
+    """Return the parts of a table's score that come from its history: overdue snapshots, small manifests, orphans.
+
+    The result is () if the history cannot be read, because the checks report this damage.
 
     Args:
         store: the table.
@@ -456,13 +463,15 @@ def _due_compaction(
 
 
 def too_few_runs(signs: ScoreFigures, oldest_run: int, options: TableOptions) -> DueCompaction:
-    """Return the decision "too few runs" for a bucket, or "" if it has enough runs or is of an append table.
+    """Return the decision that a bucket has too few sorted runs for a compaction; its ``cost`` is 0.
+
+    The text ``decision`` is "" if the bucket has enough runs, or belongs to an append table.
 
     For speed, the decision is computed without creating an object per file.
 
     Args:
         signs: figures of the bucket.
-        oldest_run: bytes of the oldest run.
+        oldest_run: bytes of the oldest sorted run.
         options: options of the table.
     """
     if not signs.has_primary_key:

@@ -248,9 +248,10 @@ def _add_stamps(entries: pa.Table, time_ms: int, step: int) -> pa.Table:
 
 
 def _new_run_shares(store: TableStore, snapshot: Snapshot) -> list[float]:
-    """Return, per bucket compacted in a snapshot, the share of the bytes of all runs except the largest that was kept.
+    """Return, for each bucket that a snapshot compacted, the share of bytes that merging the smaller runs kept.
 
-    Files that were only upgraded do not count.
+    The share is (output bytes - bytes of the largest run) / bytes of all other runs, limited to 0..1. Files that were
+    only upgraded do not count.
     """
     entries = manifests.delta_entries(store, snapshot).select(_COLUMNS)
     names = entries.column("file_name").combine_chunks()
@@ -308,9 +309,9 @@ class _Tally:
     """Figures of one policy over all buckets.
 
     Attributes:
-        weights: time (ms) for which buckets had a number of sorted runs, by this number.
-        plot: sums over the intervals of the plots.
-        days: sums over days from the start of the history.
+        weights: by number of sorted runs, the time (ms) for which buckets had this number, summed over buckets.
+        plot: sums for each of the equal intervals into which the history is divided for plots.
+        days: sums for each day from the start of the history.
     """
 
     def __init__(self, start_ms: int, end_ms: int) -> None:
@@ -574,9 +575,9 @@ class _Bucket:
             )
 
     def _compact_bins(self, moment: int, full: bool) -> tuple[list[DataFile], list[DataFile], int, int] | None:
-        """Return the files and bytes of an append table's compaction at ``moment``, in which each bin becomes one file.
+        """Return the files and bytes of the compaction that the rules for append tables pick at ``moment``.
 
-        ``full`` requests a full compaction.
+        Each bin, a group of files to join, becomes one file. ``full`` requests a full compaction.
 
         Returns:
             Replaced files, new files, bytes read and bytes written, or None if the rules pick no compaction.

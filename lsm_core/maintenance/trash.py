@@ -1,4 +1,7 @@
-"""Deletion records of files that a sweep deletes later, and claims, by which sweep and restore exclude each other."""
+"""Deletion records of files that a sweep deletes later, and their claims.
+
+A claim is a file that reserves a deletion record for a sweep or for a restore, so that never both process the record.
+"""
 
 from __future__ import annotations
 
@@ -253,9 +256,9 @@ def write_own_record(store: TableStore, record: TrashRecord) -> TrashRecord:
 class Trash:
     """Deletion records of a table.
 
-    The files of an unreadable record are neither swept nor restored. An unreadable record does not block sweeps of
-    readable records. Its snapshots need no file of an older record. Without the snapshots of a newer record, the
-    unreadable record could not be restored anyway.
+    The files of an unreadable record are neither swept nor restored. Readable records are swept even if another record
+    is unreadable: its snapshots need no file of an older record, and it could not be restored after a newer record was
+    swept anyway.
 
     Attributes:
         records: all readable records, oldest first.
@@ -287,7 +290,7 @@ def read_trash(store: TableStore) -> Trash:
 
 
 def oldest_record(store: TableStore) -> TrashRecord | None:
-    """Return the oldest readable deletion record by the times in their names, or None.
+    """Return the oldest readable deletion record, by the times in the file names; None without one.
 
     Args:
         store: the table.
@@ -342,9 +345,10 @@ def find_record(store: TableStore, trash_id: str) -> TrashRecord:
 
 
 def claim(store: TableStore, trash_id: str, purpose: str) -> bool:
-    """Claim a record for a purpose, or confirm the claim of an interrupted call for the same purpose.
+    """Reserve a deletion record for a sweep or for a restore, by writing its claim file.
 
-    Sweep and restore exclude each other permanently: a record is swept or restored as its first claim requires.
+    The first claim decides whether the record is swept or restored. A later call for the same purpose succeeds, so that
+    an interrupted sweep or restore can be continued.
 
     Args:
         store: the table.

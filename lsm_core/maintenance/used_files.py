@@ -323,7 +323,9 @@ def _data_names(store: TableStore, snapshot: Snapshot, entries: pa.Table, lineag
 
 
 def metadata_names(store: TableStore, snapshot: Snapshot) -> Iterator[str]:
-    """Yield the names of a snapshot's manifest-side files: lists, manifests, index manifest, index files, statistics.
+    """Yield the names of the metadata files of a snapshot.
+
+    These are manifest lists, manifests, manifest sidecars, the index manifest, index files and statistics.
 
     Args:
         store: the table.
@@ -334,7 +336,9 @@ def metadata_names(store: TableStore, snapshot: Snapshot) -> Iterator[str]:
 
 
 def metadata_files(store: TableStore, snapshot: Snapshot) -> Iterator[tuple[str, str, int]]:
-    """Yield (name, kind, size in bytes or 0 if unrecorded) of a snapshot's manifest-side files.
+    """Yield (name, kind, size in bytes or 0 if unrecorded) of the metadata files of a snapshot.
+
+    These are manifest lists, manifests, manifest sidecars, the index manifest, index files and statistics.
 
     Args:
         store: the table.

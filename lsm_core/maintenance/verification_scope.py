@@ -1,8 +1,8 @@
 """Snapshots, buckets and files to compare to prove that a compaction or recovery changed no row.
 
-A pass of a recovery leaves thousands of files on level 0. Comparing the whole bucket after each of N passes would read
-the bucket N times. So after each pass but the last, only the replaced files are compared. After the last pass, the
-whole content of the buckets of all passes is compared.
+A recovery reduces a very large level 0 by several compactions, its passes. A pass may leave thousands of files on level
+0. Comparing the whole bucket after each of N passes would read the bucket N times. So after each pass but the last,
+only the replaced files are compared. After the last pass, the whole content of the buckets of all passes is compared.
 """
 
 from __future__ import annotations

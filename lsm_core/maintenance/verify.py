@@ -85,7 +85,7 @@ class VerifyReport:
         rows_a: merged rows of the first snapshot in buckets compared by digest.
         rows_b: merged rows of the second snapshot in buckets compared by digest.
         differences: buckets that differ.
-        level: level of the verification.
+        level: verification level as text, for example "V1" (docs/verification.md).
         seconds: wall-clock time.
         by_part: number of buckets of which only the replaced files were compared.
     """
@@ -158,7 +158,9 @@ class ReferenceJudge:
         drop_delete: bool,
         now_ms: int | None = None,
     ) -> int:
-        """Verify a finished rewrite by its files: compare at least 1,000 keys of the outputs (all of a small unit).
+        """Verify a finished rewrite by reading its input and output files.
+
+        At least 1,000 keys are compared, or all keys if the inputs have at most 4,096 rows.
 
         Args:
             store: the table.
@@ -300,9 +302,10 @@ class ReferenceWitness:
         *,
         alone: bool,
     ) -> None:
-        """Check deletion vectors as `compact.Witness` describes, for one random row group of one random file.
+        """Check the rewrite's lookups against a direct read of one random row group above the output level.
 
-        Rows that may have expired by record-level expiry are not checked.
+        Every sampled row there whose key the rewrite updates must have been looked up, and be marked in the deletion vector if
+        the table has deletion vectors. Rows that may have expired by record-level expiry are not checked.
 
         Args:
             above: files on the levels above the output level.
@@ -516,8 +519,8 @@ def _to_list(column: pa.ChunkedArray) -> list[Any]:
 def _compare_picked(store: TableStore, inputs: _SampledRows, outputs: _SampledRows, drop_delete: bool) -> int:
     """Merge the inputs, compare the result with the outputs, and return the number of merged keys.
 
-    Unlike in :func:`_compare`, values are compared column by column, for engines that return one of the versions
-    unchanged. ``drop_delete`` is whether the merge drops deletes. Raises VerificationFailed if keys differ.
+    This is for merge engines that return one of the versions unchanged: whole Arrow columns are compared instead of
+    Python values. ``drop_delete`` is whether the merge drops deletes. Raises VerificationFailed if keys differ.
     """
     mine = inputs.rows(store, ((number,) for number in range(len(inputs.levels))))
     theirs = outputs.rows(store, ((number,) for number in range(len(outputs.levels))))
@@ -620,7 +623,10 @@ def _compare(
 
 
 def _row_equality(store: TableStore, inputs: Sequence[Row]) -> Callable[[Row, Row], bool]:
-    """Return the function that compares two versions; sequence fields are compared like all columns."""
+    """Return a function that compares a merged row with a stored row of the same key.
+
+    If the merge engine builds rows, floats may differ in the last bits that depend on the order of ``inputs``.
+    """
     if not builds_rows(store.options.raw):
         return lambda mine, theirs: (
             (mine.sequence, mine.kind, mine.values)
@@ -717,9 +723,9 @@ class _Pair:
     def replaced(self, store: TableStore) -> _Pair | None:
         """Return the files that only one snapshot has, or None if comparing only these files would prove too little.
 
-        The replaced files, merged first, must give the same rows as their outputs when merged with the unchanged files.
-        This holds for tables whose rows do not depend on the order of merging. Except for engines that take one row of
-        a total order, it also requires that no unchanged file is between the replaced files in age.
+        The comparison proves enough only if merging some files first never changes the rows of the bucket. So the
+        result is None if the order of merging may change rows. Except for deduplicate, it is also None if an unchanged
+        file overlaps the sequence numbers of the replaced files.
         """
         if self.rescaled or any(len(side) != 1 for side in self.sides):
             return None

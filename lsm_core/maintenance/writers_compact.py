@@ -33,7 +33,7 @@ def describe_upkeep(store: TableStore, *, by_writers: bool) -> str:
 
     Args:
         store: the table.
-        by_writers: result of `writers_compact` for the newest snapshot.
+        by_writers: whether the table's own writers compacted it recently (`writers_compact`).
     """
     options = store.options
     never = options.compaction_inline == "never"
@@ -47,7 +47,10 @@ def describe_upkeep(store: TableStore, *, by_writers: bool) -> str:
 
 
 def describe_watching(options: TableOptions, *, append_only: bool) -> str:
-    """Return the text that says when the platform starts a run although writers compact the table."""
+    """Return the text that says when the platform starts a compaction although writers compact the table.
+
+    ``append_only`` is whether the table has no primary key.
+    """
     limit = "" if append_only else f"at {runs_behind(options)} sorted runs or "
     return f"a run starts {limit}{WRITERS_SILENT_MINUTES} min after their last commit"
 
@@ -55,9 +58,9 @@ def describe_watching(options: TableOptions, *, append_only: bool) -> str:
 def writers_compact(store: TableStore, newest: Snapshot) -> bool:
     """Return whether one of the newest compactions of a table was made by its writers.
 
-    Java's writers, and streams, commit a compaction with the commit user of their rows; `dredge.compaction.inline` does
-    not switch this off. Batch writers of Dredge compact by a plan, and the ledger records that a writer applied it. The
-    ledger also has compactions whose snapshots have expired.
+    Java's writers, and streams, commit a compaction with the commit user of their rows, even if
+    `dredge.compaction.inline` is "never". Batch writers of Dredge compact by a plan, and the ledger records that a
+    writer applied the plan. The ledger also has compactions whose snapshots have expired.
 
     Args:
         store: the table.

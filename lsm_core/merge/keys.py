@@ -381,7 +381,7 @@ class IntKeys:
     def order(self, sorted_runs: bool = True) -> tuple[Ints, Mask]:
         """Return a stable permutation that sorts the keys, and a mask of repeated keys.
 
-        The mask has one item for each sorted key but the first: whether the key equals the key before.
+        The mask has one element for each sorted key except the first: whether the key equals the key before it.
 
         Args:
             sorted_runs: whether the rows are a few ascending runs, which a merging sort detects.
@@ -628,7 +628,7 @@ class ByteKeys:
         return np.asarray(tied, np.int64)
 
     def order(self, sorted_runs: bool = True) -> tuple[Ints, Mask]:
-        """Return a stable permutation that sorts the keys, and a mask of repeated keys, as :meth:`IntKeys.order`.
+        """Return a stable permutation that sorts the keys, and a mask of repeated keys.
 
         Eight bytes after the common prefix decide the order of almost all keys, later bytes only that of ties.
 

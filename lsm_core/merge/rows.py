@@ -435,7 +435,8 @@ def sequences_climb(pieces: Sequence[Piece]) -> bool:
 def _descents(rows: Rows, spec: KeySpec, chosen: Ints, within: Mask) -> Mask:
     """Return a mask of the versions that are older than the version before them, although they come later.
 
-    The parts of the order are computed one after the other, and only while versions are tied.
+    Sequence fields, sequence number, row kind, level and age are compared in this order; later ones are computed only
+    if versions are still equal.
 
     ``chosen``: row numbers of the versions. ``within``: mask of the versions that have the same key as the version
     before them.

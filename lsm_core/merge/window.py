@@ -498,7 +498,10 @@ class Merger:
         return batches
 
     def _require_newer(self, rows: Rows, groups: Groups) -> None:
-        """Raise UnsortedInput if these rows have an older version of the previous rows' last key than was merged."""
+        """Raise UnsortedInput if the open key has a version in ``rows`` that is older than one merged before.
+
+        The open key is the last key of the previous window, whose versions continue in this window.
+        """
         if self.newest is None or int(groups.ends[0]) < 2:
             return
         oldest = self._copy(rows, int(groups.order[1]))

@@ -54,7 +54,7 @@ class Condition:
 
 @dataclass(frozen=True)
 class ConditionVerdict:
-    """Result of one of the ``judge_`` functions.
+    """Result of comparing a table's condition with one group of limits (functions ``judge_...``).
 
     Attributes:
         text: result in one sentence.
@@ -74,13 +74,15 @@ class ConditionVerdict:
 def condition_of(
     store: TableStore, buckets: Sequence[BucketHealth], now_ms: int, *, by_writers: bool = False
 ) -> Condition:
-    """Return the condition of a table; its ledger (record of maintenance runs) is read only if a compaction is due.
+    """Return the condition of a table: bucket health and the table's properties, for the ``judge_...`` functions.
+
+    The ledger (record of maintenance runs) is read only if a compaction is due.
 
     Args:
         store: the table.
         buckets: health of its buckets.
         now_ms: time of the observation (epoch ms).
-        by_writers: result of `writers_compact` for the table.
+        by_writers: whether the table's own writers compacted it recently.
 
     Raises:
         CorruptFile: the ledger cannot be read.
@@ -290,7 +292,11 @@ def judge_alive(condition: Condition, limits: CheckLimits) -> ConditionVerdict:
 
 
 def _find_waiting_start(bucket: BucketHealth, condition: Condition) -> int | None:
-    """Return a time (epoch ms) since which a due bucket has certainly waited and nothing ran, or None if unknown."""
+    """Return the time (epoch ms) since which a compaction of the bucket is taken to be due while nothing ran.
+
+    This is the time of the newest file; for a bucket with twice the runs that trigger a compaction, of the oldest
+    level-0 file. A compaction or maintenance run after this time begins the wait again. None if no time is known.
+    """
     newest = bucket.newest_file_ms or 0
     runs = bucket.sorted_runs >= _STILL_WRITTEN * condition.trigger if condition.keyed else False
     began = (bucket.oldest_level0_ms or newest) if runs else newest
@@ -319,11 +325,11 @@ def _report(check_input: CheckInput) -> CheckReport:
 
 
 def report_of(check_input: CheckInput, verdict: ConditionVerdict) -> CheckReport:
-    """Return the check report of a condition's result.
+    """Return the result of a ``judge_...`` function as the report of a check.
 
     Args:
-        check_input: store, snapshot and limits.
-        verdict: result of the condition's function, for example `judge_ro_lag`.
+        check_input: store, snapshot and limits of the check.
+        verdict: result of the function, for example of `judge_ro_lag`.
     """
     return CheckReport(
         check_input.check,

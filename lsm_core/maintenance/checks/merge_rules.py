@@ -82,10 +82,11 @@ def merge_engine_rules(check_input: CheckInput) -> CheckReport:
 
 
 def history_of(check_input: CheckInput) -> History:
-    """Return the longest history of one schema, back from the newest snapshot, whose rows can be merged again.
+    """Return the longest run of snapshots, back from the newest one, whose written rows can be merged again.
 
-    All snapshots of the history are compactions, statistics, or appends that only add files. If the order of merging
-    matters, rows expire or rows are postponed, the history has the newest snapshot only.
+    All of these snapshots have the newest schema, and are compactions, ANALYZE commits, or appends that only add files.
+    If the order of merging may change the result, rows can expire, or the table has postponed buckets, only the newest
+    snapshot is returned.
 
     Args:
         check_input: store, newest snapshot and limits; `limits.history` bounds the number of snapshots.
@@ -160,9 +161,9 @@ def find_written_files(
         history: source of the rows.
 
     Returns:
-        Files of the base and of later appends, with the deletion vectors of the base. The live files instead if there
-            are no later appends, or if files have retracts and the order of merging matters or the bucket used sequence
-            numbers twice.
+        Files of the base snapshot and of later appends, with the deletion vectors of the base by file name. In two
+            cases the live files instead: the history has no later snapshot; or files have retracts, and the order of
+            merging may change the result or the bucket used sequence numbers twice.
     """
     if not history.since:
         return opened.files, opened.deletions

@@ -131,7 +131,7 @@ def compare_rows(store: TableStore, expected: ExpectedRows, rows: ReadRows, most
 
 
 def compare_keys(store: TableStore, rows: ReadRows, most: int = SHOWN_ROWS) -> RowComparison:
-    """Return the primary keys with several rows; every row is read.
+    """Report the primary keys that more than one row has; every row is read.
 
     Args:
         store: the table.
@@ -149,7 +149,7 @@ def compare_keys(store: TableStore, rows: ReadRows, most: int = SHOWN_ROWS) -> R
 
 
 def _join_small_parts(expected: ExpectedRows) -> Iterator[dict[Any, ExpectedRow]]:
-    """Yield the expected rows of several small buckets together, because on Spark each comparison is a job."""
+    """Yield expected rows by key, those of several small buckets together, so that Spark runs fewer jobs."""
     gathered: dict[Any, ExpectedRow] = {}
     for part in expected.parts():
         gathered |= part
@@ -211,7 +211,7 @@ class _Judge:
 
 
 def _plain_rows(table: pa.Table, columns: Sequence[str]) -> list[Values]:
-    """Return some columns of a sample's rows as plain values."""
+    """Return one tuple per row: the values of ``columns`` as plain Python values (a time is a number)."""
     return list(zip(*(plain_values(table.column(name)) for name in columns), strict=True))
 
 
@@ -220,7 +220,7 @@ def _key_texts(schema: TableSchema, key: Values) -> dict[str, str]:
 
 
 def _arrow(schema: TableSchema, name: str, values: Sequence[Any]) -> pa.Array:
-    """Return plain values as a column of the table."""
+    """Convert plain Python values of column ``name`` to an Arrow array of the column's type."""
     kind = schema.arrow_schema.field(name).type
     if pa.types.is_timestamp(kind):
         return arrow_array(values, pa.int64()).cast(kind)
@@ -230,7 +230,7 @@ def _arrow(schema: TableSchema, name: str, values: Sequence[Any]) -> pa.Array:
 
 
 def _text(schema: TableSchema, name: str, value: Any) -> str:
-    """Return a plain value as text for people, shortened if it is long."""
+    """Return a plain Python value of column ``name`` as text for people, shortened if it is long."""
     kind = schema.arrow_schema.field(name).type
     if value is not None and pa.types.is_temporal(kind):
         value = _arrow(schema, name, [value]).cast(pa.string())[0].as_py()

@@ -25,9 +25,9 @@ _MAX_PROBLEMS = 100
 def snapshot_chain(check_input: CheckInput) -> CheckReport:
     """Check that the files of all snapshots and tags exist.
 
-    All metadata is examined as by the action `repair`, then the existence of the files that each snapshot added is
-    checked. Files taken over from earlier snapshots are checked once, with the oldest snapshot. Memory holds one
-    manifest, its DELETE entries, and the file names of some folders.
+    First all metadata is read and damaged metadata files are reported. Then the existence of the files that each
+    snapshot added is checked. Files taken over from earlier snapshots are checked once, with the oldest snapshot.
+    Memory holds one manifest, its DELETE entries, and the file names of some folders.
 
     Args:
         check_input: store, snapshot and limits of the check.
@@ -130,14 +130,16 @@ def _inspect(
     *,
     whole: bool,
 ) -> Iterator[tuple[int, str, str]]:
-    """Yield (number of checked data files, problem, name of the lost file) part by part; a text is "" for none.
+    """Check that the files of one snapshot exist, and yield the results step by step.
+
+    A result is (number of checked data and changelog files, problem or "", name of the lost file or "").
 
     With ``whole``, a missing list of changelog files is no problem. Java's expiry deletes the changelog of a snapshot
     that a tag keeps; a rollback to the tag makes that snapshot the oldest one.
 
     Args:
         store: the table.
-        holder: name of the snapshot or tag at the beginning of each problem.
+        holder: name of the snapshot or tag ("snapshot 7"), with which each problem begins.
         snapshot: snapshot to check.
         listed: cache of the file names in each bucket's directory, by partition and bucket.
         known: paths of damaged files that were reported before and yield no problem.

@@ -113,7 +113,11 @@ def _read_file(store: TableStore, file: dict[str, Any]) -> PageProblem | None:
 
 
 def _read_sample(check_input: CheckInput) -> CheckReport:
-    """Read a sample of files drawn by snapshot and day: the first at any size, further ones within the budget."""
+    """Read a random sample of files, and return the report.
+
+    The first file may have any size; further files must fit into `limits.page_bytes`. The random seed depends on the
+    snapshot and the day.
+    """
     store = check_input.store
     sizes = np.concatenate(
         [

@@ -33,8 +33,7 @@ class ChangeRules:
             needed.
         compared: indexes of the columns of which at least one must differ for an update to be emitted. None emits every
             update.
-        lone_as_is: whether the only version of a key stays as it is stored, as where no row comes from level 0 and no
-            lookup runs.
+        lone_as_is: whether the only version of a key is returned as it is stored, without calling the merge engine.
     """
 
     top: int | None

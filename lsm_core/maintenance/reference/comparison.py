@@ -78,7 +78,10 @@ class ResultComparison:
 
 
 def _form(field: DataField, function: str, options: Mapping[str, str]) -> Form:
-    """Return the function that maps a value to the part that must be equal."""
+    """Return a function that converts a value of a column to a form for comparison.
+
+    Two values count as equal if their forms are equal. For example, a bitmap becomes the tuple of its numbers.
+    """
     if function == "rbm32":
         return lambda data: tuple(BitMap.deserialize(data))
     if function == "rbm64":

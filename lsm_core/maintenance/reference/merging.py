@@ -80,16 +80,16 @@ def merge_rows(
 def merge_by_key(
     rows: Iterable[Row], schema: TableSchema, options: Mapping[str, str], drop_delete: bool = False
 ) -> dict[tuple[Any, ...], Row | None]:
-    """Merge rows of any keys, and return the merged row (None without one) by key.
+    """Merge rows of any keys, and return the merged row of each key.
 
     Args:
         rows: versions in any order.
         schema: schema of the table.
         options: table options as they are stored.
-        drop_delete: treat retracts as no row.
+        drop_delete: return None instead of a merged row that is a retract.
 
     Returns:
-        The row by :func:`key_order` of its key; None where no row is left.
+        The merged row by the comparable form of its key (:func:`key_order`); None for a key without a row.
     """
     engine = Engine(schema, options)
     descending = is_descending(options)

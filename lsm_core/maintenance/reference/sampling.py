@@ -126,9 +126,9 @@ class Place:
         return [batch.column(KEY_PREFIX + k if KEY_PREFIX + k in names else k) for k in keys]
 
     def ranks(self, batch: pa.RecordBatch) -> Ranks:
-        """Return the rank of each row's key: equal for equal keys, otherwise uniform.
+        """Return the rank of each row's key: a salted 64-bit hash of the key, equal for equal keys.
 
-        Keys enter a sample smallest rank first.
+        A sample has the keys with the smallest ranks.
 
         Args:
             batch: KV rows.
@@ -153,11 +153,11 @@ class Place:
 
 @dataclass(frozen=True)
 class Sample:
-    """Sample of keys.
+    """Sample of keys. Keys are identified by their rank: a salted 64-bit hash of the key (:meth:`Place.ranks`).
 
     Attributes:
-        limit: keys whose rank is below ``limit`` are chosen; None chooses all keys.
-        special: ranks of further chosen keys (deletes, ties and nulls).
+        limit: keys whose rank is below ``limit`` are in the sample; None for all keys.
+        special: ranks of further keys in the sample: keys with deletes, with equally new versions, or with nulls.
     """
 
     limit: int | None
@@ -165,13 +165,13 @@ class Sample:
 
     @cached_property
     def _maybe(self) -> npt.NDArray[np.bool_]:
-        """Table over the low 16 bits of a rank: False rules a special key out without a search."""
+        """For each value of the low 16 bits of a rank, whether a special key has these bits; spares most searches."""
         marks = np.zeros(1 << 16, np.bool_)
         marks[self.special & _LOW] = True
         return marks
 
     def chosen(self, ranks: Ranks) -> npt.NDArray[np.int64]:
-        """Return the positions of the rows whose keys are chosen.
+        """Return the positions of the rows whose keys are in the sample.
 
         Args:
             ranks: ranks of the rows' keys.
@@ -190,10 +190,11 @@ class Sample:
 
 
 def draw(place: Place, inputs: Sequence[DataFileMeta], keys: int = KEYS) -> Sample:
-    """Return the sample for one rewrite: all keys of a small unit, else about ``keys`` keys and the special keys.
+    """Return the sample of keys to check in one rewrite.
 
-    A unit is small up to `SMALL_UNIT_ROWS` rows. A file holds each key once, so the unit has at least as many keys as
-    its largest file has rows.
+    If the files have at most `SMALL_UNIT_ROWS` rows, these are all keys. Otherwise they are about ``keys`` keys, and
+    some keys with deletes, equally new versions or nulls. A file holds each key once, so there are at least as many
+    keys as the largest file has rows.
 
     Args:
         place: the bucket.
@@ -239,7 +240,7 @@ class RowCollector:
                 self.keep(name, chosen_rows(batch, chosen))
 
     def choose(self, name: str, keys: pa.RecordBatch) -> pa.Array:
-        """Return the positions of the rows that :meth:`keep` must be given next.
+        """Return the positions of the rows in the sample; the caller must pass these rows to :meth:`keep`.
 
         Args:
             name: name of the file.
@@ -285,13 +286,16 @@ class RowCollector:
             self._narrow_to_bytes()
 
     def drop_early_rows(self) -> None:
-        """Drop the rows kept before enough keys were known; must be called after all inputs were added."""
+        """Drop the kept rows of keys beyond the wanted number of keys. Call this after all inputs were added.
+
+        The first rows are kept with a larger sample, because the ranks of later keys are not known yet.
+        """
         if not self._settled:
             self._settled = True
             self._narrow(self._tighter())
 
     def _tighter(self) -> Sample:
-        """Return the sample of the smallest ranks seen so far; every version of these keys has been kept."""
+        """Return the sample narrowed to the wanted number of keys: those with the smallest ranks of the kept rows."""
         if self._sample.limit is None or not self._parts:
             return self._sample
         ranks = np.sort(np.concatenate([ranks for parts in self._parts.values() for ranks, _ in parts]))
@@ -301,7 +305,7 @@ class RowCollector:
         return replace(self._sample, limit=int(ranks[self._keys]))
 
     def count_missing(self, name: str, rows: int) -> int:
-        """Return how many of a file's ``rows`` were never added.
+        """Return how many of a file's ``rows`` were never passed to :meth:`add` or :meth:`choose`.
 
         Args:
             name: name of the file.
@@ -354,7 +358,7 @@ def _deleted_keys(place: Place, files: Sequence[DataFileMeta]) -> Ranks:
 def _tied_keys(place: Place, files: Sequence[DataFileMeta]) -> Ranks:
     """Return the ranks of some keys that have two versions with equal sequence fields or sequence numbers.
 
-    Seen ranks of (key, order) are kept as bits, so a chance collision merely chooses one key more.
+    Pairs of (key, sequence) seen so far are kept as hashed bits; a hash collision only adds a key to the sample.
     """
     ordering = list(place.store.options.sequence_field)
     ranges = sorted((file.min_sequence_number, file.max_sequence_number) for file in files)
@@ -401,7 +405,7 @@ def _file_with_most_nulls(place: Place, files: Sequence[DataFileMeta]) -> str | 
 
 
 def _head(place: Place, file: DataFileMeta, columns: Sequence[str]) -> Iterator[tuple[Ranks, pa.RecordBatch]]:
-    """Yield the first rows of a file, so that the search for special keys stays cheap."""
+    """Yield (ranks of the keys, rows) of the first rows of a file, so that the search for special keys is cheap."""
     left = _HEAD_ROWS
     with closing(place.batches(file, columns)) as batches:  # type: ignore[type-var]
         for ranks, batch in batches:

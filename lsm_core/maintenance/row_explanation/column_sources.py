@@ -106,7 +106,7 @@ def supply_by_aggregate(
     Args:
         versions: versions of the key.
         function: the aggregate function.
-        ops: operation per version.
+        ops: operation per version: aggregate, aggregate as late input, retract or skip.
         base: index of the version with whose row the merge started, or None.
         reasons: reasons why versions are skipped, by index.
         has_input: whether the function has state from inputs before these versions.
@@ -146,9 +146,9 @@ def _supply_by_pick(
     Args:
         versions: versions of the key.
         function: the aggregate function.
-        ops: operation per version.
+        ops: operation per version: aggregate, aggregate as late input, retract or skip.
         base: index of the version with whose row the merge started, or None.
-        roles: role of each version, as text for people, by index.
+        roles: effect of each version on the column, as text for people, by index of the version.
         has_input: whether the function has state from inputs before these versions.
     """
     values = versions.batch.column(function.field)
@@ -309,7 +309,10 @@ class PartialUpdateReplay:
         return self._grouped(name, group)
 
     def _states_after_resets(self, group: SequenceGroup) -> list[int]:
-        """Return the state of each version in ``group``, which is `_RESET` up to the last delete that reset the row."""
+        """Return how the sequence group treated each version: one state constant per version, in merge order.
+
+        Versions up to the last delete that reset the row have the state `_RESET`.
+        """
         return [_RESET if place < self.begin else state for place, state in enumerate(self._states[group])]
 
     def _ungrouped(self, name: str) -> Supply:

@@ -97,7 +97,8 @@ class PickAggregate(AggregateFunction):
             seen: mask of the groups that have received an input before.
 
         Returns:
-            Per group the row number of its result, -1 for none, as :meth:`pick` returns.
+            For each group the position of the chosen input in ``folding`` (NULL: the result is null, KEEP: the
+            accumulator is unchanged), and a mask of the groups that have received an input.
         """
         assert folding.ops is not None
         picks = np.full(len(folding), KEEP, np.int64)
@@ -114,7 +115,9 @@ class PickAggregate(AggregateFunction):
         return picks, seen
 
     def _step(self, picks: Ints, has_value: Mask, seen: Mask, rows: Ints, valid: Mask, ops: Operations) -> Ints:
-        """Return the position of the input that is each group's result (or NULL, KEEP) after one more input of each.
+        """Apply one more input to each group, and return the position of the input that is each group's result.
+
+        NULL instead of a position means that the result is null; KEEP, that the accumulator is unchanged.
 
         Args:
             picks: position of each group's result before this input, or NULL, KEEP.
@@ -317,7 +320,7 @@ class _Extreme(PickAggregate):
 
 
 def _from_order(numbers: Ints) -> npt.NDArray[np.float64]:
-    """Return the doubles whose numbers by `float_order` are ``numbers``."""
+    """Convert the sortable integers of doubles (`float_order`) back to the doubles."""
     return (numbers ^ ((numbers >> np.int64(63)) & np.int64(0x7FFFFFFFFFFFFFFF))).view(np.float64)
 
 

@@ -125,7 +125,7 @@ class SumIntegers(_Numeric):
         return _array(self._sum_exactly(values, minus, start, inputs, bits), has_value, self.arrow_type), None
 
     def fold_layers(self, values: npt.NDArray[Any], layers: Sequence[Ints]) -> npt.NDArray[Any] | None:
-        """Return the sum of each group, as the base class describes, or None if a sum could leave its type."""
+        """Return the sum of each group, or None if a sum could exceed the range of the integer type."""
         largest = max(-int(values.min()), int(values.max()))
         if largest * len(layers) >= 1 << (_INTEGERS[self.type.root] - 1):
             return None

@@ -1,6 +1,6 @@
 """Functions of bitmaps and sketches, computed by the libraries that define their formats.
 
-The reader of Java's `Roaring64Bitmap` reads in order and validates nothing.
+No library reads 64-bit bitmaps of Java's `Roaring64Bitmap`, so `_Reader` parses them; it does not check the bytes.
 """
 
 from __future__ import annotations
@@ -30,7 +30,10 @@ def numbers64(data: bytes | Numbers) -> Numbers:
 
 
 class _Reader:
-    """Reader of a tree whose leaves are the upper 48 bits with a container number, followed by the containers."""
+    """Reader of the bytes of Java's `Roaring64Bitmap`: a tree of nodes, followed by containers.
+
+    A leaf of the tree has the upper 48 bits of some numbers, and the index of the container with their lower 16 bits.
+    """
 
     def __init__(self, data: bytes) -> None:
         self._data, self._at = data, 1

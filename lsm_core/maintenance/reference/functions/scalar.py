@@ -9,15 +9,15 @@ from lsm_core.maintenance.reference.versions import compare_values
 
 
 class PrimaryKey(Function):
-    """Column of the primary key: the input always wins."""
+    """Function of primary-key columns: the newest input replaces the accumulator, also for a retract."""
 
     def agg(self, acc: Any, value: Any) -> Any:
-        """Return the input."""
+        """Return ``value``, the new input, even if it is null."""
         del acc
         return value
 
     def retract(self, acc: Any, value: Any) -> Any:
-        """Return the input."""
+        """Return ``value``, the retracted input."""
         del acc
         return value
 
@@ -26,7 +26,7 @@ class LastValue(Function):
     """Last input, also if it is null."""
 
     def agg(self, acc: Any, value: Any) -> Any:
-        """Return the input."""
+        """Return ``value``, the new input, even if it is null."""
         del acc
         return value
 
@@ -39,11 +39,11 @@ class LastNonNullValue(Function):
     """Last input that is not null."""
 
     def agg(self, acc: Any, value: Any) -> Any:
-        """Return the input if it is not null."""
+        """Return ``value``, the new input; if it is null, return the accumulator ``acc``."""
         return acc if value is None else value
 
     def retract(self, acc: Any, value: Any) -> Any:
-        """Return null if the retracted value is not null."""
+        """Return null if the retracted input ``value`` is not null, else the accumulator ``acc``."""
         return acc if value is None else None
 
 
@@ -110,10 +110,13 @@ class BoolOr(NullsChangeNothing):
 
 
 class ListAgg(NullsChangeNothing):
-    """Concatenation of texts. Empty inputs (since 2.0 blank ones) are skipped and empty accumulators replaced."""
+    """Concatenation of texts with a delimiter.
+
+    Empty inputs are skipped (since Paimon 2.0 also blank ones), and an empty accumulator is replaced by the input.
+    """
 
     def agg(self, acc: Any, value: Any) -> Any:
-        """Return the accumulator with the input appended; since 2.0 a blank first input is skipped too."""
+        """Return the accumulator with the input appended; since Paimon 2.0 a blank first input is skipped too."""
         if not self.field.since("2.0"):
             return super().agg(acc, value)
         if value is None or not self._adds_text(value):
@@ -121,7 +124,7 @@ class ListAgg(NullsChangeNothing):
         return value if acc is None else self.combine(acc, value)
 
     def _adds_text(self, text: str) -> bool:
-        """Return whether a text is appended: not empty and, since 2.0, not blank."""
+        """Return whether a text is appended: not empty and, since Paimon 2.0, not blank."""
         if not self.field.since("2.0"):
             return bool(text)
         # Java's Character.isWhitespace: all of Python's spaces except the non-breaking ones and U+0085.
