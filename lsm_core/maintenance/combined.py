@@ -99,7 +99,7 @@ class Rules(Protocol):
 
         Args:
             store: the table.
-            plan: plan with items.
+            plan: new plan of the table, with at least one item.
         """
         ...
 

@@ -241,6 +241,10 @@ class _Examiner:
     def _examine_parts(self, holder: int | str, snapshot: Snapshot) -> tuple[_Content, _Content] | None:
         """Examine the files that a snapshot references.
 
+        Args:
+            holder: snapshot id, or the name of the tag or changelog that needs the files.
+            snapshot: the snapshot.
+
         Returns:
             Content of the base manifest list and of the delta manifest list, or None if one cannot be read.
         """

@@ -195,7 +195,7 @@ class OwnFiles:
 
     @staticmethod
     def of(store: TableStore) -> OwnFiles:
-        """Read the schemas of a table.
+        """Return the names and folders of a table's files, read from its schemas.
 
         Args:
             store: the table.
@@ -270,7 +270,11 @@ class OwnFiles:
             raise CorruptFile(where, f"it names {path!r}{more} for deletion: {why}; nothing of it is carried out")
 
     def _place(self, folder: str) -> tuple[Place | None, str]:
-        """Return the purpose of a folder, or None and the reason why no deletion may name files in it."""
+        """Return the purpose of a folder.
+
+        Returns:
+            (purpose, ""), or (None, reason) if no deletion may name files in the folder.
+        """
         parts = folder.split("/") if folder else []
         if is_absolute(folder):
             for root in self.external:
@@ -297,7 +301,14 @@ class OwnFiles:
         return None, "it is no folder of the table's metadata, partitions or buckets"
 
     def _bucket(self, parts: Sequence[str]) -> tuple[Place | None, str]:
-        """Return the purpose of a folder in the table's data folder, or None and why the table has no such folder."""
+        """Return the purpose of a folder below the table's data folder.
+
+        Args:
+            parts: names of the folders from the data folder down to this folder.
+
+        Returns:
+            (purpose, "") if it is a bucket or partition of the table, else (None, reason).
+        """
         parts = [part for part in parts if part]
         in_bucket = bool(parts) and bool(BUCKET.fullmatch(parts[-1]))
         values = parts[:-1] if in_bucket else parts

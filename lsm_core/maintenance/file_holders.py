@@ -327,7 +327,7 @@ class _Search:
         return self.code(Holder(HolderKind.LIVE, f"snapshot {self.newest.id}, the newest"))
 
     def _mark_changelog(self, store: TableStore, snapshot: Snapshot, code: int) -> None:
-        """Mark the changelog files of a snapshot."""
+        """Record holder number ``code`` for the changelog files of a snapshot."""
         for name, size in self._changelog_list(snapshot):
             for meta in self._list(store, name, size, patient=True):
                 self._entries(store, meta, code, sure=code)
@@ -348,7 +348,7 @@ class _Search:
             self._states.append((store, snapshot, code))
 
     def _changelogs(self, store: TableStore) -> None:
-        """Mark the remaining files of expired snapshots whose changes can still be streamed."""
+        """Record the holders of the files of changelogs: expired snapshots whose changes can still be streamed."""
         for number in changelogs.list_changelogs(store):
             try:
                 snapshot = changelogs.read_changelog(store, number)
@@ -359,7 +359,7 @@ class _Search:
             self._mark_remains(store, snapshot, self.code(Holder(HolderKind.CHANGELOG, text)))
 
     def mark_restorable(self, record: TrashRecord) -> None:
-        """Mark as used by the trash the files that a deletion record lists, and those that its snapshots and tags list.
+        """Record a deletion record as the holder of the files that it lists or that its snapshots and tags reference.
 
         A restore of the record needs all of these files. Missing metadata files are skipped, because the restore fails
         without them anyway.
@@ -392,7 +392,7 @@ class _Search:
     def _metadata(
         self, store: TableStore, snapshot: Snapshot, code: int, path: str, *, in_use: bool = False
     ) -> tuple[list[ManifestFileMeta], list[ManifestFileMeta]] | None:
-        """Mark the metadata files of a snapshot.
+        """Record the holder of the metadata files of a snapshot.
 
         Args:
             store: the table or branch.

@@ -490,7 +490,10 @@ class _Bucket:
         return min(later, default=None)
 
     def _look_until(self, look: int | None, limit: int) -> int | None:
-        """Run all checks before ``limit``, and return the time of the first check at or after ``limit``."""
+        """Run all checks before ``limit``, and return the time of the first check at or after ``limit``.
+
+        ``look`` is the time of the first check. A time of None means that no further check is needed.
+        """
         while look is not None and look < limit:
             picked = self._look(look)
             every = self.policy.look_every_ms

@@ -126,7 +126,11 @@ def _run_and_record(
     *,
     is_recorded: bool = True,
 ) -> _Answer:
-    """Run ``act`` and record the run; a storage error is recorded as failed, a refusal changes and records nothing."""
+    """Run ``act``, record the run in the ledger, and return the result of ``act``.
+
+    A storage error is recorded as a failed run. Any other error is a refusal: nothing was changed, and nothing is
+    recorded. ``is_recorded`` is False if a successful run changes nothing and is not recorded either.
+    """
     started, base = time.perf_counter(), snapshots.latest_id(store)
     run_id = new_run_id(store, action)
 

@@ -226,7 +226,7 @@ def drop_missing_changelog(store: TableStore, expired: Snapshot) -> Snapshot:
 def find_used(
     store: TableStore, lineages: Sequence[Lineage], candidates: AbstractSet[str], runner: Runner | None = None
 ) -> UsedFiles:
-    """Return the candidate files that a lineage (run of consecutive snapshots) needs, and the lineage's name.
+    """Return the candidate files that a lineage (run of consecutive snapshots) needs, each with a lineage's name.
 
     Data files, extra files and metadata files of the snapshots are compared with the candidates.
 
@@ -401,7 +401,9 @@ def select_added(entries: pa.Table) -> pa.Table:
 
 
 def select_removed(entries: pa.Table) -> pa.Table:
-    """Return the DELETE entries whose file the same delta does not add again (an upgrade does).
+    """Return the DELETE entries of files that the same delta does not add again.
+
+    A file that is only moved to a different level (upgrade) has both a DELETE and an ADD entry.
 
     Args:
         entries: manifest entries.

@@ -118,8 +118,8 @@ _Buckets: TypeAlias = "dict[tuple[bytes, int], _Bucket]"
 class ReferenceJudge:
     """Verification V2: merges a sample of a rewrite's keys again with the reference (implements `compact.Judge`).
 
-    The sampled rows are collected while the rewrite reads its inputs and V1 reads the outputs back, so V2 reads no
-    file again.
+    The sampled rows are collected while the rewrite reads its inputs, and while check V1 reads the output files back.
+    So V2 reads no file again.
     """
 
     def watch(
@@ -132,7 +132,7 @@ class ReferenceJudge:
     ) -> ReferenceWitness:
         """Return the collector of sampled rows (`compact.Witness`) for a task's rewrite of some files.
 
-        Rows expire at the task's clock.
+        Record-level expiry uses the time at which the task was planned.
 
         Args:
             store: the table.
@@ -304,8 +304,8 @@ class ReferenceWitness:
     ) -> None:
         """Check the rewrite's lookups against a direct read of one random row group above the output level.
 
-        Every sampled row there whose key the rewrite updates must have been looked up, and be marked in the deletion vector if
-        the table has deletion vectors. Rows that may have expired by record-level expiry are not checked.
+        Every sampled row there whose key the rewrite updates must have been looked up. If the table has deletion
+        vectors, the row must also be marked. Rows that may have expired by record-level expiry are not checked.
 
         Args:
             above: files on the levels above the output level.
@@ -922,7 +922,7 @@ def _pairs(store: TableStore, first: _Buckets, second: _Buckets) -> Iterator[_Pa
 
 
 def _buckets_by_hash(side: _Buckets) -> dict[bytes, list[_Bucket]]:
-    """Return the buckets of each partition that the bucket function fills."""
+    """Return the buckets of fixed bucket mode by partition: those whose rows the hash of the bucket key chooses."""
     by_partition: dict[bytes, list[_Bucket]] = {}
     for place in side.values():
         if place.fixed:

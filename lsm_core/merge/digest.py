@@ -275,7 +275,7 @@ def _spread_words(words: Words) -> Words:
 
 
 def _factor(position: Words | np.uint64) -> Words | np.uint64:
-    """Return an odd number for each byte position."""
+    """Return the odd number by which a word at each byte position of a text is multiplied in the hash."""
     with np.errstate(over="ignore"):
         return (position + np.uint64(1)) * np.uint64(_POSITION) | np.uint64(1)
 

@@ -180,10 +180,12 @@ def _meeting(opened: SampledBucket) -> list[DataFileMeta]:
 def _equal_versions(
     check_input: CheckInput, opened: SampledBucket, files: Sequence[DataFileMeta]
 ) -> tuple[int, list[str]]:
-    """Return the number of rows read, and a text per key with two versions of equal sequence number and fields.
+    """Find keys with two versions that have the same sequence number and the same values of `sequence.field`.
 
-    Only the keys of the bucket's sample are compared, and at most 20 texts are returned. Fields are those of the option
-    `sequence.field`.
+    Only the keys of the bucket's sample are compared.
+
+    Returns:
+        Number of rows read, and one text for each such key, at most 20.
     """
     place, store = opened.place, opened.place.store
     keys, fields = list(store.schema.trimmed_primary_keys), list(store.options.sequence_field)
@@ -216,7 +218,9 @@ def _equal_versions(
 def _versions(
     opened: SampledBucket, file: DataFileMeta, fields: Sequence[str]
 ) -> Iterator[tuple[npt.NDArray[np.uint64], pa.RecordBatch]]:
-    """Yield (ranks of keys in the sample, rows) for the rows of a file that no deletion vector marks.
+    """Yield (rank of each row's key, rows) for the rows of a file that no deletion vector marks.
+
+    A rank is a salted hash of the key; keys are sampled by their rank.
 
     Only keys, the columns ``fields`` (the table's sequence fields) and KV system columns are decoded.
     """

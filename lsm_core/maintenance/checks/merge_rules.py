@@ -35,7 +35,7 @@ _WRITTEN: Final = {CommitKind.APPEND, CommitKind.COMPACT, CommitKind.ANALYZE}
 
 @dataclass(frozen=True)
 class History:
-    """Source of the recomputed rows.
+    """Snapshots whose rows the reference implementation merges again.
 
     Attributes:
         base: snapshot whose rows are read.
@@ -53,7 +53,7 @@ class History:
 
 
 def merge_engine_rules(check_input: CheckInput) -> CheckReport:
-    """Compare the rows that readers see for the sampled keys of some buckets with the reference's result.
+    """Compare the rows that readers see for sampled keys with the rows that the reference implementation merges.
 
     Args:
         check_input: store, snapshot and limits.

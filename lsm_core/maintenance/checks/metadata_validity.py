@@ -86,7 +86,7 @@ def deletion_vectors_valid(check_input: CheckInput) -> CheckReport:
     A vector whose data file is no longer live is counted but is not a failure, because Java leaves such vectors behind
     and no reader opens them.
 
-    Of the sampled vectors the recorded number of positions is checked too.
+    For sampled vectors, the recorded number of deleted rows is compared with the actual number too.
 
     Args:
         check_input: store, snapshot and limits; `limits.vectors` bounds the sample.

@@ -155,7 +155,10 @@ def _draw(sizes: np.ndarray[Any, Any], budget: int, seed: int) -> np.ndarray[Any
 
 
 def _read_all(check_input: CheckInput, deep: DeepRead) -> CheckReport:
-    """Read files in the order of their names from the saved position, and save the position after each group."""
+    """Read files in the order of their names from the saved position, and save the position after each round.
+
+    Files that earlier calls of the same pass found damaged are read again first.
+    """
     store, reader = check_input.store, deep.reader or read_pages
     path = progress_path(store)
     progress = _load(store, path)
@@ -202,7 +205,8 @@ class _Window:
 
     Attributes:
         files: files that are not read yet, in the order of their names (schema `FILES_TO_READ`).
-        repeated: files to read again with the next round (group of files read at once), regardless of the position.
+        repeated: files to read again with the next round (group of files read at once): those that earlier calls of the
+            pass found damaged.
         live: number of live files of the snapshot.
         more: whether live files remain after ``files``.
     """
@@ -236,7 +240,10 @@ def _first(files: pa.Table) -> pa.Table:
 
 
 def _split(files: pa.Table, most: int) -> tuple[pa.Table, pa.Table]:
-    """Split files into (files up to ``most`` bytes, at least one, so that each call makes progress; later files)."""
+    """Split files into (first files with at most ``most`` bytes together, all later files).
+
+    The first part has at least one file, so that each call makes progress.
+    """
     sizes = numpy_array(files.column("file_size").combine_chunks())
     count = max(1, int(np.searchsorted(np.cumsum(sizes), most, side="right")))
     return (files, files.slice(files.num_rows)) if count >= files.num_rows else _split_at(files, count)

@@ -27,7 +27,7 @@ def function_name(schema: TableSchema, options: Mapping[str, str], column: str) 
 
 
 class AggregationMerge:
-    """Merge of the versions of one key."""
+    """Merge of the versions of one key: call :meth:`add` for each version, then :meth:`result`."""
 
     def __init__(self, schema: TableSchema, options: Mapping[str, str]) -> None:
         self._functions: list[Function] = [

@@ -47,7 +47,7 @@ def _numbers(schema: TableSchema, names: list[str]) -> tuple[int, ...]:
 
 
 class PartialUpdateMerge:
-    """Merge of the versions of one key."""
+    """Merge of the versions of one key: call :meth:`add` for each version, then :meth:`result`."""
 
     def __init__(self, schema: TableSchema, options: Mapping[str, str], ignore_delete: bool) -> None:
         self._schema, self._ignore_delete = schema, ignore_delete
@@ -141,11 +141,11 @@ class PartialUpdateMerge:
                 self._row[i] = None
 
     def _verdict(self, group: Group, row: Row) -> str:
-        """Compare the sequence fields of a row with the current ones of the group.
+        """Return whether a sequence group accepts a row.
 
         Returns:
-            "skipped" if all sequence fields of the row are null, "accepted" if they are not below the current ones
-            (equal ones too), otherwise "late".
+            "skipped" if all sequence fields of the row are null, "accepted" if they are equal to or greater than the
+            current sequence fields of the group, otherwise "late".
         """
         mine = [row.values[i] for i in group.ordering]
         if all(value is None for value in mine):

@@ -146,7 +146,7 @@ def versions_of(
 
     Args:
         store: the table.
-        places: places of one partition.
+        places: files of one partition that can hold the key.
         spec: key layout of the table.
         key: primary key, typed.
     """

@@ -91,7 +91,7 @@ class FoldInput:
         Args:
             name: name of the column.
             rows: row numbers.
-            some_null: whether NO_ROW among ``rows`` gives null.
+            some_null: whether ``rows`` may contain NO_ROW, which gives null.
         """
         _, whole, valid = self._column(name)
         kind = whole.type

@@ -252,8 +252,8 @@ class _Nested(ListFold):
     def _fill_up(self, held: pa.Array, inputs: pa.Array, sizes: Ints) -> tuple[pa.Array, Ints]:
         """Fill up each list of ``held`` with the first rows of its inputs; the last row of each key is kept.
 
-        The number of free rows is the same for all inputs up to the first new key, and no input is cut while all rows
-        fit. The inputs up to the later of these two points are processed at once.
+        One call processes only the first inputs of each list: as many as fit completely, or those up to the first input
+        with a new key, whichever are more. For these, the number of free rows is known without merging one by one.
 
         Args:
             held: the lists.
