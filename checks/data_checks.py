@@ -45,7 +45,10 @@ def data_checks(card: TableCard, data: dg.AssetKey, policy: Policy) -> dg.AssetC
 
 
 def declarations_of(card: TableCard, policy: Policy) -> Sequence[CheckDeclaration]:
-    """Return the checks of a table's data that the policy does not switch off, or `expectations` if all are off."""
+    """Return the checks of a table's data that the policy does not switch off.
+
+    If the policy switches all checks off, `expectations` is returned, because an op needs at least one check.
+    """
     declarations = [
         CheckDeclaration(check.name, check.promise)
         for check in checks_of(card.primary_keys, card.options)

@@ -62,8 +62,9 @@ def declare_together(
         asset: key of the asset.
         name: name of the op.
         declarations: the checks.
-        function: runs the checks; `card_of_checks` returns its table, and `selected_checks` the checks to run.
-        pool: pool of the op, or None.
+        function: function that evaluates the selected checks and yields their results. It gets the table and the
+            names of the selected checks from the context of the op.
+        pool: Dagster pool of the op, or None.
     """
     partitions = partitions_definition(card)
     outs = tuple(declaration.name for declaration in declarations)
@@ -129,7 +130,8 @@ def limits_of(policy: Policy) -> CheckLimits:
         policy: policy of one table.
 
     Returns:
-        Thresholds in files, bytes and milliseconds. Work may be due for 6 hours, or for 30 hours with off-peak hours.
+        Thresholds in files, bytes and milliseconds. A check fails if maintenance work was due for more than 6 hours, or
+        30 hours if the policy allows maintenance only in off-peak hours.
     """
     hours = _WITHIN_A_DAY if policy.off_peak is not None else _WITHIN_HOURS
     return CheckLimits(

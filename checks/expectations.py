@@ -172,7 +172,7 @@ def suite_outcomes(
 
 
 def _open_stores(merged: Sequence[Batch], table: Table) -> AbstractContextManager[None]:
-    """Return the context in which the expectations over merged rows use the opened table."""
+    """Return a context in which the expectations of ``merged`` use the opened table, instead of opening it again."""
     if not merged:
         return nullcontext()
     from checks.merge_expectations import use_open_store
@@ -642,13 +642,16 @@ def _marked_expectations(batch: Batch) -> list[Any]:
 
 
 def _format(batch: Batch, most: int) -> dict[str, Any]:
-    """Return the result format of a batch: counts, and the keys of the first `most` unexpected rows."""
+    """Return the argument `result_format` of great-expectations for a batch.
+
+    It requests counts, and the keys of the first `most` unexpected rows.
+    """
     keys = {"unexpected_index_column_names": list(batch.keys)} if batch.keys else {}
     return {"result_format": "SUMMARY", "partial_unexpected_count": most, **keys}
 
 
 def _read_outcomes(card: TableCard, batch: Batch, results: Sequence[Any]) -> list[ExpectationResult]:
-    """Return the results of a batch in the order of its expectations.
+    """Convert the results of great-expectations for a batch, and return them in the order of its expectations.
 
     Args:
         card: description of the table.
@@ -809,7 +812,10 @@ def schema_expectations(card: TableCard, frame: Any) -> list[tuple[str, Any]]:
 
 
 def _read_exceptions(info: Any) -> list[dict[str, Any]]:
-    """Return the exception details, which great-expectations stores either directly or by metric."""
+    """Return the details of exceptions in `exception_info` of a result of great-expectations.
+
+    `info` itself has the details, or it maps each metric to details.
+    """
     if not isinstance(info, dict):
         return []
     return [info] if "raised_exception" in info else [value for value in info.values() if isinstance(value, dict)]

@@ -143,15 +143,15 @@ def report_checks(
 ) -> None:
     """Report the layout checks of partitions that a job has materialised.
 
-    In a job no check is an op, so Dagster would show older results as not evaluated. merged_view_unchanged gets the
-    comparison of the job. It is not reported if nothing was compared, or while a blocking check fails: only executing
-    the check ends the block.
+    In a job no check is an op, so Dagster would show older results as not evaluated. The result of
+    merged_view_unchanged is the job's own comparison of rows before and after. It is not reported if the job compared
+    nothing, or while a blocking check fails: only executing the failed check ends the block.
 
     Args:
         context: context of the op.
         warehouse: the warehouse.
         store: the table.
-        compared: comparison of the job.
+        compared: result of the comparison of rows by the job.
         partitions: materialised partitions; None for the whole table.
     """
     card, layout = warehouse.card(store.name), names.layout_key(warehouse.path, store.name)

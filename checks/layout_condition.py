@@ -43,9 +43,9 @@ class ConditionRow:
 
     Attributes:
         name: name of the engine's check.
-        verdict: result of the condition's function in `lsm_core`.
+        verdict: whether the condition holds, with the reason and the affected buckets.
         severity: severity of a failure.
-        origin: place of the severity in the policy, None if the policy sets no severity.
+        origin: file and line of the policy that sets the severity, or None if the policy sets no severity.
     """
 
     name: str
@@ -62,7 +62,9 @@ class ConditionRow:
 
 
 def conditions_of(card: TableCard, policy: Policy) -> Sequence[str]:
-    """Return the conditions of a table that its policy does not switch off.
+    """Return the names of the engine's checks that `layout_condition` combines for a table.
+
+    Checks that do not apply to the table, or that its policy switches off, are left out.
 
     Args:
         card: description of the table.
@@ -122,7 +124,9 @@ def backlog_result(store: TableStore, health: TableHealth, policy: Policy, check
 def condition_result(
     store: TableStore, health: TableHealth, policy: Policy, conditions: Collection[str]
 ) -> dg.AssetCheckResult:
-    """Return the result of `layout_condition` from known health; only due work makes it read the ledger.
+    """Return the result of `layout_condition` from known health.
+
+    The record of maintenance runs is read only if a bucket is due for compaction.
 
     The check fails if a condition fails, with the highest severity of the failed conditions. Its metadata has one row
     per condition.
@@ -131,7 +135,7 @@ def condition_result(
         store: the table.
         health: health of the table.
         policy: policy of the table.
-        conditions: conditions to judge, as `conditions_of` returns them.
+        conditions: names of the conditions to evaluate.
     """
     condition = _condition(store, health)
     # Partitions about to expire are not compacted, so that no work is due in them.
@@ -168,7 +172,13 @@ def condition_result(
 
 
 def _judge(condition: Condition, policy: Policy, name: str) -> ConditionRow:
-    """Evaluate one condition, and return its row (status, text, severity) of the check result."""
+    """Evaluate one condition, with the severity that the policy sets for it.
+
+    Args:
+        condition: facts about the table's layout from which all conditions are evaluated.
+        policy: policy of the table.
+        name: name of the condition.
+    """
     verdict = JUDGES[name](condition, limits_of(policy))
     setting = _setting(policy, name)
     if setting is None:
@@ -184,7 +194,7 @@ def _condition(store: TableStore, health: TableHealth) -> Condition:
 
 
 def _compactable_buckets(store: TableStore, health: TableHealth, policy: Policy, now_ms: int) -> Sequence[BucketHealth]:
-    """Return the buckets of partitions that are not about to expire."""
+    """Return the buckets of partitions that are not about to expire; expiring partitions are not compacted."""
     facts = TableFacts(store.name, health, store.options, partitioned=bool(store.schema.partition_keys))
     return [
         bucket

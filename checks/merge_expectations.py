@@ -121,8 +121,9 @@ class _RowMetric(TableMetricProvider):
     """Comparison of a batch's rows with the table's history.
 
     Attributes:
-        expected: computes the expected rows, or None if only the batch is examined.
-        more_keys: arguments of an expectation that ``expected`` takes in addition to the check's input.
+        expected: function that computes the expected rows; None if no rows are expected, and only the uniqueness of
+            the batch's keys is checked.
+        more_keys: names of the expectation's arguments that ``expected`` takes in addition to the check's input.
     """
 
     value_keys: tuple[str, ...] = _ARGUMENTS
@@ -193,7 +194,7 @@ def _store_key(values: Mapping[str, Any]) -> tuple[Any, ...]:
 
 
 def _check_input_of(values: Mapping[str, Any], own_snapshot: int | None) -> CheckInput:
-    """Return the table, snapshot and sample sizes of an expectation as the engine's `CheckInput`.
+    """Return the table, the snapshot and the sizes of samples that an expectation's arguments name.
 
     Args:
         values: arguments of the expectation by name.
@@ -230,27 +231,27 @@ def _rows_of_pandas(store: TableStore, frame: pd.DataFrame) -> ArrowRows:
 
 
 class _MergeRulesMetric(_RowMetric):
-    """Rows compared with the reference implementation's result for the written versions."""
+    """Comparison of the batch's rows with the result of merging all written versions of their keys again."""
 
     metric_name = "table.dredge.merge_rules"
     expected = staticmethod(merge_by_rules)
 
 
 class _UniqueKeysMetric(_RowMetric):
-    """Primary keys with several rows in the batch."""
+    """Search for primary keys that have several rows in the batch."""
 
     metric_name = "table.dredge.unique_keys"
 
 
 class _ChangelogMetric(_RowMetric):
-    """Rows compared with those of an older snapshot after applying the changelog."""
+    """Comparison of the batch's rows with those of an older snapshot to which the changelog was applied."""
 
     metric_name = "table.dredge.changelog_replay"
     expected = staticmethod(replay_changelog)
 
 
 class _CompactionMetric(_RowMetric):
-    """Rows compared with those before a compaction."""
+    """Comparison of the batch's rows with the rows before a compaction."""
 
     metric_name = "table.dredge.rows_before"
     value_keys = (*_ARGUMENTS, "before")

@@ -56,7 +56,7 @@ class VerifyVerdict:
 
     Attributes:
         ok: whether the rows are the same.
-        level: level of the comparison, "V0" to "V3".
+        level: level of verification, from "V0" (counts and metadata) to "V3" (comparison of all rows).
         text: explanation in one sentence.
     """
 

@@ -60,7 +60,7 @@ def arrow_array(
 
 
 def arrow_scalar(value: Any, kind: pa.DataType | None = None) -> pa.Scalar:
-    """Return `pa.scalar(value, kind)` without letting Arrow import pandas for a plain value (see `arrow_array`)."""
+    """Return `pa.scalar(value, kind)`, but without the costly import of pandas by Arrow if the value is plain."""
     if value is None:
         return pa.nulls(1, kind)[0]
     array = _from_objects((value,), kind)
@@ -68,7 +68,7 @@ def arrow_scalar(value: Any, kind: pa.DataType | None = None) -> pa.Scalar:
 
 
 def empty_table(schema: pa.Schema) -> pa.Table:
-    """Return `schema.empty_table()` without letting Arrow import pandas (see `arrow_array`)."""
+    """Return `schema.empty_table()`, but without the costly import of pandas by Arrow."""
     return pa.table([pa.nulls(0, field.type) for field in schema], schema=schema)
 
 
@@ -230,8 +230,8 @@ def chosen_rows(values: Values, places: pa.Array) -> Values:
         places: int64 row numbers, ascending and distinct.
 
     Returns:
-        ``values`` itself if all rows are chosen and the buffers contain few further bytes; otherwise a copy of the
-        chosen rows.
+        ``values`` itself if all rows are chosen, and its buffers are at most twice as large as these rows; otherwise a
+        copy of the chosen rows.
     """
     if len(places) == len(values) and values.get_total_buffer_size() <= 2 * values.nbytes:
         return values
@@ -242,11 +242,10 @@ def chosen_rows(values: Values, places: pa.Array) -> Values:
 
 
 def numpy_array(column: pa.Array | pa.ChunkedArray) -> npt.NDArray[Any]:
-    """Return `column.to_numpy(zero_copy_only=False)` without letting Arrow import pandas (see `arrow_array`).
+    """Return a column of numbers or booleans as NumPy array, but without the costly import of pandas by Arrow.
 
-    The column holds numbers or booleans.
-
-    Numbers of one chunk without nulls are not copied; integers with nulls become doubles, as in Arrow.
+    The result is that of `column.to_numpy(zero_copy_only=False)`. Numbers of one chunk without nulls are not copied;
+    integers with nulls become doubles, as in Arrow.
     """
     dtype = _DTYPES.get(column.type)
     if dtype is None or (column.null_count and dtype == np.bool_):
@@ -301,9 +300,10 @@ def decimal_limbs(array: pa.Array) -> tuple[I64, U64]:
 
 
 def value_offsets(array: pa.Array) -> I64:
-    """Return the start of each value of a string, binary, list or map array in its data or child, with the end.
+    """Return the offsets of a string, binary, list or map array, as int64.
 
-    The result has ``len(array) + 1`` numbers.
+    Value i has the bytes (or child elements) from ``offsets[i]`` up to, but not including, ``offsets[i + 1]``. The
+    result has ``len(array) + 1`` numbers.
     """
     wide = pa.types.is_large_string(array.type) or pa.types.is_large_binary(array.type)
     if len(array) == 0:
@@ -547,7 +547,10 @@ class SharedDictionaries:
         self._values: dict[str, pa.Array] = {}
 
     def reader(self) -> Callable[[pa.RecordBatch], pa.RecordBatch]:
-        """Return a function that puts the shared dictionaries into the batches of one file; call it in batch order."""
+        """Return a function that replaces a batch's own dictionaries by the shared ones, for the batches of one file.
+
+        The function must be called in the order of the batches.
+        """
         mappings: dict[str, tuple[pa.Array, pa.Array, pa.Array]] = {}
 
         def share(batch: pa.RecordBatch) -> pa.RecordBatch:

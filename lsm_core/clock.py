@@ -148,7 +148,7 @@ def why_silent(clock: Clock) -> str | None:
 
 
 def to_spec(clock: Clock) -> str:
-    """Return the text form of ``clock``."""
+    """Return the text from which `clock_from` rebuilds ``clock``."""
     return clock.to_spec()
 
 

@@ -1,7 +1,7 @@
 """Running totals per carrier, computed by a stream job from the lookup changelog of `carrier_daily` alone.
 
-One file holds the totals together with the next snapshot, so that each change counts exactly once, whenever a run is
-killed. The consumer that the job registers in the table only keeps unread snapshots from expiring.
+One file holds the totals and the id of the next snapshot to read, so that each change counts exactly once, even if a
+run is killed. The consumer that the job registers in the table only keeps unread snapshots from expiring.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def add_changes(totals: pa.Table, rows: pa.Table, kinds: pa.Array) -> pa.Table:
 
 
 def totals_of(rows: pa.Table) -> pa.Table:
-    """Return the totals (SCHEMA) of rows of the table itself."""
+    """Return the totals by carrier (SCHEMA) of rows of `carrier_daily`, each counted once."""
     return add_changes(SCHEMA.empty_table(), rows, pa.array(["+I"]).take(pa.nulls(len(rows), pa.int64()).fill_null(0)))
 
 
@@ -119,7 +119,7 @@ def read_progress(path: Path) -> Progress:
 
 
 def write_progress(path: Path, progress: Progress) -> None:
-    """Replace the file atomically, so that totals and position always match."""
+    """Replace the file atomically, so that the totals always match the next snapshot to read."""
     table = progress.totals.replace_schema_metadata({_FOLLOWING: str(progress.following)})
     draft = path.with_suffix(f".{os.getpid()}")
     with pa.ipc.new_file(str(draft), table.schema) as sink:
@@ -188,14 +188,13 @@ def newest_change(table: Table, following: int | None) -> int | None:
 
 
 def compacted_totals(catalog: Catalog, following: int | None) -> pa.Table:
-    """Return the totals before a snapshot, computed from the top level of the table itself.
+    """Return the totals (SCHEMA) that the stream must have reached, computed from the rows of `carrier_daily`.
 
-    Every compaction of this table is a full one, so the top level is the compacted table; level 0 has no changelog
-    yet.
+    Only the top level is read: the changelog contains only compacted rows, and each compaction of this table is full.
 
     Args:
         catalog: catalog of the warehouse.
-        following: the snapshot, or None if nothing was read yet.
+        following: id of the next snapshot that the stream reads, or None if it has read nothing yet.
     """
     if following is None:
         return SCHEMA.empty_table()

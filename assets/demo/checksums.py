@@ -27,7 +27,7 @@ class TableChecksum:
 
     Attributes:
         rows: number of rows.
-        checksum: result of `hash_rows`, 16 hexadecimal digits.
+        checksum: checksum of all rows in any order, 16 hexadecimal digits.
     """
 
     rows: int

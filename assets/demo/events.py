@@ -18,8 +18,8 @@ class Part:
     """Changes that one rule of the demo's scenario makes.
 
     Attributes:
-        rows: row numbers of the source.
-        commit: commit of each row.
+        rows: row number in the source file, for each changed row.
+        commit: number of the commit that contains each row.
         step: order of rows with the same commit and row number.
         kind: row kind of all rows.
         columns: columns of the rows.
@@ -45,8 +45,8 @@ def make_part(
     Args:
         table: columns of all rows.
         selected: which rows to take.
-        commit: commit of each row.
-        step: step of each row, or one step for all.
+        commit: number of the commit that contains each row.
+        step: order of rows with the same commit and row number; one number for each row, or one for all.
         kind: row kind.
         replaced: columns that replace those of `table`, for all rows.
     """

@@ -29,7 +29,8 @@ class ExpectedDecision:
         subject: table or partition at the start of the line.
         words: text after the subject.
         runs: whether a run starts.
-        afterwards: the text after a run of the other sensor compacted the subject at this tick, or None.
+        afterwards: text to expect if a run of the other sensor has compacted the subject at this tick; None if it is
+            the same text.
     """
 
     sensor: str
@@ -40,7 +41,7 @@ class ExpectedDecision:
 
     @property
     def reason(self) -> str:
-        """The text without outcome and code, which a run carries as its reason."""
+        """Reason of the decision: the end of `words`, after the outcome and its code in parentheses."""
         return self.words.partition("): ")[2]
 
     def matches(self, line: str, *, compacting: bool = False) -> bool:
@@ -48,7 +49,8 @@ class ExpectedDecision:
 
         Args:
             line: line of the tick's log.
-            compacting: whether a run had started. Then the text before the run and the text after it are both accepted.
+            compacting: whether a run of the other sensor may have compacted the subject before the line was logged;
+                if so, `words` and `afterwards` are both accepted.
         """
         words = [self.words, *([self.afterwards] if compacting and self.afterwards is not None else [])]
         return any(line.startswith(f"{self.subject}: {text}") for text in words)

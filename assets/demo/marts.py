@@ -43,7 +43,7 @@ class MartAnswer:
     Attributes:
         question: the question in the scenario's words.
         columns: titles of the columns.
-        rows: rows as in the scenario's reference.
+        rows: rows of the answer, one list of values per row.
     """
 
     question: str

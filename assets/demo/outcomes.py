@@ -37,7 +37,7 @@ class PartitionOutcome:
 
     @property
     def subject(self) -> str:
-        """Table and partition as the scenario names them."""
+        """Name of the table, with ``/`` and the partition if there is one."""
         return f"{self.table}/{self.partition}" if self.partition else self.table
 
     def text(self) -> str:
@@ -129,7 +129,7 @@ the table has two snapshots fewer than partitions were compacted.
 
 
 def find_expiry(table: Table) -> Expiry | None:
-    """Return the newest partition expiry of a table, from its ledger and snapshots; None without one."""
+    """Return the newest partition expiry of a table, from the table's record of maintenance runs; None without one."""
     runs = [entry for entry in table.ledger() if entry.action == "expire_partitions" and entry.snapshot_id is not None]
     if not runs:
         return None
@@ -181,7 +181,7 @@ TAG_HOLD: Final = TagHold(
 
 
 def find_held_files(table: Table) -> list[str]:
-    """Return the data files that the newest snapshot expiry kept because of the tag, from the ledger."""
+    """Return the data files that the newest snapshot expiry kept because of the tag, from its maintenance record."""
     runs = [entry for entry in table.ledger() if entry.action == "expire_snapshots"]
     kept_lines = [line for entry in runs[-1:] for line in entry.lines if line.get("event") == "kept"]
     return sorted(str(line["file"]) for line in kept_lines if line["reason"] == TAG_HOLD.holder)

@@ -173,7 +173,7 @@ def add_demo(defs: dg.Definitions, warehouse_path: str, settings: Settings) -> d
 def mark_replay(warehouse: WarehouseResource, arrivals: str) -> Iterator[None]:
     """Mark a replay as running for the sensors while the context is open.
 
-    Afterwards the time of the state file is the end of the replay.
+    Afterwards the modification time of the state file is the end time of the replay.
 
     Args:
         warehouse: warehouse whose state file is written.

@@ -56,7 +56,13 @@ def batch_of_commit(table: str, commit: int) -> int:
 
 
 def commits_at(table: str, events: pa.Table, tick: Tick) -> list[int]:
-    """Return the commit numbers that arrive between the previous tick and this one, in order."""
+    """Return the numbers of a table's commits that arrive between the previous tick and this one, in order.
+
+    Args:
+        table: name of the table.
+        events: all events of the table, with column `_commit`.
+        tick: the tick.
+    """
     before = BACKFILL - 1 if tick.number == 0 else TICKS[tick.number - 1].last_batch
     numbers = np.unique(events["_commit"].to_numpy()).tolist()
     return [n for n in numbers if before < batch_of_commit(table, n) <= tick.last_batch]

@@ -110,7 +110,7 @@ class _Verb(TyperCommand):
 
 
 def _take_texts(parameter: Any) -> None:
-    """Skip Typer's conversion of a parameter if its value is text, or an absent list."""
+    """Make a parameter skip Typer's conversion if its value is text that stays text, or a list that was not given."""
     if parameter.multiple and not parameter.required and parameter.default is None:
         judge_list = parameter.process_value
         parameter.process_value = lambda context, value: judge_list(context, value) if value else None
@@ -216,7 +216,7 @@ def _unknown_verb_message(name: str, verbs: Collection[str]) -> str:
 
 
 def _complete() -> Any:
-    """Answer a shell's request for completion.
+    """Answer a shell's request for completion on standard output, and return the exit code.
 
     If the command line already names a verb, only this verb is loaded.
     """
@@ -246,7 +246,11 @@ def _do_nothing() -> None:
 
 
 def _call(entry: EntryPoint, arguments: list[str]) -> Any:
-    """Run a verb of a plugin package: a Typer app or a function.
+    """Run a verb of a plugin package, which is a Typer app or a function, and return the result of its command.
+
+    Args:
+        entry: entry point of the verb.
+        arguments: command line after the verb.
 
     Raises:
         DredgeError: a package is missing; the message names it.

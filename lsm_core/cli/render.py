@@ -63,12 +63,14 @@ def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]
 
 
 def print_documents(title: str, documents: Sequence[Mapping[str, Any]], columns: Columns, *, as_json: bool) -> None:
-    """Print documents as JSON, or as a table for people; without documents, people get one line that says so.
+    """Print mappings as JSON for programs, or as a table for people.
+
+    If there are no mappings, people get one line that says so.
 
     Args:
         title: title of the table.
-        documents: documents for programs.
-        columns: columns of the table.
+        documents: mappings of field to value, one for each row of the table.
+        columns: by title of a column, the field that it shows, or a function from a mapping to the cell.
         as_json: whether to print JSON.
     """
     if as_json:

@@ -497,7 +497,9 @@ def _replaced(base: Snapshot, current: Snapshot | None) -> bool:
 
 
 def _came_too_late(store: TableStore, snapshot: Snapshot, base: Snapshot | None) -> bool:
-    """Return whether the id was free only because its earlier snapshot expired, or because the base was rolled back.
+    """Return whether a snapshot that was just published must be deleted again, because it came too late.
+
+    This is so if its id was used before by another commit whose snapshot has expired, or if its base was rolled back.
 
     If a committer pauses between check and publish for longer than snapshots are retained, the snapshot of another
     commit with this id may already have expired. Expiry removes ids in ascending order and never the latest, so an
@@ -505,6 +507,11 @@ def _came_too_late(store: TableStore, snapshot: Snapshot, base: Snapshot | None)
     a rollback removed it. If a different snapshot has the previous id, a rollback and a commit, or a fast-forward,
     happened. A new snapshot on the removed base would then restore the removed content. If the new snapshot is missing
     in that case, it was rolled back after its publication.
+
+    Args:
+        store: the table.
+        snapshot: the published snapshot.
+        base: snapshot on which it was built, or None.
     """
     try:
         below = snapshots.try_read(store, snapshot.id - 1) if snapshot.id > 1 else None
@@ -789,7 +796,8 @@ class Request:
         lost_rows: number of rows that ``merge`` loses.
         strict: check for commits of other users at every attempt; None for no check.
         statistics: statistics file of the snapshot; None to keep the previous file.
-        purpose: purpose of the commit. The previous snapshot must not use a feature that Dredge refuses for it.
+        purpose: writing or compaction. The commit fails if the previous snapshot uses a feature that Dredge does not
+            support for this purpose.
         looked_at: id of the snapshot up to which earlier commits of the user were searched for this commit. None if the
             same commit may be made twice.
         by_writer: whether the new files have rows of writers, not rows that the table had already.
@@ -1040,7 +1048,7 @@ class CommitRun:
 
 
 def numbered(store: TableStore, latest: Snapshot | None, entries: pa.Table) -> dict[str, str]:
-    """Return the snapshot property with the largest sequence number of a primary-key table.
+    """Return the property to add to the next snapshot: the largest sequence number of a primary-key table.
 
     The result is empty unless option `write.sequence-number-init-mode` is `snapshot`. Java stores this number as a
     property of each snapshot. If the previous snapshot does not have the property, all live entries are read.

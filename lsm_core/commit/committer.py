@@ -1,4 +1,4 @@
-"""The committer, which turns commit messages into snapshots; a repeated commit resolves an unknown outcome."""
+"""The committer, which turns commit messages into snapshots; repeat a commit whose outcome is unknown to learn it."""
 
 from __future__ import annotations
 

@@ -387,13 +387,16 @@ class BaseEntries:
     def _one_of_each(
         self, metas: Sequence[ManifestFileMeta], partitions: set[bytes], columns: Sequence[str]
     ) -> Iterator[pa.Table]:
-        """Yield one live entry with a number of buckets for each partition that has such an entry.
+        """Yield one live entry of each partition, which records the partition's number of buckets.
 
-        The newest manifests are read first. All live files of a partition have the same number of buckets
-        (`conflicts.check`), so one entry is enough. An entry of an earlier attempt is still live if its manifest is
-        still listed and no manifest with deletions was added.
+        The newest manifests are read first. Every commit checks that all live files of a partition have the same number
+        of buckets, so one entry is enough. An entry of an earlier attempt is still live if its manifest is still listed
+        and no manifest with deletions was added.
 
-        ``metas``: all manifests of the newest snapshot, oldest first. ``columns``: columns of the returned entries.
+        Args:
+            metas: all manifests of the newest snapshot, oldest first.
+            partitions: the partitions; those without a live entry that has a number of buckets are left out.
+            columns: columns of the returned entries.
         """
         names = frozenset(meta.file_name for meta in metas)
         if any(meta.num_deleted_files > 0 and meta.file_name not in self._seen for meta in metas):
@@ -429,7 +432,12 @@ class BaseEntries:
     def _advanced(self, latest: Snapshot, search: Search) -> pa.Table | None:
         """Return the base of the last attempt with the changes of later snapshots applied, or None.
 
-        The result is None if these snapshots cannot be read (expired or rolled back), or if they are too many.
+        The result is None if there was no attempt with this search, if the later snapshots cannot be read (expired or
+        rolled back), or if they are too many.
+
+        Args:
+            latest: newest snapshot.
+            search: files that the change may conflict with.
         """
         until = latest.id
         known = self._search == search and self._snapshot_id <= until <= self._snapshot_id + _MOST_DELTAS
@@ -451,10 +459,16 @@ class BaseEntries:
 
 
 def _search_of(store: TableStore, entries: pa.Table, index: IndexChange, *, are_new: bool) -> Search:
-    """Return the search for entries that a commit's entries and index files may conflict with.
+    """Return the search for live entries that a commit's entries and index files may conflict with.
 
-    In a bucket that also loses files, the added files are not searched: the state of the lost files shows whether this
-    commit was already made.
+    Removed files must be live, added files must not. In a bucket from which the commit also removes files, the added
+    files are not searched: if the removed files are live, the commit was not made yet.
+
+    Args:
+        store: the table.
+        entries: entries of the commit.
+        index: index files that the commit adds and removes.
+        are_new: whether none of the added files was in the table before, so that no added file is searched.
     """
     columns = (entries.column(name).to_pylist() for name in ("kind", "partition", "bucket", "file_name", "level"))
     listed = list(zip(*columns, strict=True))  # a tuple a file of the commit

@@ -31,8 +31,8 @@ class Lookup:
     Attributes:
         user: commit user.
         identifier: commit identifier.
-        kind: kind of the snapshot.
-        entries: entries of the change.
+        kind: kind of the snapshot that the commit publishes.
+        entries: ADD and DELETE entries of the commit's data files.
         index: names of the commit's new index files.
     """
 
@@ -45,12 +45,12 @@ class Lookup:
 
 @dataclass(frozen=True)
 class LastOfUser:
-    """Newest numbered commit of a user.
+    """Newest commit of a user that has a commit identifier of its own, as commits of streams do.
 
     Attributes:
         identifier: commit identifier.
-        kinds: kinds of the snapshots with this identifier so far.
-        snapshot_id: the last of these snapshots.
+        kinds: kinds of the snapshots that this user published with this identifier: one or two.
+        snapshot_id: id of the newest of these snapshots.
     """
 
     identifier: int
@@ -59,13 +59,17 @@ class LastOfUser:
 
 
 class Signatures:
-    """Cache of snapshots' signatures (`_signature`), so that a stream of commits reads each snapshot at most once."""
+    """Cache of the file sets by which a repeated commit is recognised, one set for each snapshot.
+
+    The set of a snapshot (its signature) has the files that the snapshot added, and for a COMPACT also those that it
+    removed. With the cache, a stream of commits reads each snapshot at most once.
+    """
 
     def __init__(self) -> None:
         self._known: dict[str, frozenset[tuple[object, ...]]] = {}
 
     def of(self, store: TableStore, snapshot: Snapshot) -> frozenset[tuple[object, ...]]:
-        """Return the signature of a snapshot's own changes."""
+        """Return the signature of a snapshot: the set of the files that its own changes added or removed."""
         key = snapshot.delta_manifest_list  # unique, whereas ids are reused after a rollback
         if key not in self._known:
             if len(self._known) >= _MOST_SIGNATURES:
@@ -115,7 +119,7 @@ def _index_names_before(store: TableStore, snapshot: Snapshot) -> set[str]:
 
 
 def latest_of_user(store: TableStore, user: str) -> LastOfUser | None:
-    """Return the user's newest numbered commit, or None; batch commits have no number."""
+    """Return the user's newest commit with an identifier of its own, or None; batch commits share one identifier."""
     own_snapshots: list[Snapshot] = []
     for snapshot in _newest_first(store):
         if snapshot.commit_user != user or snapshot.commit_identifier == BATCH_COMMIT_IDENTIFIER:
@@ -278,7 +282,10 @@ class AddedFiles:
             yield snapshot
 
     def _is_below(self, seen: _Seen | None, latest: Snapshot) -> bool | None:
-        """Return the result of `_Seen.is_below`, computed once per attempt; False if ``seen`` is None."""
+        """Return whether ``seen`` is ``latest`` or an ancestor of it, computed once per attempt; False for no ``seen``.
+
+        The result is None if this is unknown, because ``seen`` has expired or its manifest list is unknown.
+        """
         if seen is None:
             return False
         line = (seen, latest.delta_manifest_list)

@@ -110,8 +110,8 @@ class CommitMessage:
         deleted_index_files: index files removed with the first snapshot.
         compact_new_index_files: index files added with the COMPACT snapshot.
         compact_deleted_index_files: index files removed with the COMPACT snapshot.
-        index_state: hash indexes of the whole partition when its rows got their buckets (:func:`index_state_of`), or
-            None.
+        index_state: fingerprint of the names of all hash index files of the partition when the rows got their buckets,
+            or None if no row got a bucket from a hash index.
         keys_as_of: id of the snapshot at which the partition of each key was looked up (0 for an empty table), in
             tables whose keys may move between partitions.
         keys_after: identifiers of the user's commits that were pending at this lookup and must be committed first; None

@@ -52,11 +52,11 @@ class Scope:
 
 
 def asked_scope(store: TableStore, spec: Values | None) -> Values | None:
-    """Return the argument ``partition_spec`` of :func:`scope_of` for the partition that a user named.
+    """Return the partitions that an overwrite by a user replaces, as argument ``partition_spec`` of :func:`scope_of`.
 
-    If the user named no partition (None or ``{}``), option `dynamic-partition-overwrite` decides. By default only the
-    partitions that get new files are replaced, so that no other partition is emptied. If the option is off, the whole
-    table is replaced.
+    If the user named no partition (``spec`` is None or ``{}``), option `dynamic-partition-overwrite` decides. By
+    default only the partitions that get new files are replaced (result None), so that no other partition is emptied.
+    If the option is off, the whole table is replaced (result ``{}``).
 
     Source: Paimon `FileStoreCommitImpl.overwritePartition`.
     """

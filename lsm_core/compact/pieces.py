@@ -186,16 +186,22 @@ class _Sample:
         return [self.encoded[place] for place in np.unique(places.astype(np.int64)) if 0 < place < len(self.encoded)]
 
     def cost(self, key_range: KeyRange) -> float:
-        """Return the cost of compacting a key range, in rows; rows that are only decoded count as a fraction."""
+        """Return the cost of compacting a key range, in rows.
+
+        Rows before the range that must be decoded, because the range begins inside a row group, count as a fraction.
+        """
         low = 0 if key_range.low is None else self.encoded.index(key_range.low)
         high = len(self.encoded) if key_range.high is None else self.encoded.index(key_range.high)
         inside = (self.ranks >= low) & (self.ranks < high)
         return float(self.weights[inside].sum()) + _DECODING * self._decoded_twice(low)
 
     def _decoded_twice(self, rank: int) -> float:
-        """Return the number of rows that two adjacent pieces (tasks over key ranges) both decode at a cut.
+        """Return the number of rows that both pieces (tasks over key ranges) decode if the keys are cut at one key.
 
-        The cut is inside a row group, and each task decodes the group.
+        If the cut is inside a row group, the second piece must decode the group from its start.
+
+        Args:
+            rank: index of the cut key in :attr:`encoded`.
         """
         inside = np.bincount(self.groups, self.weights)
         below = np.bincount(self.groups, self.weights * (self.ranks < rank))
@@ -236,7 +242,7 @@ class _SampledKeys:
         return pa.Table.from_batches(key_batches).select(list(key_names(store.schema)))
 
     def _choose(self, source: FileSource) -> list[int]:
-        """Return the row groups to read, and record the positions of sampled rows and how many rows each stands for."""
+        """Return the indexes of the row groups to read; record the sampled rows and how many rows each represents."""
         counts = np.asarray(source.group_rows, np.int64)
         self.total = len(counts)
         chosen = np.unique(np.linspace(0, len(counts) - 1, min(self._most, len(counts))).astype(np.int64))

@@ -18,7 +18,7 @@ _POLL_SECONDS: Final = 0.05
 
 @dataclass(frozen=True)
 class _Failed:
-    """Item of the queue for an error of the source.
+    """Last entry of the queue if the source raised an error.
 
     Attributes:
         error: the error, which is raised in the consumer.
@@ -28,7 +28,7 @@ class _Failed:
 
 
 class _End:
-    """Marker of the end of the stream."""
+    """Last entry of the queue if the source ended without an error."""
 
 
 def ahead(source: Generator[T, None, None], depth: int = DEPTH) -> Iterator[T]:

@@ -49,7 +49,7 @@ class Content:
         return self.live.rows + self.dead.rows
 
     def plus(self, other: Content) -> Content:
-        """Return the content of the rows of this object and of ``other`` together."""
+        """Return the digests of all rows of this `Content` and of ``other`` together."""
         return Content(self.live.add(other.live), self.dead.add(other.dead))
 
     def text(self) -> str:

@@ -41,7 +41,8 @@ class BucketTask:
         bucket: number of the bucket.
         total_buckets: number of buckets of the partition.
         files: all live files of the bucket at snapshot ``base_snapshot``.
-        unit_names: files that the strategy picked for ``output_level``; empty for append tables.
+        unit_names: names of the files that the compaction strategy picked to merge into ``output_level``; empty for
+            append tables.
         output_level: level of the output.
         drop_delete: whether delete rows are dropped, because no older version of a deleted key would remain.
         base_snapshot: id of the snapshot of the plan, or None if unknown.
@@ -49,7 +50,7 @@ class BucketTask:
             (V1) and calls the judge (V2). "sampled" re-reads one in eight of the output's Parquet row groups, and all
             footers. "counts" checks V0 only.
         bins: for append tables, the file names of each bin; every bin becomes one rolling output.
-        by_file: whether every file of the unit is rewritten on its own (`CompactUnit.by_file`).
+        by_file: whether each picked file is rewritten alone, instead of merging the files.
         now_ms: time of the plan (epoch ms); rows that are expired at this time are left out. None for no expiry.
         piece: range of keys to rewrite, if the bucket's task was cut into pieces (`compact.pieces`); None for all keys.
             The piece without a lower bound also does the upgrades.
@@ -159,7 +160,7 @@ class BucketReport:
         keys_checked: number of sampled keys that V2 compared.
         keys_folded: keys of which several versions became a new row.
         keys_one_by_one: number of the ``keys_folded`` whose versions an aggregate function combined one key at a time.
-        changes_told: rows of changelog files.
+        changes_told: number of rows in the changelog files.
         written_by: on Spark, the executor that wrote each new file ("executor 2 on host-7"), by file name.
     """
 

@@ -188,6 +188,9 @@ def check_changes(store: TableStore, task: BucketTask, changelog: ProducedChange
     """Re-read changelog files and compare their rows with the rows that the writer received (V1).
 
     Keys must ascend, but may repeat.
+
+    Raises:
+        VerificationFailed: the rows differ, or keys do not ascend.
     """
     written = RewriteResult((), changelog.files, changelog.content, {}, digests=changelog.digests)
     check_content(store, task, written, threads=threads, repeats=True)
@@ -317,7 +320,7 @@ class _SecondReading:
 
 
 def _bits(column: pa.Array) -> pa.Array:
-    """Return floats as integers of the same bits, because in Arrow NaN is not equal to NaN, but as a key it is."""
+    """Return floats as integers of the same bits, so that NaN keys are equal; in Arrow, NaN is not equal to NaN."""
     if not pa.types.is_floating(column.type):
         return column
     return column.view(pa.int64() if column.type == pa.float64() else pa.int32())

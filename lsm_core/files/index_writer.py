@@ -224,7 +224,7 @@ class _Range(_Values):
 
 
 class _Slices:
-    """Builder of the index `bsi`, of 64-bit numbers; a file with a larger decimal gets no index (Java fails)."""
+    """Builder of a bit-slice index (`bsi`), of 64-bit numbers; a file with a larger decimal gets none (Java fails)."""
 
     def __init__(self, kind: DataType) -> None:
         self._kind, self._fits = kind, True

@@ -15,7 +15,7 @@ from lsm_core.files.formats import FileSource
 
 
 class Deleted(Protocol):
-    """Positions of one file's deleted rows, as deletion vectors have them."""
+    """Set of the positions of one file's deleted rows; deletion vectors have this interface."""
 
     def deleted_mask(self, first_row: int, rows: int) -> npt.NDArray[np.bool_]:
         """Return a mask of the deleted rows, for ``rows`` rows from position ``first_row`` on."""

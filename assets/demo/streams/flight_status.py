@@ -108,7 +108,7 @@ def _backfill(flights: Flights, columns: Columns) -> Part:
 
     Args:
         flights: all flights.
-        columns: result of `_columns` for these flights.
+        columns: columns of a correct report of each flight, by name.
     """
     known_departure, landed = ~flights.blizzard, flights.landed
     too_late = pa.array(flights.arr_delay + 7, pa.int32())
@@ -125,7 +125,7 @@ def _schedule(flights: Flights, columns: Columns) -> list[Part]:
 
     Args:
         flights: all flights.
-        columns: result of `_columns` for these flights.
+        columns: columns of a correct report of each flight, by name.
     """
     rn, batch, live, swapped = flights.rn, flights.batch, flights.live, flights.swapped
     send = _Stream(flights, columns, 0)
@@ -148,7 +148,7 @@ def _departures(flights: Flights, columns: Columns) -> list[Part]:
 
     Args:
         flights: all flights.
-        columns: result of `_columns` for these flights.
+        columns: columns of a correct report of each flight, by name.
     """
     rn, batch, fixed, false = flights.rn, flights.batch, flights.departure_fixed, flights.falsely_departed
     send = _Stream(flights, columns, 1)
@@ -177,7 +177,7 @@ def _arrivals(flights: Flights, columns: Columns) -> list[Part]:
 
     Args:
         flights: all flights.
-        columns: result of `_columns` for these flights.
+        columns: columns of a correct report of each flight, by name.
     """
     rn, batch, fixed, landed = flights.rn, flights.batch, flights.arrival_fixed, flights.live & flights.landed
     send = _Stream(flights, columns, 2)

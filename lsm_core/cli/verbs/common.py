@@ -292,7 +292,7 @@ def parse_partitions(table: Table, texts: Sequence[str] | None) -> list[dict[str
 
 
 def load_platform_function(name: str) -> Callable[..., Any] | None:
-    """Return a function of the platform that reads a Dagster instance, or None if the platform is not installed.
+    """Return a function of the platform's packages that reads a Dagster instance, or None if they are not installed.
 
     Args:
         name: name of the entry point in the group "dredge.platform".

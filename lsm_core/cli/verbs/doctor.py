@@ -75,7 +75,7 @@ class EffectiveOption:
     Attributes:
         option: key of the option.
         value: value of the option, with secrets masked.
-        comes_from: source of the value.
+        comes_from: source of the value, for example "environment", "default" or the id of the table's schema.
     """
 
     option: str

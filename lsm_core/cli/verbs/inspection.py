@@ -179,14 +179,16 @@ def status(
 
 
 def _load_state_function() -> Callable[[TableStore | None, Exception | None], Mapping[str, Any]]:
-    """Return the platform's function that judges tables by the policy file; without a file, `_judge_plainly`."""
+    """Return the function that computes a table's state from the policy file, or without one from its options."""
     return next(iter(load_policy_functions("dredge.states")), _judge_plainly)
 
 
 def _read_platform_states(
     warehouse: str, clock: str | None, home: str | None, tables: Sequence[str]
 ) -> tuple[Mapping[str, Mapping[str, Any]], str]:
-    """Return the states that the platform knows, by table, and a sentence on what the states include.
+    """Return the states of tables from the Dagster instance, by table, and a sentence on what the states include.
+
+    If no instance is set, or it cannot be read, the mapping is empty and the sentence gives the reason.
 
     Args:
         warehouse: the warehouse.
@@ -208,7 +210,10 @@ def _read_platform_states(
 
 
 def _judge_plainly(store: TableStore | None, error: Exception | None) -> dict[str, Any]:
-    """Return the state of a table without a policy file: its name, rank, reason and next step, by the table's options.
+    """Return the state of a table by its own options, for the case that no policy file is set.
+
+    The keys are "state" (its name), "state_rank" (position among the states, for sorting), "why" (reason) and "next"
+    (next step).
 
     Args:
         store: the table, or None if it cannot be read.
@@ -237,7 +242,7 @@ def _judge_plainly(store: TableStore | None, error: Exception | None) -> dict[st
 
 
 def _state_values(state: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the cells of a table's state for the printed row, with the rank by which rows are sorted first."""
+    """Return the cells of a table's row that describe its state, and the state's rank, by which rows are sorted."""
     return {
         "state": state.get("state"),
         "state_why": state.get("why"),
@@ -262,7 +267,7 @@ def _collect_notices() -> list[str]:
 
 
 def _rank_row(row: dict[str, Any]) -> tuple[bool, float, int, int, str]:
-    """Return the sort key of a table: unreadable tables first, then as `lsm_core.maintenance.table_ranking`."""
+    """Return the sort key of a table's row: unreadable tables first, then by score and bytes to compact, descending."""
     return (
         row["error"] is None,
         -(row["score"] or 0.0),
@@ -453,7 +458,7 @@ def _age_text(moment_ms: int | None, now_ms: int) -> str | None:
 
 
 def _rule_text(bucket: BucketHealth) -> str:
-    """Return the decision of the table's own rules on a bucket, with its numbers."""
+    """Return the decision of the table's compaction options on a bucket, with its numbers; "-" without a decision."""
     numbers = ", ".join(f"{name} {value}" for name, value in bucket.facts.items())
     return f"{bucket.decision or '-'}{f': {numbers}' if numbers else ''}"
 

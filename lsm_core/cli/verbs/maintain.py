@@ -362,8 +362,8 @@ def _run_on_tables(
 ) -> None:
     """Run ``work`` on one table or on all tables of a pattern; an error of one table does not stop the run.
 
-    ``work`` prints for people and returns a document for programs. The JSON output is the document of the table. For a
-    pattern, the output is a list of documents with the additional key "table".
+    ``work`` prints for people, and returns a JSON object for programs. With ``as_json``, the object of the table is
+    printed. For a pattern, a list of the objects is printed, each with the additional key "table".
     """
     names = matching_tables(open_catalog(warehouse, values["clock"]), pattern)
     if names is None:

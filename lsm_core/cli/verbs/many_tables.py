@@ -139,7 +139,7 @@ def maintain(
 
 
 def _finish(report: CombinedReport, declined: Sequence[Declined], *, as_json: bool) -> None:
-    """Print the declined work, or the whole report as JSON. Raises DredgeError if a plan failed."""
+    """Print the work that was left out and why, or the whole report as JSON. Raises DredgeError if a plan failed."""
     if as_json:
         print_json({**report.to_object(), "declined": [asdict(item) for item in declined]})
     else:

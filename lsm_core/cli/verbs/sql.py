@@ -112,7 +112,7 @@ class _LazyEngine:
         return self._engine().insert(catalog, text, plan)
 
     def change_runs(self) -> None:
-        """Return None, because this process changes rows with every engine."""
+        """Return None: this process changes the rows of UPDATE, DELETE and MERGE INTO, even if Spark runs queries."""
 
     def choose_runner(self, plan: MaintenancePlan) -> Runner | None:
         """Return the runner of the engine that the statement started; None for threads of this process."""

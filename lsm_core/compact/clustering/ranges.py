@@ -75,7 +75,7 @@ class Layout:
     """Order of a partition's rows in a sort compaction, and its division into key ranges.
 
     Attributes:
-        curve: sort curve, scaled by a sample of the rows.
+        curve: order of the rows: by columns, or along a z-order or Hilbert curve scaled by a sample of the values.
         cuts: boundary values between the key ranges, which are sorted separately.
     """
 
@@ -83,7 +83,11 @@ class Layout:
     cuts: Cuts = Cuts()
 
     def shares(self, count: int) -> tuple[Cuts, list[Cuts]]:
-        """Divide the ranges among ``count`` workers: return the cuts between workers, and each worker's range cuts."""
+        """Divide the key ranges among ``count`` workers.
+
+        Returns:
+            The cuts between the workers' shares, and for each worker the cuts between its ranges.
+        """
         ends = [worker * self.cuts.ranges // count for worker in range(count + 1)]
         outer = Cuts(tuple(self.cuts.bounds[end - 1] for end in ends[1:-1]))
         return outer, [Cuts(self.cuts.bounds[start : end - 1]) for start, end in pairwise(ends)]
@@ -117,7 +121,7 @@ class Layout:
 
 
 def plan_layout(store: TableStore, task: SortTask, files: Sequence[DataFileMeta], ranges: int) -> Layout:
-    """Fit the task's curve to ``files``, and cut it into about ``ranges`` equal ranges.
+    """Scale the task's sort order by a sample of ``files``, and cut the rows into about ``ranges`` equal key ranges.
 
     Evenly spaced rows of evenly spaced row groups are sampled: `sort-compaction.local-sample.magnification` rows for
     each range. `sort-compaction.range-strategy` decides whether ranges have equal rows (quantity) or equal bytes (size:

@@ -105,7 +105,7 @@ _SETTINGS: Final = (
 
 
 def settings() -> tuple[str, ...]:
-    """Return the keys of options that only a file format's module can validate."""
+    """Return the keys of the options whose valid values depend on the file format."""
     return (*_SETTINGS, *(size for name in _NAMES for size in _format(name).sizes))
 
 

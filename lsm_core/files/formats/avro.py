@@ -125,7 +125,14 @@ def open_sink(
 ) -> AvroSink:
     """Create an Avro file with the table's options.
 
-    The arguments are those of :func:`lsm_core.files.formats.open_sink`; ``codec`` is a value of `file.compression`.
+    Args:
+        file_io: file system of the file.
+        path: path of the file, which must not exist.
+        sample: first rows of the file, with its schema.
+        options: options of the table.
+        codec: value of option `file.compression`.
+        dictionary: columns that get a dictionary in any case (Parquet); ignored.
+        delta: columns that are delta-encoded (Parquet); ignored.
 
     Raises:
         UnsupportedFeature: a type that Paimon's Avro files cannot store.

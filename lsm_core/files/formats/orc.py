@@ -206,7 +206,14 @@ def open_sink(
 ) -> OrcSink:
     """Create an ORC file with the table's options `file.*` and the options `orc.*` that ORC's C++ writer supports.
 
-    The arguments are those of :func:`lsm_core.files.formats.open_sink`; ``codec`` is a value of `file.compression`.
+    Args:
+        file_io: file system of the file.
+        path: path of the file, which must not exist.
+        sample: first rows of the file, with its schema.
+        options: options of the table.
+        codec: value of option `file.compression`.
+        dictionary: columns that get a dictionary in any case (Parquet); ignored.
+        delta: columns that are delta-encoded (Parquet); ignored.
     """
     del dictionary, delta  # only Parquet uses these
     stripe = options.get("file.block-size") or options.given_size("orc.stripe.size", STRIPE_SIZE)

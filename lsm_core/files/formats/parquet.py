@@ -309,7 +309,14 @@ def open_sink(
 ) -> ParquetSink:
     """Create a Parquet file with the table's options `file.*` and the options `parquet.*` that Arrow supports.
 
-    The arguments are those of :func:`lsm_core.files.formats.open_sink`; ``codec`` is a value of `file.compression`.
+    Args:
+        file_io: file system of the file.
+        path: path of the file, which must not exist.
+        sample: first rows of the file, with its schema.
+        options: options of the table.
+        codec: value of option `file.compression`.
+        dictionary: columns that get a dictionary in any case.
+        delta: columns that are delta-encoded.
     """
     rows_limited, dictionary_limited = (option in options.raw for option in SIZES[1:])
     return ParquetSink(

@@ -142,12 +142,12 @@ class FileFormat(NamedTuple):
 
     Attributes:
         name: name in option `file.format` and extension of its files.
-        open_source: called as :func:`lsm_core.files.formats.open_source`: (file_io, path) and keywords size, rows,
-            table, kept.
-        open_sink: see :func:`lsm_core.files.formats.open_sink`: (file_io, path, sample, options) and keywords codec,
-            dictionary, delta.
-        codec_of: returns the format's name of the codec of option `file.compression`, for a table; raises
-            InvalidOption.
+        open_source: function that opens a file for reading. Its arguments are (file_io, path), and the keywords size,
+            rows, table, kept.
+        open_sink: function that creates a file. Its arguments are (file_io, path, sample, options), and the keywords
+            codec, dictionary, delta.
+        codec_of: function from (value of option `file.compression`, name of the table) to the format's name of the
+            codec; it raises InvalidOption if the format does not have the codec.
         sizes: options of the format that are sizes in bytes, at least 1.
         unwritable: returns a true value for rows that its writer cannot store; these become Parquet files.
     """
