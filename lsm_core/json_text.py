@@ -216,14 +216,14 @@ class ObjectReader:
         return CorruptFile(self._path, f'member "{key}" must be {expected}, found {self._value.get(key)!r}')
 
     def integer(self, key: str) -> int:
-        """Return a required integer."""
+        """Return the integer in member ``key``, which must exist."""
         value = self.optional_integer(key)
         if value is None:
             raise self.bad(key, "a whole number")
         return value
 
     def optional_integer(self, key: str) -> int | None:
-        """Return an integer, or None if the member is absent or null."""
+        """Return the integer in member ``key``, or None if the member is absent or null."""
         value = self._value.get(key)
         if value is not None and (isinstance(value, bool) or not isinstance(value, int)):
             raise self.bad(key, "a whole number")
@@ -232,28 +232,28 @@ class ObjectReader:
         return value
 
     def text(self, key: str) -> str:
-        """Return a required string."""
+        """Return the string in member ``key``, which must exist."""
         value = self.optional_text(key)
         if value is None:
             raise self.bad(key, "a string")
         return value
 
     def optional_text(self, key: str) -> str | None:
-        """Return a string, or None if the member is absent or null."""
+        """Return the string in member ``key``, or None if the member is absent or null."""
         value = self._value.get(key)
         if value is not None and not isinstance(value, str):
             raise self.bad(key, "a string")
         return value
 
     def texts(self, key: str) -> tuple[str, ...]:
-        """Return a list of strings, which is empty if the member is absent or null."""
+        """Return the list of strings in member ``key``; empty if the member is absent or null."""
         value = self._value.get(key) or []
         if not isinstance(value, list) or any(not isinstance(item, str) for item in value):
             raise self.bad(key, "a list of strings")
         return tuple(value)
 
     def text_map(self, key: str) -> dict[str, str] | None:
-        """Return an object of strings, or None if the member is absent or null."""
+        """Return the JSON object with string values in member ``key``, or None if the member is absent or null."""
         value = self._value.get(key)
         if value is None:
             return None
@@ -262,7 +262,7 @@ class ObjectReader:
         return dict(value)
 
     def objects(self, key: str) -> list[dict[str, JsonValue]]:
-        """Return a required list of objects."""
+        """Return the list of JSON objects in member ``key``, which must exist."""
         value = self._value.get(key)
         if not isinstance(value, list) or any(not isinstance(item, dict) for item in value):
             raise self.bad(key, "a list of objects")

@@ -403,7 +403,7 @@ def join(pieces: Sequence[Piece]) -> Piece:
 
 
 def encode_rows(rows: pa.RecordBatch) -> Piece:
-    """Return the encoded records of a batch.
+    """Encode each row of a batch as one Avro record.
 
     The records have the schema that :func:`lsm_core.format.avro.avro_schema` returns for the batch's columns.
     """

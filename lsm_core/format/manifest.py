@@ -932,7 +932,7 @@ def manifest_meta(
 
 
 def partition_stats(table: pa.Table, partition_types: Sequence[DataType], path: str) -> SimpleStats:
-    """Return bounds and null counts of the partitions of all entries."""
+    """Return minimum, maximum and null count of each partition column over all manifest entries in ``table``."""
     if not partition_types:
         return SimpleStats(EMPTY_ROW, EMPTY_ROW, ())
     # Null counts are per entry, so all entries are decoded, not each partition once.

@@ -436,7 +436,7 @@ class PartitionTimeExtractor:
 
 
 def strict_times(keys: Sequence[str], options: TableOptions) -> PartitionTimeExtractor | None:
-    """Return the extractor that must find a time in the partition values of all written rows.
+    """Return the extractor for tables in which all written partition values must form a time.
 
     Returns:
         The extractor, or None if option `partition.timestamp-format.strict` allows all values.

@@ -98,7 +98,8 @@ def _apply(
 ) -> Report:
     """Apply a plan of one commit, and record the run.
 
-    ``started`` is the performance counter at the begin. ``approved_by`` names the approver for the ledger, or is None.
+    ``runner`` executes compaction tasks, None for this process. ``approved_by`` names the approver for the ledger, or
+    is None. ``started`` is the time of `time.perf_counter` when the work began.
     """
     run_id = new_run_id(store, plan.action)
     try:

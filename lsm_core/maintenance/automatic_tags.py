@@ -126,8 +126,9 @@ def _candidates(
 ) -> Iterator[tuple[Snapshot, int]]:
     """Yield (snapshot, time) of the snapshots newer than ``after`` that may be due for a tag, oldest first.
 
-    Without an automatic tag, all snapshots may be due. Otherwise the newest snapshots are read backwards until one is
-    not due. Times of snapshots grow, so no older snapshot can be due, and a commit reads only one or two.
+    If there is no automatic tag yet (``following`` is None), all snapshots may be due. Otherwise ``following`` is the
+    start of the period after the last tag's (ms). Then the newest snapshots are read backwards until one is not due:
+    times of snapshots grow, so no older snapshot can be due, and a commit reads only one or two.
     """
     ids = [number for number in snapshots.list_ids(store) if number > after]
     due: list[tuple[Snapshot, int]] = []

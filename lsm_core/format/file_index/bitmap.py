@@ -147,7 +147,7 @@ class BitmapIndex:
         return self._rows_at(int(numbers[index, 0])) if index < len(keys) and keys[index] == key else BitMap()
 
     def below(self, key: Key) -> BitMap | None:
-        """Return None, because this index is not used for ranges."""
+        """Return None, which means that this index cannot find the rows below ``key``; it only finds equal values."""
         return None
 
     def _rows_at(self, offset: int) -> BitMap:

@@ -107,7 +107,14 @@ class BloomFilter:
 
     @staticmethod
     def build(array: pa.Array, data_type: DataType, items: int = DEFAULT_ITEMS, fpp: float = DEFAULT_FPP) -> bytes:
-        """Return the encoded filter of one column's values."""
+        """Return the encoded bloom filter of one column's values.
+
+        Args:
+            array: the values.
+            data_type: type of the column.
+            items: expected number of distinct values.
+            fpp: probability of false positives.
+        """
         bloom_filter = BloomFilter.sized(items, fpp)
         bloom_filter.add(hashes_of(array, data_type))
         return bloom_filter.to_bytes()

@@ -108,7 +108,12 @@ def numbers_of(array: pa.Array, data_type: DataType) -> I64:
 
 
 def _to_ordered(bits: I64, *, wide: bool) -> I64:
-    """Convert bits of floats to numbers in the order of Float.compare and Double.compare."""
+    """Convert bits of floats to integers whose order is that of Java's Float.compare or Double.compare.
+
+    Args:
+        bits: bit patterns as integers.
+        wide: whether these are the 64 bits of doubles instead of the 32 bits of floats.
+    """
     flipped = bits ^ np.int64(0x7FFFFFFFFFFFFFFF if wide else 0x7FFFFFFF)
     ordered: I64 = np.where(bits < 0, flipped, bits)
     return ordered

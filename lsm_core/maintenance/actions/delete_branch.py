@@ -192,9 +192,10 @@ def list_needed_files(view: TableStore, lineages: Sequence[Lineage], why: str) -
 
 
 def _still_needed(held: Sequence[Declined]) -> Iterator[Declined]:
-    """Yield one declined entry per snapshot, tag or branch that still needs data files of the deleted branch.
+    """Summarise ``held``, the files of the branch that are not deleted, by the snapshot, tag or branch that needs them.
 
-    Files are counted instead of listed, because a branch may share many files with main.
+    The files of each such holder are counted in one entry instead of listed, because a branch may share many files with
+    main.
     """
     files, sizes = Counter[str](), Counter[str]()
     for item in held:

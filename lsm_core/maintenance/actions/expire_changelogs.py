@@ -296,7 +296,8 @@ def _read_planned(
 ) -> dict[int, str]:
     """Return the exact text of each planned changelog file by id, which a restore writes back.
 
-    Raises PlanStale, CorruptFile.
+    ``present`` are the ids of all existing changelogs, ``expiring`` those to expire, both ascending. Raises
+    CorruptFile, and PlanStale if a changelog changed after planning or a consumer reads one.
     """
     if present[0] != expiring[0]:
         raise PlanStale(

@@ -225,7 +225,14 @@ def _plan_range(
 
     The first damaged snapshot, the snapshot before it, and all later snapshots are kept.
 
-    ``runner``: with a `TaskRunner`, many snapshots are read by parallel tasks; None reads them in this process.
+    Args:
+        store: the table.
+        plan: plan to extend.
+        ids: ids of all snapshots, ascending.
+        history: reader of the snapshots.
+        chosen: range of ids that the retention rules let expire.
+        runner: with a `TaskRunner`, many snapshots are read by parallel tasks; None reads them in this process.
+        check_used: whether files that retained snapshots, tags or branches need are left out now.
     """
     known = history.read([number for number in ids if number <= chosen.end])
     damaged = min((number for number in history.damaged if number <= chosen.end), default=None)

@@ -174,7 +174,7 @@ def _require_appends(store: TableStore) -> Snapshot:
 
 
 def _require_alike(store: TableStore, source: TableStore) -> None:
-    """Check that two branches have equal columns, and both or none row tracking. Raises UnsupportedFeature."""
+    """Check that two branches have equal columns, and that both or neither track rows. Raises UnsupportedFeature."""
     if store.schema.fields != source.schema.fields:
         raise UnsupportedFeature(f"a merge of {source.name}, whose columns differ from those of the table", store.name)
     if tracks_rows(store) != tracks_rows(source):

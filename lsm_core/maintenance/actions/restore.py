@@ -231,7 +231,8 @@ def _read_checked(
 ) -> tuple[dict[int, Snapshot], dict[str, bytes]]:
     """Return the snapshots to put back by id, and the content of the tags and changelogs to put back by path.
 
-    Raises PlanRefused if a file is missing, or does not fit the current history.
+    ``is_resumed`` is whether an interrupted restore may have put files back already. Raises PlanRefused if a file is
+    missing, or does not fit the current history.
     """
     for file in record.files:
         if not store.file_io.exists(deletable_path(store, file.path)):
@@ -251,7 +252,7 @@ def _read_checked(
 
 
 def _put_back(store: TableStore, record: TrashRecord, expired: Mapping[int, Snapshot]) -> None:
-    """Write the snapshots (or changelogs) of an expiry, newest first, so that the ids never have a gap."""
+    """Write the ``expired`` snapshots or changelogs again, newest first, so that the ids never have a gap."""
     is_changelogs = record.action == trash.EXPIRED_CHANGELOGS
     for number in sorted(expired, reverse=True):
         if is_changelogs and snapshots.exists(store, number):

@@ -296,7 +296,7 @@ def apply_file_indexes(store: TableStore, plan: MaintenancePlan) -> ApplyOutcome
 def _index_files(
     store: TableStore, columns: Sequence[IndexedColumn], items: Sequence[IndexFileItem]
 ) -> tuple[list[CommitMessage], list[Declined]]:
-    """Write the indexes of files, several files at a time.
+    """Write the indexes ``columns`` for the planned files, several files at a time.
 
     Returns:
         One message for each bucket, and the files that were skipped because they left the table or changed.

@@ -418,7 +418,11 @@ def _target(store: TableStore, plan: MaintenancePlan) -> Snapshot:
 
 
 def _write_rollback_record(store: TableStore, plan: MaintenancePlan, target: Snapshot, trash_id: str) -> TrashRecord:
-    """Write the deletion record. Raises PlanStale if the newer snapshots, changelogs or tags are not as planned."""
+    """Write the record of a rollback to ``target`` to the trash, with the id ``trash_id``.
+
+    The record stores the newer snapshots, changelogs and tags, and lists the files to delete. Raises PlanStale if the
+    newer snapshots, changelogs or tags are not as planned.
+    """
     newer = _NewerContent.of(store, target.id)
     planned, now = set(plan.items_of(NewerContentItem)), set(newer.items())
     if planned != now:
@@ -495,7 +499,7 @@ def _swap_snapshots(store: TableStore, plan: MaintenancePlan, record: TrashRecor
 
 
 def _finish(store: TableStore, record: TrashRecord, target: Snapshot, cover: Snapshot) -> bool:
-    """Remove the newer snapshots below the cover, and then the cover.
+    """Finish a rollback: remove the newer snapshots below the cover (temporary newest snapshot), then the cover.
 
     Returns False if a commit was made on the cover. Then the cover and all snapshots below it are kept.
     """

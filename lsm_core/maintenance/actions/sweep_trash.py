@@ -366,7 +366,9 @@ def _delete_empty_folders(store: TableStore, paths: Iterable[str]) -> None:
 
 
 def _delete_files(store: TableStore, paths: Sequence[str], runner: Runner | None) -> Iterator[Deleted]:
-    """Delete files and yield the result of each, in order; a `TaskRunner` distributes many files.
+    """Delete files and yield the result of each, in order.
+
+    ``runner``: with a `TaskRunner`, parallel tasks delete many files; None deletes them in this process.
 
     If a worker dies and its task runs again, files that the first run deleted are reported as missing.
     """

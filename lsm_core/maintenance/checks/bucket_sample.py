@@ -95,7 +95,7 @@ class BucketSample:
     totals: Mapping[bytes, int]
 
     def numbers(self, rows_read: int) -> dict[str, float | str]:
-        """Return the numbers for the report: buckets and rows that were read, and their totals in the table."""
+        """Return numbers for a check's report by name: the buckets and rows that were read, and those of the table."""
         return {"buckets_read": len(self.looked_at), "buckets": self.buckets, "rows_read": rows_read, "rows": self.rows}
 
 

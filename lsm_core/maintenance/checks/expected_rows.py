@@ -332,7 +332,7 @@ def _tuples(columns: Sequence[pa.Array | pa.ChunkedArray]) -> list[Values]:
 
 
 def _live_files(store: TableStore, snapshot_id: int, place: Place) -> list[DataFileMeta]:
-    """Return the files of a bucket in a snapshot."""
+    """Return the live files of the bucket ``place`` in a snapshot."""
     snapshot = snapshots.read(store, snapshot_id)
     entries = entries_of_buckets(store, snapshot, place.partition, [place.bucket])
     return [entry.file for entry in table_to_entries(entries)]
@@ -359,7 +359,7 @@ def _keys(place: Place, catch: RowCollector, files: Sequence[DataFileMeta]) -> l
 
 
 def _keys_of(place: Place, file: DataFileMeta, keys: Sample) -> list[Values]:
-    """Return the sampled keys in a file."""
+    """Return the keys of a file that belong to the sample ``keys`` and to the key range of ``place``."""
     sampled: list[Values] = []
     for batch in _batches(place, file, []):
         sampled += _tuples(place.keys(plain_batch(batch.take(arrow_array(keys.chosen(place.ranks(batch)))))))

@@ -382,7 +382,13 @@ def _create_tag_before(store: TableStore, plan_hash: str) -> str:
 def _commit(
     store: TableStore, plan: MaintenancePlan, done: list[BucketResult], plan_hash: str
 ) -> tuple[list[BucketResult], list[tuple[BucketResult, CommitConflict]], int | None]:
-    """Commit all buckets that have no conflict with other commits; the output of buckets in conflict is deleted.
+    """Commit the compacted buckets; buckets in conflict with other commits are left out and their new files deleted.
+
+    Args:
+        store: the table.
+        plan: the plan of the compaction.
+        done: results of the buckets to commit.
+        plan_hash: hash recorded in the snapshot.
 
     Returns:
         The committed results, the results in conflict each with the error, and the snapshot id (None for no commit).
@@ -542,9 +548,10 @@ def local_runner(judge: Judge | None, *, keep_going: bool = False) -> Runner:
 def _report(
     plan: MaintenancePlan, done: ExecutionResult, setting: str, changed: int, warnings: tuple[str, ...]
 ) -> CompactionReport:
-    """Return the report of an execution.
+    """Return the report of the executed compaction ``done``.
 
-    ``setting`` is the value of `dredge.verification`, ``changed`` the number of keys whose row changed.
+    ``setting`` is the value of `dredge.verification`, ``changed`` the number of keys whose row changed, and
+    ``warnings`` are sentences for people.
     """
     reports = [result.report for _, result in done.results]
     items = [item for item, _ in done.results]

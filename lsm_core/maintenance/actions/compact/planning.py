@@ -273,7 +273,7 @@ def _reclusters(
 
 
 def _idle_ms(store: TableStore, text: int | str) -> int:
-    """Return the argument `partition_idle_time` in ms. Raises InvalidOption, whose message names the table."""
+    """Convert the argument `partition_idle_time` (ms, or text such as "7d") to ms. Raises InvalidOption."""
     try:
         return duration(text, "partition_idle_time")
     except InvalidOption as error:
@@ -296,10 +296,10 @@ def _is_full(store: TableStore, compact_strategy: str | None, *, full: bool) -> 
 
 
 def _find_places_of_left_keys(store: TableStore, snapshot: Snapshot) -> frozenset[tuple[bytes, int]]:
-    """Return the partition and number of the buckets with delete records in level 0.
+    """Return the buckets with delete records in level 0, as (partition, bucket number).
 
-    Such a record can delete a key whose row moved to another partition. Readers that see only compacted rows would see
-    the key twice if only the bucket of the new partition were compacted.
+    Such a record can delete a key whose row moved to another partition. Readers that skip level 0 would see the key in
+    both partitions if only the bucket of the new partition were compacted.
     """
     columns = ["partition", "bucket", "level", "delete_row_count"]
     fresh = manifests.live_entries(store, snapshot, levels=[0], columns=columns)

@@ -161,7 +161,10 @@ def _limit(store: TableStore, older_than_ms: int | None, now: int) -> int:
 
 
 def _survey_all(store: TableStore, limit: int, now: int, runner: Runner | None) -> tuple[Survey, FileHolders]:
-    """Return the survey (counts, unreferenced files) of all files, and the references read after the listing.
+    """Return the survey (counts, unreferenced files) of all files, and the references to files read after the listing.
+
+    Files that were last changed before ``limit`` (epoch ms) are old enough to be removed; ``now`` is the time of
+    planning (epoch ms).
 
     ``runner``: with a `TaskRunner`, parallel tasks list many folders; None lists all folders in this process.
     """
@@ -182,7 +185,10 @@ def _survey_all(store: TableStore, limit: int, now: int, runner: Runner | None) 
 
 
 def _require_sound(store: TableStore, before: Mapping[str, History], survey: Survey, held: FileHolders) -> None:
-    """Raise PlanRefused if the listing is incomplete, or if the table's history changed during planning."""
+    """Raise PlanRefused if the listing is incomplete, or if the table's history changed during planning.
+
+    ``before`` is the history of each branch before the listing.
+    """
     if not held.snapshots:
         raise _refusal(
             store, RefusalRule.NOTHING_IN_USE, "there is no snapshot, tag or changelog that could name a file"

@@ -219,7 +219,7 @@ def find_compaction(store: TableStore, run_id: str, *, allow_changes: bool = Fal
 
 
 def _compaction_entry(store: TableStore, run_id: str) -> LedgerEntry:
-    """Return the ledger entry of a compaction that published a snapshot.
+    """Return the ledger entry of the run ``run_id``, which must be a compaction that published a snapshot.
 
     Raises InvalidOption if the run is not such a compaction; the message names the newest compactions.
     """
@@ -253,7 +253,9 @@ def _known_runs(store: TableStore) -> str:
 def _from_snapshot(
     store: TableStore, snapshot: Snapshot, latest: Snapshot
 ) -> tuple[list[ReplacedFiles], list[UndoObstacle]]:
-    """Return the changes by bucket, and the buckets that cannot be undone, from the compaction's snapshot.
+    """Return the changes by bucket, and the buckets that cannot be undone, from the compaction's ``snapshot``.
+
+    ``latest`` is the table's newest snapshot, from which the current files of the buckets are read.
 
     Raises PlanRefused if the snapshot is not a compaction, or assigned postponed rows to buckets.
     """

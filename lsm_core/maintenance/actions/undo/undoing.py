@@ -413,7 +413,7 @@ def _find_planned(store: TableStore, plan: MaintenancePlan) -> Compaction:
 
 
 def _as_planned(store: TableStore, plan: MaintenancePlan, compaction: Compaction) -> list[ReplacedFiles]:
-    """Return the buckets of the plan's items. Raises PlanStale if a bucket is not as planned."""
+    """Return the current state of the planned buckets from ``compaction``. Raises PlanStale if they changed."""
     by_place = {bucket.place: bucket for bucket in compaction.buckets}
     chosen = []
     for item in plan.items_of(UndoItem):
@@ -520,7 +520,7 @@ def _copy_metadata(store: TableStore, file: DataFileMeta, name: str) -> DataFile
 
 
 def _copy(store: TableStore, source: str, target: str, size: int | None, verified: bool) -> None:
-    """Copy a file in chunks.
+    """Copy a file in chunks; if ``verified``, read the copy back and compare it.
 
     Raises:
         PlanRefused: ``source`` is missing.
