@@ -38,9 +38,10 @@ _COLUMNS: Final = ("file_name", "file_size")
 def holds(store: TableStore) -> pa.Table:
     """Return the holders of the table's data and changelog files: largest exclusive size first, then oldest first.
 
-    A holder is a snapshot, tag, branch, consumer or the like, whose files must not be deleted. A snapshot holds its
-    changelog files and the files that the next snapshot dropped; before a gap in the ids, it holds all of its files. A
-    consumer holds the files of the snapshots that it has yet to read. Only metadata is read.
+    A holder is a snapshot, tag, branch, consumer or the like, whose files must not be deleted. The newest snapshot
+    holds its live files. An older snapshot holds its changelog files and the files that the next snapshot dropped;
+    before a gap in the ids, it holds all of its files. A consumer holds the files of the snapshots that it has yet to
+    read. Only metadata is read.
 
     Args:
         store: the table.

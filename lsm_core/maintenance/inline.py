@@ -159,8 +159,13 @@ class _Steps:
     def attempt(self, action: str, consequence: str, step: Callable[[], None]) -> None:
         """Run one step and report its error instead of raising it.
 
-        An error becomes a warning that contains ``consequence``. A new error that is not in the ledger yet is recorded
-        as a failed run of ``action``. If a concurrent process changed the table first, the step adds a note instead.
+        An error becomes a warning, and is recorded in the ledger as a failed run of ``action`` if it is new and not yet
+        recorded. If a concurrent process changed the table first, a note is added instead.
+
+        Args:
+            action: name of the action, for the ledger.
+            consequence: text for the warning or note: what remains undone after the failure.
+            step: function that runs the step.
         """
         try:
             step()
@@ -384,10 +389,10 @@ def plan_of_touched(store: TableStore, snapshot_ids: Sequence[int]) -> Maintenan
         snapshot_ids: the snapshots of the commits, oldest first; expired ones are skipped.
 
     Returns:
-        A plan with these buckets only. If the table hides moved keys (`moves_hidden_keys`), the plan covers each
-            touched bucket number in each touched partition. None if the commits added no files, if the commits already
-            compacted these buckets, if the table has incremental clustering and no buckets, or if it can only be
-            compacted by Paimon's engines.
+        A plan with these buckets only. If keys may move between partitions and readers see a move only after a
+            compaction, the plan covers each touched bucket number in each touched partition. None if the commits added
+            no files, if the commits already compacted these buckets, if the table has incremental clustering and no
+            buckets, or if it can only be compacted by Paimon's engines.
 
     Raises:
         CorruptFile: a manifest cannot be read.

@@ -112,10 +112,10 @@ def is_due(bucket: BucketHealth) -> bool:
 
 
 def judge_backlog(condition: Condition, limits: CheckLimits) -> ConditionVerdict:
-    """Compare the level-0 files of the worst bucket with the thresholds.
+    """Compare the number of level-0 files of the worst bucket with the thresholds.
 
     Args:
-        condition: condition of the table.
+        condition: bucket health and properties of the table.
         limits: thresholds.
     """
     worst = max(condition.buckets, key=lambda bucket: bucket.level0_files, default=None)
@@ -139,7 +139,7 @@ def judge_small_files(condition: Condition, limits: CheckLimits) -> ConditionVer
     """Compare the number of small files in an append table's worst partition with the thresholds.
 
     Args:
-        condition: condition of the table.
+        condition: bucket health and properties of the table.
         limits: thresholds.
     """
     small = small_files_of_partitions(condition.buckets)
@@ -169,7 +169,7 @@ def judge_bucket_size(condition: Condition, limits: CheckLimits) -> ConditionVer
     """Compare the size of the largest bucket with the limit; tables without a primary key always pass.
 
     Args:
-        condition: condition of the table.
+        condition: bucket health and properties of the table.
         limits: thresholds.
     """
     largest = max(condition.buckets, key=lambda bucket: bucket.total_bytes, default=None)
@@ -193,7 +193,7 @@ def judge_file_size(condition: Condition, limits: CheckLimits) -> ConditionVerdi
     """Check the average file size of each partition with many files, and of a whole table with many files.
 
     Args:
-        condition: condition of the table.
+        condition: bucket health and properties of the table.
         limits: thresholds.
     """
     files: dict[str, int] = {}
@@ -240,7 +240,7 @@ def judge_ro_lag(condition: Condition, limits: CheckLimits) -> ConditionVerdict:
     """Compare the age of the oldest rows that the read-optimized view does not show with the limit.
 
     Args:
-        condition: condition of the table.
+        condition: bucket health and properties of the table.
         limits: thresholds.
     """
     worst = max(condition.buckets, key=lambda bucket: bucket.ro_lag_ms, default=None)
@@ -265,7 +265,7 @@ def judge_alive(condition: Condition, limits: CheckLimits) -> ConditionVerdict:
     A pause that the policy declares is not a failure.
 
     Args:
-        condition: condition of the table.
+        condition: bucket health and properties of the table.
         limits: thresholds.
     """
     due = [bucket for bucket in condition.buckets if is_due(bucket)]

@@ -55,7 +55,9 @@ class DeepRead:
 
     @classmethod
     def distributed(cls, reader: PageReader, limit: int | None = None) -> DeepRead:
-        """Return the settings of a pass over all files that reads enough per round for the tasks of a cluster.
+        """Return the settings of a pass over all data files that are read by a cluster.
+
+        Each round has enough bytes for many tasks of the cluster.
 
         Args:
             reader: function that decodes a batch of files on the cluster.

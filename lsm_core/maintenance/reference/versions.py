@@ -18,7 +18,7 @@ class Row(NamedTuple):
     """One stored version of a key.
 
     Attributes:
-        key: values of the bucket's key.
+        key: values of the primary key, without partition columns.
         sequence_fields: values of the user's `sequence.field` columns.
         sequence: sequence number.
         kind: 0 +I, 1 -U, 2 +U, 3 -D.

@@ -58,7 +58,10 @@ class MergeMapWithKeytime(NullsChangeNothing):
     """Per key the row whose time, compared as text, is greatest; a null row removes the key."""
 
     def combine(self, acc: Entries, value: Entries) -> Entries:
-        """Return the entries; those of the input win where their time is greater than the current one."""
+        """Return the entries of accumulator and input; of two entries with the same key, that with the greater time.
+
+        An entry of the input with a null row removes the key; an entry without a time is ignored.
+        """
         entries = {same(key): (key, item) for key, item in acc}
         for key, item in value:
             if item is None:
