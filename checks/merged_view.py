@@ -1,4 +1,4 @@
-"""Blocking check `merged_view_unchanged` (V3): a published snapshot has the same rows as the previous one."""
+"""Blocking check `merged_view_unchanged`: a published snapshot has the same rows as the previous one."""
 
 from __future__ import annotations
 
@@ -52,11 +52,11 @@ _RECORDED: Final = (
 
 @dataclass(frozen=True)
 class VerifyVerdict:
-    """Result of the verify op.
+    """Result of the op that compares the rows of a table before and after a maintenance run.
 
     Attributes:
         ok: whether the rows are the same.
-        level: level of verification, from "V0" (counts and metadata) to "V3" (comparison of all rows).
+        level: how the rows were compared: "V0" for no comparison, "V1" by digests, "V3" by Spark.
         text: explanation in one sentence.
     """
 
@@ -326,8 +326,8 @@ def compare_with_previous(
 ) -> VerifyReport:
     """Compare the rows of a published snapshot with the rows of an earlier snapshot.
 
-    For one pass of several of a recovery, only the rows of the files that the pass replaced are compared. They are
-    compared by digests, which include sequence numbers.
+    If a very large level 0 is compacted in several passes, only the rows of the files that the pass replaced are
+    compared. They are compared by digests, which include sequence numbers.
 
     Args:
         warehouse: the warehouse.

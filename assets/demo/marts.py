@@ -51,7 +51,7 @@ class MartAnswer:
     rows: Rows
 
     def markdown(self) -> str:
-        """Return a heading and a table."""
+        """Return the answer as Markdown: the question in bold, and a table of the rows."""
         lines = [f"**{self.question}**", "", f"| {' | '.join(self.columns)} |", f"|{'---|' * len(self.columns)}"]
         return "\n".join(lines + [f"| {' | '.join(f'{value}' for value in row)} |" for row in self.rows])
 
@@ -216,7 +216,12 @@ def plain_rows(answer: MartAnswer) -> Rows:
 
 
 def mart_definitions(warehouse_path: str, source_key: dg.AssetKey) -> dg.Definitions:
-    """Return the marts as assets, and the job that materialises all of them."""
+    """Return the marts as assets, and the job that materialises all of them.
+
+    Args:
+        warehouse_path: location of the warehouse.
+        source_key: asset key of the source files of the demo.
+    """
     assets = [_asset(mart, warehouse_path, source_key) for mart in MARTS]
     job = dg.define_asset_job(
         JOB,

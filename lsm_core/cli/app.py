@@ -63,7 +63,7 @@ command's time.
 
 
 def _load_verb(name: str) -> Callable[..., None]:
-    """Return the verb for a name of `_VERBS`."""
+    """Import the module of a built-in verb, and return the verb's function."""
     verb: Callable[..., None] = getattr(import_module(f"lsm_core.cli.verbs.{_VERBS[name]}"), name)
     return verb
 

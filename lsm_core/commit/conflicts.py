@@ -247,10 +247,18 @@ def _names(files: list[tuple[object, ...]]) -> list[str]:
 
 
 def unchanged_since(store: TableStore, entries: pa.Table, snapshot_id: int) -> Rescan:
-    """Return a :data:`Rescan` that raises a conflict if a later commit (no compaction) changed the entries' buckets.
+    """Return a function that checks at each attempt that no later commit changed the buckets of a commit.
 
-    Later commits are those after ``snapshot_id``. The :class:`CommitConflict` names the commit. A later snapshot that
-    cannot be read (expired, rolled back) is a conflict too.
+    Otherwise the function raises :class:`CommitConflict`, which names the later commit. Later compactions are no
+    conflict. A later snapshot that cannot be read (expired, rolled back) is a conflict.
+
+    Args:
+        store: the table.
+        entries: entries of the commit.
+        snapshot_id: id of the snapshot that the commit was computed from; later commits are those after it.
+
+    Returns:
+        A function from the latest snapshot (or None) to (live entries of the changed partitions, ``entries``).
     """
     touched = {
         (bytes(p), b) for p, b in zip(entries["partition"].to_pylist(), entries["bucket"].to_pylist(), strict=True)
@@ -292,9 +300,17 @@ def _require_apart(store: TableStore, number: int, touched: set[tuple[bytes, int
 
 
 def replacing_all_of(store: TableStore, entries: pa.Table, partitions: list[bytes]) -> Rescan:
-    """Return a :data:`Rescan` that raises a conflict if the entries do not delete all live files of ``partitions``.
+    """Return a function that checks at each attempt that a commit deletes exactly the live files of some partitions.
 
-    The :class:`CommitConflict` names the added or removed files and their commit.
+    Otherwise the function raises :class:`CommitConflict`, which names the added or removed files and their commit.
+
+    Args:
+        store: the table.
+        entries: entries of the commit.
+        partitions: the partitions (BinaryRow bytes).
+
+    Returns:
+        A function from the latest snapshot (or None) to (live entries of the partitions, ``entries``).
     """
     deletions = entries.filter(pc.equal(entries.column("kind"), DELETE))
     expected = set(identities(deletions))

@@ -339,7 +339,7 @@ class IndexChange:
 
     @property
     def takes_rows(self) -> bool:
-        """Whether the change adds or removes files of deletion vectors."""
+        """Whether the change adds or removes index files with deletion vectors, which hide rows of data files."""
         return any(entry.index_type == VECTORS_INDEX for entry in (*self.added, *self.removed))
 
     @property

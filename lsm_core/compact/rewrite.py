@@ -49,7 +49,8 @@ class ProducedChangelog:
     Attributes:
         files: the files.
         digests: digests of the rows that the changelog writer received.
-        superseded: rows above the output that lookups replaced, as deletion vectors by file name.
+        superseded: rows on levels above the output whose keys have newer versions in the output, as deletion vectors
+            by file name.
     """
 
     files: tuple[DataFileMeta, ...]
@@ -143,7 +144,7 @@ class ChangelogProducer:
 
     @property
     def superseded(self) -> dict[str, DeletionVector]:
-        """Rows above the output that lookups found and that are superseded, as deletion vectors by file name."""
+        """Rows above the output level whose keys have newer versions in it, as deletion vectors by file name."""
         return {name: DeletionVector.union(parts) for name, parts in self._superseded.items()}
 
     def _keys_alone(self, keys: pa.RecordBatch) -> pa.RecordBatch:
@@ -234,7 +235,8 @@ class RewriteResult:
         rows_read: number of rows read (within the key range) by input file; None if not counted.
         changelog: changelog files of the rewrite, or None.
         above: files above the output level in which keys were looked up; their rows may be merged into the output.
-        superseded: superseded rows above the output, as deletion vectors by file; None if no keys were looked up.
+        superseded: rows above the output level whose keys have newer versions in the output, as deletion vectors by
+            file; None if no keys were looked up.
     """
 
     before: tuple[DataFileMeta, ...]

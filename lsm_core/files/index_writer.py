@@ -125,7 +125,10 @@ def _column(schema: TableSchema, options: TableOptions, index: str, name: str) -
         raise InvalidOption(option, name, f"{accepted}; '{column}' is {kind}", options.table)
 
     def setting(key_suffix: str, default: str) -> str:
-        """Return the option value of a column; for a map key without its own option, the value of the map column."""
+        """Return the value of option `file-index.<kind>.<column>.<key_suffix>` for the column or map key.
+
+        A map key without its own option has the value of its map column; ``default`` is used if neither is set.
+        """
         own = options.text(f"file-index.{index}.{name}.{key_suffix}")
         return own or options.text(f"file-index.{index}.{column}.{key_suffix}") or default
 

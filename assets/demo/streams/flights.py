@@ -60,7 +60,7 @@ class Flights:
     delay_known: Flags
 
     def column(self, name: str) -> pa.Array:
-        """Return a column of the source."""
+        """Return a column of the flights' source file."""
         return self.source[name].combine_chunks()
 
     def clipped(self, batch: Integers) -> Integers:

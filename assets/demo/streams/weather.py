@@ -25,7 +25,11 @@ REPEATED_COMMIT, REPEATED_STATION = 9 + 7, "LGA"
 
 
 def events() -> pa.Table:
-    """Return all observations in order of commit, copy, station and file: `_commit`, `_ord`, `_kind`, then SCHEMA."""
+    """Return all observations: `_commit`, `_ord`, `_kind`, then the columns of SCHEMA.
+
+    They are sorted by commit. Within a commit, the repeated copy of a batch is last, stations are in the order of
+    STATIONS, and the rows of a station in file order.
+    """
     observed = source.weather()
     dates = source.local_dates(observed)
     month = observed["month"].to_numpy().astype(np.int64)

@@ -78,7 +78,7 @@ DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the plan and chan
 
 
 def add_catalog_options(verb: Callable[..., None]) -> Callable[..., None]:
-    """Add the flag `CATALOG_FLAG`, which `open_catalog` reads, to a verb that takes a warehouse."""
+    """Add the flag ``--catalog-option`` to a verb that takes a warehouse; other verbs are returned unchanged."""
     seen = signature(verb, eval_str=True)
     if "warehouse" not in seen.parameters:
         return verb
@@ -99,7 +99,7 @@ def add_catalog_options(verb: Callable[..., None]) -> Callable[..., None]:
 
 
 def open_catalog(warehouse: str, clock: str | None = None) -> Catalog:
-    """Open a warehouse with the catalog options of the command and of `CATALOG_VARIABLE`.
+    """Open a warehouse with the catalog options of the command line and of the variable DREDGE_CATALOG_OPTIONS.
 
     Args:
         warehouse: path or address of the warehouse.
@@ -134,9 +134,10 @@ def _catalog_options() -> dict[str, str]:
 
 
 def read_catalog_options() -> dict[str, tuple[str, str]]:
-    """Return (value, source) by catalog option; the source is `CATALOG_VARIABLE` or `CATALOG_FLAG`.
+    """Return the catalog options that are set, each as (value, source), by name of the option.
 
-    Raises InvalidOption.
+    The source is "DREDGE_CATALOG_OPTIONS" (environment variable) or "--catalog-option", which takes precedence. Raises
+    InvalidOption.
     """
     from lsm_core.options import parse_catalog_options
 

@@ -247,7 +247,8 @@ def _fields(data: bytes) -> tuple[Struct, bytes, bytes]:
 
     The bytes of a list are empty if the footer does not have the list.
 
-    With a known schema, row groups are parsed by patterns; for a single footer, preparing these does not pay off.
+    If an earlier footer had the same schema, the row groups are parsed by regular expressions. Compiling them does not
+    pay off for a single footer.
     """
     reader = thrift.Reader(data)
     fields: Struct = {}
@@ -540,8 +541,8 @@ def plain_sizes(footer: Footer, names: Iterable[str]) -> dict[str, float]:
 def dictionary_texts(footer: Footer, names: Iterable[str]) -> list[str]:
     """Return the text columns of which all values are stored as a dictionary and indexes.
 
-    A column has a dictionary too if its writer stopped using the dictionary midway. Such a column is recognised by its
-    size: plain texts take at least four bytes each for their length.
+    Columns whose writer stopped using the dictionary midway are left out. They are recognised by their size: plain
+    texts take at least four bytes each for their length, more than indexes.
 
     Args:
         footer: parsed footer of the file.
