@@ -227,7 +227,7 @@ def committed_result(table: str, snapshot_id: int | None) -> StatementResult:
 
 
 def spec_of(table: str, schema: TableSchema, spec: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a partition spec with the table's own spelling of the columns.
+    """Return a partition spec with the table's own spelling of the columns, because statements ignore case.
 
     Raises:
         ColumnNotFound: the spec names a column that does not exist.

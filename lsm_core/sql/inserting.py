@@ -71,7 +71,8 @@ class InsertPlan:
         table: table, with the options of this write.
         columns: target column of each query column, in the query's order; None to match them by name.
         constants: constant values of partition columns.
-        overwrite: the `overwrite` argument of `Table.write`.
+        overwrite: None to insert; True, or the values of a partition, to replace the rows of the table or partition
+            (argument of `Table.write`).
     """
 
     table: Table
@@ -80,11 +81,14 @@ class InsertPlan:
     overwrite: bool | Mapping[str, Any] | None
 
     def named(self, incoming_names: Sequence[str]) -> list[str]:
-        """Return the target column of each query column.
+        """Return the table column for each column of the query.
+
+        Args:
+            incoming_names: column names of the query's result, which matter only if columns are matched by name.
 
         Raises:
-            InvalidOption: the number of columns differs.
-            ColumnNotFound: the table has no column of that name.
+            InvalidOption: the query has more or fewer columns than the statement's column list.
+            ColumnNotFound: columns are matched by name, and the table has no column of that name.
         """
         name = self.table.name
         if self.columns is None:
@@ -397,7 +401,7 @@ def _unify_numbers(values: list[Any], floating: bool) -> list[Any]:
 
 
 def _value(node: exp.Expr) -> Any:
-    """Return the Python value of a literal. Raises _NotLiteral."""
+    """Return the Python value of a literal in VALUES. Raises _NotLiteral for any other expression."""
     node = node.unnest()
     if isinstance(node, exp.Null):
         return None

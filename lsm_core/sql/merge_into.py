@@ -286,7 +286,14 @@ class _Merge:
                     yield known[left.name.lower()], right.name.lower()
 
     def _range(self) -> Predicate | None:
-        """Return filters on the target that all matched rows meet: the minimum and maximum values of the source."""
+        """Return a filter on the target that all matched rows meet, so that the target's files can be pruned.
+
+        For each target column that ON requires to equal a source column, the filter has the smallest and largest value
+        of the source column.
+
+        Returns:
+            The filter, or None if no column can be bounded.
+        """
         tests: list[tuple[str, str, Any]] = []
         spelled = {name.lower(): name for name in self.source.column_names}
         for name, other in self._equal_columns():
@@ -306,7 +313,12 @@ class _Merge:
 
 
 def _rename_aliases(node: exp.Expr, names: Mapping[str, str]) -> exp.Expr:
-    """Return an expression with the aliases of the target and the source replaced by ``names``."""
+    """Return an expression in which table aliases are replaced.
+
+    Args:
+        node: the expression.
+        names: new table names by lower-case alias of the target and the source.
+    """
 
     def renamed(node: exp.Expr) -> exp.Expr:
         if not isinstance(node, exp.Column):

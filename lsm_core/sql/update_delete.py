@@ -192,7 +192,19 @@ def delete(session: Session, text: str, engine: QueryEngine) -> StatementResult:
 
 
 def update(session: Session, text: str, engine: QueryEngine) -> StatementResult:
-    """Set the columns of the rows that match the condition of an UPDATE; arguments and errors as for :func:`delete`."""
+    """Set columns of the rows that match the condition of an UPDATE.
+
+    Args:
+        session: catalog and settings.
+        text: the statement.
+        engine: supplies the functions that change the rows in distributed tasks, if it has such tasks.
+
+    Returns:
+        The result with the committed snapshot, or with None if no row was changed.
+
+    Raises:
+        DredgeError: the statement cannot be executed; nothing was changed.
+    """
     tree = parse_tree(text)
     if not isinstance(tree, exp.Update) or not isinstance(tree.this, exp.Table) or not tree.expressions:
         raise InvalidStatement(text, "write UPDATE database.table SET column = value [WHERE ...]")

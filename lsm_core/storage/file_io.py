@@ -127,7 +127,7 @@ def delete_files(file_io: FileIO, paths: Sequence[str]) -> Iterator[Deleted]:
 
 @runtime_checkable
 class DeletesMany(Protocol):
-    """A FileIO of a store that can delete many files with one request."""
+    """Interface of a FileIO whose store can delete many files with one request."""
 
     def delete_many(self, paths: Sequence[str]) -> Iterator[Deleted]:
         """Delete files by absolute path, and yield the outcome of each file, in order.

@@ -51,7 +51,7 @@ os.register_at_fork(after_in_child=_threads.cache_clear)
 
 
 class _Allowance:
-    """Budget of prefetched bytes, shared by all files."""
+    """Budget of bytes that may be prefetched at a time, shared by all open files of the process."""
 
     def __init__(self, left: int) -> None:
         self._left, self._lock = left, threading.Lock()

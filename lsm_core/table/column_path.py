@@ -46,12 +46,12 @@ def dotted(path: Path) -> str:
 
 
 def edit_fields(row: DataType, path: Path, edit: FieldsEdit, table: str) -> DataType:
-    """Return a copy of a ROW with changed fields in the innermost ROW, which has the column at the path's end.
+    """Return a copy of a ROW in which the fields beside the column at a path are changed, including the column itself.
 
     Args:
         row: the columns of the table as one ROW.
-        path: path of the column.
-        edit: function of the innermost ROW's fields and the last step of the path; it returns the new fields.
+        path: path of the column; for "a.b", the fields of the ROW "a" are changed.
+        edit: function that returns the new fields, given the old fields and the last step of the path ("b").
         table: name of the table, for errors.
 
     Raises:

@@ -97,7 +97,7 @@ class TableScan(pads.FileSystemDataset):
         columns: Sequence[str] | None = None,
         filter: pc.Expression | None = None,  # noqa: A002
     ) -> pa.RecordBatchReader:
-        """Return the rows as a stream; ``columns`` and ``filter`` as in :meth:`scanner`."""
+        """Return the rows as a stream; ``columns`` names the columns, ``filter`` is an Arrow expression."""
         return self._reader(columns, filter)
 
     def to_batches(self, columns: Any = None, filter: Any = None, **_: Any) -> Iterator[pa.RecordBatch]:  # noqa: A002

@@ -83,13 +83,13 @@ def with_option(
     table: str,
     followed: PaimonVersion | None,
 ) -> dict[str, str]:
-    """Return options with one key set or removed.
+    """Return a table's options after one option is set or removed.
 
-    An older name of the same option is removed.
+    An alias of the same option (older name) is removed.
 
     Args:
-        options: the options so far.
-        before: the options before the first change.
+        options: options after the earlier changes of the same ALTER.
+        before: options before the ALTER, which decide whether the option may change.
         key: key of the option.
         value: new value of the option; None removes the option.
         table: name of the table, for errors.

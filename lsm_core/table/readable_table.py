@@ -42,10 +42,12 @@ class ReadableTable(ABC):
 
     @abstractmethod
     def _pin_version(self, version: Mapping[str, Any]) -> tuple[TableSchema, RequestReader]:
-        """Return the schema of the version that ``version`` selects now, and a function that reads this version.
+        """Return the schema of the selected version, and a function that reads this version.
+
+        The function reads the same version after later commits, also if no version was selected (the newest now).
 
         Args:
-            version: as :attr:`ReadRequest.version`.
+            version: values of `snapshot_id`, `tag`, `timestamp_ms` and `watermark`, at most one of them not None.
         """
 
     def to_arrow(

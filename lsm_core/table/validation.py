@@ -62,7 +62,8 @@ def validate(
         table: name of the table, for errors.
         before: the schema before an alteration, or None. Options of this schema that name missing columns may stay,
             because Java renames columns without their file index options.
-        followed: version of Paimon that the table's snapshots follow, unless an option names one.
+        followed: Paimon version of the table's snapshots, whose rules for scan options apply; None without snapshots.
+            The option `dredge.paimon-version` of the table takes precedence.
 
     Raises:
         InvalidSchema: columns, keys or defaults break a rule; the error names the table and the rule.
@@ -180,7 +181,11 @@ def _check_keys(schema: TableSchema, table: str) -> None:
 
 
 def _dangling(schema: TableSchema) -> Iterator[tuple[str, str, str]]:
-    """Yield (key, value, accepted content) of the options whose key or value names a missing column."""
+    """Yield the options whose key or value names a column that the table does not have.
+
+    Yields:
+        (Key, value, what is accepted instead: "columns" or "a key that names columns").
+    """
     for key, value in schema.options.items():
         if any(name.partition("[")[0] not in schema.field_names for name in named_in_key(key)):
             yield key, value, "a key that names columns"
@@ -362,7 +367,7 @@ def _check_reading(
         options: options of the table.
         table: name of the table.
         before: options that were stored before, by key.
-        followed: Paimon version for the check, unless an option of the table names the version.
+        followed: Paimon version whose rules apply, unless the option `dredge.paimon-version` of the table names one.
     """
     now, then = (
         {name: value for name, value in canonical(each).items() if name.strip().lower().startswith(READING)}

@@ -193,7 +193,7 @@ class _Key:
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """A violated invariant.
+    """A violated invariant of a bucket's LSM tree, such as overlapping files on a level above 0.
 
     Attributes:
         message: description of the violation.

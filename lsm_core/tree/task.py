@@ -89,8 +89,8 @@ def plan_task(
         small_below: size below which a file is small (bytes).
         force_rewrite_all: whether to rewrite every file.
         must_rewrite: predicate for files with expired records, or None.
-        marks_above: whether rows of the unit's keys above the output are marked as deleted (deletion vectors), so that
-            no level needs deletes.
+        marks_above: whether older rows of the unit's keys on levels above the output level are marked as deleted by
+            deletion vectors, so that the output needs no delete rows for them.
         upgrade_rule: function that returns the work besides the metadata change that an upgrade of a file needs, or
             None if upgrades only change metadata.
 

@@ -87,7 +87,8 @@ class UniversalCompaction:
         early_full: rule for early full compactions, or None.
         off_peak: off-peak hours, or None.
         through_level1: whether a unit of several runs includes all runs up to level 1, as in Java since 2.1.
-        forced_through_level1: whether a forced unit includes all runs up to level 1, as in Java since 2.0.
+        forced_through_level1: whether a forced unit (level 0, compacted although no rule requires it) includes all runs
+            up to level 1, as in Java since 2.0.
     """
 
     max_size_amp: int = 200
@@ -234,7 +235,7 @@ class UniversalCompaction:
 
 
 def pick_oldest(levels: Levels, size_ratio: int) -> CompactUnit:
-    """Return a unit to compact: all level-0 files, then each older run not larger than the files taken so far.
+    """Return a unit to compact: all level-0 files, and each older run that is not larger than the files taken so far.
 
     The files of the unit are adjacent in age. So the output is written to the level before the next older run, or to
     the last level. Because runs of similar size are merged, a row is rewritten about log2(number of merges) times.

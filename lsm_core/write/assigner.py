@@ -271,7 +271,7 @@ class PartitionIndex:
 
 
 class BucketRooms:
-    """Number of keys of each bucket of a partition, and the choice of buckets that are not full."""
+    """Number of keys in each bucket of one partition, from which buckets for new keys are chosen."""
 
     def __init__(self, rules: AssignerRules, counts: Mapping[int, int]) -> None:
         """Start with ``counts``, the number of keys by bucket."""

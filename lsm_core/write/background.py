@@ -58,7 +58,8 @@ class Compactor:
     Args:
         store: the table.
         choose: returns the compaction task of a bucket, or None.
-        judge: verifies compaction results by a second merge of sampled keys (V2); None to skip this verification.
+        judge: verifies compaction results by a second merge of sampled keys (verification level V2); None to skip this
+            verification.
         automatic: whether every flush starts a compaction; if False, only an explicit request does
             (``requested`` of :meth:`BucketCompaction.trigger`).
     """
@@ -155,6 +156,7 @@ class BucketCompaction:
 
     Attributes:
         files: live files of the bucket at snapshot ``base``, with the later changes by this writer, committed or not.
+        base: id of the snapshot at which the files of other writers were read.
         index_files: index files with the deletion vectors of ``files``.
         blocked: identifier of a commit whose outcome must be known before a compaction can start, or None.
     """
@@ -222,10 +224,12 @@ class BucketCompaction:
         self._tree.update((file.file_name, file) for file in files)
 
     def trigger(self, full: bool = False, *, requested: bool = False) -> None:
-        """Start the compaction that the table's options choose, unless one is running.
+        """Start the compaction that the table's options choose.
+
+        Nothing is started while a compaction of the bucket is running, or while the outcome of a commit is unknown.
 
         Args:
-            full: compact everything.
+            full: compact all files of the bucket into its top level.
             requested: True for an explicit request, False for the automatic start at a flush.
 
         Raises:

@@ -79,8 +79,8 @@ class HashIndexes:
             history: provides the snapshot whose index files are read.
             rules: rules of the assigner.
             ignore: start from an empty index, for an overwrite.
-            share: number of the assigner (task that assigns buckets) whose keys alone this writer receives; None for
-                all keys.
+            share: number of an assigner (task that assigns buckets), if this writer receives only the keys of that
+                assigner; None if it receives all keys.
         """
         self._share = share
         self._store, self._history, self._rules, self._ignore = store, history, rules, ignore
@@ -177,9 +177,13 @@ class HashIndexes:
         )
 
     def follow(self, snapshot: Snapshot | None) -> None:
-        """Forget partitions whose index another writer has changed, unless pending rows of this writer depend on it.
+        """Forget the loaded indexes of partitions whose index files another writer has replaced.
 
-        The commit of these pending rows then fails with a conflict.
+        An index is kept if it has new key hashes that are in no commit message. The commit of these rows will fail with
+        a conflict.
+
+        Args:
+            snapshot: the newest snapshot, or None for an empty table.
         """
         for place, loaded in list(self._loaded.items()):
             now = index_state_of(entry.file_name for entry in self._entries_of(snapshot, place[0]))
@@ -276,7 +280,15 @@ class HashIndexes:
 
 
 def owner_of(assigners: int, partition: bytes, hashes: Hashes) -> Buckets:
-    """Return the assigner of each key hash of a partition; different partitions start at different assigners."""
+    """Return the number of the assigner (task that assigns buckets) that is responsible for each key hash.
+
+    The number depends on the hash of the key; the hash of the partition shifts it.
+
+    Args:
+        assigners: number of assigners.
+        partition: BinaryRow of the partition.
+        hashes: key hashes of the partition.
+    """
     return assigner_of(zlib.crc32(partition), hashes, assigners)
 
 

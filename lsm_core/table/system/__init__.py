@@ -64,7 +64,7 @@ class SystemTable(ReadOnlyTable):
 
     @property
     def name(self) -> str:
-        """Name of the view: "db.table$view"."""
+        """Name of the system table, such as "db.orders$files"."""
         return f"{self.store.name}${self.system}"
 
     def refresh(self) -> SystemTable:
@@ -95,7 +95,7 @@ class GlobalTable(ReadOnlyTable):
 
     @property
     def name(self) -> str:
-        """Name of the view: "sys.table"."""
+        """Name of the system table, such as "sys.tables"."""
         return f"sys.{self.system}"
 
     def refresh(self) -> GlobalTable:

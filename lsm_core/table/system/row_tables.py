@@ -171,7 +171,9 @@ def _with_kind_texts(choice: Choice, rows: Rows) -> Generator[pa.Table, None, No
 
 
 def _paired(parts: Iterator[pa.Table], *, together: bool) -> Generator[pa.Table, None, None]:
-    """Yield rows as lists; with ``together``, a `-U` row and the `+U` row after it become one `+U` row of two values.
+    """Yield rows of the audit log with a list of one value in each column.
+
+    With ``together``, a `-U` row and the `+U` row after it become one `+U` row with lists [old value, new value].
 
     Source: Paimon `PackChangelogReader`.
     """
@@ -194,7 +196,11 @@ def _paired(parts: Iterator[pa.Table], *, together: bool) -> Generator[pa.Table,
 
 
 def _in_lists(part: pa.Table, second: npt.NDArray[np.bool_]) -> pa.Table:
-    """Return each row as lists of one value; if ``second`` is true for a row, the previous row's value is put first."""
+    """Return rows with a list in each column; a row is merged with the row before it where ``second`` is true.
+
+    The lists of a merged row are [value of the row before, value of the row]; its row kind is that of the second row.
+    The lists of all other rows have one value.
+    """
     kinds = one_array(part.column(ROW_KIND))
     ends = np.r_[np.flatnonzero(~second), part.num_rows].astype(np.int32)
     columns = {ROW_KIND: kinds.take(pa.array(ends[1:] - 1))}
