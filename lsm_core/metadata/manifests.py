@@ -86,7 +86,7 @@ def read_list(store: TableStore, name: str, size: int | None = None) -> list[Man
         size: recorded size in bytes, or None if unknown.
 
     Returns:
-        One item for each manifest, in the order of the list.
+        The metadata of each manifest, in the order of the list.
 
     Raises:
         CorruptFile: the list is missing, truncated, or its size is not ``size``.

@@ -408,7 +408,10 @@ class TableStore:
 
     @property
     def given_options(self) -> dict[str, str | None]:
-        """The dynamic options that the caller set, without options that were detected when the table was opened."""
+        """The dynamic options that the caller set; None is the value of an option that the caller removed.
+
+        Options that were detected when the table was opened (the Paimon version) are left out.
+        """
         return {key: value for key, value in self.dynamic_options.items() if key not in self._detected_options}
 
     @property

@@ -265,10 +265,10 @@ def tell_success(store: TableStore, name: str) -> None:
 
 
 def periods(store: TableStore) -> TagPeriods | None:
-    """Return the periods of the table's automatic tags (`tag.automatic-creation` process-time or watermark).
+    """Return the time periods (such as days) for each of which the table gets an automatic tag, and their tag names.
 
     Returns:
-        The periods, or None if the table creates no automatic tags.
+        The periods, or None unless `tag.automatic-creation` is process-time or watermark.
     """
     options = store.options
     if options.tag_creation not in ("process-time", "watermark"):

@@ -126,7 +126,7 @@ class CatalogOptions:
                 object stores).
 
         Returns:
-            The options; without a lock, only the options for wait times that are set.
+            The options by key. Without a lock, these are only the options for wait times that the catalog sets.
 
         Raises:
             InvalidOption: the lock is of an unknown type, or has no database address.
@@ -156,7 +156,7 @@ class CatalogOptions:
 
     @property
     def storage(self) -> dict[str, str]:
-        """The values of `STORAGE_OPTIONS` that are set."""
+        """The options for access to the object store (endpoint, region, path style) that are set."""
         return {key: value for key, value in self._raw.items() if key in STORAGE_OPTIONS}
 
     @property

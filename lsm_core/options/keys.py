@@ -868,7 +868,7 @@ class Family:
         kind: type of the values.
         since: first Paimon version with the family.
         effect: effect of the options in Dredge.
-        reason: why the options have no effect in Dredge, as in `Key`.
+        reason: why the options have no effect in Dredge, in a few words; "" if they have an effect.
     """
 
     form: str

@@ -846,7 +846,7 @@ class TableOptions:
 
     @property
     def rowkind_field(self) -> str | None:
-        """``rowkind.field``: column with the row kind."""
+        """``rowkind.field``: column with the row kind; None if not set."""
         value = self.get("rowkind.field")
         return None if value is None else str(value)
 

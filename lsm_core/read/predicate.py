@@ -172,7 +172,10 @@ def parse_filter(condition: object, schema: TableSchema, table: str) -> Predicat
 
 
 def _parse_text(text: str, schema: TableSchema, table: str) -> Predicate | None:
-    """Parse a SQL condition; a column name that matches no column exactly is matched without regard to case."""
+    """Parse a SQL condition into a filter; a name that matches no column exactly is matched without regard to case.
+
+    A SQL condition has at least one test, so the result is never None.
+    """
     condition = _resolve_names(parse_condition(text, table), schema, table)
     if not _needs_expression(condition):
         return parse_filter(groups_of(condition, table), schema, table)
@@ -446,7 +449,10 @@ def _expression(test: Conjunct) -> pc.Expression:
 
 
 def _mask(test: Conjunct, batch: pa.RecordBatch) -> pa.Array:
-    """Evaluate one test on a batch: one boolean per row, null if unknown; the result equals :func:`_expression`."""
+    """Evaluate one test on a batch: one boolean per row, null if unknown.
+
+    The result is the same as if Arrow evaluated the test as part of a filter expression.
+    """
     column = batch.column(test.column)
     if test.op == "is null":
         return pc.is_null(column)

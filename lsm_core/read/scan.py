@@ -414,6 +414,11 @@ def _first_splits(
 ) -> tuple[Split, ...]:
     """Return the first raw splits without deleted rows that together hold ``limit`` rows, or all splits.
 
+    Args:
+        splits: the splits of a scan.
+        limit: number of rows that the caller will read.
+        with_deletions: partition and bucket of the splits with deletion vectors.
+
     Source: ``DataTableBatchScan`` (limit push-down).
     """
     chosen: list[Split] = []

@@ -235,7 +235,13 @@ def _command(port: int, master: str, conf: Mapping[str, str], folder: Path) -> l
 
 
 def _end(pid: int, started: int | None, timeout_s: float) -> None:
-    """End the server's process group, and reap the server's process if it is a child of this process."""
+    """End the server's process group, and reap the server's process if it is a child of this process.
+
+    Args:
+        pid: process id of the server, which is also the id of its process group.
+        started: start tick of the server's process, to detect a reused pid; None if unknown.
+        timeout_s: seconds to wait after TERM, before KILL.
+    """
     child = _CHILDREN.pop(pid, None)
     end_group(pid, lambda: started is not None and start_tick(pid) == started, timeout_s)
     if child is not None:

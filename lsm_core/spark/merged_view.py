@@ -801,7 +801,14 @@ def _key(store: TableStore) -> str:
 
 
 def _order(store: TableStore, newest_first: bool) -> str:
-    """Return the ORDER BY of a key's versions; a null in a sequence field is older than any value."""
+    """Return the terms of an ORDER BY that sorts the versions of a key by age.
+
+    A null in a sequence field is older than any value.
+
+    Args:
+        store: The table.
+        newest_first: Whether the newest version comes first; otherwise the oldest.
+    """
     newer, older = ("DESC", "ASC") if newest_first else ("ASC", "DESC")
     greatest = older if store.options.sequence_descending else newer
     terms = []

@@ -47,7 +47,10 @@ def catalog_of_session(spark: SparkSession | None, catalog: Catalog | str | None
 def table_of(spark: SparkSession | None, table: Any) -> Any:
     """Return a table or system table by its name ("db.t", "db.t$branch_dev", "db.t$files").
 
-    An argument that is not text is returned unchanged.
+    Args:
+        spark: The session whose setting `spark.dredge.warehouse` names the warehouse. Without the setting or without a
+            session (None), the environment variable DREDGE_WAREHOUSE names it.
+        table: The name; an argument that is not text is returned unchanged.
 
     Raises:
         InvalidOption: The argument is a name, and no setting names a warehouse.

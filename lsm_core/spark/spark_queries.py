@@ -157,7 +157,7 @@ def create_view(spark: SparkSession, name: str, table: Any, **how: Any) -> None:
     Args:
         spark: The session that the view belongs to.
         name: Name of the view; an existing view of this name is replaced.
-        table: A table or a system table, or its name (as `read_table` takes it).
+        table: A table or a system table, or its name.
         how: Arguments of `read_table`: ``columns``, ``filter``, a version.
 
     Raises:

@@ -122,9 +122,10 @@ def _table_to_read(
     timestamp_ms: int | None,
     incremental: tuple[int | str, int | str] | None,
 ) -> tuple[TableStore, dict[str, Any]]:
-    """Return the table, with ``incremental`` among its options, and the arguments that choose the version.
+    """Return the table to read, and the version arguments that are set, by name.
 
-    Raises InvalidOption if the caller names a version and ``incremental``.
+    If ``incremental`` (two snapshot ids or tags) is set, it becomes the table's option `incremental-between`, and no
+    version argument is returned. Raises InvalidOption if the caller names a version and ``incremental``.
     """
     named = {"snapshot_id": snapshot_id, "tag": tag, "timestamp_ms": timestamp_ms}
     version = {name: value for name, value in named.items() if value is not None}
@@ -289,7 +290,14 @@ def _needed(scan: Scan) -> list[str]:
 
 
 def _frames(spark: SparkSession, scan: Scan, ddl: str, limit: int | None) -> list[DataFrame]:
-    """Return one DataFrame per file format that Spark reads itself, and one for all splits that Dredge's tasks read."""
+    """Return one DataFrame per file format that Spark reads itself, and one for all splits that Dredge's tasks read.
+
+    Args:
+        spark: The session.
+        scan: The planned read.
+        ddl: Columns of the result as Spark DDL.
+        limit: Number of rows after which each of Dredge's tasks stops reading; None for no limit.
+    """
     store, needed = scan.store, _needed(scan)
     plain, merged_splits = _divided(scan)
     frames: list[DataFrame] = []

@@ -608,7 +608,10 @@ def _with_text_kinds(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _limit(key: str, text: str | None, table: str) -> int | None:
-    """Return a limit of an epoch. Raises InvalidOption if it is not a positive number (for bytes: a memory size)."""
+    """Return the value of an option that limits an epoch (files, bytes or rows), or None if the option is not set.
+
+    Raises InvalidOption if the text is not a positive number or, for bytes, a memory size.
+    """
     if text is None:
         return None
     limit = memory_size(text, key) if key == MAX_BYTES else parse_digits(text)

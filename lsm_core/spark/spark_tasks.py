@@ -421,7 +421,11 @@ class TaskOutcome:
 
 
 def store_of(table: Any, spark: SparkSession | None = None) -> TableStore:
-    """Return the `TableStore` behind ``table``, which is a `Table`, the name of a table, or already a store.
+    """Return the `TableStore` of a table.
+
+    Args:
+        table: A `Table`, the name of a table, or a `TableStore`, which is returned unchanged.
+        spark: The session whose settings name the warehouse of a table name, or None.
 
     Raises:
         TableNotFound: The table was dropped, renamed or replaced since it was opened.

@@ -180,7 +180,7 @@ class WriteJob:
             store: The table.
             overwrite: Whether the commit replaces rows of the table.
             parallelism: Number of assigners if the table's options set none.
-            numbered: User and number of the commit, as `numbered_commit` returns them.
+            numbered: User and number of a commit that must happen only once; None for other commits.
 
         Raises:
             UnsupportedFeature: The table cannot be written.
@@ -236,7 +236,7 @@ class WriteJob:
     ) -> Iterator[tuple[int, RoutedRows]]:
         """Check rows, and yield (place in the DataFrame, rows of one assigner), for tables with dynamic buckets.
 
-        An assigner is a task that assigns buckets to keys. Its number stands in the place of a bucket.
+        An assigner is a task that assigns buckets to keys. `RoutedRows.bucket` is the number of the assigner here.
         """
         return self._routed(batches, task, kind_column, partial(owner_of, self.assigners))
 
@@ -265,6 +265,8 @@ class WriteJob:
     ) -> Iterator[tuple[int, pa.Table, pa.Array | None]]:
         """Yield the rows of one Spark partition, checked for writing, as (place in the DataFrame, rows, row kinds).
 
+        The row kinds are int8; None in place of the kinds means that all rows are inserts.
+
         Raises DredgeError if a row cannot be written; the error names the row by its number in the partition.
         """
         writer = self._writer()
@@ -277,6 +279,7 @@ class WriteJob:
         """Yield (place in the DataFrame, rows of one assigner) for a table whose keys may move between partitions.
 
         All rows of a key are sent to the same assigner in their order, even if the rows are in different partitions.
+        `RoutedRows.bucket` is the number of the assigner here.
         """
         for place, rows, kinds in self.check_rows(batches, task, kind_column):
             if not rows.num_rows:
@@ -344,7 +347,10 @@ class WriteJob:
     def _pieces(
         self, batches: Iterable[pa.RecordBatch], task: int, kind_column: str | None
     ) -> Iterator[tuple[int, RowNumbering, pa.Table, pa.Array | None]]:
-        """Yield the rows in order as (place in the DataFrame, row numbering for errors, rows, row kinds)."""
+        """Yield the rows in order as (place in the DataFrame, row numbering for errors, rows, row kinds).
+
+        The row kinds come from the column ``kind_column``; they are None without such a column.
+        """
         from pyspark import TaskContext
 
         seen, context = 0, TaskContext.get()

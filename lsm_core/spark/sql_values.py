@@ -337,7 +337,13 @@ class _Translation:
     def _chosen(
         self, choices: list[tuple[pc.Expression, exp.Expr]], default: exp.Expr | None, depth: int
     ) -> pc.Expression:
-        """Return the expression of a CASE: the value of the first condition that is true; null is not true."""
+        """Return the expression of a CASE: the value of the first condition that is true; null is not true.
+
+        Args:
+            choices: Pairs (condition, parsed SQL of the value).
+            default: Parsed SQL of the value if no condition is true; None for null.
+            depth: Depth of the CASE in the parsed SQL.
+        """
         conditions = pc.Expression._call(
             "make_struct",
             [condition for condition, _ in choices],

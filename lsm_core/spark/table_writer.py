@@ -69,7 +69,7 @@ class NoWriter(DataSourceArrowWriter):
 
 
 class TableWriter(OfOneRelease, DataSourceArrowWriter):
-    """Writer of a DataFrame as one commit; with ``overwrite`` the commit replaces the partitions of `overwrite_scope`.
+    """Writer of a DataFrame as one commit; with ``overwrite`` the commit replaces the whole table or some partitions.
 
     Row order between tasks is the order of the DataFrame's partitions. Tasks with small files leave their rows to one
     writer (`write_gathered`). `write_table`, which shuffles by bucket first, makes fewer files of large frames.
@@ -161,7 +161,9 @@ class TableWriter(OfOneRelease, DataSourceArrowWriter):
     def _moved(
         self, messages: Sequence[WriterCommitMessage | None], outcomes: Sequence[TaskOutcome]
     ) -> list[TaskOutcome]:
-        """Write the staged rows of all tasks to the buckets of their keys.
+        """Write the rows that all tasks stored in files (staged rows) to the buckets of their keys.
+
+        Returns the commit messages of this write, as outcomes of one task. ``outcomes`` holds the errors of the tasks.
 
         Raises the error of the first task that failed, StorageFull, CorruptFile.
         """
@@ -180,7 +182,9 @@ class TableWriter(OfOneRelease, DataSourceArrowWriter):
     def _gathered(
         self, messages: Sequence[WriterCommitMessage | None], outcomes: Sequence[TaskOutcome]
     ) -> list[TaskOutcome]:
-        """Write the rows that tasks left in staged files, and return ``outcomes`` and the outcomes of these rows.
+        """Write the rows that tasks stored in files (staged rows) because their data files would be small.
+
+        Returns ``outcomes`` (those of the tasks) and the outcomes of this write.
 
         Raises the error of the first task that failed, StorageFull, CorruptFile.
         """

@@ -91,7 +91,7 @@ def parse_call(text: str) -> CallStatement:
 
 
 def _read_value(reader: StatementReader) -> Literal:
-    """Consume a literal or `CAST(literal AS type)`; the cast's type is one of `_CASTS`.
+    """Read a literal, or `CAST(literal AS type)` with a type of numbers or texts, and return its value.
 
     Raises:
         InvalidOption: the next words are neither, or the literal cannot be converted to the type.

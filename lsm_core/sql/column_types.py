@@ -121,7 +121,7 @@ def _read_plain(reader: StatementReader, flink: bool) -> DataType:
 
 
 def type_text(kind: DataType) -> str:
-    """Return a type in the syntax of :func:`read_type`, in Spark's spelling if Spark has the type.
+    """Return a column type as SQL text: in Spark's spelling if Spark has the type, otherwise in Flink's.
 
     NOT NULL is written for types inside ``kind``, but not for ``kind`` itself.
     """

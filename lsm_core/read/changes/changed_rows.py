@@ -86,12 +86,12 @@ class Choice:
 
     @cached_property
     def schema(self) -> pa.Schema:
-        """Schema of the batches of :meth:`keep`: the row kind as a number (`_VALUE_KIND`), then the columns."""
+        """Schema of batches inside the reader: the row kind as a number (`_VALUE_KIND`), then the chosen columns."""
         return pa.schema([_KIND_FIELD, *(self.store.schema.arrow_schema.field(name) for name in self.columns)])
 
     @cached_property
     def text_schema(self) -> pa.Schema:
-        """Schema of the rows that callers receive: `_ROW_KIND` as text, then the columns."""
+        """Schema of the rows that callers receive: the row kind as text (`_ROW_KIND`), then the chosen columns."""
         kind = pa.field(ROW_KIND, pa.string(), nullable=False)
         return pa.schema([kind, *(self.store.schema.arrow_schema.field(name) for name in self.columns)])
 

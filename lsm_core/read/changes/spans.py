@@ -184,7 +184,7 @@ def span_between(store: TableStore, a: Version, b: Version, mode: str = ScanMode
         store: the table.
         a: snapshot id or tag name; a text that is no tag name may be a snapshot id.
         b: version after ``a``, in the same forms as ``a``.
-        mode: a value of :class:`ScanMode`.
+        mode: `auto`, `delta` (files of APPEND snapshots), `changelog` (changelog files) or `diff` (comparison).
 
     Raises:
         InvalidOption: the mode is unknown, or the end is before the start.

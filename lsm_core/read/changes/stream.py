@@ -63,6 +63,11 @@ class Beginning:
     def of(store: TableStore, consumer_id: str | None, from_snapshot: int | None) -> Beginning:
         """Check the start settings of a stream.
 
+        Args:
+            store: the table, whose options may name a start (`scan.*`).
+            consumer_id: id of the consumer that records progress; None to record none.
+            from_snapshot: id of the first snapshot whose changes are read; None to use the table's options.
+
         Raises:
             InvalidOption: the options describe no start of a stream.
         """
@@ -462,7 +467,7 @@ class StreamScan:
         """Continue with the changes of snapshot ``snapshot_id``; unread rows of the current snapshot are discarded.
 
         Args:
-            snapshot_id: result of :meth:`checkpoint`; None to restart at the stream's beginning.
+            snapshot_id: id of the next snapshot to read, from :meth:`checkpoint`; None to restart the stream.
         """
         self.close()
         number = None if snapshot_id is None else whole_number(snapshot_id, "snapshot_id", self._store.name, least=1)

@@ -57,7 +57,7 @@ def places_of(keys: NormalisedKeys, lookup_keys: NormalisedKeys) -> tuple[Ints, 
         lookup_keys: distinct keys in ascending order.
 
     Returns:
-        Two ascending arrays with one item per match: the row in ``keys``, and the row in ``lookup_keys``.
+        Two ascending arrays with one number per match: the row in ``keys``, and the row in ``lookup_keys``.
     """
     if not len(keys) or not len(lookup_keys):
         return np.zeros(0, np.int64), np.zeros(0, np.int64)
