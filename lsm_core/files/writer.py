@@ -62,7 +62,7 @@ class FileDescriber(Protocol):
     delta: tuple[str, ...]
 
     def add(self, rows: pa.Table) -> None:
-        """Add rows of the current file."""
+        """Include rows of the current file in its collected metadata."""
 
     def describe(self, name: str, size: int, values: ColumnValues) -> DataFileMeta:
         """Return the metadata of the file just closed; the next :meth:`add` belongs to the next file.
@@ -377,7 +377,7 @@ class _Describer:
         self._low, self._high = _LONG.max, _LONG.min
 
     def add(self, rows: pa.Table) -> None:
-        """Add rows of the current file."""
+        """Include rows of the current file in its collected metadata."""
         keys = rows.select(self._keys)
         if self._first is None:
             self._first = keys.slice(0, 1)
@@ -489,7 +489,7 @@ class AppendFileWriter:
 
 
 class _AppendDescriber:
-    """Sequence range of the current file: a running counter over the writer's rows."""
+    """Sequence range of the current file, collected by counting the rows that the writer writes."""
 
     def __init__(self, store: TableStore, file_source: int, first_sequence: int) -> None:
         self._store, self._source = store, file_source
@@ -500,7 +500,7 @@ class _AppendDescriber:
         self.delta: tuple[str, ...] = ()
 
     def add(self, rows: pa.Table) -> None:
-        """Count rows of the current file."""
+        """Include rows of the current file in its sequence range."""
         self._next += rows.num_rows
         if self._tracked:
             numbers = rows.column(SEQUENCE_NUMBER)

@@ -38,7 +38,7 @@ class DeletionVector:
 
     @staticmethod
     def of(positions: Iterable[int] | npt.NDArray[np.integer[Any]]) -> DeletionVector:
-        """Return a vector of these positions, which may be in any order."""
+        """Return the deletion vector that marks the rows at these positions, which may be in any order."""
         rows = np.unique(np.asarray(positions if isinstance(positions, np.ndarray) else list(positions), np.uint64))
         high = rows >> np.uint64(_HIGH_SHIFT)
         low = (rows & np.uint64(_SLOT_ROWS - 1)).astype(np.uint32)

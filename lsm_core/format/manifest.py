@@ -705,7 +705,7 @@ class Cancelling:
             raise HashesMeet("two deleted files have one hash")
 
     def survivors(self, entries: pa.Table) -> pa.Table:
-        """Return the remaining ADD entries of the next manifest, in order."""
+        """Return the ADD entries of the next manifest that no DELETE entry cancels, in order."""
         added = entries.filter(pc.equal(entries.column("kind"), ADD))
         if not len(self._hashes) or not added.num_rows:
             return added

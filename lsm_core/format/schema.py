@@ -238,7 +238,7 @@ _NESTED_STEP = 1024
 
 
 def key_name(column: str) -> str:
-    """Return the name of primary key column ``column`` in a key-value file."""
+    """Return the name of primary key column ``column`` in a key-value file: `_KEY_<column>`."""
     return KEY_PREFIX + column
 
 

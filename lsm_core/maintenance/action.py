@@ -73,7 +73,7 @@ class Argument:
 
     @property
     def option(self) -> str:
-        """The flag on the command line."""
+        """Flag of the argument on the command line."""
         return self.flag or f"--{self.name.replace('_', '-')}"
 
 
@@ -96,7 +96,7 @@ class PlanItem(ABC):
         """Return the item's row of the printed table: one number or text per column of ``columns``."""
 
     def to_object(self) -> dict[str, Any]:
-        """Return the item's fields as JSON values, bytes as hex digits; the plan's hash covers all of them."""
+        """Return the plan item's fields as JSON values, bytes as hex digits; the plan's hash covers all of them."""
         return {name: value.hex() if isinstance(value, bytes) else value for name, value in asdict(self).items()}
 
     @classmethod
@@ -157,12 +157,12 @@ class RewriteItem(PartitionItem):
 
     @property
     def bytes_in(self) -> int:
-        """Bytes of the files in ``inputs``."""
+        """Total size of the files that the item replaces (``inputs``), in bytes."""
         return sum(file.size for file in self.inputs)
 
     @property
     def rows_in(self) -> int:
-        """Stored rows of the files in ``inputs``, unmerged."""
+        """Number of stored rows, before merging, in the files that the item replaces (``inputs``)."""
         return sum(file.rows for file in self.inputs)
 
     @classmethod
@@ -403,7 +403,7 @@ class Applied:
     told_by: str
 
     def text(self) -> str:
-        """Return the text for people, for example ``already applied, snapshot 7``."""
+        """Return the earlier application as text, for example ``already applied, snapshot 7``."""
         return f"already applied, {self.told_by if self.snapshot_id is None else f'snapshot {self.snapshot_id}'}"
 
 

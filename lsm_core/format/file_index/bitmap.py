@@ -122,12 +122,12 @@ class BitmapIndex:
             self._body = self._entries_at + number(self._view, position, path)
 
     def filled(self) -> BitMap:
-        """Return the rows that are not null."""
+        """Return the rows of the file in which the indexed column is not null."""
         all_rows = BitMap(range(self.rows))
         return all_rows if self._nulls is None else all_rows - self._rows_at(self._nulls)
 
     def equal(self, key: Key) -> BitMap:
-        """Return the rows whose value is ``key``.
+        """Return the rows of the file in which the indexed column has the value ``key``.
 
         Raises:
             CorruptFile: A dictionary block or a bitmap of the index is invalid.

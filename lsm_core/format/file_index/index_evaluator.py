@@ -71,7 +71,7 @@ class FileIndex:
 
     @staticmethod
     def decode(data: bytes, path: str) -> FileIndex:
-        """Return the indexes of a whole container (embedded, or a side file that is already read)."""
+        """Return the indexes in a container: the content of an index file, or bytes embedded in a manifest entry."""
         return FileIndex(read_head(data, len(data), path), lambda start, length: data[start : start + length], path)
 
     @property

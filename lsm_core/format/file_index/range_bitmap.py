@@ -124,16 +124,16 @@ class RangeIndex:
         self._slices: Slices | None = None
 
     def filled(self) -> BitMap:
-        """Return the rows that are not null."""
+        """Return the rows of the file in which the indexed column is not null."""
         return BitMap(self._read_slices().filled) if self._count else BitMap()
 
     def equal(self, key: Key) -> BitMap:
-        """Return the rows whose value is ``key``."""
+        """Return the rows of the file in which the indexed column has the value ``key``."""
         rank, exists = self._rank(key)
         return self._read_slices().equal(rank) if exists else BitMap()
 
     def below(self, key: Key) -> BitMap:
-        """Return the rows whose value is below ``key``."""
+        """Return the rows of the file in which the value of the indexed column is below ``key``."""
         return self._read_slices().below(self._rank(key)[0]) if self._count else BitMap()
 
     def _rank(self, key: Key) -> tuple[int, bool]:

@@ -105,17 +105,17 @@ class SliceIndex:
             self._signs.append(slices)
 
     def filled(self) -> BitMap:
-        """Return the rows that are not null."""
+        """Return the rows of the file in which the indexed column is not null."""
         return BitMap(self._signs[0].filled | self._signs[1].filled)
 
     def equal(self, key: Key) -> BitMap:
-        """Return the rows whose number is ``key``."""
+        """Return the rows of the file in which the indexed column has the value ``key``."""
         value = int(key)
         sign = int(value < 0)
         return self._signs[sign].equal(abs(value) - self._minimums[sign])
 
     def below(self, key: Key) -> BitMap:
-        """Return the rows whose number is below ``key``."""
+        """Return the rows of the file in which the value of the indexed column is below ``key``."""
         value = int(key)
         positive, negative = self._signs
         if value >= 0:

@@ -260,7 +260,7 @@ class ValueRows:
         self._parts: list[pa.DictionaryArray] = []
 
     def add(self, array: pa.Array) -> None:
-        """Add the next rows; ``array`` has the type's own Arrow type."""
+        """Add the column's values in the next rows of the file; ``array`` has the Arrow type of the column's type."""
         if self._kind.stored is None:
             values = array.cast(pa.large_binary())
         else:
@@ -272,7 +272,7 @@ class ValueRows:
         self._parts.append(values.dictionary_encode())
 
     def finish(self) -> Distinct:
-        """Return the collected values, and reset the collector for the next file."""
+        """Return the column's values in the whole file, and reset this collector for the next file."""
         kind = pa.large_binary() if self._kind.stored is None else pa.int64()
         parts, self._parts = self._parts, []
         unified = one_array(pa.chunked_array(parts, pa.dictionary(pa.int32(), kind)).unify_dictionaries())

@@ -248,7 +248,7 @@ def apply_merge_branch(store: TableStore, plan: MaintenancePlan) -> ApplyOutcome
 
 
 def _messages(entries: pa.Table) -> Iterator[CommitMessage]:
-    """Yield one message for each bucket; row ids are left out, so that the commit assigns new ones."""
+    """Yield one commit message per bucket; row ids are left out, so that the commit assigns new ones."""
     for partition, bucket, total, part in bucket_groups(entries):
         files = tuple(replace(entry.file, first_row_id=None) for entry in table_to_entries(part))
         yield CommitMessage(partition, bucket, total, new_files=files)

@@ -299,7 +299,7 @@ def _index_files(
     """Write the indexes ``columns`` for the planned files, several files at a time.
 
     Returns:
-        One message for each bucket, and the files that were skipped because they left the table or changed.
+        One commit message for each bucket, and the files that were skipped because they left the table or changed.
     """
     snapshot = snapshots.latest(store)
     if snapshot is None:
@@ -385,7 +385,7 @@ def _index_file(
 
 
 def _messages(pairs: Sequence[tuple[ManifestEntry, DataFileMeta]]) -> list[CommitMessage]:
-    """Return one message for each bucket; each pair is a manifest entry and the file's new metadata."""
+    """Return a commit message for each bucket; each pair is a file's manifest entry and its new metadata."""
     place = attrgetter("partition", "bucket", "total_buckets")
     ordered = sorted(pairs, key=lambda pair: place(pair[0]))
     return [
@@ -399,7 +399,7 @@ def _messages(pairs: Sequence[tuple[ManifestEntry, DataFileMeta]]) -> list[Commi
 
 
 def _side_paths(store: TableStore, messages: Sequence[CommitMessage]) -> list[str]:
-    """Return the paths of the index files that were written for messages."""
+    """Return the paths of the index files that commit messages add beside their data files."""
 
     def paths(message: CommitMessage) -> Iterator[str]:
         for before, after in zip(message.compact_before, message.compact_after, strict=True):

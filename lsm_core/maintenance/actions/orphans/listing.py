@@ -240,7 +240,7 @@ class _Walk:
         self.listing.strange[path] = why
 
     def done(self) -> Listing:
-        """Return the listing of all folders that were listed."""
+        """Return the files of all folders that this walk has listed."""
         self.flush()
         self.listing.files = pa.concat_tables([empty_table(FILES), *self.parts])
         return self.listing

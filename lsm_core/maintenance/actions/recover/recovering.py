@@ -286,7 +286,7 @@ def plan_recovery(
 
 
 def _seconds_per_file(store: TableStore) -> float:
-    """Return the seconds per level-0 file of the newest pass in the ledger, or `_SECONDS_PER_FILE` without a pass."""
+    """Return the seconds per level-0 file of the newest recorded recovery pass, or a default if there is none."""
     runs: list[LedgerEntry] = []
     with suppress(CorruptFile):  # only a forecast
         runs = read_ledger(store, _SEARCHED_RUNS)
