@@ -82,7 +82,7 @@ class PaimonWarehouse(dg.Component, dg.Model, dg.Resolvable):
         """Return the platform's definitions over the warehouse.
 
         Raises:
-            InvalidOption: as `build_definitions`, or a setting is not a variable of the platform.
+            InvalidOption: a setting is invalid, or is not a variable of the platform.
         """
         unknown = next((name for name in self.settings if not name.startswith("DREDGE_")), None)
         if unknown is not None:

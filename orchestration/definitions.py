@@ -224,7 +224,7 @@ def pause_garbage_collector() -> Iterator[None]:
 
 @dg.definitions
 def defs() -> dg.Definitions:
-    """Return the definitions for the warehouse of this process's environment. Raises as `build_definitions`.
+    """Return the definitions for the warehouse of this process's environment.
 
     A run of `WarmRunLauncher` gets only the asset definitions of its own tables; a job without assets gets no asset
     definitions.

@@ -183,7 +183,7 @@ def _plain_job(name: str, description: str, op: dg.OpDefinition) -> dg.JobDefini
 
 
 def warehouse_health_job(warehouse_path: str) -> UnresolvedAssetJobDefinition:
-    """Return the job that ranks all tables."""
+    """Return the job that materialises the asset `warehouse_health`, the ranking of all tables by need."""
     return dg.define_asset_job(
         name=names.WAREHOUSE_HEALTH,
         selection=dg.AssetSelection.assets(names.warehouse_health_key(warehouse_path)),

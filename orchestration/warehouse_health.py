@@ -91,7 +91,7 @@ class TableLine:
 
     @property
     def need(self) -> TableNeed:
-        """Score of the table's need for maintenance, with its parts."""
+        """Health score of the table, 0 (healthy) to 100 (urgent), with its components."""
         return self.evaluation.need
 
     @property
@@ -316,7 +316,12 @@ def ranking_metadata(
 
 
 def _name_most_urgent(lines: Sequence[TableLine], now_ms: int) -> str:
-    """Return the first table with its state, reason and next step in one line."""
+    """Return one line about the first table of the ranking, with its state, reason and next step.
+
+    Args:
+        lines: lines of the ranking, the table that needs a person most urgently first.
+        now_ms: time of the ranking (epoch ms).
+    """
     first = lines[0] if lines else None
     if first is None or (first.status.state.is_calm and first.need.score < _UNHEALTHY):
         return "nothing: no table needs help"

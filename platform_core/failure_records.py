@@ -226,7 +226,7 @@ def uses_file(store: TableStore, path: str) -> bool:
 
 
 def _has_data_file(store: TableStore, snapshot: Snapshot, name: str) -> bool:
-    """Return whether a live entry of a snapshot has a data file, or an index file beside it, of this name."""
+    """Return whether a snapshot uses a data file of this name, or an index file of this name beside a data file."""
     return any(pc.any(pc.equal(names_of(entries), name)).as_py() for entries in manifests.iter_live(store, snapshot))
 
 

@@ -305,7 +305,7 @@ def level_diagram(before: TableHealth, after: TableHealth) -> str:
 
 
 def plan_metadata(plan: MaintenancePlan) -> dict[str, dg.MetadataValue]:
-    """Return metadata of a plan: its items with reasons, and the declined subjects (tables, partitions, ...)."""
+    """Return metadata of a plan: its units of work (items) with reasons, and what it leaves out, with reasons."""
     metadata: dict[str, dg.MetadataValue] = {
         "action": dg.MetadataValue.text(plan.action),
         "plan": dg.MetadataValue.text(plan.hash),
@@ -320,7 +320,7 @@ def plan_metadata(plan: MaintenancePlan) -> dict[str, dg.MetadataValue]:
 
 
 def items_table(plan: MaintenancePlan) -> str:
-    """Return a Markdown table per kind of item in the plan, with the columns of the item class."""
+    """Return the units of work (items) of a plan as Markdown, one table per kind of item, such as compactions."""
     tables = []
     for kind in dict.fromkeys(type(item) for item in plan.items):
         items = plan.items_of(kind)
@@ -331,7 +331,7 @@ def items_table(plan: MaintenancePlan) -> str:
 
 
 def declined_table(declined: Sequence[Declined]) -> str:
-    """Return one Markdown row per declined subject."""
+    """Return a Markdown table of what a plan leaves out: a row per table, partition or bucket, with the reason."""
     if not declined:
         return "nothing was declined"
     lines = ["| subject | why | reason code |", "|---|---|---|"]

@@ -275,8 +275,8 @@ class FailedCheck:
 
     Attributes:
         text: name of the check, partition and reason.
-        since_ms: time of the first of its newest failures without a pass between them (epoch ms, wall clock).
-        run_id: run that evaluated it last.
+        since_ms: time of the check's first failure after it passed last (epoch ms, wall clock).
+        run_id: run that evaluated the check last.
     """
 
     text: str
@@ -320,12 +320,14 @@ def find_failed_checks(instance: dg.DagsterInstance, layouts: Mapping[str, dg.As
 def _read_failing_since(
     instance: dg.DagsterInstance, checks: Sequence[dg.AssetCheckKey], failed: AssetCheckExecutionRecord
 ) -> int:
-    """Return the time (epoch ms) since which a check fails without a pass, among its newest evaluations.
+    """Return the time (epoch ms) of a check's first failure after it passed last.
+
+    Only the newest evaluations are read. If all of them failed, the time is that of the oldest one.
 
     Args:
         instance: Dagster instance.
         checks: current and former keys of the check.
-        failed: record of its newest evaluation.
+        failed: record of the check's newest evaluation, a failure; only evaluations of its partition are read.
     """
     place = PartitionKeyFilter(key=failed.partition)
     records = [

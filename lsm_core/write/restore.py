@@ -123,12 +123,16 @@ class BucketHistory:
         return max(self._known.get(partition, {}).get(bucket, -1), named) + 1
 
     def buckets_of(self, partition: bytes) -> list[int]:
-        """Return the numbers of a partition's buckets with files, ascending; raises the errors of :meth:`look_up`."""
+        """Return the numbers of a partition's buckets that have files, ascending.
+
+        Raises:
+            WriterStale: the partition's files have a number of buckets that differs from the table's option.
+        """
         self.look_up([partition])
         return sorted(self._known.get(partition, {}))
 
     def forget(self, partition: bytes) -> None:
-        """Forget a partition's history; it is read again when the partition's next row arrives."""
+        """Forget the sequence numbers of a partition's buckets; they are read again for the partition's next row."""
         self._known.pop(partition, None)
         self._seen.pop(partition, None)
 

@@ -246,7 +246,16 @@ class TableWrite:
     def check_rows(
         self, data: pa.Table, row_kinds: pa.Array | None = None, numbering: RowNumbering = ALL
     ) -> tuple[pa.Table, pa.Array | None]:
-        """Return the rows and kinds (int8, or None) that will be written; raises the errors of :meth:`routed`."""
+        """Validate rows, and return (rows, kinds) as they will be written.
+
+        Args:
+            data: incoming rows.
+            row_kinds: int8 row kinds (0..3), or None for all inserts.
+            numbering: names of the rows in errors.
+
+        Returns:
+            The rows in the table's columns, and their int8 kinds or None for all inserts.
+        """
         table, kinds = self._merged_inputs(self._conform(data, numbering), row_kinds, numbering)
         table, kinds = self._without_ignored(table, kinds, numbering)
         if kinds is not None and self.store.has_primary_key:

@@ -177,7 +177,9 @@ def open_with_policy(warehouse: WarehouseResource, table: str) -> TableStore:
     """Open a table; the table options that the policy sets override the table's own.
 
     Raises:
-        DredgeError: as `WarehouseResource.store`.
+        TableNotFound: the table does not exist.
+        CorruptFile: a metadata file is damaged.
+        InvalidOption: an option is invalid.
     """
     store, options = warehouse.store(table), policy_source(warehouse.policy_file).current().of(table).options
     return store.copy(options) if options else store
@@ -251,7 +253,7 @@ def plan_op(context: dg.OpExecutionContext, warehouse: WarehouseResource) -> str
 
 
 def explain_empty_plan(plan: MaintenancePlan) -> str:
-    """Return ``nothing to do: 1 sorted run < 5; ...`` for a plan without items, or "" for a plan with items."""
+    """Return ``nothing to do: 1 sorted run < 5; ...`` for a plan without work, or "" for a plan with work."""
     if plan.items:
         return ""
     reasons = list(dict.fromkeys(item.text for item in plan.declined))
@@ -267,7 +269,8 @@ def plan_log_line(plan: MaintenancePlan, partitions: Sequence[str] = ()) -> str:
         partitions: partitions of the run, if any.
 
     Returns:
-        The action, the number of items and bytes, and the plan's hash, or why no work is due.
+        The action, the number of items (units of work, such as buckets) and bytes, and the plan's hash, or why no work
+        is due.
     """
     where = f"/{partitions[0]}" if partitions else ""
     more = f" and {count_text(len(partitions) - 1, 'more partition')}" if len(partitions) > 1 else ""
@@ -337,13 +340,14 @@ def plan_partition(
 ) -> MaintenancePlan:
     """Plan an action for one partition, or for the whole table.
 
-    Raises as `plan_maintenance`.
-
     Args:
         store: the table.
         partition: path of the partition, or None for the whole table.
         action: name of the action.
         arguments: arguments of the action besides the partitions, by name.
+
+    Raises:
+        InvalidOption: the action or an argument does not exist, or a required argument is missing.
     """
     return plan_partitions(store, () if partition is None else (partition,), action, **arguments)
 
@@ -355,7 +359,7 @@ def plan_due(
 
     If a bucket has more than `files` level-0 files, the plan merges only the oldest of these files (one pass of the
     action `recover`). Each pass is a separate commit, and the next run continues with the next files. If the pass has
-    no work, a normal compaction is planned. Raises as `plan_maintenance`.
+    no work, a normal compaction is planned.
 
     Args:
         store: the table.
@@ -379,13 +383,16 @@ def plan_partitions(
     """Plan an action over the newest snapshot.
 
     For an unsupported table, or for partitions without files, the result is a plan without work, which states the
-    reason. Raises as `plan_maintenance`.
+    reason.
 
     Args:
         store: the table.
         partitions: partition paths to plan, if the action takes partitions; empty for the whole table.
         action: name of the action.
         arguments: arguments of the action besides the partitions, by name.
+
+    Raises:
+        InvalidOption: the action or an argument does not exist, or a required argument is missing.
     """
     refusal = refusal_of(store)
     if refusal is not None:

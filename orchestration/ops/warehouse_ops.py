@@ -215,7 +215,7 @@ def _maintain_item(
 
 
 def _record_failure(context: dg.OpExecutionContext, store: TableStore, plan: MaintenancePlan, error: Exception) -> None:
-    """Record a failure that no retry heals, so that later maintenance runs and the sensors decline the plan."""
+    """Record a failure that no retry heals, so that later maintenance runs and sensors do not start the plan again."""
     recorded = sum(key.startswith(names.failure_tag_prefix()) for key in _run_tags(context))
     if recorded >= _MOST_RECORDED:
         return  # the others fail again in the next round, and are recorded then

@@ -79,7 +79,18 @@ class BudgetClaims:
             return TickClaims(self, sensor, self._tick_count, self._claim_count, pending)
 
     def try_claim(self, tick: TickClaims, budget: Budget, subject: str, table: str, cost: int) -> str:
-        """Claim budget for a tick's run, unless later claims of other ticks leave too little; return why not, or ""."""
+        """Claim a part of the budget for a run, unless other ticks have claimed it since this tick began.
+
+        Args:
+            tick: tick that requests the run.
+            budget: budget that Dagster's runs and the tick's own claims leave.
+            subject: table or partition to compact.
+            table: full name of the table.
+            cost: bytes that the run reads.
+
+        Returns:
+            Why the run has to wait, or "" if the claim was made.
+        """
         with self._lock:
             why = self._add_later(tick, budget).why_not(table, cost)
             if not why:

@@ -196,7 +196,7 @@ def open_table(
         catalog: catalog of the warehouse, if it is already open; None to open the catalog.
 
     Returns:
-        The table, or a declining decision if the table cannot be evaluated.
+        The table. If it cannot be evaluated, the decision to do nothing on it, with the reason.
     """
     refusal: str | None = None
     try:
@@ -228,5 +228,10 @@ def read_history(table: OpenTable) -> HistoryHealth:
 
 
 def decline_unreadable(card: TableCard, error: Exception) -> Decision:
-    """Return the decision that declines a table which cannot be read."""
+    """Return the decision to do nothing on a table, because it cannot be read.
+
+    Args:
+        card: description of the table.
+        error: why the table cannot be read.
+    """
     return Decision(card.name, "", DecisionOutcome.DECLINE, Reason.UNREADABLE, f"{type(error).__name__}: {error}")

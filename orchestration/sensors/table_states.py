@@ -1,4 +1,7 @@
-"""States of all tables (`evaluate_states`): what sensors would decide now with full history, one status per table."""
+"""States of all tables (`evaluate_states`): one status per table, from what the sensors would decide now.
+
+The decisions use all facts of Dagster: runs, checks, failures and budgets.
+"""
 
 from __future__ import annotations
 
@@ -128,13 +131,13 @@ def evaluate_states(
 
 
 def evaluation_key(evaluation: TableEvaluation) -> tuple[object, ...]:
-    """Return the key of the ranking: state, urgency and score, then due bytes and the table's name."""
+    """Return the key by which `warehouse_health` sorts tables: state, urgency and score, then due bytes and name."""
     rank, urgent, score, *names_ = rank_key(evaluation.status)
     return (rank, urgent, score, -evaluation.need.due_bytes, *names_)
 
 
 def count_states(evaluations: Sequence[TableEvaluation]) -> dict[TableState, int]:
-    """Return the number of tables in each state that occurs, in order of rank."""
+    """Return the number of tables in each state that occurs, the state that needs a person most urgently first."""
     counts = dict.fromkeys(TableState, 0)
     for evaluation in evaluations:
         counts[evaluation.status.state] += 1
@@ -314,7 +317,7 @@ def queue_of(place: int, due: Decision, final: Decision, budget: Budget) -> Queu
     Args:
         place: position of the work in the queue, from 1.
         due: decision before the budget was checked.
-        final: decision that declines the work for the budget.
+        final: decision not to start the work now because of the budget.
         budget: budget that was left.
     """
     if budget.exceeds_tables(final.table):
@@ -378,7 +381,11 @@ def _evaluate(
 
 
 def _explain_turn(turn: int) -> str:
-    """Return when a later tick than the next one starts due work, "" for the next tick."""
+    """Return a text that says in how many ticks a sensor will start due work, or "" if the next tick starts it.
+
+    Args:
+        turn: number of the tick that starts the work; 1 is the next tick.
+    """
     return "" if turn <= 1 else f"in about {turn} ticks, because a tick requests at most {RUNS_A_TICK} runs"
 
 

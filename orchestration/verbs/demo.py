@@ -140,7 +140,12 @@ def _prepare_folder(folder: Path) -> Path:
 
 
 def _show_links(story: DemoPlayer, say: Callable[[str], None]) -> None:
-    """Launch the ranking of tables, and print (``say``) links to the pages of the Dagster UI that show the result."""
+    """Materialise the ranking of tables (`warehouse_health`), and print links to the demo's pages in the Dagster UI.
+
+    Args:
+        story: player of the demo's scenario.
+        say: prints a line.
+    """
     url, warehouse_path = story.client.url, story.warehouse.path
     ranking = names.warehouse_health_key(warehouse_path).path
     story.client.launch(ASSET_JOB, assets=[ranking])  # the schedule that makes it is off here

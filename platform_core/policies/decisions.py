@@ -37,7 +37,7 @@ _LAST_PART: Final = 10
 
 
 class DecisionOutcome(StrEnum):
-    """Outcome of a decision about a partition."""
+    """Outcome of a decision about a partition: start a run, or decline (start none)."""
 
     RUN = "run"
     DECLINE = "decline"
@@ -84,7 +84,7 @@ class Reason(StrEnum):
 
 
 class Backlog(StrEnum):
-    """Severity of the level-0 backlog in the worst bucket of a partition."""
+    """Severity of a backlog: too many level-0 files in the worst bucket of a partition."""
 
     OK = "OK"
     WARN = "WARN"
@@ -158,7 +158,12 @@ class Decision:
         return f"{self.subject}: {self.outcome.value} ({self.reason.value}): {self.text}"
 
     def decline(self, reason: Reason, text: str) -> Decision:
-        """Return a copy of this decision that declines for the given reason."""
+        """Return a copy of this decision that starts no run.
+
+        Args:
+            reason: code of the reason.
+            text: explanation with numbers.
+        """
         return replace(self, outcome=DecisionOutcome.DECLINE, reason=reason, text=text)
 
 
@@ -427,7 +432,7 @@ def sort_by_usefulness(
 
 
 def _alert_minutes(decision: Decision) -> int:
-    """Return the minutes that the alert of pressing work adds to its waiting time when due work is sorted."""
+    """Return the minutes that a level-0 alert or invisible rows add to the waiting time of due work, for sorting."""
     critical = decision.urgent or decision.reason is Reason.ROWS_WAIT
     hours = max(_ALERT_HOURS[decision.backlog], _ALERT_HOURS[Backlog.CRITICAL] if critical else 0)
     return hours * 60
@@ -447,7 +452,8 @@ def decide_in_order(
     Args:
         due: decisions to run.
         budget: remaining budget.
-        settle: returns the final decision about due work, given the budget that then remains.
+        settle: function that makes the final decision about due work (run, or decline with a reason), given the
+            budget that remains at that point.
         first: tables and partitions that had no turn lately (`sort_by_usefulness`).
     """
     settled = []
@@ -462,7 +468,14 @@ def decide_in_order(
 
 
 def _decide_whole_table(table: TableFacts, scope: DecisionScope) -> Decision | None:
-    """Return the decision that declines all partitions of a table at once, or None if each needs a decision."""
+    """Return one decision to start no run on any partition of a table, or None if each partition needs a decision.
+
+    Reasons are an unsupported or empty table, and a table that another sensor compacts.
+
+    Args:
+        table: facts of the table.
+        scope: kind of compaction to decide about.
+    """
     declined = Decision(table.name, "", DecisionOutcome.DECLINE, Reason.UNSUPPORTED, table.refusal or "")
     if table.refusal is not None:
         return declined
@@ -653,7 +666,7 @@ def expiry_of(subject: Subject, policy: Policy) -> tuple[int, int] | None:
 
 
 def _add_numbers(decision: Decision, subject: Subject, policy: Policy, history: History, now_ms: int) -> Decision:
-    """Return a due decision with cost, benefit and waiting time, and whether the work is overdue or urgent.
+    """Return a due decision with these fields set: cost, benefit, waiting time, and whether it is overdue or urgent.
 
     Args:
         decision: the due decision.
@@ -803,7 +816,7 @@ def due_since_ms(reason: Reason, state: PartitionHealth, policy: Policy, now_ms:
 
 
 def _check_budget(decision: Decision, history: History) -> Decision:
-    """Decline a due decision if the budget or the time of the tick is used up."""
+    """Return the decision unchanged, or a decision to start no run if the budget or the tick's time is used up."""
     score = f"(score {decision.benefit:g})"
     why = "" if history.budget is None else history.budget.why_not(decision.table, decision.cost)
     if why:
@@ -814,7 +827,14 @@ def _check_budget(decision: Decision, history: History) -> Decision:
 
 
 def _check_obstacles(decision: Decision, history: History) -> Decision:
-    """Decline a due decision if the partition's name, a failed check, a running run or a suspension prevents a run."""
+    """Return the decision unchanged, or a decision to start no run if something forbids runs on the partition.
+
+    Runs are forbidden by a partition name that Dagster cannot store, a failed check, a running run, or a suspension.
+
+    Args:
+        decision: the due decision.
+        history: known facts about runs and checks.
+    """
     if history.unusable_name:
         command = f"dredge compact {shlex.quote(decision.table)}"
         return decision.decline(Reason.NAME, f"{decision.text}; compact it with `{command}`")
@@ -828,7 +848,7 @@ def _check_obstacles(decision: Decision, history: History) -> Decision:
 
 
 def _check_plan(decision: Decision, policy: Policy, history: History, plan: PlanSummary, wall_ms: int) -> Decision:
-    """Decline a due decision if its plan is empty, waits for approval, or may not be run again.
+    """Return the decision, or one to start no run if its plan is empty, waits for approval, or may not run again.
 
     Args:
         decision: the due decision.
@@ -933,7 +953,7 @@ def decide_upkeep(
         now_ms: epoch ms.
 
     Returns:
-        The declining decision, or None if the action may run.
+        The decision not to run the action, with the reason; None if the action may run.
     """
     declined = Decision(table, "", DecisionOutcome.DECLINE, Reason.UNSUPPORTED, refusal or "")
     if refusal is not None:

@@ -154,7 +154,10 @@ def find_stall(table: str, due: Mapping[str, DueWork], policy: Policy, now_ms: i
 
 
 def _pause_cause(policy: Policy) -> str:
-    """Return the cause that all tables of one pause share, or "" without a pause."""
+    """Return a text that is equal for all tables of one pause, so that a message has one line for their alerts.
+
+    The text is "" if the policy has no pause.
+    """
     return "" if policy.paused is None else f"paused by policy: {policy.paused} ({policy.origin('paused')})"
 
 

@@ -744,7 +744,7 @@ class Prices:
 
     @property
     def weighs_rewrites(self) -> bool:
-        """Whether compactions are declined that cost more than they save."""
+        """Whether sensors start no compaction that costs more than the reads after it save."""
         return self.reads_a_day is not None and (self.core_hour is not None or self.tb_scanned is not None)
 
 

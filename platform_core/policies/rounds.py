@@ -225,15 +225,18 @@ class Round:
     def requests(
         self, names: Iterable[str], open_table: Opening, actions: Sequence[str]
     ) -> tuple[list[Request], list[Declined]]:
-        """Return the requests for plans, and a line for each declined table, partition or action.
+        """Return the plans to make in this round, and why tables, partitions and actions are left out.
 
         Compactions come in order of usefulness, for the partitions that the tables' own rules pick. A table that
-        cannot be opened is declined as "failed".
+        cannot be opened is left out with the reason "failed".
 
         Args:
             names: names of the tables.
             open_table: opens a table by name.
-            actions: actions of the round.
+            actions: names of the actions of the round.
+
+        Returns:
+            One request per plan to make, and one entry per table, partition or action that is left out.
         """
         upkeep: list[Request] = []
         declined: list[Declined] = []
@@ -317,7 +320,12 @@ class Round:
         return None
 
     def upkeep(self, store: TableStore, action: str) -> Decision | None:
-        """Return the decision that declines an action that compacts no data, or None if the action may run now."""
+        """Return why an action that compacts no data (such as an expiry) may not run now, or None if it may.
+
+        Args:
+            store: the table.
+            action: name of the action.
+        """
         policy = self._with_hours(self.policies.of(store.name))
         unapproved = self._decline_unapproved(store.name, policy, action)
         if unapproved is not None:

@@ -37,7 +37,7 @@ DAMAGE: Final = "CorruptFile: "
 
 
 class TableState(StrEnum):
-    """State of a table or partition, in order of rank: the first one needs a person most urgently."""
+    """State of a table or partition, such as healthy, due or blocked, in order of urgency for a person."""
 
     CORRUPT = "corrupt"
     """A metadata or data file is damaged or missing."""
@@ -386,7 +386,7 @@ def judge_undecided(decision: Decision) -> TableStatus:
     """Return the status of a table that cannot be evaluated, because it is unreadable, unsupported or not loaded.
 
     Args:
-        decision: the declining decision, whose reason is UNREADABLE, UNSUPPORTED or RELOAD.
+        decision: the decision not to maintain the table, whose reason is UNREADABLE, UNSUPPORTED or RELOAD.
     """
     state = state_of(decision) or TableState.UNREADABLE
     action, when = _explain_standing(state, decision.table, decision.reason, "")

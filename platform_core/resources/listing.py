@@ -61,7 +61,7 @@ def describe_with_listing(warehouse: WarehouseResource, file: Path | None) -> li
         file: path of the listing, or None to open every table.
 
     Raises:
-        InvalidOption: as `describe_warehouse`.
+        InvalidOption: the warehouse is not a readable folder.
     """
     catalog = warehouse.catalog()
     if file is None or catalog.options.metastore != "filesystem":

@@ -163,7 +163,7 @@ class _LazySparkRunner:
         return self._runner().slots()
 
     def run_parts(self, title: str, work: Callable[[bytes], bytes], parts: Sequence[bytes]) -> list[bytes]:
-        """Run a function over serialized parts, as `TaskRunner.run_parts`.
+        """Run a function on each of the serialized parts of some work, in tasks of Spark.
 
         Args:
             title: name of the work, for errors and progress.

@@ -86,7 +86,7 @@ class WarehouseResource(dg.ConfigurableResource):  # type: ignore[type-arg]
         return clock
 
     def catalog(self) -> Catalog:
-        """Return the catalog of the warehouse. Raises ``InvalidOption`` as :meth:`time`."""
+        """Return the catalog of the warehouse. Raises ``InvalidOption`` if the clock cannot be read now."""
         return Catalog(self.path, self.catalog_options, clock=self.time())
 
     def table(self, name: str) -> Table:

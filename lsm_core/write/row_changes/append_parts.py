@@ -93,7 +93,7 @@ class AppendChange(ABC):
 
     @property
     def by_bucket(self) -> bool:
-        """Whether all splits of a bucket must be in one part."""
+        """Whether one task must handle all splits of a bucket."""
         return False
 
     @abstractmethod

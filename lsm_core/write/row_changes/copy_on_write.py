@@ -52,7 +52,12 @@ class Rewriting(AppendChange):
     totals: Mapping[Place, int]
 
     def apply_to(self, splits: Iterable[Split]) -> PartOfChange:
-        """Rewrite the files of some splits that have matching rows; errors as for `AppendChange`."""
+        """Rewrite the files of some splits that have matching rows.
+
+        Raises:
+            InvalidData: a new value does not fit its column.
+            CorruptFile: a file cannot be read.
+        """
         rewrite = _without_rows if self.values is None else _with_values(self.store, self.values)
         messages: list[CommitMessage] = []
         with discard_on_failure(self.store, messages):

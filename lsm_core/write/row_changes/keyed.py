@@ -136,7 +136,7 @@ class DeletingWrite(TableWrite):
 
 
 class _Effect:
-    """Check that the merge engine gives the result of the statement: merges old and new rows, and compares."""
+    """Check of a DELETE or UPDATE before it is written: whether old and new rows merge to the intended rows."""
 
     def __init__(self, store: TableStore, kind: RowKind) -> None:
         self._store, self._kind = store, kind

@@ -100,7 +100,11 @@ def update_rows(
     Raises:
         ColumnNotFound: a column does not exist.
         InvalidOption: ``values`` is not a mapping, or is empty.
-        DredgeError: the errors of :func:`delete_rows`.
+        InvalidFilter: the filter is None or invalid.
+        UnsupportedFeature: the table does not support UPDATE.
+        InvalidData: a value does not fit its column, or the merge engine would ignore it.
+        CommitConflict: another commit changed the same rows' buckets or files.
+        CommitUnknown: the outcome of the commit could not be read.
     """
     require_writable(store)
     _require_update(store, values)

@@ -56,11 +56,16 @@ class Marking(AppendChange):
 
     @property
     def by_bucket(self) -> bool:
-        """Whether all splits of a bucket must be in one part, because new rows get sequence numbers of the bucket."""
+        """Whether one task must handle all splits of a bucket, because new rows get the bucket's sequence numbers."""
         return self.values is not None and self.store.bucket_mode is not BucketMode.UNAWARE
 
     def apply_to(self, splits: Iterable[Split]) -> PartOfChange:
-        """Mark the matching rows of some splits as deleted, and append new versions; errors as for `AppendChange`."""
+        """Mark the matching rows of some splits as deleted, and for an UPDATE append the rows with the new values.
+
+        Raises:
+            InvalidData: a new value does not fit its column.
+            CorruptFile: a file cannot be read.
+        """
         store, assignments = self.store, self.assignments
         with ExitStack() as until_done:
             writer: TableWrite | _RowIdWriter | None = None
