@@ -188,7 +188,7 @@ class Procedure:
         """Yield the steps of a call with ``arguments``, table by table.
 
         Raises:
-            DredgeError: an error of opening a table, such as TableNotFound, or an argument (InvalidOption).
+            DredgeError: a table cannot be opened, for example TableNotFound; or an argument is invalid (InvalidOption).
         """
         if self.on_catalog is not None:
             yield from self.on_catalog(catalog, arguments)

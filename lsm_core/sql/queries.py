@@ -87,7 +87,7 @@ class Query:
         return repr(self.text if len(self.text) <= _SHOWN else f"{self.text[:_SHOWN]}...")
 
     def with_views(self, names: Sequence[str]) -> str:
-        """Return the text with the tables replaced by these views."""
+        """Return the text with each mention of a table replaced by a view; ``names`` has one view per mention."""
         parts, at = [], 0
         for read, name in zip(self.reads, names, strict=True):
             parts += [self.text[at : read.start], name, f" AS {quoted_name(read.alias)}" if read.alias else ""]
@@ -296,7 +296,17 @@ def _schema_of(table: Any, snapshot_id: int | None) -> TableSchema:
 
 
 def _columns_of(table: Any, schema: TableSchema, words: set[str] | None) -> tuple[str, ...]:
-    """Return the columns named by ``words`` (None: all columns); if no column is named, return one small column."""
+    """Return the columns of a table that a query needs.
+
+    Args:
+        table: the table, or a system table.
+        schema: schema of the table.
+        words: all words of the query in lower case; None if the query needs all columns.
+
+    Returns:
+        The columns whose names are among the words. If there are none, as for `count(*)`, the first key column or else
+            the first column, because a read needs one column.
+    """
     if words is None:
         return schema.field_names
     tracked = not isinstance(table, ReadOnlyTable) and tracks_rows(table.store)

@@ -321,9 +321,13 @@ class ObjectStoreFileIO:
             return True
 
     def delete_many(self, paths: Sequence[str]) -> Iterator[Deleted]:
-        """Delete objects, up to a thousand per request; before, the folders are listed to find existing objects.
+        """Delete objects, up to a thousand per request, and yield for each whether it existed.
 
-        If one request fails, its objects are deleted one by one.
+        The folders are listed first to find the existing objects. If a request fails, its objects are deleted one by
+        one.
+
+        Yields:
+            True if the object was deleted, False if it did not exist, or the OSError of the deletion.
         """
         listed: dict[str, set[str]] = {}
         for start in range(0, len(paths), _KEYS_AT_ONCE):
@@ -395,8 +399,8 @@ class ObjectStoreFileIO:
 class ObjectOutputFile:
     """A new object: buffered in memory up to `PART_BYTES`, then sent in parts; visible only after ``close``.
 
-    A small object is put with one request that fails if the name exists. For a large object, the name is checked before
-    the first part is sent, because two writers never use the same name.
+    A small object is put with one request that fails if the name exists. For a large object, the name is only checked
+    before the first part is sent. This is enough, because two writers never choose the same name.
     """
 
     def __init__(self, store: Any, key: str, path: str) -> None:
@@ -500,8 +504,8 @@ class ObjectOutputFile:
 def _require_keys(place: str, endpoint: str) -> None:
     """Raise StorageRefused if the environment lacks keys, and name the missing variable.
 
-    Otherwise the library would ask the machine for the keys of its role, which only Amazon's machines have, for
-    Amazon's own stores.
+    Without keys, the library would ask the metadata service of Amazon's virtual machines for them. These keys only
+    apply to Amazon's own stores, so no keys are required for those.
 
     Args:
         place: store in messages, as in ``s3://bucket``.
@@ -603,7 +607,7 @@ def _put_new(store: Any, key: str, path: str, data: bytes) -> bool:
 
 
 def _writer_of(store: Any, key: str) -> str | None:
-    """Return the writer id that the creator left on the object ``key``, or None.
+    """Return the writer id in the attributes of the object ``key``, or None if its creator stored none.
 
     Raises:
         FileNotFoundError: the object does not exist.

@@ -72,7 +72,7 @@ _AHEAD: Final = _Allowance(_AHEAD_BYTES)
 
 
 class RemoteFile(pa.PythonFile):
-    """An open file whose reads are requests, for Arrow's readers; closing it has no remote effect."""
+    """An open file in an object store for Arrow's readers; reads are sent as requests for byte ranges."""
 
     def __init__(self, source: _Source, mode: str = "r") -> None:
         del mode  # for the base class, which is already initialised

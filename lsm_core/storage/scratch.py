@@ -87,9 +87,12 @@ class ScratchFolder:
 
 
 def _executor_folder() -> str | None:
-    """Return the first local folder of a Spark executor.
+    """Return the first local folder of the Spark executor that this process belongs to.
 
     Spark puts this folder on the disks for temporary data, and deletes the folder with the executor.
+
+    Returns:
+        The folder, or None outside of an executor or if the folder is not writable.
     """
     first = os.environ.get("SPARK_LOCAL_DIRS", "").split(",")[0]
     return first if first and os.access(first, os.W_OK | os.X_OK) else None
@@ -192,7 +195,8 @@ def _remove_abandoned(parent_handle: int, name: str) -> bool:
 def _has_no_owner(lock: int) -> bool:
     """Return whether the process that a locked owner file names no longer exists.
 
-    A file without an owner belongs to a folder that is being created.
+    The result is False for a file without content, because its folder is just being created, and for an owner on a
+    different machine.
 
     Args:
         lock: file descriptor of the locked owner's file.

@@ -256,7 +256,12 @@ def _properties_of(schema: TableSchema) -> Mapping[str, str]:
 
 
 def _fits(name: str, *, database: bool) -> bool:
-    """Return whether a name from the database can be a directory of the warehouse; log a warning for others."""
+    """Return whether a name in the SQL database can be a directory of the warehouse; log a warning if not.
+
+    Args:
+        name: name of a database or table.
+        database: whether it is the name of a database.
+    """
     try:
         check_name(checked_database(name) if database else name)
     except (InvalidData, InvalidSchema) as error:

@@ -313,7 +313,13 @@ def _check_clustering(schema: TableSchema, options: TableOptions, table: str) ->
 
 
 def _check_writers(options: TableOptions, known: Mapping[str, str], table: str) -> None:
-    """Refuse `write-only` together with `commit.force-compact`, unless both options were stored before."""
+    """Refuse `write-only` together with `commit.force-compact`, unless the table had both options before.
+
+    Args:
+        options: options of the new schema.
+        known: options of the previous schema; empty for a new table.
+        table: name of the table, for errors.
+    """
     force = options.get("commit.force-compact")
     stored_so = {"write-only", "commit.force-compact"} <= {
         key for key, value in known.items() if value.lower() == "true"

@@ -507,7 +507,7 @@ def _find_repeated_key(array: pa.MapArray, kind: DataType) -> Misfit | None:
 
 @lru_cache(maxsize=4096)
 def _has_limits(kind: DataType) -> bool:
-    """Return whether a value that Arrow allows may violate the type."""
+    """Return whether a type has limits that its Arrow type does not enforce, such as a length or unique map keys."""
     if kind.root in _TEXTS or kind.root in _BINARIES:
         return (kind.length or MAX_LENGTH) < MAX_LENGTH
     if kind.root in _TIMES:

@@ -283,7 +283,7 @@ PARTITIONS: Final = table_schema(
 
 
 class Buckets(View):
-    """`$buckets`: one row per bucket with files, including bucket -2 with the postponed files."""
+    """`$buckets`: one row per bucket with files, including bucket -2, whose rows have no final bucket yet."""
 
     columns = BUCKETS
 
@@ -328,7 +328,10 @@ class Partitions(View):
 
 
 def _specs(store: TableStore, partitions: pa.Array) -> pa.Array:
-    """Return partitions as "dt=2024-01-01/h=3" with unescaped values; nulls and blanks have the default name."""
+    """Return partitions as "dt=2024-01-01/h=3" with unescaped values.
+
+    Null and blank values are shown as the value of `partition.default-name`.
+    """
     types = store.schema.partition_types
     if not types:
         return pa.repeat(pa.scalar(""), len(partitions))

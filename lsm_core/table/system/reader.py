@@ -71,7 +71,12 @@ class ReadOnlyTable(ReadableTable):
     def _open(self, named: Mapping[str, Any]) -> tuple[TableSchema, PartReader]:
         """Return the schema of the system table at a version, and a function that yields the rows of this version.
 
-        Raises SnapshotNotFound, InvalidOption.
+        Args:
+            named: arguments that choose a version, such as `snapshot_id` or `tag`; None for absent ones.
+
+        Raises:
+            SnapshotNotFound: the version does not exist.
+            InvalidOption: the system table has no versions.
         """
 
     def _read_table(self, request: ReadRequest) -> pa.Table:

@@ -163,7 +163,12 @@ def _all_rows(choice: Choice, scan: Scan) -> Rows:
 
 
 def _with_kind_texts(choice: Choice, rows: Rows) -> Generator[pa.Table, None, None]:
-    """Yield rows with their row kinds as text in the first column."""
+    """Yield rows with their row kinds as text in the first column, `rowkind`.
+
+    Args:
+        choice: columns and filter of the read.
+        rows: batches of rows.
+    """
     with closing(rows) as batches:
         for batch in batches:
             rows_with_kinds = pa.Table.from_batches([choice.with_text_kinds(batch)])
