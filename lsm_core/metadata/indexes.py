@@ -262,7 +262,10 @@ def deletion_files(
 
 
 def deleted_rows(files: Sequence[IndexFileMeta]) -> dict[str, int]:
-    """Return the number of deleted rows by data file; 1 if the index manifest does not record the number."""
+    """Return the number of deleted rows of each data file that has a deletion vector.
+
+    If the index manifest does not record a number, it is 1: the file then has at least one deleted row.
+    """
     return {
         vector.data_file: 1 if vector.cardinality is None else vector.cardinality
         for file in files

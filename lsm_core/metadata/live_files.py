@@ -431,7 +431,7 @@ def compacted_only(store: TableStore) -> bool:
 
 
 def has_unmarked_levels(store: TableStore, entries: pa.Table) -> bool:
-    """Return whether a bucket has files from before `deletion-vectors.enabled` was set on several levels above 0.
+    """Return whether any bucket has, on several levels above 0, files from before `deletion-vectors.enabled` was set.
 
     Such levels may contain several versions of a key, and no deletion vector marks the older versions. Java would
     return each version as a row.

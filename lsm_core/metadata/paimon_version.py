@@ -59,7 +59,7 @@ class Evidence:
 
 
 def judge_snapshot(snapshot: Snapshot) -> Evidence:
-    """Return what a snapshot shows about the Paimon version of its writer; the module docstring lists the rules."""
+    """Return what a snapshot's fields `uuid` and `writerVersion` show about the Paimon version of its writer."""
     number, text = snapshot.id, snapshot.writer_version
     if version_written_by(text) is not None:
         return Evidence(number, text, unmarked=False, reason=f"snapshot {number} names its writer {text}")

@@ -282,7 +282,10 @@ def unsupported(store: TableStore, purpose: Purpose) -> list[str]:
 
 
 def _find_contradiction(store: TableStore, snapshot: Snapshot) -> str | None:
-    """Return why a compaction or write might merge by the wrong Paimon version, or None (always for append tables)."""
+    """Return why a compaction or write might merge by the wrong Paimon version, or None if it cannot.
+
+    Append tables do not merge rows, so their result is None.
+    """
     if not store.has_primary_key:
         return None
     judged = paimon_version.read_evidence(store.file_io, store.snapshot_dir, store.kept, snapshot)

@@ -58,9 +58,9 @@ def mask_secrets(options: Mapping[str, str]) -> dict[str, str]:
 
 
 def _canonical_database(address: str) -> tuple[str, tuple[tuple[str, str], ...]]:
-    """Return a JDBC address in canonical form.
+    """Return a JDBC address in a form that can be compared: (address without parameters, sorted parameters).
 
-    The canonical form includes parameters (`sslmode`), which decide who can read the password, but not the user.
+    The parameter `user` is left out. The others stay, because some (`sslmode`) decide who can read the password.
     """
     place, _, query = address.partition("?")
     return place, tuple(sorted(pair for pair in parse_qsl(query, keep_blank_values=True) if pair[0] != "user"))

@@ -529,8 +529,8 @@ def check(options: Mapping[str, str], table: str, refused: dict[str, InvalidOpti
     Args:
         options: the options as text.
         table: the table's name, for messages.
-        refused: dictionary that receives the errors of registered keys and of `file-index.*` keys, which
-            `TableOptions.get` and `TableOptions.text` raise on use; None to raise these errors now.
+        refused: dictionary that receives the error of each known or `file-index.*` key with an invalid value, so that
+            it can be raised when the option is used; None to raise these errors now.
 
     Returns:
         The values by key.
@@ -1163,7 +1163,7 @@ class TableOptions:
 
     @property
     def merge_budget(self) -> int:
-        """``dredge.merge-budget`` in bytes: memory for the windows of one merge."""
+        """``dredge.merge-budget`` in bytes: memory for the rows that one merge holds at once, from all its inputs."""
         return int(self.get("dredge.merge-budget"))
 
     @property

@@ -611,12 +611,13 @@ class _Reader:
 
     @staticmethod
     def of(merge: BucketMerge, section: Section) -> _Reader:
-        """Choose the inputs of a section: its groups by age if all may be open at once, else the fewest runs.
+        """Choose the inputs of a section: either its groups of files of one age, or its sorted runs.
 
-        If too many runs remain, some inputs are first merged into intermediate runs (merge passes). A pass merges
-        inputs of neighbouring age, so it needs groups too, unless the sequence number ranges of the groups are
-        disjoint: then sequence numbers order the rows. If sequence numbers need not be decoded, the ranges of the
-        groups order the rows.
+        Groups are chosen if all of them may be open at once. If there are too many, the fewer runs are chosen. If even
+        the runs are too many, some inputs are first merged into intermediate runs (merge passes). A pass may merge only
+        inputs of neighbouring age, so groups are chosen then, unless their sequence number ranges are disjoint.
+
+        If sequence numbers need not be decoded, the groups are ordered by their sequence number ranges.
         """
         disjoint = section.disjoint_sequences
         in_passes = min(len(section.runs), len(section.groups)) > merge.threshold
@@ -699,7 +700,7 @@ class _Reader:
 
     @property
     def _buffered_rows(self) -> int:
-        """Number of rows to buffer for each input: as many as make a window efficient, within the budget."""
+        """Number of rows to buffer for each input: enough for an efficient merge, but not more than a batch."""
         return min(self.batch_rows, _BUFFERED_ROWS)
 
     def _lowest(self, high: HighLevels) -> Batches:

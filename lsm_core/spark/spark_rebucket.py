@@ -301,7 +301,10 @@ def _routed(job: _Job, seen: _Seen, source: RebucketTask, number: int) -> Iterat
 
 
 def _written(job: _Job, family: str, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Run the second pass: write all buckets of the task. Rescaled buckets are read again, to verify them."""
+    """Run the second pass: write all buckets of the task, and read rescaled buckets again to verify them.
+
+    Yields the results, or the error, as rows with the columns of `ANSWER_DDL`.
+    """
 
     def write() -> list[bytes]:
         source_results: list[bytes] = []

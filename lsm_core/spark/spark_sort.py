@@ -151,7 +151,10 @@ def _reader(
 
 
 def _routed(store: TableStore, task: SortTask, layout: Layout, outer: Cuts) -> Iterator[pa.RecordBatch]:
-    """Yield messages with all rows of the task's files, and the counts with which the driver verifies the result."""
+    """Yield messages (rows for one sort task each) that together have all rows of the files of ``task``.
+
+    Each message also has the count and digest of its rows, with which the result is verified.
+    """
     budget, schema = range_bytes(store), append_arrow_schema(store.schema)
     _, row_bytes = estimate_ranges(store, task, task.files)
     seen, sent, held = Content(), Content(), _Held(outer.ranges, schema)

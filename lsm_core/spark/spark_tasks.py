@@ -149,7 +149,10 @@ def encode(error: BaseException) -> bytes:
 
 
 def decode(data: bytes, title: str) -> DredgeError:
-    """Rebuild the error that ``encode`` wrote; errors of other libraries become SparkFailed(``title``)."""
+    """Rebuild an error from its JSON form (:func:`encode`); an error that is no DredgeError becomes SparkFailed.
+
+    ``title`` describes the work that failed, for the text of SparkFailed.
+    """
     value = parse_json(data)
     kind = getattr(errors, value["type"], None) if value["type"] else None
     if isinstance(kind, type) and issubclass(kind, DredgeError):

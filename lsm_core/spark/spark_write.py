@@ -1007,7 +1007,10 @@ def receive_groups(schema: TableSchema, batches: Iterator[pa.RecordBatch]) -> It
 
 
 def _written_as_received(job: WriteJob, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Run the last pass: write all buckets of the task with one writer."""
+    """Run the last pass of a write with shuffles: write the received rows of all buckets of the task with one writer.
+
+    Yields the commit messages, or the error, as rows with the columns of `ANSWER_DDL`.
+    """
     groups = (routed for _, routed in receive_groups(job.store.schema, batches))
     return answers(lambda: job.write(groups, task_number()))
 

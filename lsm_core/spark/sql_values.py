@@ -268,7 +268,10 @@ class _Translation:
         return pc.scalar(float(text) if "e" in text.lower() else Decimal(text))
 
     def _alike(self, left: exp.Expr, right: exp.Expr, depth: int) -> tuple[pc.Expression, pc.Expression]:
-        """Return both operands; a text literal beside a column of another type is cast to that type, as by Spark."""
+        """Return both operands of an operator as Arrow expressions.
+
+        As in Spark, a text literal is cast to the type of the column that is the other operand.
+        """
         sides = [self.of(left, depth + 1), self.of(right, depth + 1)]
         for side, other in ((0, 1), (1, 0)):
             node, counterpart = (left, right)[side], (left, right)[other]

@@ -259,7 +259,10 @@ class Follower:
         return entries
 
     def whole(self, snapshot: Snapshot) -> Rows:
-        """Yield all rows of ``snapshot`` for a stream that starts with this version (:meth:`splits`)."""
+        """Yield the rows with which a stream that starts with version ``snapshot`` begins.
+
+        These are all rows, or only those of the levels whose changes compactions have written (:meth:`splits`).
+        """
         for split in self.splits(snapshot):
             with closing(split_rows(self.choice, split)) as batches:
                 yield from batches

@@ -254,7 +254,10 @@ class _Cursor:
             self._held_keys = None
 
     def _advance(self, lookup_keys: NormalisedKeys) -> bool:
-        """Read the next batch of keys; return False when no further row group can hold keys of this window."""
+        """Read the next batch of the file's keys.
+
+        Returns False when no further row group can contain one of ``lookup_keys``; nothing is read then.
+        """
         while True:
             batch = next(self._key_stream, None)
             if batch is not None:
