@@ -120,6 +120,11 @@ def _cards_of(
     A table may have been dropped since the web server and the daemon loaded. A dropped table gets the card of an
     unreadable table, with a partition key if the run has partitions. So the run reports the dropped table instead of
     failing to start.
+
+    Args:
+        warehouse: the warehouse.
+        asset_keys: keys of the assets.
+        partitioned: whether the run has partitions.
     """
     if not asset_keys:
         return []

@@ -280,7 +280,13 @@ def conform_kinds(
 
 
 def kinds_of_column(table: pa.Table, name: str, where: str, numbering: RowNumbering) -> pa.Array:
-    """Return row kinds (int8) from the column that `rowkind.field` names, in upper or lower case.
+    """Return row kinds (int8) from a text column with "+I", "-U", "+U" or "-D", in upper or lower case.
+
+    Args:
+        table: incoming rows.
+        name: name of the column, the value of the option `rowkind.field`.
+        where: name of the table, for errors.
+        numbering: names of the rows in errors.
 
     Raises:
         InvalidData: a value is null or not a row kind.

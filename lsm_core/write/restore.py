@@ -45,9 +45,13 @@ class BucketHistory:
 
     @classmethod
     def of_whole_table(cls, store: TableStore, ignore: bool = False) -> BucketHistory:
-        """Return the history of all buckets at the newest snapshot.
+        """Return the largest sequence numbers of all buckets at the newest snapshot.
 
         Processes that receive this object read no manifests. Raises :class:`CorruptFile`.
+
+        Args:
+            store: the table.
+            ignore: whether existing files are ignored, so that sequence numbers start at 0; for an overwrite.
         """
         history = cls(store, ignore=ignore, _snapshot=snapshots.latest(store), _opened=True)
         if store.bucket_mode is BucketMode.DYNAMIC:
@@ -109,7 +113,10 @@ class BucketHistory:
         """Return the first free sequence number of a bucket: the largest sequence number + 1, or 0 if it is empty.
 
         With `write.sequence-number-init-mode` = snapshot, the result is also larger than the sequence number in the
-        snapshot's properties. Raises the errors of :meth:`look_up`.
+        snapshot's properties.
+
+        Raises:
+            WriterStale: the partition's files have a number of buckets that differs from the table's option.
         """
         self.look_up([partition])
         named = -1

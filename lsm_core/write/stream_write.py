@@ -141,7 +141,13 @@ class StreamTableWrite(TableWrite):
         self._due: set[Place] = set()
 
     def compact(self, partition: bytes, bucket: int, full: bool = False) -> None:
-        """Compact a bucket in this writer, after reading the newest snapshots of the table."""
+        """Compact a bucket in this writer, after reading the newest snapshots of the table.
+
+        Args:
+            partition: BinaryRow of the partition.
+            bucket: number of the bucket.
+            full: compact all files, instead of the files that the table's options select.
+        """
         self._catch_up()
         super().compact(partition, bucket, full)
 

@@ -457,7 +457,11 @@ class TableWrite:
     def _merged_inputs(
         self, table: pa.Table, kinds: pa.Array | None, numbering: RowNumbering
     ) -> tuple[pa.Table, pa.Array | None]:
-        """Return (rows, kinds) for the merge engine: kinds from `rowkind.field`, `count` columns as ones and zeros."""
+        """Return (rows, kinds) as the merge engine needs them.
+
+        The kinds come from the column of `rowkind.field` if the option is set. Columns with aggregate function `count`
+        have 1 for each value and 0 for each null. Kinds are int8, or None for all inserts.
+        """
         if self._kind_field is not None:
             if kinds is not None and np.asarray(kinds).any():
                 reason = f"row kinds come from the column of rowkind.field ('{self._kind_field}'); leave row_kinds out"
@@ -472,7 +476,7 @@ class TableWrite:
     ) -> tuple[pa.Table, pa.Array | None]:
         """Return (rows, kinds) without the rows that `ignore-delete` and `ignore-update-before` drop.
 
-        Append tables accept only +I rows.
+        The kinds are int8, or None for all inserts. Raises InvalidData if a row of an append table is not a +I row.
         """
         if kinds is None:
             return table, None

@@ -135,7 +135,12 @@ def deep_check_op(context: dg.OpExecutionContext, warehouse: WarehouseResource, 
 
 
 def _deep_read(spark: SparkResource, limit: int | None) -> DeepRead:
-    """Return the reader of a deep check: Spark tasks if the platform uses Spark, else the run's own process."""
+    """Return the reader of a deep check, which uses Spark tasks if the platform uses Spark, else this process.
+
+    Args:
+        spark: Spark resource of the platform.
+        limit: most bytes to read, or None for no limit.
+    """
     if not spark.uses_spark:
         return DeepRead(bytes=limit)
     from lsm_core.spark import deep_read

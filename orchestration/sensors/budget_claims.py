@@ -181,7 +181,12 @@ class TickClaims:
         return self.claims.try_claim(self, budget, subject, table, cost)
 
     def set_run_key(self, subjects: Iterable[str], run_key: str) -> None:
-        """Set the run key of the request that compacts tables or partitions, by which its run is found later."""
+        """Store the run key of a run request in the claims of the tick, so that its run can be found later.
+
+        Args:
+            subjects: tables or partitions that the request compacts.
+            run_key: run key of the request.
+        """
         chosen = frozenset(subjects)
         self.claims.change(
             lambda claim: (

@@ -330,7 +330,7 @@ class LastReports:
 
     @cached_property
     def materialised(self) -> Mapping[dg.AssetKey, dg.EventLogEntry | None]:
-        """Newest materialisations of the data assets, the layouts and `warehouse_health`, by asset key."""
+        """Newest materialisation of each data asset, layout asset and `warehouse_health`; None if there is none."""
         keys = [*self._data, *self._layouts, self._ranking]
         return self.instance.event_log_storage.get_latest_materialization_events(keys)
 

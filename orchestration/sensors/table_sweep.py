@@ -127,7 +127,14 @@ class TickResult:
     undecided: list[TableStatus] = field(default_factory=list)
 
     def judge(self, table: OpenTable, subject: Subject, decision: Decision, queue: Queue | None = None) -> None:
-        """Add the status of a partition, from the final decision and, if it waits for the budget, its queue."""
+        """Add the status of a partition or table to this result.
+
+        Args:
+            table: the table.
+            subject: the partition or the whole table.
+            decision: final decision about it.
+            queue: queue in which its work waits for the budget, or None if it does not wait.
+        """
         status = judge_subject(subject, decision, table.policy_of(subject.state), table.now, queue)
         if status is not None:
             self.judged.setdefault(table.name, (table, []))[1].append(status)

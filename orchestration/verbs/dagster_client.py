@@ -241,7 +241,15 @@ class DagsterClient:
         ]
 
     def json_metadata(self, asset: Sequence[str], label: str) -> Any:
-        """Return the JSON value of a metadata label in an asset's newest materialisation, or None."""
+        """Return the JSON value under a metadata label of an asset's newest materialisation.
+
+        Args:
+            asset: key of the asset.
+            label: label of the metadata.
+
+        Returns:
+            The value, or None if there is no materialisation or no such metadata.
+        """
         answer = self.query(_MADE, {"asset": {"path": list(asset)}})["assetOrError"]
         newest = answer.get("assetMaterializations") or [{"metadataEntries": []}]
         values = {entry["label"]: entry.get("jsonString") for entry in newest[0]["metadataEntries"]}

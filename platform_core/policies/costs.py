@@ -331,7 +331,10 @@ class _Run:
 
 
 def _savings(runs: Sequence[_Run], prices: Prices, now_ms: int, open_file_cost: int) -> Iterator[float]:
-    """Yield the price of the reads that each run saved until the next compaction, or until now."""
+    """Yield, for each run, the price of the reads that it saved until the next compaction or until now.
+
+    The price is 0 for a run that is no compaction, and if the number of reads per day is unknown.
+    """
     ends: list[int] = []
     following = now_ms
     for run in reversed(runs):

@@ -490,7 +490,7 @@ def _decide_whole_table(table: TableFacts, scope: DecisionScope) -> Decision | N
 
 
 def _decide_due(subject: Subject, policy: Policy, now_ms: int) -> Decision:
-    """Decide whether work is due by the table's rules, and allowed by the policy's pause and off-peak hours."""
+    """Decide whether work is due by the table's own rules, and whether a pause or the off-peak hours forbid it now."""
     table, state, trigger = subject.table, subject.state, subject.table.options.compaction_trigger
     hold = find_hold(policy, now_ms)
     if state is None:
@@ -902,7 +902,13 @@ def find_hold(policy: Policy, now_ms: int) -> tuple[Reason, str] | None:
 
 
 def decide_sorted_runs(table: str, state: PartitionHealth, trigger: int) -> Decision:
-    """Decide whether a bucket has reached the compaction trigger (sorted runs), or the table's own rules pick files."""
+    """Decide whether a partition needs a compaction: a bucket has reached the trigger, or the table's rules pick files.
+
+    Args:
+        table: full name of the table.
+        state: health of the partition.
+        trigger: number of sorted runs that triggers a compaction.
+    """
     runs = state.sorted_runs
     if runs < trigger and not state.cost_minor:
         if runs <= 1:

@@ -280,7 +280,12 @@ class PolicySource:
 
 
 def _pause_everything(source: str, error: str) -> Policies:
-    """Return policies that pause all maintenance, for a file whose valid content this process never read."""
+    """Return policies that pause all maintenance, for an invalid file of which this process read no valid content.
+
+    Args:
+        source: name of the file, for messages.
+        error: error of the file.
+    """
     pause = Pause(reason=f"the policy file cannot be read: {error}", retention=True)
     trouble = f"{error}; all maintenance is paused until the file is repaired"
     return Policies(PolicyFile(defaults=PolicyEntry(paused=pause)), source, trouble=trouble)

@@ -234,7 +234,7 @@ class TableStatus:
 
     @cached_property
     def key(self) -> tuple[str, ...]:
-        """Identity of the status without its numbers: a new key is a change that people want to see."""
+        """Identity of the status without its numbers; if it changes, the change is reported to people."""
         return (self.state.value, self.partition, "" if self.reason is None else self.reason.value, self.run_id)
 
     @property

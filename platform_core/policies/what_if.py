@@ -46,7 +46,12 @@ def simulated_policy(text: str, name: str, table: str) -> SimulatedPolicy:
 
 
 def as_simulated(policy: Policy, name: str) -> SimulatedPolicy:
-    """Convert a policy to a simulated policy, which has only the idle rules and the off-peak windows."""
+    """Convert a policy to the form that a simulation replays: only the idle rules and the off-peak windows.
+
+    Args:
+        policy: policy of the table.
+        name: name of the policy in the comparison.
+    """
     off_peak = policy.off_peak
     return SimulatedPolicy(
         name,

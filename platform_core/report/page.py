@@ -252,7 +252,12 @@ def _number(value: float) -> str:
 
 
 def _sort_keys(table: TableReport, number: int) -> str:
-    """Return the values by which the page sorts a row, in the order of `_Column.key`; unknown values are empty."""
+    """Return the values by which the page sorts the row of a table, joined by "|"; unknown values are empty.
+
+    Args:
+        table: report on the table.
+        number: position of the table in the report, from 0 for the most urgent table.
+    """
     numbers = (
         table.score,
         table.sorted_runs,

@@ -114,7 +114,16 @@ Its argument is the id of the snapshot whose rows are changed, or None for an em
 
 
 def added_rows(store: TableStore, additions: Additions | None, snapshot_id: int | None) -> list[CommitMessage]:
-    """Write the rows that ``additions`` returns, and return their commit messages. Raises InvalidData."""
+    """Write the rows to insert in the same commit as a change, and return their commit messages.
+
+    Args:
+        store: the table.
+        additions: returns the rows to insert; None for no rows.
+        snapshot_id: id of the snapshot whose rows are changed, or None for an empty table; passed to ``additions``.
+
+    Raises:
+        InvalidData: a value does not fit its column.
+    """
     rows = None if additions is None else additions(snapshot_id)
     if rows is None or not rows.num_rows:
         return []

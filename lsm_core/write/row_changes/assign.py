@@ -69,7 +69,15 @@ class ComputedValues(Mapping[str, Any]):
 
 
 def deleted_rows(values: Mapping[str, Any] | None, batch: pa.RecordBatch) -> Mask | None:
-    """Return a mask of the rows of a batch that ``values`` deletes, or None if it deletes no rows."""
+    """Return a mask of the rows that a change deletes instead of updating them.
+
+    Args:
+        values: new values by column; only a `ComputedValues` can delete rows. None for a DELETE.
+        batch: old rows that the change selected.
+
+    Returns:
+        The mask, or None if ``values`` deletes no rows.
+    """
     if not isinstance(values, ComputedValues) or values.deleted is None or not batch.num_rows:
         return None
     mask = values.deleted(batch)

@@ -80,6 +80,14 @@ def change(
 
     A file whose rows are all deleted is removed without a replacement.
 
+    Args:
+        store: the table.
+        scan: scan of the snapshot to change.
+        predicate: selects the rows.
+        values: new value by column for an update, or None to delete the rows.
+        run: applies the change to the splits of a scan, by default in this process.
+        additions: returns new rows for the same commit, or None.
+
     Returns:
         The id of the snapshot, or None if nothing changed.
 

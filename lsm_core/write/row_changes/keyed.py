@@ -93,6 +93,11 @@ def run(change: KeyedChange, scan: Scan, additions: Additions | None = None) -> 
 
     Memory is that of one read and one write buffer.
 
+    Args:
+        change: the DELETE or UPDATE.
+        scan: scan that returns the matching merged rows.
+        additions: returns new rows for the same commit, or None.
+
     Returns:
         The id of the snapshot, or None if no row matched and no row was added.
 
