@@ -745,7 +745,7 @@ def _value_text(value: Any) -> str:
 
 
 def _record_text(record: Mapping[str, Any]) -> str:
-    """Return an unexpected row as text: unexpected values and key, or the difference, or its number."""
+    """Return an unexpected row as text: values and key, difference to the history, or row number in the sample."""
     if "difference" in record:
         return str(record["difference"])
     if "row" in record:

@@ -209,7 +209,9 @@ def changed_conditions(
     warehouse_path: str,
     tables: Sequence[tuple[TableCard, Policy, TableStore, TableHealth]],
 ) -> Iterator[dg.AssetCheckEvaluation]:
-    """Yield evaluations of `layout_condition` in which other conditions fail than in the newest result in Dagster.
+    """Yield an evaluation of `layout_condition` for each table whose set of failed conditions has changed.
+
+    The set is compared with the newest result in Dagster.
 
     Conditions change with time alone: due work and lags grow older without commits or runs. A table without a result in
     Dagster yields an evaluation only if a condition fails. Unchanged results yield nothing, so that the event log stays

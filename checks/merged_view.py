@@ -435,17 +435,21 @@ def published_snapshot(
 
 
 def judge_undo(store: TableStore, snapshot: int) -> VerifyVerdict | None:
-    """Compare a snapshot that undid a compaction; return the result, or None for any other snapshot.
+    """Compare a snapshot that undid a compaction with the snapshot before the compaction.
 
-    Such a snapshot need not have the rows of the previous one. If no commit came in between, it must have the rows
-    from before the compaction.
+    A snapshot that undid a compaction need not have the rows of the previous snapshot. If it undid the whole compaction
+    and directly follows it, it must have the rows from before the compaction. Otherwise there is nothing to compare.
 
     Args:
         store: the table.
         snapshot: id of the snapshot.
 
+    Returns:
+        The result of the comparison, which passes if there is nothing to compare. None if the snapshot did not undo a
+        compaction.
+
     Raises:
-        CorruptFile: the snapshot or its ledger entry is damaged.
+        CorruptFile: the snapshot or its maintenance record is damaged.
         SnapshotNotFound: `snapshot` does not exist.
     """
     undone = find_undone_compaction(store, snapshots.read(store, snapshot))

@@ -63,7 +63,10 @@ def _find_unevaluated(instance: dg.DagsterInstance, run_id: str) -> Iterator[tup
 def _evaluation_for(
     instance: dg.DagsterInstance, run: dg.DagsterRun, check: dg.AssetCheckKey, partition: str | None
 ) -> dg.AssetCheckEvaluation:
-    """Return the result of a check that a failed run did not evaluate.
+    """Return the evaluation to report for a check that a failed run did not evaluate.
+
+    It repeats the newest evaluation. It is a warning if there is none, or if the run published a snapshot that
+    merged_view_unchanged has not compared yet.
 
     Args:
         instance: Dagster instance.

@@ -482,7 +482,7 @@ def coded_table(table: pa.Table) -> pa.Table:
 
 
 def batch_of(columns: Sequence[pa.Array], schema: pa.Schema) -> pa.RecordBatch:
-    """Return a batch of ``schema``; a column may be a dictionary in place of plain values, and vice versa."""
+    """Return columns as a batch of ``schema``, in which a field gets the type of its column if the types differ."""
     fields = [
         field if field.type.equals(column.type) else field.with_type(column.type)
         for field, column in zip(schema, columns, strict=True)

@@ -29,8 +29,8 @@ class ExpectedDecision:
         subject: table or partition at the start of the line.
         words: text after the subject.
         runs: whether a run starts.
-        afterwards: text to expect if a run of the other sensor has compacted the subject at this tick; None if it is
-            the same text.
+        afterwards: text to expect if a run of the other sensor has compacted the subject at this tick; None if no
+            such run is expected.
     """
 
     sensor: str
@@ -57,7 +57,7 @@ class ExpectedDecision:
 
 
 def expected_decisions(tick: str) -> list[ExpectedDecision]:
-    """Return the scenario's decisions at ``T0`` .. ``T3`` for the demo's tables, in the words of the sensors."""
+    """Return the lines that the scenario expects of the sensors at a tick (``T0`` .. ``T3``) for the demo's tables."""
     demo_tables = {table.name: table for table in TABLES}
     story = json.loads(_REFERENCE.read_text())["story"]
     compaction_days = _days_since_compaction(story, tick)
@@ -110,7 +110,7 @@ class ExpectedAlert:
 
 
 def expected_alerts(tick: str) -> list[ExpectedAlert]:
-    """Return the scenario's level-0 alerts at ``T0`` .. ``T3``."""
+    """Return the level-0 alerts that the scenario expects at a tick (``T0`` .. ``T3``)."""
     alerts = []
     for sensor, name, _, files, _, level in json.loads(_REFERENCE.read_text())["story"][tick]["decisions"]:
         if sensor != "level0_alert":

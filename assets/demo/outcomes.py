@@ -41,7 +41,7 @@ class PartitionOutcome:
         return f"{self.table}/{self.partition}" if self.partition else self.table
 
     def text(self) -> str:
-        """Return one line for display."""
+        """Return the table, the partition and the numbers as one line."""
         rows = "" if self.rows is None else f", {self.rows[0]:,} -> {self.rows[1]:,} rows"
         tombstones = "" if self.deletes is None else f", {self.deletes[0]:,} -> {self.deletes[1]:,} tombstones"
         levels = " + ".join(map(str, self.levels))
@@ -105,7 +105,7 @@ class Expiry:
     due: str
 
     def text(self) -> str:
-        """Return one line for display."""
+        """Return the dropped months and the numbers as one line."""
         months = f"{self.months[0]} to {self.months[-1]}"
         return (
             f"weather: {months} expired, {self.rows:,} rows in {self.files} files, "
@@ -181,7 +181,7 @@ TAG_HOLD: Final = TagHold(
 
 
 def find_held_files(table: Table) -> list[str]:
-    """Return the data files that the newest snapshot expiry kept because of the tag, from its maintenance record."""
+    """Return the data files that the newest snapshot expiry kept for the scenario's tag, from the expiry's record."""
     runs = [entry for entry in table.ledger() if entry.action == "expire_snapshots"]
     kept_lines = [line for entry in runs[-1:] for line in entry.lines if line.get("event") == "kept"]
     return sorted(str(line["file"]) for line in kept_lines if line["reason"] == TAG_HOLD.holder)
@@ -229,5 +229,5 @@ def _largest(buckets: list[BucketHealth]) -> int:
 
 
 def expected_outcomes(tick: str) -> dict[str, list[PartitionOutcome]]:
-    """Return the scenario's outcomes at a tick (``T0`` .. ``T3``) by name of the demo's tables."""
+    """Return the changes of partitions that the scenario expects at a tick (``T0`` .. ``T3``), by name of the table."""
     return {table.name: [item for item in OUTCOMES[tick] if item.table == table.name] for table in TABLES}

@@ -49,7 +49,7 @@ class DemoTable:
 
     @property
     def identifier(self) -> str:
-        """`database.table`."""
+        """Full name of the table: `database.table`."""
         return f"{DATABASE}.{self.name}"
 
     @property

@@ -163,7 +163,7 @@ def run(arguments: Sequence[str]) -> int:
         arguments: command line without the name of the program; an empty command line means ``--help``.
 
     Returns:
-        The exit code: 0, `FAILED`, `MISUSED` for a wrong command line, or 130 after an interrupt.
+        The exit code: 0, 1 after a failure, 2 for a wrong command line, or 130 after an interrupt.
     """
     words = list(arguments) or ["--help"]
     if logging.lastResort is not None:  # warnings of the engine, which name what strangers wrote

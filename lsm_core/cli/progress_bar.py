@@ -80,12 +80,12 @@ class _Bars:
         self.advanced(0)
 
     def advanced(self, amount: int) -> None:
-        """Advance the newest line by an amount."""
+        """Advance the newest line by `amount` units of its stage."""
         with self._lock:
             self._move(self._lines[-1].done + amount if self._lines else 0)
 
     def reached(self, amount: int) -> None:
-        """Advance the newest line to an amount."""
+        """Set the newest line to `amount` finished units of its stage."""
         with self._lock:
             self._move(amount)
 

@@ -824,7 +824,7 @@ class Request:
     def discards_duplicates(self, store: TableStore) -> bool:
         """Return whether new files that the table has already are left out (`commit.discard-duplicate-files`).
 
-        A change with changelog files is not: streams would read its changes twice.
+        This is done only for APPEND snapshots without changelog files: streams would read a repeated changelog twice.
         """
         only_appends = self.kind is CommitKind.APPEND and self.rescan is None and not self.changelog.num_rows
         return only_appends and bool(store.options.get("commit.discard-duplicate-files"))

@@ -421,11 +421,16 @@ class Committer:
         watermark: int | None = None,
         properties: Mapping[str, str] | None = None,
     ) -> list[int]:
-        """Make all numbered commits that this user has not made yet, in order of identifier.
+        """Make those commits of ``committables`` that this user has not made yet, in order of identifier.
 
         Identifiers up to the user's last committed identifier are skipped. If all of the user's snapshots have expired,
         commits whose files were in the table are skipped. If a crash left only the first snapshot of an identifier, its
         compaction is committed now. The compaction is left out if its inputs were replaced since; this loses no row.
+
+        Args:
+            committables: commit messages by commit identifier.
+            watermark: watermark of the snapshots (epoch ms); None or a smaller value keeps the previous watermark.
+            properties: additional properties of the snapshots; None for none.
 
         Returns:
             The ids of the new snapshots.

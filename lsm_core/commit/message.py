@@ -673,7 +673,10 @@ def deletions_of(live: pa.Table) -> pa.Table:
 
 
 def identities(entries: pa.Table) -> list[tuple[object, ...]]:
-    """Return the values of the columns `IDENTITY` of each entry, as one tuple per entry; meant for few entries."""
+    """Return for each entry the values that identify its file: partition, bucket, level, file name and others.
+
+    The columns are `IDENTITY`. Each entry becomes a tuple of Python objects, so there should be few entries.
+    """
     columns = [entries.column(name).to_pylist() for name in IDENTITY]
     columns[4] = [tuple(extra or ()) for extra in columns[4]]
     return list(zip(*columns, strict=True))

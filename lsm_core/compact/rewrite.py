@@ -144,7 +144,7 @@ class ChangelogProducer:
 
     @property
     def superseded(self) -> dict[str, DeletionVector]:
-        """Rows above the output level whose keys have newer versions in it, as deletion vectors by file name."""
+        """Rows above the output level that newer rows of the output replace, as deletion vectors by file name."""
         return {name: DeletionVector.union(parts) for name, parts in self._superseded.items()}
 
     def _keys_alone(self, keys: pa.RecordBatch) -> pa.RecordBatch:

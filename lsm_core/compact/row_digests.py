@@ -91,7 +91,10 @@ _DECODED_BYTES: Final = 64 << 20
 
 
 class Streams:
-    """Hashes of rows: all table columns, and `_SEQUENCE_NUMBER` and `_VALUE_KIND` where a batch has them.
+    """Hashes of rows: the columns ``names``, and `_SEQUENCE_NUMBER` and `_VALUE_KIND` if a batch has them.
+
+    Args:
+        names: names of the table columns to hash.
 
     Attributes:
         rows: number of rows hashed so far.
@@ -102,13 +105,13 @@ class Streams:
         self._columns = {name: _Column() for name in (SEQUENCE_NUMBER, VALUE_KIND, *names)}
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Add rows; columns that are not in ``names`` are ignored."""
+        """Add rows; columns that are not hashed are ignored."""
         for name, column in zip(batch.schema.names, batch.columns, strict=True):
             self.add_column(name, column, self.rows)
         self.rows += batch.num_rows
 
     def add_column(self, name: str, column: pa.Array, row: int) -> None:
-        """Add the values of one column from row number ``row`` on; a column that is not in ``names`` is ignored.
+        """Add the values of one column from row number ``row`` on; a column that is not hashed is ignored.
 
         A caller that adds columns one by one sets :attr:`rows` at the end.
         """

@@ -333,7 +333,11 @@ class _Execution:
         return sum(part.rows_read.values())
 
     def _count(self, upgrades: int) -> BucketReport:
-        """Return a report with the counts of rows, bytes and files that were read and written."""
+        """Return a report with the counts of rows, bytes and files that were read and written.
+
+        Args:
+            upgrades: number of files that were only moved to another level.
+        """
         digests = [part.digest for part in self.rewrites]
         content = Content()
         dropped: dict[str, int] = {}

@@ -128,9 +128,9 @@ def check_content(
 ) -> int:
     """Re-read the new files and compare their content with the rows that the writer received (V1).
 
-    Values and order are compared to the bit where Parquet keeps them, else digests. With `dredge.verification` =
-    sampled, some row groups and all footers are read, and the witness (collector of rows for V2) receives no rows; with
-    counts, no file is read.
+    Values and order are compared to the bit if Parquet keeps every bit of the types; otherwise digests are compared.
+    With `dredge.verification` = sampled, some row groups and all footers are read, and the witness (collector of rows
+    for V2) receives no rows; with counts, no file is read.
 
     Args:
         store: the table.
@@ -298,7 +298,9 @@ class _SecondReading:
         self._order.finish(self._store)
 
     def _check_keys(self, keys: pa.RecordBatch, group: int | None) -> pa.Array | None:
-        """Check the key order, and return the positions of the rows that the witness (V2 sample) selects, or None.
+        """Check the key order, and return the positions of the rows that the witness (V2 sample) selects.
+
+        The result is None if there is no witness.
 
         ``group`` is the number of the row group that ``keys`` are read from; None if the whole file is read.
         """

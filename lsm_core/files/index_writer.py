@@ -90,7 +90,7 @@ class IndexedColumn:
 
     @property
     def name(self) -> str:
-        """Name of the column in the container; for an index of one map key, the name includes that key."""
+        """Name of the column in the index file or embedded index; for an index of one map key, it includes the key."""
         return self.column if self.key is None else map_key(self.column, self.key)
 
 

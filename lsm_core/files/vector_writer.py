@@ -46,8 +46,8 @@ def change_vectors(
 ) -> VectorChange:
     """Write the index files that replace ``live`` when the vectors of some data files change.
 
-    A bucket has one index file. A table without buckets replaces the files in which a vector changes, and small files
-    that became too many.
+    A bucket has one index file. A table without buckets replaces the files in which a vector changes, and all small
+    files once there are too many of them.
 
     Args:
         store: the table.

@@ -37,9 +37,10 @@ _MOST_SAMPLES: Final = 1 << 18
 
 @dataclass(frozen=True)
 class Cuts:
-    """Ascending ``bounds`` between ranges.
+    """Keys at which the rows of a partition are divided into ranges.
 
-    Range i has the keys from bounds[i - 1] up to, but not including, bounds[i].
+    Attributes:
+        bounds: the keys, ascending. Range i has the keys from bounds[i - 1] up to, but not including, bounds[i].
     """
 
     bounds: tuple[bytes, ...] = ()

@@ -22,7 +22,7 @@ _BATCH_BYTES: Final = 8 * 1024 * 1024
 
 
 def batch_rows(row_bytes: float, budget: int) -> int:
-    """Return how many rows take an eighth of ``budget`` bytes or 8 MiB, but at least 16 and at most 65,536 rows."""
+    """Return the number of rows, 16 to 65,536, that take about an eighth of ``budget`` bytes, or at most 8 MiB."""
     size = min(_BATCH_BYTES, budget // 8)
     return int(min(_MOST_ROWS, max(_FEWEST_ROWS, size / max(1.0, row_bytes))))
 

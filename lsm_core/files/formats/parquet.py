@@ -529,7 +529,7 @@ class ParquetSource:
         return [[(chunk.start, chunk.start + chunk.stored_bytes) for chunk in group] for group in chunks]
 
     def _raw_stream(self, wide: list[str], batch_rows: int, groups: list[int]) -> Iterator[pa.RecordBatch] | None:
-        """Return a second stream of the INT96 columns, as bytes, or None without these columns.
+        """Return a second stream of the INT96 columns, as stored bytes; None if ``wide`` is empty.
 
         Args:
             wide: the columns with INT96 values.
