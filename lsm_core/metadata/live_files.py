@@ -189,7 +189,7 @@ class Search:
         return entries.filter(pc.or_(matches, pc.greater(entries.column("level"), 0)) if self.tree else matches)
 
     def is_done(self, live: set[NameOnLevel]) -> bool:
-        """Return whether ``live`` contains all ``sought`` files, and all ``anywhere`` files on any level.
+        """Return whether all files that the search must find are among the live files found so far.
 
         Args:
             live: name and level of the live files found so far.

@@ -998,7 +998,7 @@ class TableOptions:
 
     @property
     def partition_legacy_name(self) -> bool:
-        """``partition.legacy-name``: whether directory names of partitions have values as Java's toString."""
+        """``partition.legacy-name``: whether directory names of partitions contain values in Java's toString form."""
         return bool(self.get("partition.legacy-name"))
 
     @property

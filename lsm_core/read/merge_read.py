@@ -95,7 +95,7 @@ def repeating_texts(
 
 
 def _width(kind: pa.DataType) -> float:
-    """Return the bytes of a value, or 0 for types of variable length."""
+    """Return the bytes of one decoded value of a type, or 0 for types of variable length."""
     try:
         return float(kind.bit_width) / 8
     except ValueError:
@@ -434,7 +434,7 @@ class BucketMerge:
             drop_delete: whether deleted rows are left out.
             exact: return true sequence numbers and row kinds (compaction). If False, sequence numbers are decoded only
                 if file metadata does not order the rows, and row kinds only if a file may contain deletes.
-            budget: decoded bytes of all windows together; None for option `dredge.merge-budget`.
+            budget: decoded bytes of rows that the merge may hold at once; None for option `dredge.merge-budget`.
             dictionaries: text columns that may be returned as Arrow dictionaries of int32. A column is a dictionary if
                 its values repeat in the files and the merge engine only selects rows. It may be plain in some batches.
             changes: settings for looking up keys and writing changes; None to do neither.
@@ -817,7 +817,7 @@ def read_bucket_merged(
             with true sequence numbers.
         sections: key-disjoint sections of the files; None to compute them.
         deletions: deletion vectors by file name; the rows that they mark are left out before the merge.
-        budget: decoded bytes of all windows together; None for option `dredge.merge-budget`.
+        budget: decoded bytes of rows that the merge may hold at once; None for option `dredge.merge-budget`.
         living: function that removes expired rows (:class:`BucketSource`); None to keep these rows.
         dictionaries: text columns that may be returned as Arrow dictionaries of int32 (:class:`BucketMerge`).
         within: range of keys to read; None for all keys.

@@ -486,7 +486,7 @@ def prefix_end(prefix: str) -> str | None:
 
 
 def _fold_balanced(parts: Sequence[pc.Expression], operator_name: str) -> pc.Expression:
-    """Join all parts with an operator as a balanced tree.
+    """Join Arrow expressions with an operator ("and", "or") to one expression, as a balanced tree.
 
     Arrow traverses expressions recursively: a chain of thousands of parts would overflow the stack and end the process.
     """

@@ -462,8 +462,8 @@ def place_bounds(schema: TableSchema, entries: pa.Table, predicate: Predicate) -
 def _key_nulls(entries: pa.Table, position: int, lows: pa.Array, highs: pa.Array) -> npt.NDArray[np.float64]:
     """Return the number of nulls of a key column in each file; NaN if unknown.
 
-    Nulls come first in a file, so the smallest and largest key show whether the first key column has nulls: the number
-    is then 1, or the file's number of rows if it has nothing else.
+    The first key column has no recorded number. Nulls come first in a file, so 1 is returned if the column's smallest
+    value is null, and the file's number of rows if the largest is null too. Other columns have recorded numbers.
 
     Args:
         entries: files (`ENTRY_SCHEMA`).

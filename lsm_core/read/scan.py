@@ -550,7 +550,7 @@ def read_split(
         split: files of one bucket that are read together.
         columns: columns to return, in this order.
         predicate: filter on merged rows; None for all rows.
-        budget: decoded bytes of the merge's windows; None for option `dredge.merge-budget`.
+        budget: decoded bytes of rows that the merge may hold at once; None for option `dredge.merge-budget`.
         dictionaries: whether text columns are returned as Arrow dictionaries of int32.
     """
     needed = list(columns)

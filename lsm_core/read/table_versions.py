@@ -396,7 +396,7 @@ def naming_lost_version(store: TableStore, snapshot: Snapshot | None) -> Iterato
 
 
 def _is_kept(store: TableStore, snapshot: Snapshot) -> bool:
-    """Return whether the table has the snapshot, or a tag of it; True if damaged metadata does not tell."""
+    """Return whether the table has the snapshot, or a tag of it; True if damaged metadata hides this."""
     try:
         current = snapshots.try_read(store, snapshot.id)
         kept = [*([] if current is None else [current]), *tags.list_tags(store).values()]

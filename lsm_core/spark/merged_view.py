@@ -609,13 +609,15 @@ def _protected_function(
 ) -> Function | None:
     """Return the aggregate function of a column of a sequence group.
 
-    None without a function, without a group, and for the group's ordering columns.
-
     Args:
         field: the column.
         group: sequence group of the column, or None.
         raw: options of the table as text.
         store: the table.
+
+    Returns:
+        The function. None if no option names one, if ``group`` is None, or if the column is a sequence field of the
+            group.
     """
     name = raw.get(f"fields.{field.name}.aggregate-function", raw.get(_DEFAULT))
     if name is None or group is None or field.name in group.ordering:

@@ -158,9 +158,9 @@ def to_spark(batch: pa.RecordBatch | pa.Table, schema: pa.Schema) -> Iterator[pa
 
 
 def in_frames(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a batch without dictionaries in slices of at most `_FRAME_BYTES`.
+    """Yield the rows of a batch in slices of at most 16 MiB; a single larger row is one slice.
 
-    A larger single row is one slice.
+    The batch must not have dictionary columns, because a slice of rows would keep the whole dictionary.
     """
     if batch.nbytes <= _FRAME_BYTES or batch.num_rows < 2:
         yield batch

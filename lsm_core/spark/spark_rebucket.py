@@ -338,7 +338,10 @@ def _written(job: _Job, family: str, batches: Iterator[pa.RecordBatch]) -> Itera
 
 
 def _row_messages(batches: Iterator[pa.RecordBatch], source_results: list[bytes]) -> Iterator[pa.RecordBatch]:
-    """Yield the messages with rows; add the serialized results in messages without rows to ``source_results``."""
+    """Yield the messages that contain rows, and collect the results of the first pass from the other messages.
+
+    A message without rows has the serialized row count and digest of one input; it is added to ``source_results``.
+    """
     for batch in batches:
         are_results = pc.equal(batch.column("bucket"), _READ)
         source_results += batch.filter(are_results).column("rows").to_pylist()  # one per source

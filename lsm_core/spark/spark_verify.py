@@ -230,7 +230,10 @@ def _files_of(entries: pa.Table, touched: pa.Table) -> dict[Place, list[Manifest
 
 
 def _value_parts(store: TableStore) -> list[str]:
-    """Return SQL expressions, hashed as a row's digest. Raises UnsupportedFeature if Spark cannot compare a column."""
+    """Return the SQL expressions over a row's columns that are hashed together as the digest of the row.
+
+    Raises UnsupportedFeature if Spark cannot compare a column.
+    """
     raw, parts = store.options.raw, []
     for field in store.schema.fields:
         collects = "collect" in {

@@ -63,7 +63,7 @@ _UNARY: Final[Mapping[type[exp.Expr], str]] = {
 
 
 def new_values(spark: SparkSession, store: TableStore, values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the new values of an update in the form that `lsm_core.write.row_changes.update_rows` takes.
+    """Return the new values of an update as literals and Arrow expressions, by column.
 
     Args:
         spark: The session of the Columns.

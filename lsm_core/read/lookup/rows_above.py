@@ -142,7 +142,10 @@ class _Search:
 
 
 class _Run:
-    """Files of one level in key order; the file in which a window ended stays open for the next window."""
+    """Files of one level in key order, searched for batches of ascending keys (windows).
+
+    The file in which the search for one window ended stays open for the next window.
+    """
 
     def __init__(self, search: _Search, files: Sequence[DataFileMeta]) -> None:
         types = list(search.store.schema.trimmed_key_types)
