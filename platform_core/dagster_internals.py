@@ -130,7 +130,7 @@ class _SharedRequirements:
         return copied_definition
 
     def get_resource_requirements(self) -> Iterator[Any]:
-        """Return the result of Dagster's own `get_resource_requirements`, from the cache if the template has one."""
+        """Return the result of Dagster's own `get_resource_requirements`, which is computed once for all copies."""
         known = vars(self).get(_REQUIRED)
         return super().get_resource_requirements() if known is None else iter(known)  # type: ignore[misc]
 

@@ -90,7 +90,9 @@ def describe_file(store: TableStore, path: str) -> str:
 
 
 def table_failure_tags(store: TableStore, plan: str, partition: str, error: BaseException) -> dict[str, str]:
-    """Return the tags by which a run over many tables records a permanent failure of one; {} for any other error.
+    """Return the tags by which a run over many tables records that its work on one table failed permanently.
+
+    The result is empty if a retry may heal the error.
 
     Args:
         store: the table.

@@ -227,7 +227,7 @@ def published_tag(table: str) -> str:
 
 
 def failure_tag(table: str) -> str:
-    """Return the key of the run tag by which a run over many tables records a failure of one that no retry heals."""
+    """Return the key of the run tag by which a run over many tables records that one table failed permanently."""
     database, name = split(table)
     return f"{failure_tag_prefix()}{part(database)}.{part(name)}"
 

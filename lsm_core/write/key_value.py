@@ -370,7 +370,7 @@ def seen_at_once(
         The files that replace ``files``, or ``files`` if they were not merged.
 
     Raises:
-        DredgeError: the errors of `run_bucket_task`; after an error ``files`` still exist.
+        DredgeError: a file cannot be read or written; ``files`` still exist.
     """
     top = store.options.num_levels - 1
     if not files or all(file.level > 0 for file in files):
@@ -402,7 +402,7 @@ def settle_shared_buckets(store: TableStore, messages: list[CommitMessage]) -> N
     """Apply `seen_at_once` to an overwrite in which several writers wrote to the same bucket.
 
     ``messages`` are changed in place, bucket by bucket, so that after an error they still name the existing files.
-    Raises the errors of `seen_at_once`.
+    Raises DredgeError if a file cannot be read or written.
     """
     moves = store.bucket_mode is BucketMode.CROSS_PARTITION  # such rows come on top of what is there
     if moves or store.options.write_only or not (store.has_primary_key and store.options.batch_scan_skips_level0):

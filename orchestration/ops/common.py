@@ -54,7 +54,7 @@ def job_op(
 
 
 class TableFailed(DredgeError):
-    """Failure of one table; the message is complete without the name of the exception."""
+    """Failure of one table; reports show only its message, without the name of the exception."""
 
 
 class TableUnreadable(TableFailed):

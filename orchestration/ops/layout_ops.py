@@ -517,7 +517,8 @@ def apply_exactly(
 ) -> tuple[AppliedPlan, str]:
     """Apply one plan unchanged.
 
-    If the outcome of the plan's commit is unknown, the table is searched for the commit. Raises as `apply_plan`.
+    If the outcome of the plan's commit is unknown, the table is searched for the commit. Errors of the application
+    pass through.
 
     Args:
         context: context of the op.
@@ -528,8 +529,8 @@ def apply_exactly(
         replaced: why `plan` replaces the plan that the run was started with, or "".
 
     Returns:
-        The applied plan, and why no item of the plan fits the table any more. The reason is "" if an item was applied
-        or the plan had been applied before.
+        The applied plan, and why the plan no longer fits the table in any of its items (units of work, such as
+        buckets). The reason is "" if the table was changed or the plan had been applied before.
     """
     try:
         if spark.uses_pipes and find_action(plan.action, store.name).runs_tasks:

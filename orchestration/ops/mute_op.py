@@ -46,7 +46,8 @@ def mute_op(name: str, *, acknowledged: bool) -> dg.OpDefinition:
 
     Args:
         name: name of the op.
-        acknowledged: whether the person works on the cause. Then each channel gets one message that says so.
+        acknowledged: whether the alerts are acknowledged: the person works on the cause, and each channel gets one
+            message that says so. Otherwise they are only snoozed.
     """
 
     @job_op(name, "Record which alerts are not sent before a time.", config=MuteConfig)

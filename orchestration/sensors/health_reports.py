@@ -411,7 +411,15 @@ def has_no_due_work(table: OpenTable, state: PartitionHealth) -> bool:
 
 
 def observe_partition(table: OpenTable, layout: dg.AssetKey, state: PartitionHealth) -> dg.AssetObservation:
-    """Return the observation of a layout or a partition: all details if work is due, else the plotted numbers."""
+    """Return the observation of a layout asset, or of one of its partitions.
+
+    It has all health numbers if work is due, else only the plotted ones.
+
+    Args:
+        table: the table.
+        layout: key of the layout asset.
+        state: health of the partition, or of the whole table if it has no partitions.
+    """
     health = table.health.of_partition(state.text) if table.card.partitioned else table.health
     metadata = plotted_metadata(health) if has_no_due_work(table, state) else health_metadata(health)
     metadata = {**_partition_entries(table, state.text), **metadata}

@@ -66,14 +66,18 @@ class OpenTable:
 
     @cached_property
     def statuses(self) -> Mapping[str, list[TableStatus]]:
-        """Statuses from metadata alone, by path of the partition; "" for the whole table."""
+        """Statuses by path of the partition ("" for the whole table), from the table's metadata alone."""
         by_partition: dict[str, list[TableStatus]] = {}
         for status in judge_metadata(self.facts, self.policy_of, self.now):
             by_partition.setdefault(status.partition, []).append(status)
         return by_partition
 
     def decisions(self, scope: DecisionScope) -> list[Decision]:
-        """Return a decision for each partition, or for the whole table, from metadata alone."""
+        """Return a decision (start a run or not) for each partition, or for the whole table, from metadata alone.
+
+        Args:
+            scope: kind of compaction to decide about.
+        """
         return decide_all(self.facts, scope, self.policy_of, self.now)
 
     @property

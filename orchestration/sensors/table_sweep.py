@@ -596,10 +596,9 @@ def _skip_tick(context: dg.SensorEvaluationContext, why: str, cursor: Cursor) ->
 
 
 def decision_lines(decisions: Sequence[Decision]) -> list[str]:
-    """Return one line per decision, runs first.
+    """Return one log line per decision about the partitions of a table, first the decisions to start a run.
 
-    Returns:
-        The lines. Beyond 60 declined partitions per table, declines are only counted by reason.
+    Only the first 60 decisions to start no run have a line each. The others are counted, with one line per reason.
     """
     runs = [decision.line() for decision in decisions if decision.outcome is DecisionOutcome.RUN]
     others = [decision for decision in decisions if decision.outcome is not DecisionOutcome.RUN]

@@ -289,10 +289,10 @@ class Watch:
             return [Finding(card.name, AlertCondition.UNREADABLE, Severity.ERROR, f"{type(error).__name__}: {error}")]
 
     def _find_history(self, table: OpenTable, policy: Policy, now_ms: int) -> list[Finding]:
-        """Return the findings about the history of a table.
+        """Return the findings about the history (snapshots, tags, consumers, manifests) of a table.
 
-        Only a history without findings is reused: an expiry, a deleted tag or a repair makes no commit, so an alert
-        would stand for an hour after its cause.
+        If the last visit found nothing, the metadata are read again only after a commit or an hour. Otherwise they are
+        read on every visit, because an expiry, a deleted tag or a repair can end the finding without a commit.
         """
         version = (table.health.snapshot, table.health.commit)
         known = self._debts.get(table.name)
@@ -488,7 +488,10 @@ class Watch:
         return replace(before, failures=before.failures + 1, again_ms=now + wait)
 
     def _item(self, warehouse: WarehouseResource, cause: AlertCause) -> AlertItem:
-        """Return the item of a cause in a message, with links to the table's page, the failed run and the runbook."""
+        """Return the entry of an alert message for findings with one cause.
+
+        It has links to the table's page in Dagster, the failed run, and the section of the runbook.
+        """
         links: dict[str, str] = {}
         subject, base = cause.subjects[0], self.settings.ui_url
         if base and any(card.name == subject for card in self.cards):

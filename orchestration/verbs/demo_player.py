@@ -425,7 +425,10 @@ class DemoPlayer:
         )
 
     def _compare_marts(self) -> None:
-        """Check that the marts give the same results from the maintained tables as from the source."""
+        """Check that the marts (assets that answer questions about flights) get the same answers as from the source.
+
+        The marts read the maintained tables.
+        """
         self._run(marts.JOB)
         answers: dict[str, marts.Rows] = {}
         for mart in marts.MARTS:
@@ -447,7 +450,10 @@ class DemoPlayer:
         self._record(f"{tick}: weather has {text}", dirt == reference, f"found {dirt}")
 
     def _compact_totals(self) -> None:
-        """Compact the aggregates' remaining level-0 files, as a person would, so that the stream reads their rows."""
+        """Compact the table `carrier_daily` fully, as a person would, and check the stream's running totals.
+
+        The stream reads only compacted rows.
+        """
         name = carrier_totals.TABLE
         config = {"ops": {names.node_name(self.warehouse.path, name): {"config": {"full": True}}}}
         self._wait_until_finished(
@@ -456,7 +462,11 @@ class DemoPlayer:
         self._check_totals("T4")
 
     def _check_totals(self, tick: str) -> None:
-        """Check the stream's running totals against the compacted rows, and against all rows if level 0 is empty."""
+        """Check the totals that a stream over the table `carrier_daily` keeps.
+
+        They are compared with the totals of the compacted rows, which the stream reads, and also with those of all rows
+        if no level-0 file is left.
+        """
         table = self.warehouse.table(carrier_totals.TABLE)
         path = carrier_totals.progress_path(self.warehouse)
         for _ in _poll(f"the stream of {carrier_totals.TABLE}"):

@@ -329,7 +329,7 @@ def subjects(table: TableFacts, scope: DecisionScope) -> list[Subject]:
     """Return the partitions, or the whole table, to decide about in a table.
 
     Returns:
-        One subject per partition, or only the whole table if one reason declines all partitions. Partitions with
+        One subject per partition, or only the whole table if one reason forbids runs on all partitions. Partitions with
         postponed rows (`bucket` = -2), which have no bucket yet, come first. In the scope IDLE postponed rows do not
         count.
     """
@@ -596,7 +596,10 @@ def _apply_hold(
 
 
 def _check_use(decision: Decision, subject: Subject, policy: Policy, now_ms: int) -> Decision:
-    """Decline due work if the partition is about to expire, or if merging only some runs would change query results.
+    """Return the decision, or one to start no run if a compaction would be useless or would change query results.
+
+    It is useless if the partition is about to expire. Merging only some of the sorted runs changes query results in
+    some tables (`TableFacts.order`).
 
     Args:
         decision: the due decision.
@@ -701,9 +704,10 @@ _AGEING: Final = frozenset({Reason.TRIGGER_REACHED, Reason.IDLE, Reason.UNSORTED
 
 
 def _check_worth(decision: Decision, subject: Subject, policy: Policy, now_ms: int) -> Decision:
-    """Decline a compaction whose forecast saving of reads is below its cost, if the policy has prices and reads.
+    """Return the decision, or one to start no run if reads would save less than the compaction costs.
 
-    A critical backlog, invisible rows and sort compactions are never declined: their benefit is not the saved merge.
+    The check applies only if the policy has prices and the number of reads. Compactions for a critical backlog or
+    invisible rows, and sort compactions, always start: their benefit is not the saved merging.
 
     Args:
         decision: the due decision, with its numbers.
@@ -1141,8 +1145,8 @@ def decide_retry(
         tries: all finished runs of the plan, newest first.
         plan: hash of the plan.
         now_ms: epoch ms of the wall clock.
-        failure: failure that no retry heals and that forbids the plan, also if a run of another plan failed; None if
-            there is none.
+        failure: permanent failure that forbids this plan, perhaps of a run of another plan (such as a damaged file
+            that both plans read); None if there is none.
     """
     if failure is not None:
         return RetryDecision(None, failure.text(), Reason.CORRUPT if failure.is_corrupt else Reason.NO_RETRY)

@@ -257,7 +257,7 @@ class Retention(_Part):
 
 
 class WatchRules(_Part):
-    """Alert limits of the sensor `watch`; each value is inherited separately."""
+    """Alert limits of the sensor `watch`; a value that an entry does not set comes from a more general entry."""
 
     stalled_after: Duration | None = Field(
         None, description="alert when work is due and nothing was compacted for this long, like '12 h'"
@@ -288,7 +288,7 @@ class WatchRules(_Part):
 
 
 class SloRules(_Part):
-    """Promises about a table (service level objectives); each value is inherited separately."""
+    """Promises about a table (service level objectives); missing values come from a more general entry."""
 
     sorted_runs_p95: int | None = Field(
         None, ge=1, description="95 % of the buckets have at most this many sorted runs (tables with a primary key)"
@@ -302,7 +302,7 @@ class SloRules(_Part):
 
 
 class CostRules(_Part):
-    """Prices of maintenance and of reads; each value is inherited separately."""
+    """Prices of maintenance and of reads; a value that an entry does not set comes from a more general entry."""
 
     core_hour: _Price | None = Field(None, description="price of one core for an hour")
     cores: int | None = Field(None, ge=1, description="cores that a run of maintenance occupies (default: 1)")

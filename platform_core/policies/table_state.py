@@ -283,7 +283,7 @@ def rank_key(status: TableStatus) -> tuple[int, bool, float, str, str]:
 
 
 def state_of(decision: Decision, queue: Queue | None = None) -> TableState | None:
-    """Return the state that a decision stands for, or None if another sensor decides about the subject.
+    """Return the state that a decision means, or None if another sensor decides about the partition or table.
 
     Args:
         decision: final decision about a partition or table.
@@ -313,7 +313,7 @@ def judge_subject(
         sensor_trouble: why the sensor that decides about the subject starts nothing now, or "".
 
     Returns:
-        The status, or None if another sensor decides about the subject.
+        The status, or None if another sensor decides about the partition or table.
     """
     state = state_of(decision, queue)
     if state is None:

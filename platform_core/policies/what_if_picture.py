@@ -62,7 +62,13 @@ def _colour(number: int) -> str:
 
 
 def _legend(row: Mapping[str, Any]) -> str:
-    """Return name, mean and worst week of a policy; characters that XML cannot hold are replaced."""
+    """Return the legend of a policy: its name, and its sorted runs on average and in the worst week.
+
+    Characters that XML cannot hold are replaced.
+
+    Args:
+        row: result of the simulation for the policy.
+    """
     name = "".join(char if char.isprintable() else "?" for char in str(row["policy"]))
     short = name if len(name) <= _LONGEST_NAME else f"{name[: _LONGEST_NAME - 1]}…"
     if row.get("mean_runs") is None or row.get("worst_week_runs") is None:
