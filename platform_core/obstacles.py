@@ -517,7 +517,7 @@ def find_other_warehouse(instance: dg.DagsterInstance, warehouse_path: str) -> s
 
 
 def find_other_in_event(ranking: dg.EventLogEntry | None, warehouse_path: str) -> str | None:
-    """Return the result of `find_other_warehouse` from an event that was already read.
+    """Return the name conflict with another warehouse, from an event of Dagster that was already read.
 
     Args:
         ranking: newest materialisation of `warehouse_health` under this warehouse's name, or None.

@@ -29,9 +29,10 @@ def report_object(report: Report, table: str) -> dict[str, Any]:
     Only the lists `left_alone` and `failed` contain objects (`Declined`), which the caller serializes.
 
     Returns:
-        `published` (snapshot id or None), `lines` (report as text), `numbers`, `left_alone` (declined items), `changed`
-        (whether the table changed), `ledger_run` (id of the run in the ledger), `failed` (failed items), `undone`
-        (label of the failed items), and `before` (whether the plan had been applied before).
+        `published` (snapshot id or None), `lines` (report as text), `numbers` (measured numbers by name), `left_alone`
+        (what was not changed, with reasons), `changed` (whether the table changed), `ledger_run` (id of the run in the
+        ledger), `failed` (what failed), `undone` (label for `failed`, such as "buckets failed"), and `before` (whether
+        the plan had been applied before).
     """
     before = report.applied_before
     declined = [item for items in report.declined_lists().values() for item in items]

@@ -54,7 +54,15 @@ def most_flushes(store: TableStore) -> int:
 
 
 def may_gather(store: TableStore, function: MergeFunction, files: Sequence[DataFileMeta]) -> bool:
-    """Return whether merging ``files`` first, and the result with older rows later, equals one merge of all rows."""
+    """Return whether ``files`` may be merged with each other before they are merged with older rows.
+
+    They may if the final rows are the same as after one merge of all rows.
+
+    Args:
+        store: the table.
+        function: the merge engine.
+        files: files to merge first.
+    """
     if not isinstance(function, FoldFunction):
         return True
     retracts = any(file.delete_row_count != 0 for file in files)

@@ -63,7 +63,7 @@ _SILENT_SECONDS: Final = 15 * 60
 
 @dataclass(frozen=True)
 class TableEvaluation:
-    """Evaluation of one table at one time.
+    """State of one table at one time, with the figures and decisions from which it follows.
 
     Attributes:
         name: full name of the table.

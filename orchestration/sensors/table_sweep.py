@@ -171,8 +171,8 @@ class TickLog:
             states: states of the subjects; subjects without a state count as healthy.
 
         Returns:
-            All lines if their total length is short. Else the lines of subjects whose lines changed, one line per state
-            with the unchanged subjects that are not healthy, and the number of omitted lines.
+            All lines if their total length is short. Else the lines that changed, one line per state with the unchanged
+            tables and partitions that are not healthy, and the number of omitted lines.
         """
         if sum(map(len, lines)) <= _MOST_FULL_TEXT:
             return list(lines)
@@ -202,9 +202,10 @@ class TickLog:
 
 
 def _name_unchanged(state: TableState, subjects: Sequence[str]) -> str:
-    """Return one line with the subjects that were in a state before, too; beyond 12,000 characters, a number.
+    """Return one log line with the tables and partitions that are still in a state, as at the previous tick.
 
-    Paused subjects are only counted, because a person paused them, perhaps a whole database.
+    Names beyond 12,000 characters are only counted. Paused tables and partitions are always only counted, because a
+    person paused them, perhaps a whole database.
 
     Args:
         state: state that the tables and partitions already had at the previous tick.
@@ -452,7 +453,8 @@ class TableSweep:
     def _request_within(self, builder: RunRequestBuilder, policies: Policies, result: TickResult, until: float) -> None:
         """Request runs for the due work of a tick within the policies' budgets, most useful work first.
 
-        Work beyond the budgets is declined, and so is work that is left when the tick's time or its runs are used up.
+        No run starts for work beyond the budgets, or for work that is left when the tick's time or its number of runs
+        is used up. The decisions in the result say so.
         If only the time is used up, at least one due compaction is still planned.
 
         Args:

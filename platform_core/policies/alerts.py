@@ -80,7 +80,7 @@ class AlertCause:
 
 
 def name_some(subjects: Sequence[str]) -> str:
-    """Return the number of subjects with the names of the first three."""
+    """Return the number of tables, sensors or files, with the names of the first three, as text."""
     shown, more = ", ".join(subjects[:MOST_EXAMPLES]), len(subjects) - MOST_EXAMPLES
     noun = "table" if all("." in subject for subject in subjects) else "finding"
     return f"{count_text(len(subjects), noun)} ({shown}{f' and {more:,} more' if more > 0 else ''})"

@@ -1062,7 +1062,8 @@ def decide_sort(
         now_ms: epoch ms.
 
     Returns:
-        The decision to sort, `decision` if the sort is not due yet, or a decline if everything is sorted.
+        The decision to sort, `decision` if the sort is not due yet, or a decision to start no run if everything is
+        sorted.
     """
     if sorted_ms is not None and state.newest_file_ms <= sorted_ms and not state.deleted_rows:
         text = f"sorted at {utc_text(sorted_ms)} UTC, and nothing was written since"

@@ -1035,7 +1035,7 @@ All other values, including lists, are taken whole from the most specific entry.
 
 
 def iterate_values(entry: CompactionRules) -> Iterator[tuple[tuple[str, ...], Any]]:
-    """Yield the values of an entry, except `partitions`.
+    """Yield the values that an entry of the policy file sets, except its rules for old partitions (`partitions`).
 
     Yields:
         The keys that lead to the value in the file, and the value as written in the file.

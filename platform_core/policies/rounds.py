@@ -152,7 +152,7 @@ def due_action(level0_files: int, level0_pass: int, trigger: int, *, full: bool)
     Args:
         level0_files: number of level-0 files of the bucket.
         level0_pass: most files of one pass.
-        trigger: compaction trigger of the table, the least files of one pass.
+        trigger: number of sorted runs that triggers a compaction of the table; a pass merges at least as many files.
         full: whether a full compaction is due.
     """
     if level0_files > level0_pass:
@@ -378,7 +378,7 @@ def _make_requests(
 
     Args:
         chosen: decisions to compact, each with its partition.
-        declined: list of the items that the round declined; more are appended.
+        declined: list of what the round leaves out, with the reasons; more entries are appended.
         failures: returns the failures of a table that no retry heals.
     """
     groups: dict[tuple[str, str, bool, str], list[tuple[int, Decision, _DuePartition]]] = {}
@@ -409,11 +409,14 @@ def _make_requests(
 
 
 def _list_declined(table: str, declined: Sequence[Decision]) -> list[Declined]:
-    """Return a line for each of the first 60 partitions with declined due work, or one line if no work is due.
+    """Return why a round does no work on partitions of a table.
+
+    The result has an entry for each of the first 60 partitions whose work is due but not done, or one entry if no work
+    is due.
 
     Args:
         table: full name of the table.
-        declined: declined decisions of the table.
+        declined: decisions about the table to start no run.
     """
     blocked = [decision for decision in declined if decision.reason not in _NOTHING_DUE]
     lines = [_as_declined(decision, COMPACT) for decision in blocked[:_MOST_LINES]]

@@ -306,11 +306,11 @@ def judge_subject(
 
     Args:
         subject: the partition or table.
-        decision: final decision about the subject, with full history if work is due.
+        decision: final decision about the partition or table; if work is due, made with all facts of Dagster.
         policy: policy of the partition.
         now: current time.
         queue: queue in which work beyond the budget waits, or None.
-        sensor_trouble: why the sensor that decides about the subject starts nothing now, or "".
+        sensor_trouble: why the sensor that decides about the partition or table starts nothing now, or "".
 
     Returns:
         The status, or None if another sensor decides about the partition or table.
@@ -528,7 +528,7 @@ def _judge_healthy(status: TableStatus, subject: Subject, policy: Policy) -> Tab
     """Return the status of a subject without due work, with the next action that becomes due without a commit.
 
     Args:
-        status: status of the subject so far.
+        status: status of the partition or table so far.
         subject: the partition or table.
         policy: policy of the partition.
     """
