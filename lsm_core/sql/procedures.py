@@ -53,7 +53,7 @@ _FORMS: Final[Mapping[str, re.Pattern[str]]] = {
         "options": rf"{_PAIR}(,{_PAIR})*",
         "where": r".*([=<>]|\b(in|is|like|between)\b).*",
         "mode": "|".join(MODES),
-        "tag": r".*\D.*",
+        "tag": ".*",
         "snapshot_id": r"\d+",
         "retain_max": r"\d+",
         "delete_all": "true|false",
@@ -63,6 +63,10 @@ _FORMS: Final[Mapping[str, re.Pattern[str]]] = {
     }.items()
 }
 """Forms of the values of parameters whose position differs between Spark and Flink."""
+_LITERAL_TYPES: Final[Mapping[str, type]] = {"tag": str, "snapshot_id": int}
+"""Types of literals of parameters that share a position: '10' in quotes is a tag, 10 is a snapshot."""
+_WIDE_FORMS: Final = frozenset({"where", "order_by"})
+"""Parameters whose form fits so many texts that it decides nothing between two orders."""
 
 
 class ParameterKind(StrEnum):
@@ -411,14 +415,15 @@ def _name_positional(procedure: Procedure, values: Sequence[Literal]) -> dict[st
     orders = (tuple(parameter.name for parameter in procedure.parameters), *procedure.orders)
     if procedure.repeats and len(values) > len(orders[0]):
         head, rest = values[: len(orders[0]) - 1], values[len(orders[0]) - 1 :]
-        values = (*head, ";".join(map(_text, rest)))
+        if any(not isinstance(value, str) for value in rest):
+            raise InvalidOption(orders[0][-1], list(rest), f"texts: {procedure.form}")
+        values = (*head, ";".join(map(str, rest)))
     named = [dict(zip(order, values, strict=False)) for order in orders if len(values) <= len(order)]
     if not named:
         raise InvalidOption("CALL", f"{len(values)} arguments", procedure.form)
     matches = [{name: _fits(name, value) for name, value in arguments.items()} for arguments in named]
     fitting = [
-        # Many texts have the form of a condition, so that it decides nothing.
-        (sum(match is True for name, match in forms.items() if name != "where"), arguments)
+        (sum(match is True for name, match in forms.items() if name not in _WIDE_FORMS), arguments)
         for forms, arguments in zip(matches, named, strict=True)
         if False not in forms.values()
     ]
@@ -442,6 +447,8 @@ def _fits(name: str, value: Literal) -> bool | None:
     form = _FORMS.get(name)
     if form is None or _is_missing(value):
         return None
+    if name in _LITERAL_TYPES and not isinstance(value, _LITERAL_TYPES[name]):
+        return False
     return not isinstance(value, tuple | Mapping) and form.fullmatch(str(value).strip()) is not None
 
 
@@ -742,11 +749,17 @@ def _tag_of_watermark(table: Table, values: Arguments) -> Iterator[Step]:
     Source: ``CreateTagFromWatermarkProcedure``.
     """
     tagged = sorted(tags.list_tags(table.store).values(), key=lambda snapshot: snapshot.id)
-    for candidates in (tagged, snapshots.iterate(table.store)):
-        for snapshot in candidates:
-            if snapshot.watermark is not None and snapshot.watermark >= values["watermark"]:
-                yield from _CREATE_TAG(table, {**values, "snapshot": snapshot.id})
-                return
+    first_of_each = [
+        next(
+            (each for each in candidates if each.watermark is not None and each.watermark >= values["watermark"]), None
+        )
+        for candidates in (tagged, snapshots.iterate(table.store))
+    ]
+    matches = [snapshot for snapshot in first_of_each if snapshot is not None]
+    if matches:
+        oldest = min(matches, key=lambda snapshot: (snapshot.watermark, snapshot.id))
+        yield from _CREATE_TAG(table, {**values, "snapshot": oldest.id})
+        return
     raise SnapshotNotFound(f"table {table.name} has no snapshot with a watermark of {values['watermark']} or later")
 
 
@@ -857,7 +870,11 @@ def _clone(catalog: Catalog, values: Arguments) -> Iterator[Step]:
         raise UnsupportedFeature("sys.clone from a Hive catalog or to another file format: use Paimon's Flink")
     if values.get("meta_only"):
         raise UnsupportedFeature("sys.clone with meta_only: write CREATE TABLE ... LIKE instead")
-    warehouse = values.get("target_catalog_conf", {}).get("warehouse")
+    configured = values.get("target_catalog_conf", {})
+    if configured.keys() - {"warehouse"} or "catalog_conf" in values:
+        named = {**configured, **({"catalog_conf": values["catalog_conf"]} if "catalog_conf" in values else {})}
+        raise InvalidOption("target_catalog_conf", named, "'warehouse=ADDRESS' alone; the source is the opened catalog")
+    warehouse = configured.get("warehouse")
     for database, table in _cloned_tables(catalog, values):
         name = f"{values.get('target_database', database)}.{values.get('target_table', table)}"
         arguments = {"target": name, "target_warehouse": warehouse, "where": values.get("where")}

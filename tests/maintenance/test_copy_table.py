@@ -44,6 +44,7 @@ KINDS: dict[str, tuple[list[str], dict[str, str]]] = {
             "file-index.in-manifest-threshold": "1 b",
         },
     ),
+    "ordered by snapshot": (["dt", "k"], {"bucket": "1", "sequence.snapshot-ordering": "true"}),
     "sums": (["dt", "k"], {"bucket": "1", "merge-engine": "aggregation", "fields.v.aggregate-function": "listagg"}),
 }
 
@@ -95,6 +96,10 @@ def test_the_copy_has_the_rows_and_goes_on_by_itself(tmp_path: Path, kind: str) 
     copied = catalog.table("db.copied")
     if kind != "postponed":
         assert copied.to_arrow(filter="k >= 200").num_rows == 20
+    if kind == "ordered by snapshot":  # a new version wins over all copied ones
+        copied.write(pa.table({"dt": ["d0"], "k": [3], "v": ["new"]}, _FIELDS), compact=False)
+        assert catalog.table("db.copied").to_arrow(filter="k = 3").column("v").to_pylist() == ["new"]
+        before = [row for row in before if row[1] != 3]
     copied.expire_snapshots(retain_max=1, retain_min=1, older_than_ms=1 << 42)
     assert {row[1] for row in before} <= {row[1] for row in content(catalog.table("db.copied"))}
 
@@ -134,6 +139,29 @@ def test_an_interrupted_copy_is_continued(tmp_path: Path) -> None:
     assert interrupted > 8
 
 
+def test_a_half_copy_is_no_table_and_a_relative_target_stays_where_it_was_planned(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    catalog = _warehouse(tmp_path)
+    table = catalog.table("db.t")
+    with monkeypatch.context() as patch:
+        patch.setattr("lsm_core.maintenance.actions.copy_table._copy_schemas", _interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            _copy(table, "db.half")
+    assert "half" not in catalog.list_tables("db")
+    assert _copy(table, "db.half").kept and content(catalog.table("db.half")) == content(table)
+    for folder in ("one", "two"):
+        (tmp_path / folder).mkdir()
+    monkeypatch.chdir(tmp_path / "one")
+    plan = table.plan_maintenance("copy_table", target="db.r", target_warehouse="relative")
+    monkeypatch.chdir(tmp_path / "two")
+    assert table.apply(plan).root == str(tmp_path / "one" / "relative" / "db.db" / "r")
+
+
+def _interrupt(*_: object) -> None:
+    raise KeyboardInterrupt
+
+
 def test_only_missing_files_are_copied_again(tmp_path: Path) -> None:
     catalog = _warehouse(tmp_path)
     table = catalog.table("db.t")
@@ -151,11 +179,16 @@ def test_only_missing_files_are_copied_again(tmp_path: Path) -> None:
 def test_wrong_input(tmp_path: Path) -> None:
     catalog = _warehouse(tmp_path)
     table = catalog.table("db.t")
-    for target in ("t", "db.", ".t", "db.t", "db.a/b", "db..", "../x.t", "db.t$branch_a"):
+    for target in ("t", "db.", ".t", "db.t", "db.a/b", "db..", "../x.t", "db.t$branch_a", "sys.t"):
         with pytest.raises((InvalidOption, InvalidData), match=r"'target'|is not a plain name"):
             table.plan_maintenance("copy_table", target=target)
     with pytest.raises(InvalidFilter, match="not a partition column"):
         table.plan_maintenance("copy_table", target="db.u", where="k = 1")
+    with pytest.raises(InvalidOption, match="no value together with partitions"):
+        table.plan_maintenance("copy_table", target="db.u", where="dt = 'd0'", partitions=[{"dt": "d1"}])
+    for inner in ("", "/dt=d0", "/manifest"):
+        with pytest.raises(InvalidOption, match="a folder outside of the copied table's"):
+            table.plan_maintenance("copy_table", target="a.b", target_warehouse=table.store.root + inner)
     other = catalog.create_table("db.other", Schema(_FIELDS))
     with pytest.raises(TableExists, match="another definition"):
         table.plan_maintenance("copy_table", target="db.other")
@@ -199,6 +232,7 @@ def test_the_procedures(tmp_path: Path) -> None:
         "copy_files(warehouse => '/elsewhere', target_warehouse => '/x')": "the opened warehouse",
         "clone(table => 't')": "the database of the table",
         "clone(database => 'db', target_table => 'x')": "without `table`",
+        "clone(database => 'db', table => 't', target_catalog_conf => 'warehouze=/x')": "'warehouse=ADDRESS' alone",
     }.items():
         with pytest.raises(InvalidOption, match=message):
             prepare_call(catalog, f"CALL sys.{wrong}").apply()

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from lsm_core import Catalog, Schema, SchemaChange, Table
-from lsm_core.errors import InvalidFilter, InvalidOption
+from lsm_core.errors import InvalidFilter, InvalidOption, UnsupportedFeature
 from lsm_core.maintenance.actions.rewrite_file_index import FileIndexReport, IndexFileItem
 from lsm_core.maintenance.file_remedies import find_file_remedies
 from lsm_core.metadata import manifests, snapshots
@@ -183,6 +183,27 @@ def test_a_fault_at_any_step_leaves_the_rows_and_a_retry_completes(tmp_path: Pat
         return all(len(indexes_in(table.store, partition, bucket, file)) == 2 for file in files)
 
     broken_at_steps(tmp_path / "template", tmp_path / "copies", rewrite, is_done, least=5, stride=3)
+
+
+def test_a_compaction_is_undone_after_its_files_got_indexes(tmp_path: Path) -> None:
+    table = keyed(tmp_path, write_only="true")
+    for number in range(3):
+        table.write(rows(range(number, number + 9), v=number))
+    before = content(table)
+    run = table.compact(full=True).run_id
+    rewrite(indexed(table, bloom="k", threshold="1 b"))
+    table = reopened(table)
+    assert table.apply(table.plan_maintenance("undo", run_id=run)).snapshot_id
+    table = reopened(table)
+    assert content(table) == before and [item.sorted_runs for item in table.health()] == [3]
+
+
+def test_row_tracking_is_refused(tmp_path: Path) -> None:
+    options = {"bucket": "-1", "row-tracking.enabled": "true", BLOOM: "v"}
+    table = catalog(tmp_path).create_table("db.r", Schema(pa.schema([("v", pa.int64())]), options=options))
+    table.write(pa.table({"v": [1]}))
+    with pytest.raises(UnsupportedFeature, match="new sequence numbers"):
+        table.plan_maintenance("rewrite_file_index")
 
 
 def test_large_tables_commit_part_by_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

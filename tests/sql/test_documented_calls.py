@@ -67,6 +67,8 @@ BOUND: list[tuple[str, dict[str, Any]]] = [
     # rollbacks
     ("rollback_to('d.t', 10)", {"snapshot_id": 10}),
     ("rollback_to('d.t', 'g')", {"tag": "g"}),
+    ("rollback_to('d.t', '10')", {"tag": "10"}),
+    ("compact('d.t', '', 'minor')", {"compact_strategy": "minor"}),
     ("rollback_to_as_latest('d.t', cast(null as string), 10)", {"snapshot_id": 10}),
     ("rollback_to_as_latest('d.t', 'g', cast(null as bigint))", {"tag": "g"}),
     ("rollback_to_as_latest(`table` => 'd.t', snapshot_id => 10)", {"snapshot_id": 10}),
@@ -154,6 +156,7 @@ def test_a_documented_call_is_bound(text: str, expected: dict[str, Any], tmp_pat
         ("compact('d.t', buckets => '0-99999999')", "whole numbers or ranges"),
         ("remove_unexisting_files(table => 'd.t', dry_run = true)", "write => between the argument dry_run"),
         ("compakt('d.t')", "perhaps sys.compact"),
+        ("drop_partition('d.t', 'dt=1', null)", "'partitions' cannot be"),
         ("query_statistics('d.t')", "perhaps sys.query_service"),
         ("creat_global_indx('d.t')", "perhaps sys.create_global_index"),
     ],
@@ -186,6 +189,9 @@ def test_the_new_procedures_on_a_table(tmp_path: Path) -> None:
     assert catalog.table("d.t").tags()["w"].snapshot.id == 3
     with pytest.raises(SnapshotNotFound, match="a watermark of 10 or later"):
         call("create_tag_from_watermark('d.t', 'x', 10)")
+    call("create_tag('d.t', 'last', 3)")
+    call("create_tag_from_watermark('d.t', 'first', 1)")
+    assert catalog.table("d.t").tags()["first"].snapshot.id == 2
     call("rollback_to_as_latest('d.t', cast(null as string), 1)")
     assert catalog.table("d.t").to_arrow().num_rows == 2
     assert call("drop_partition('d.t', 'dt=none')") == ["nothing to do"]

@@ -50,6 +50,8 @@ from lsm_core.storage.safe_paths import check_name, inside
 _ACTION: Final = "copy_table"
 _BYTES_PER_SECOND: Final = 100_000_000
 _CHUNK: Final = 8 << 20
+_SYSTEM: Final = "sys"
+"""Database of system tables."""
 COPY_PROPERTY: Final = "dredge.copy-of"
 """Property of a copy's first snapshot: table and snapshot that were copied, as "db.table@7"."""
 
@@ -115,7 +117,7 @@ class CopyReport(Report):
     def lines(self, table: str) -> list[str]:
         """Return lines on the new table and the copied files."""
         if not self.root:
-            return [f"{table} was not copied"]
+            return [f"{table} was not copied: it has nothing to copy, or {self.target or 'the target'} has this copy"]
         kept = f", {self.kept} were there from an interrupted copy" if self.kept else ""
         return [
             f"{self.target} has the rows of snapshot {self.base_snapshot} of {table} ({self.rows:,} stored rows)",
@@ -156,12 +158,13 @@ def plan_copy(
     root = _target_root(store, target, target_warehouse)
     chosen = None
     if partitions is not None or where is not None:
-        selected = chosen_partitions(store, {"where": where}) if where is not None else list(partitions or ())
+        both = {"where": where, "partitions": list(partitions) if partitions is not None else None}
+        selected = chosen_partitions(store, both) if where is not None else list(partitions or ())
         chosen = sorted({partition_bytes(store.schema, each, store.name) for each in selected or ()})
     snapshot = snapshots.latest(store)
     arguments: dict[str, Fact] = {
         "target": target,
-        "target_warehouse": target_warehouse,
+        "target_warehouse": None if target_warehouse is None else root.removesuffix(_place(target)),
         "root": root,
         "partitions": None if chosen is None else " ".join(each.hex() for each in chosen),
     }
@@ -199,23 +202,29 @@ def _target_root(store: TableStore, target: str, warehouse: str | None) -> str:
             its warehouse.
     """
     database, dot, name = target.partition(".")
-    if not dot or not database or not name or set(target) & set("$/\\` "):
+    if not dot or not database or not name or set(target) & set("$/\\` ") or database == _SYSTEM:
         raise InvalidOption("target", target, 'a name such as "db.table"', store.name)
     check_name(name, store.name, "table name")
     check_name(f"{database}.db", store.name, "database name")
     if warehouse is None:
         own_database, _, own_name = store.name.partition("$")[0].partition(".")
-        place = f"/{own_database}.db/{own_name}"
+        place = _place(f"{own_database}.{own_name}")
         if not store.root.endswith(place):
             text = f"a warehouse, because the folder {store.root} of the table is not in one"
             raise InvalidOption("target_warehouse", None, text, store.name)
         root = store.root.removesuffix(place)
     else:
         _, root = file_io_for(warehouse, storage_options(store.file_io))
-    root = f"{root.rstrip('/')}/{database}.db/{name}"
-    if root == store.root:
-        raise InvalidOption("target", target, "another table than the copied one", store.name)
+    root = f"{root.rstrip('/')}{_place(target)}"
+    if f"{root}/".startswith(f"{store.root}/") or f"{store.root}/".startswith(f"{root}/"):
+        raise InvalidOption("target", root, f"a folder outside of the copied table's, {store.root}", store.name)
     return root
+
+
+def _place(target: str) -> str:
+    """Return the path of a table below its warehouse."""
+    database, _, name = target.partition(".")
+    return f"/{database}.db/{name}"
 
 
 def _open_target(store: TableStore, plan: MaintenancePlan) -> TableStore:
@@ -278,7 +287,6 @@ def apply_copy(store: TableStore, plan: MaintenancePlan) -> ApplyOutcome:
     origin = f"{store.name}@{snapshot.id}"
     if _require_free(store, target, origin):
         return ApplyOutcome(report)
-    _copy_schemas(store, target)
     copying = _Copying(store, target, _chosen(plan))
     metas = manifests.write_manifests(target, copying.entries(snapshot))
     index_entries = copying.copy_indexes(snapshot)
@@ -286,8 +294,7 @@ def apply_copy(store: TableStore, plan: MaintenancePlan) -> ApplyOutcome:
     delta_list, delta_size = manifests.write_list(target, [])
     kept = {key: value for key, value in (snapshot.properties or {}).items() if key == MAX_SEQUENCE}
     first = replace(
-        snapshot,
-        id=1,
+        snapshot,  # with its id: numbers in the files must be below those of later snapshots
         base_manifest_list=base_list,
         base_manifest_list_size=base_size,
         delta_manifest_list=delta_list,
@@ -306,10 +313,13 @@ def apply_copy(store: TableStore, plan: MaintenancePlan) -> ApplyOutcome:
         properties={**kept, COPY_PROPERTY: origin},
         uuid=None,
     )
-    if not target.file_io.write_exclusive(target.snapshot_path(1), first.to_json()):
-        raise TableExists(f"table {target.name} in {target.root} got a snapshot during the copy")
-    snapshots.write_latest_hint(target, 1)
-    snapshots.write_earliest_hint(target, 1)
+    _copy_schemas(store, target)
+    if _require_free(store, target, origin) or not target.file_io.write_exclusive(
+        target.snapshot_path(first.id), first.to_json()
+    ):
+        return ApplyOutcome(report)  # another process made the same copy meanwhile
+    snapshots.write_latest_hint(target, first.id)
+    snapshots.write_earliest_hint(target, first.id)
     report = replace(
         report,
         root=target.root,
@@ -335,7 +345,7 @@ def _chosen(plan: MaintenancePlan) -> list[bytes] | None:
 
 
 def _copy_schemas(store: TableStore, target: TableStore) -> None:
-    """Copy the schema files that are not newer than the opened schema."""
+    """Copy the schema files that are not newer than the opened schema; before them, the target is no table."""
     for number in list_schema_ids(store.file_io, store.root, store.branch):
         if number <= store.schema.id:
             data = store.file_io.read_bytes(schema_path(store.root, number, store.branch))

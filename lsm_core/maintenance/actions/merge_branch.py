@@ -167,6 +167,7 @@ def _require_appends(store: TableStore) -> Snapshot:
             continue
         raise UnsupportedFeature(
             f"a merge of branches, because {reason}: every snapshot from the first on must append rows. "
+            "A branch made from a tag of a later snapshot lacks the earlier ones. "
             "Write the branch's rows with INSERT INTO ... SELECT instead",
             store.name,
         )

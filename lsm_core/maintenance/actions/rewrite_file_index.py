@@ -24,7 +24,7 @@ import pyarrow.compute as pc
 from lsm_core.arrays import arrow_array
 from lsm_core.commit import CommitMessage, Committer
 from lsm_core.commit.attempt import is_unknown, remove
-from lsm_core.errors import InvalidOption
+from lsm_core.errors import InvalidOption, UnsupportedFeature
 from lsm_core.files.index_writer import SUFFIX, IndexedColumn, IndexWriter, indexed_columns
 from lsm_core.files.reader import open_append
 from lsm_core.format.manifest import DataFileMeta, ManifestEntry, table_to_entries
@@ -43,6 +43,7 @@ from lsm_core.maintenance.action import (
 )
 from lsm_core.metadata import manifests, snapshots
 from lsm_core.metadata.indexes import indexes_in
+from lsm_core.metadata.manifests import tracks_rows
 from lsm_core.metadata.store import TableStore
 from lsm_core.metadata.support import require_writable
 from lsm_core.read.partition_choice import chosen_partitions
@@ -143,7 +144,7 @@ def plan_file_indexes(
         UnsupportedFeature: the table cannot be written.
         CorruptFile: metadata cannot be read.
     """
-    require_writable(store)
+    _require_able(store)
     columns = _require_indexes(store)
     chosen = None
     if partitions is not None or where is not None:
@@ -198,6 +199,17 @@ def plan_file_indexes(
         seconds=round(size / _BYTES_PER_SECOND, 2),
     )
     return replace(plan, items=tuple(items), declined=tuple(reasons), estimate=estimate)
+
+
+def _require_able(store: TableStore) -> None:
+    """Check that the table can be written and tracks no rows. Raises UnsupportedFeature."""
+    require_writable(store)
+    if tracks_rows(store):
+        raise UnsupportedFeature(
+            "rewriting file indexes with row tracking: the rows would get new sequence numbers. "
+            "A full compaction writes the indexes",
+            store.name,
+        )
 
 
 def _require_indexes(store: TableStore) -> tuple[IndexedColumn, ...]:
@@ -262,7 +274,7 @@ def apply_file_indexes(store: TableStore, plan: MaintenancePlan) -> ApplyOutcome
     report = FileIndexReport(None, plan.base_snapshot, plan.hash, declined=plan.declined)
     if not items:
         return ApplyOutcome(report)
-    require_writable(store)
+    _require_able(store)
     columns = _require_indexes(store)
     lines: list[dict[str, Any]] = []
     partitions: set[bytes] = set()

@@ -206,7 +206,14 @@ def find_compaction(store: TableStore, run_id: str, *, allow_changes: bool = Fal
     for bucket in before:
         table = groups.get(bucket.place)
         files = () if table is None else tuple(entry.file for entry in table_to_entries(table))
-        now = replace(bucket, live=files, index_files=vectors.get(bucket.place, ()))
+        live = {(file.file_name, file.level): file for file in files}  # indexes may have been rewritten since
+        now = replace(
+            bucket,
+            outputs=tuple(live.get((file.file_name, file.level), file) for file in bucket.outputs),
+            moved=tuple((live.get((file.file_name, file.level), file), former) for file, former in bucket.moved),
+            live=files,
+            index_files=vectors.get(bucket.place, ()),
+        )
         unfit_bucket = _why_unfit(store, latest, now, snapshot, allow_changes)
         fit += [] if unfit_bucket else [now]
         unfit += [unfit_bucket] if unfit_bucket else []
