@@ -186,9 +186,10 @@ class SuiteOutcomes:
     """Outcomes of a table's suites.
 
     Attributes:
-        outcomes: one outcome per expectation.
-        rows: number of rows that the suite of the schema and the policy checked.
-        where: description of the checked rows.
+        outcomes: one outcome per expectation, of all suites.
+        rows: number of rows that the suite with the expectations of the schema and the policy checked; it is one suite.
+            Rows that other suites compare with the history are not counted.
+        where: which rows these are: "all its rows, in Spark", "all its rows" or "a sample".
     """
 
     outcomes: Sequence[ExpectationResult]
@@ -375,13 +376,14 @@ class ExpectationResult:
         text: the expectation in words.
         passed: whether the expectation holds.
         unexpected: number of unexpected rows.
-        rows: texts of the first unexpected rows: key and unexpected value.
+        rows: texts of the first unexpected rows: value and key, difference to the history, or number in the sample.
         warn: whether a failure only warns.
         observed: observation of great-expectations, in words.
         cells: lines of key, reason, column, observed and expected value of the first unexpected rows.
         compared: number of rows that were compared with the table's history.
         of_merge: whether the expectation is about the result of merging, not about the rows themselves.
-        records: the first `MOST_KEYS` unexpected rows as plain values: ``key`` and ``value`` or ``difference``.
+        records: the first `MOST_KEYS` unexpected rows as plain values. The names are ``key`` and ``value``, ``key`` and
+            ``difference``, or in tables without a key ``row`` (number in the sample).
     """
 
     text: str
@@ -501,7 +503,7 @@ def merged_batches(
         table: the opened table, or None to open it.
 
     Returns:
-        The batches, and all rows of the newest snapshot if it is so small that its batch has all of them.
+        The batches, and the rows of the newest snapshot if its batch has all of them, else None.
     """
     table = table or warehouse.table(card.name)
     latest = table.latest_snapshot()

@@ -29,8 +29,10 @@ class ExpectedDecision:
         subject: table or partition at the start of the line.
         words: text after the subject.
         runs: whether a run starts.
-        afterwards: text to expect if a run of the other sensor has compacted the subject at this tick; None if no
-            such run is expected.
+        afterwards: text that is also accepted in place of `words`. The sensors `sorted_run` and `idle_partition`
+            decide about the same subjects. If a run that one of them started compacts the subject before the other one
+            decides, the other one logs this text. None if the scenario does not compact the subject at this tick, or
+            if this decision itself starts a run.
     """
 
     sensor: str
@@ -49,8 +51,8 @@ class ExpectedDecision:
 
         Args:
             line: line of the tick's log.
-            compacting: whether a run of the other sensor may have compacted the subject before the line was logged;
-                if so, `words` and `afterwards` are both accepted.
+            compacting: whether a run that the other one of the two sensors started may have compacted the subject
+                before the line was logged. If so, `words` and `afterwards` are both accepted, otherwise only `words`.
         """
         words = [self.words, *([self.afterwards] if compacting and self.afterwards is not None else [])]
         return any(line.startswith(f"{self.subject}: {text}") for text in words)

@@ -41,7 +41,10 @@ class PartitionOutcome:
         return f"{self.table}/{self.partition}" if self.partition else self.table
 
     def text(self) -> str:
-        """Return the table, the partition and the numbers as one line."""
+        """Return the outcome as one line: the subject, sorted runs (or files) before and after, and levels in use.
+
+        If they are compared, the numbers of rows and of tombstones before and after follow.
+        """
         rows = "" if self.rows is None else f", {self.rows[0]:,} -> {self.rows[1]:,} rows"
         tombstones = "" if self.deletes is None else f", {self.deletes[0]:,} -> {self.deletes[1]:,} tombstones"
         levels = " + ".join(map(str, self.levels))
@@ -105,7 +108,11 @@ class Expiry:
     due: str
 
     def text(self) -> str:
-        """Return the dropped months and the numbers as one line."""
+        """Return the expiry as one line.
+
+        The line has the dropped months, their rows and files, the number of snapshots that still reference the files,
+        and the next month to expire with its day.
+        """
         months = f"{self.months[0]} to {self.months[-1]}"
         return (
             f"weather: {months} expired, {self.rows:,} rows in {self.files} files, "

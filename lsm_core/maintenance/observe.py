@@ -287,7 +287,10 @@ def _ints(table: pa.Table, name: str, default: int = 0) -> Ints:
 
 
 class _Buckets:
-    """Entries sorted by bucket, and their sums per bucket."""
+    """Entries sorted by bucket, and their sums per bucket.
+
+    The parameter ``index`` of a method is the position of a bucket in this order, counted from 0 over all partitions.
+    """
 
     def __init__(self, store: TableStore, table: pa.Table, codes: Ints, marked: Ints) -> None:
         self.store, self.table, self.codes = store, table, codes
@@ -343,11 +346,12 @@ class _Buckets:
         return by_level
 
     def _rows_of(self, index: int) -> slice:
+        """Return the positions of the entries of the bucket at position ``index``."""
         end = int(self.starts[index + 1]) if index + 1 < self.groups else len(self.codes)
         return slice(int(self.starts[index]), end)
 
     def _oldest_run(self, index: int) -> int:
-        """Return the size (bytes) of the oldest sorted run of bucket ``index``.
+        """Return the size (bytes) of the oldest sorted run of the bucket at position ``index``.
 
         That is the highest level with files, or the oldest level-0 file if only level 0 has files. For append tables
         it is the size of all files.
@@ -362,7 +366,7 @@ class _Buckets:
         return int(self.size[rows][np.argmin(self.sequence[rows])])
 
     def _times(self, index: int, now_ms: int) -> tuple[int | None, int | None, int, int | None]:
-        """Return times of one bucket.
+        """Return times of the bucket at position ``index``.
 
         Returns:
             Epoch ms of the oldest level-0 file and of the last compaction, the read-optimised lag in ms, and epoch ms
@@ -379,7 +383,13 @@ class _Buckets:
         return oldest0, compacted, 0 if hidden is None else max(0, now_ms - hidden), _edge(created[known], np.max)
 
     def health(self, index: int, now_ms: int, due: scoring.DueCompaction | None) -> BucketHealth:
-        """Return the health of one bucket; ``due`` is its due compaction by the table's rules, if computed."""
+        """Return the health of one bucket.
+
+        Args:
+            index: position of the bucket in the order of the entries, counted from 0 over all partitions.
+            now_ms: current time (epoch ms).
+            due: due compaction of the bucket by the table's rules, or None if it was not computed or none is due.
+        """
         store, first = self.store, int(self.starts[index])
         partition = self.table.column("partition")[first].as_py()
         if partition not in self._partitions:  # decoded once for all of its buckets

@@ -92,9 +92,10 @@ def remove_cover(store: TableStore, cover: Snapshot) -> bool:
         cover: temporary newest snapshot to remove.
 
     Returns:
-        Whether the cover was removed. False if a commit was made on the cover, or if a concurrent expiry removed all
-            snapshots below the cover; the cover then still exists. If a fast-forward replaced the cover by the history
-            of a branch, that history is kept.
+        True if the cover was removed. False if a snapshot newer than the cover exists, or if a concurrent expiry
+            removed all snapshots below the cover. The cover is then kept, or written again. A snapshot of a branch that
+            a concurrent fast-forward wrote with the cover's id is not overwritten: the result is False if the branch
+            has newer snapshots too, otherwise True.
     """
     if has_successor(store, cover.id):
         return False
@@ -110,7 +111,7 @@ def remove_cover(store: TableStore, cover: Snapshot) -> bool:
 
 
 def remove_snapshots(store: TableStore, texts: Mapping[int, str]) -> None:
-    """Delete snapshots, oldest first, except those whose content has changed.
+    """Delete snapshots, oldest first, except snapshots whose text differs from the expected text.
 
     Args:
         store: the table.
@@ -137,7 +138,7 @@ def has_snapshot(store: TableStore, number: int, text: str) -> bool:
 
 
 def restore_snapshots(store: TableStore, texts: Mapping[int, str]) -> None:
-    """Create snapshots, oldest first.
+    """Create snapshots, oldest first; snapshots that exist with the same text are kept.
 
     Args:
         store: the table.

@@ -1181,10 +1181,11 @@ class TableOptions:
 
     @property
     def order_sensitive(self) -> str:
-        """``dredge.compaction.order-sensitive``: closed or as-paimon, for tables whose result depends on merge order.
+        """``dredge.compaction.order-sensitive``: choice of sorted runs in tables whose result depends on merge order.
 
         With "closed", a compaction includes all older sorted runs that overlap, so that no query result changes. With
-        "as-paimon", a compaction takes the sorted runs that Java would take.
+        "as-paimon", a compaction takes the sorted runs that Paimon's Java code would take, and may change query
+        results.
         """
         return str(self.get("dredge.compaction.order-sensitive"))
 
@@ -1201,9 +1202,11 @@ class TableOptions:
 
     @property
     def mergeable_branches(self) -> str:
-        """``dredge.compaction.mergeable-branches``: whether compaction keeps branches mergeable: closed or as-paimon.
+        """``dredge.compaction.mergeable-branches``: whether an append table with branches is compacted.
 
-        With "closed", an append table is not compacted while Paimon could still merge its branches.
+        Paimon merges a branch only if the table's history consists of appends, which a compaction ends. With "closed",
+        a table whose branches can still be merged is not compacted. With "as-paimon", it is compacted as in Paimon,
+        and its branches can no longer be merged.
         """
         return str(self.get("dredge.compaction.mergeable-branches"))
 

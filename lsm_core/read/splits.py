@@ -194,6 +194,7 @@ Deletions = Mapping[tuple[bytes, int], Mapping[str, DeletionFile]]
 def cut(store: TableStore, entries: pa.Table, deletions: Deletions, *, disjoint: bool = False) -> tuple[Split, ...]:
     """Divide live files into splits, ordered by partition bytes, bucket and key (append tables: age).
 
+    This order of files is called split order below.
     As in Java, neighbouring files are packed up to `source.split.target-size`; each file counts as at least
     `source.split.open-file-cost` bytes. If a bucket of a primary-key table needs no merging, its files keep the order
     of ``entries``.
@@ -218,8 +219,10 @@ def cut(store: TableStore, entries: pa.Table, deletions: Deletions, *, disjoint:
 class _Items:
     """Files in split order, grouped into items: the files of an item overlap in keys, so they must be in one split.
 
+    Split order is by bucket, then by key, in append tables by age.
+
     Attributes:
-        order: positions of the files in the entries, in split order.
+        order: position in the entries of each file, in split order.
         starts: position in ``order`` of each item's first file.
         raw: per item, whether it is a single file without deletes.
         merge_free: per item, whether its whole bucket needs no merging.
@@ -301,7 +304,7 @@ def _merge_free_files(levels: Ints, groups: Ints, plain: Bools, disjoint: bool) 
 
 
 class _SplitMaker:
-    """Creates splits from entries in split order; file objects are created on demand."""
+    """Creates splits from entries in split order (by bucket, then by key or age), and file objects on demand."""
 
     def __init__(self, store: TableStore, ordered: pa.Table, deletions: Deletions) -> None:
         self._store, self._ordered, self._deletions = store, ordered, deletions
@@ -310,8 +313,8 @@ class _SplitMaker:
         """Yield the splits: neighbouring items (files that must be in the same split) are joined up to the target size.
 
         Args:
-            items: the files in split order.
-            groups: number of each file's bucket, in split order.
+            items: the files in split order (by bucket, then by key or age), grouped.
+            groups: number of the bucket of each file (`_groups`), in split order.
         """
         options, ordered = self._store.options, self._ordered
         target, cost = options.source_split_target, options.open_file_cost

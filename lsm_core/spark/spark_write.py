@@ -496,10 +496,11 @@ class WriteJob:
             return self._of_one_moment(joined_indexes(self.store, messages))
 
     def _of_one_moment(self, messages: list[CommitMessage]) -> list[CommitMessage]:
-        """Return the messages with the same creation time for all postponed files.
+        """Return the messages with one creation time, now, for all new files of a table that postpones bucketing.
 
-        Postponed files are replayed by age, and files of equal age in the order of their writers, which is the order of
-        the tasks.
+        Messages of other tables are returned unchanged. A compaction reads postponed files by creation time, and files
+        with equal times in the order of the tasks that wrote them. With different times, it would read the rows in the
+        order in which the tasks finished.
         """
         if self.store.bucket_mode is not BucketMode.POSTPONE:
             return messages

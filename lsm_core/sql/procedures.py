@@ -562,9 +562,9 @@ def _open(catalog: Catalog, name: str, options: Mapping[str, str] | None) -> Tab
 
 
 def _of_action(action: str, **arguments: str) -> Prepare:
-    """Return the function that prepares one plan of ``action``.
+    """Return a function that yields one step per call: plan and apply ``action`` on the table.
 
-    ``arguments`` maps each argument of the plan to the name of a parameter.
+    ``arguments`` maps each argument of the action's plan to the parameter of the procedure that supplies its value.
     """
 
     def prepare(table: Table, values: Arguments) -> Iterator[Step]:
@@ -574,11 +574,11 @@ def _of_action(action: str, **arguments: str) -> Prepare:
 
 
 def _of_each(action: str, argument: str, listed: str) -> Prepare:
-    """Return the function that prepares one plan of ``action`` for each name in a list.
+    """Return a function that yields a step per name in a list: plan and apply ``action`` with the name.
 
     Args:
         action: name of the action.
-        argument: argument of the plan that gets the name.
+        argument: argument of the action's plan that gets the name.
         listed: parameter of the procedure that has the list of names.
     """
 
@@ -590,9 +590,10 @@ def _of_each(action: str, argument: str, listed: str) -> Prepare:
 
 
 def _compact(table: Table, values: Arguments) -> Iterator[Step]:
-    """Prepare a compaction: full by default, as in Paimon's batch jobs, but minor with incremental clustering.
+    """Yield one step: compact the table.
 
-    With `order_strategy` the rows are sorted by `order_by` or, without `order_by`, by the table's `clustering.columns`.
+    The compaction is full by default, as in Paimon's batch jobs, but minor with incremental clustering. With
+    `order_strategy` the rows are sorted by `order_by` or, without `order_by`, by the table's `clustering.columns`.
     """
     default = "minor" if table.store.options.clusters_incrementally else "full"
     strategy, order = values.get("compact_strategy", default).lower(), values.get("order_strategy", "none").lower()
@@ -625,10 +626,11 @@ def _compact(table: Table, values: Arguments) -> Iterator[Step]:
 
 
 def _compact_database(catalog: Catalog, values: Arguments) -> Iterator[Step]:
-    """Prepare the compaction of every table whose name "db.table" matches the patterns; patterns match the whole name.
+    """Yield a step per table that the patterns select: compact the table.
 
-    With `mode` "divided" (the default) the tables are ordered by name, with "combined" by their compaction score, the
-    highest first.
+    `including_databases` must match the whole name of the database, `including_tables` the whole name "db.table".
+    Tables whose name "db.table" matches `excluding_tables` get no step. With `mode` "divided" (the default) the steps
+    are ordered by name of the table, with "combined" by compaction score, the highest first.
 
     Source: Flink's `CompactDatabaseAction`.
     """
@@ -667,27 +669,34 @@ def _need_of(catalog: Catalog, name: str) -> float:
 
 
 def _orphans(catalog: Catalog, values: Arguments) -> Iterator[Step]:
-    """Prepare the removal of orphan files; `db.*` means all tables of a database."""
+    """Yield a step per named table: remove its orphan files. The name `db.*` means all tables of a database."""
     arguments = {"older_than_ms": values["older_than"]} if "older_than" in values else {}
     for table in _tables_named(catalog, values["table"]):
         yield PlannedStep(_open(catalog, table, None), "orphans", arguments)
 
 
 def _missing_files(catalog: Catalog, values: Arguments) -> Iterator[Step]:
-    """Prepare the removal of missing data files from the metadata; `db.*` means all tables of a database."""
+    """Yield a step per named table: remove missing data files from its metadata.
+
+    The name `db.*` means all tables of a database.
+    """
     for table in _tables_named(catalog, values["table"]):
         yield PlannedStep(_open(catalog, table, None), "remove_unexisting_files")
 
 
 def _tables_named(catalog: Catalog, text: str) -> list[str]:
-    """Return the table names that "db.table" or "db.*" means."""
+    """Return the names of the tables that ``text`` means: one table for "db.table", all of a database for "db.*"."""
     name = text.replace("`", "")
     database = name.removesuffix(".*")
     return [name] if database == name else [f"{database}.{table}" for table in catalog.list_tables(database)]
 
 
 def _repair(catalog: Catalog, values: Arguments) -> Iterator[Step]:
-    """Prepare the repair of tables or databases, separated by commas; of all databases if none is named."""
+    """Yield a step per table: repair its metadata.
+
+    The call names tables or databases, separated by commas. A name without a dot is a database and means all its
+    tables. Without names, all tables of all databases are repaired.
+    """
     selected = values.get("database_or_table")
     for name in catalog.list_databases() if selected is None else _names(selected.replace("`", "")):
         names = [name] if "." in name else [f"{name}.{table}" for table in catalog.list_tables(name)]
@@ -696,7 +705,7 @@ def _repair(catalog: Catalog, values: Arguments) -> Iterator[Step]:
 
 
 def _repair_earliest(table: Table, values: Arguments) -> Iterator[Step]:
-    """Prepare to point the hint EARLIEST at a snapshot.
+    """Yield one step: point the hint EARLIEST at the snapshot `snapshot_id`.
 
     Raises:
         SnapshotNotFound: the table has no snapshot, or one is missing between the named and the newest snapshot.
@@ -717,6 +726,11 @@ def _repair_earliest(table: Table, values: Arguments) -> Iterator[Step]:
 
 
 def _replace_tag(table: Table, values: Arguments) -> Iterator[Step]:
+    """Yield one step: replace an existing tag by a tag on `snapshot`, or on the newest snapshot without it.
+
+    Raises:
+        SnapshotNotFound: the table has no such tag.
+    """
     known = tags.list_names(table.store)
     if values["tag"] not in known:
         raise SnapshotNotFound(f"table {table.name} has no tag {values['tag']}; it has: {', '.join(known) or 'none'}")
@@ -724,7 +738,12 @@ def _replace_tag(table: Table, values: Arguments) -> Iterator[Step]:
 
 
 def _tag_of_time(table: Table, values: Arguments) -> Iterator[Step]:
-    """Prepare a tag on the oldest snapshot at or after a time, including expired snapshots that existing tags keep.
+    """Yield one step: create a tag on the oldest snapshot that was committed at `timestamp` or later.
+
+    Expired snapshots that existing tags keep are also considered.
+
+    Raises:
+        SnapshotNotFound: the table has no such snapshot.
 
     Source: ``CreateTagFromTimestampProcedure``.
     """
@@ -744,7 +763,13 @@ def _tag_of_time(table: Table, values: Arguments) -> Iterator[Step]:
 
 
 def _tag_of_watermark(table: Table, values: Arguments) -> Iterator[Step]:
-    """Prepare a tag on the oldest snapshot whose watermark is at least the requested one, expired snapshots included.
+    """Yield one step: create a tag on the oldest snapshot whose watermark is at least the requested watermark.
+
+    The snapshots of existing tags, which may have expired, are searched first. The table's snapshots are searched only
+    if no tag fits.
+
+    Raises:
+        SnapshotNotFound: the table has no such snapshot.
 
     Source: ``CreateTagFromWatermarkProcedure``.
     """
@@ -764,7 +789,7 @@ def _tag_of_watermark(table: Table, values: Arguments) -> Iterator[Step]:
 
 
 def _rollback(table: Table, values: Arguments) -> Iterator[Step]:
-    """Prepare a rollback to `version` (a snapshot id or the name of a tag), to `snapshot` or to `tag`."""
+    """Yield one step: roll back to `version` (a snapshot id or the name of a tag), to `snapshot` or to `tag`."""
     version = values.get("version")
     target = {"snapshot_id": values.get("snapshot"), "tag": values.get("tag")}
     if version is not None:
@@ -776,7 +801,11 @@ def _rollback(table: Table, values: Arguments) -> Iterator[Step]:
 
 
 def _rollback_to_watermark(table: Table, values: Arguments) -> Iterator[Step]:
-    """Prepare a rollback to the newest snapshot whose watermark is at most the requested one."""
+    """Yield one step: roll back to the newest snapshot whose watermark is at most the requested watermark.
+
+    Raises:
+        SnapshotNotFound: the table has no such snapshot.
+    """
     for number in reversed(snapshots.list_ids(table.store)):
         snapshot = snapshots.try_read(table.store, number)
         if snapshot is not None and snapshot.watermark is not None and snapshot.watermark <= values["watermark"]:
@@ -786,6 +815,7 @@ def _rollback_to_watermark(table: Table, values: Arguments) -> Iterator[Step]:
 
 
 def _expire_partitions(table: Table, values: Arguments) -> Iterator[Step]:
+    """Yield one step: drop the partitions that are older than `expiration_time`, or else than the table's option."""
     arguments = {
         "strategy": values.get("expire_strategy"),
         "timestamp_pattern": values.get("timestamp_pattern"),
@@ -798,18 +828,20 @@ def _expire_partitions(table: Table, values: Arguments) -> Iterator[Step]:
 
 
 def _rescale(table: Table, values: Arguments) -> Iterator[Step]:
+    """Yield one step: rewrite the selected partitions with `bucket_num` buckets (default: the option `bucket`)."""
     arguments = {"bucket_num": values.get("bucket_num"), "partitions": chosen_partitions(table.store, values)}
     yield PlannedStep(table, "rescale", arguments)
 
 
 def _drop_partitions(table: Table, values: Arguments) -> Iterator[Step]:
-    """Prepare to drop the existing partitions that match; if none matches, nothing is done, as in Java."""
+    """Yield one step: drop the existing partitions that match. If none matches, yield no step, as in Java."""
     partitions = chosen_partitions(table.store, values)
     if partitions:
         yield PlannedStep(table, "drop_partitions", {"partitions": partitions})
 
 
 def _set_default(catalog: Catalog, values: Arguments) -> Iterator[Step]:
+    """Yield one step: set the default value of a column in the table's schema."""
     column, default = values["column"], values["default_value"]
     table = _open(catalog, values["table"], None)
     text = f"set the default of column {column} of {table.name} to {default}"
@@ -818,20 +850,24 @@ def _set_default(catalog: Catalog, values: Arguments) -> Iterator[Step]:
 
 
 def _rewrite_file_index(table: Table, values: Arguments) -> Iterator[Step]:
+    """Yield one step: write the missing file indexes of the selected partitions."""
     yield PlannedStep(table, "rewrite_file_index", {"partitions": chosen_partitions(table.store, values)})
 
 
 def _purge(table: Table, values: Arguments) -> Iterator[Step]:
+    """Yield one step: delete all rows, snapshots and changelogs of the table. The call counts as confirmation."""
     del values
     yield PlannedStep(table, "purge", {"confirm": table.name})
 
 
 def _rename_tag(table: Table, values: Arguments) -> Iterator[Step]:
+    """Yield one step: rename a tag."""
     old, new = values["tag"], values["target_tag"]
     yield DirectStep(table, f"rename tag {old} of {table.name} to {new}", partial(table.rename_tag, old, new))
 
 
 def _create_branch(table: Table, values: Arguments) -> Iterator[Step]:
+    """Yield one step: create a branch. Yield no step if the branch exists and `ignoreIfExists` is true."""
     name, tag = values["branch"], values.get("tag")
     if values.get("ignoreIfExists") and name in table.branches():
         return
@@ -840,18 +876,22 @@ def _create_branch(table: Table, values: Arguments) -> Iterator[Step]:
 
 
 def _rename_branch(table: Table, values: Arguments) -> Iterator[Step]:
+    """Yield one step: rename a branch."""
     old, new = values["from_branch"], values["to_branch"]
     yield DirectStep(table, f"rename branch {old} of {table.name} to {new}", partial(table.rename_branch, old, new))
 
 
 def _copy(catalog: Catalog, values: Arguments) -> Iterator[Step]:
-    """Prepare to copy a table inside the warehouse."""
+    """Yield one step: copy a table inside the warehouse."""
     arguments = {"target": values["target_table"].replace("`", ""), "where": values.get("where")}
     yield _copy_step(catalog, values["source_table"], arguments)
 
 
 def _copy_files(catalog: Catalog, values: Arguments) -> Iterator[Step]:
-    """Prepare to copy a table, a database or all tables of this warehouse to another warehouse."""
+    """Yield a step per selected table: copy the table to another warehouse.
+
+    The call selects one table, the tables of one database, or all tables of this warehouse.
+    """
     if "warehouse" in values and values["warehouse"].rstrip("/") != catalog.root:
         raise InvalidOption("warehouse", values["warehouse"], f"the opened warehouse {catalog.root}")
     for database, table in _cloned_tables(catalog, values):
@@ -861,7 +901,9 @@ def _copy_files(catalog: Catalog, values: Arguments) -> Iterator[Step]:
 
 
 def _clone(catalog: Catalog, values: Arguments) -> Iterator[Step]:
-    """Prepare to copy Paimon tables of this warehouse, also to the warehouse of `target_catalog_conf`.
+    """Yield a step per selected table: copy the table to the warehouse of `target_catalog_conf`, or inside this one.
+
+    The call selects one table, the tables of one database, or all tables of this warehouse.
 
     Raises:
         UnsupportedFeature: the source is a Hive catalog, the files would be converted, or only metadata is copied.
@@ -882,7 +924,14 @@ def _clone(catalog: Catalog, values: Arguments) -> Iterator[Step]:
 
 
 def _cloned_tables(catalog: Catalog, values: Arguments) -> list[tuple[str, str]]:
-    """Return (database, table) of the tables to copy: one table, the tables of one database, or all tables."""
+    """Return (database, table) of each table to copy.
+
+    With `table` that is one table, with only `database` the tables of the database, otherwise all tables.
+    `included_tables` and `excluded_tables` restrict these; they contain names with or without the database.
+
+    Raises:
+        InvalidOption: `table` without `database`, or `target_table` without `table`.
+    """
     if "table" in values and "database" not in values:
         raise InvalidOption("database", None, "the database of the table", values["table"])
     if "target_table" in values and "table" not in values:
@@ -910,7 +959,7 @@ def _copy_step(catalog: Catalog, name: str, arguments: Mapping[str, str | None])
 
 
 def _merge_branch(catalog: Catalog, values: Arguments) -> Iterator[Step]:
-    """Prepare to add the files of a branch to main, or to `target_branch`."""
+    """Yield one step: add the files of the branch `source_branch` to the branch `target_branch`, or to main."""
     name = values["table"].replace("`", "")
     if "target_branch" in values:
         name = branch_name(name, values["target_branch"])
@@ -918,6 +967,7 @@ def _merge_branch(catalog: Catalog, values: Arguments) -> Iterator[Step]:
 
 
 def _reset_consumer(table: Table, values: Arguments) -> Iterator[Step]:
+    """Yield one step: set the next snapshot of a consumer, or delete the consumer if no snapshot is passed."""
     name, following = values["consumerId"], values.get("nextSnapshotId")
     text = f"let consumer {name} of {table.name} read from snapshot {following} on"
     if following is None:
@@ -926,6 +976,7 @@ def _reset_consumer(table: Table, values: Arguments) -> Iterator[Step]:
 
 
 def _clear_consumers(table: Table, values: Arguments) -> Iterator[Step]:
+    """Yield a step per consumer that the patterns select: delete the consumer. Patterns match the whole name."""
     every, none = re.compile(".*"), re.compile("(?!)")
     for name in consumers.list_consumers(table.store):
         matches = values.get("includingConsumers", every).fullmatch(name)
@@ -934,12 +985,14 @@ def _clear_consumers(table: Table, values: Arguments) -> Iterator[Step]:
 
 
 def _mark_done(table: Table, values: Arguments) -> Iterator[Step]:
+    """Yield one step: mark all named partitions as done."""
     specs = [without_null_name(table.store, spec) for spec in values["partitions"]]
     specs_text = "; ".join(",".join(f"{key}={value}" for key, value in spec.items()) for spec in specs)
     yield DirectStep(table, f"mark {specs_text} of {table.name} done", partial(table.mark_partitions_done, specs))
 
 
 def _automatic_tags(table: Table, values: Arguments) -> Iterator[Step]:
+    """Yield one step: create the automatic tags (`tag.automatic-creation`) that are due."""
     del values
     from lsm_core.maintenance.automatic_tags import make_automatic_tags
 

@@ -91,7 +91,7 @@ class TableActionConfig(dg.Config):
 
 
 class PlanOnlyConfig(dg.Config):
-    """Configuration of the job `plan_only`: any action with the arguments of its own job."""
+    """Configuration of the job `plan_only`: a table, the action to plan, and the arguments of the action."""
 
     table: str = Field(description="full name of the table: db.table")
     action: str = Field("compact", description="action to plan: the name of its job")
@@ -108,7 +108,10 @@ class ApplyPlanConfig(dg.Config):
 
 @cache
 def config_of(action: str) -> type[TableActionConfig]:
-    """Return the configuration class of an action's job: the table, and the arguments of the action."""
+    """Return the configuration class of an action's job.
+
+    Its fields are those of `TableActionConfig` and the arguments of the action; for `recover` also the most passes.
+    """
     fields: dict[str, Any] = {}
     for argument in find_action(action).arguments:
         if argument.kind not in _TYPES:

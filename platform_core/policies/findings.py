@@ -154,9 +154,9 @@ def find_stall(table: str, due: Mapping[str, DueWork], policy: Policy, now_ms: i
 
 
 def _pause_cause(policy: Policy) -> str:
-    """Return a text that is equal for all tables of one pause, so that a message has one line for their alerts.
+    """Return the pause of a policy as text: its reason and its place in the policy file; "" without a pause.
 
-    The text is "" if the policy has no pause.
+    All tables that one entry of the file pauses get the same text. Alerts with the same text share a line in messages.
     """
     return "" if policy.paused is None else f"paused by policy: {policy.paused} ({policy.origin('paused')})"
 

@@ -93,7 +93,10 @@ def _delays(delay: Integers, known_delay: Flags) -> dict[str, pa.Array]:
 
 
 def _columns(flights: Flights) -> dict[str, pa.Array]:
-    """Return the columns of each flight's event, with the final delay, by name."""
+    """Return the columns of one event per flight, by name, with the correct arrival delay of the flight.
+
+    Some flights are first sent with a wrong delay: `events` replaces the columns of the delay in their events.
+    """
     count = len(flights.rn)
     miles = flights.column("distance").cast(pa.decimal128(10, 0))
     number = pc.binary_join_element_wise(flights.column("flight").cast(pa.string()), flights.column("origin"), "/")

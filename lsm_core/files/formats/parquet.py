@@ -451,8 +451,8 @@ class ParquetSource:
             columns: stored names.
             batch_rows: largest number of rows of a batch.
             row_groups: row groups to read; None for all.
-            dictionaries: columns to return as Arrow dictionaries; a batch then ends with its row group, which has its
-                own.
+            dictionaries: columns to return as Arrow dictionaries; a batch then ends with its row group, because each
+                row group has a dictionary of its own.
 
         Raises:
             CorruptFile: the file is damaged.
@@ -571,7 +571,11 @@ class ParquetSource:
 
 
 def _without_hidden_nulls(rows: pa.Table) -> pa.Table:
-    """Return ``rows`` without the nulls that NOT NULL fields have below a null ROW."""
+    """Return ``rows`` with the nulls of NOT NULL fields inside null ROWs marked as not null.
+
+    No row is removed. Parquet's writer refuses such nulls. Which value replaces a null does not matter: the value is
+    never read, because the ROW around it is null.
+    """
     for at, field in enumerate(rows.schema):
         if pa.types.is_nested(field.type):
             chunks = [without_hidden_nulls(chunk) for chunk in rows.column(at).chunks]

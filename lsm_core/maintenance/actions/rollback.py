@@ -315,7 +315,13 @@ def _files_of(
 def _files_of_snapshot(store: TableStore, snapshot: Snapshot, *, follows: bool) -> Iterator[DeleteItem]:
     """Yield the files that a snapshot added if ``follows`` is True, else all of its files.
 
-    ``follows`` is whether the snapshot with the preceding id is the target, or was handled before. Raises CorruptFile.
+    Args:
+        store: the table.
+        snapshot: the snapshot.
+        follows: whether the snapshot with the preceding id is the target, or is itself removed by the rollback.
+
+    Raises:
+        CorruptFile: metadata of the snapshot is damaged.
     """
     number = snapshot.id
     entries = (
@@ -462,7 +468,15 @@ def _write_rollback_record(store: TableStore, plan: MaintenancePlan, target: Sna
 
 
 def _read_small_file(store: TableStore, path: str) -> bytes | None:
-    """Return the current content of a file that the trash's record stores, or None if the file is missing."""
+    """Return the bytes that a file of the table has now, to compare them with the copy in the rollback's record.
+
+    Args:
+        store: the table.
+        path: path of the file, relative to the table's directory.
+
+    Returns:
+        The bytes, or None if the table has no such file.
+    """
     try:
         return store.file_io.read_bytes(f"{store.root}/{path}")
     except FileNotFoundError:
@@ -472,8 +486,11 @@ def _read_small_file(store: TableStore, path: str) -> bytes | None:
 def _swap_snapshots(store: TableStore, plan: MaintenancePlan, record: TrashRecord, target: Snapshot) -> bool:
     """Make ``target`` the table's newest snapshot; an interrupted call is continued.
 
-    A cover (a temporary newest snapshot with the content of ``target``) is published first. Returns False if another
-    process made a commit on the cover. Then the cover and all snapshots below it are kept.
+    A cover (a temporary newest snapshot with the content of ``target``) is published first.
+
+    Returns:
+        True if the newer snapshots and the cover were removed. False if they are kept, because another process made a
+            commit on the cover, or expired all snapshots below the cover.
     """
     number = max(record.snapshots) + 1
     cover = find_cover(store, number, record.trash_id)
@@ -501,7 +518,9 @@ def _swap_snapshots(store: TableStore, plan: MaintenancePlan, record: TrashRecor
 def _finish(store: TableStore, record: TrashRecord, target: Snapshot, cover: Snapshot) -> bool:
     """Finish a rollback: remove the newer snapshots below the cover (temporary newest snapshot), then the cover.
 
-    Returns False if a commit was made on the cover. Then the cover and all snapshots below it are kept.
+    Returns:
+        True if the snapshots and the cover were removed. False if they are kept or restored, because another process
+            made a commit on the cover, or expired all snapshots below the cover.
     """
     if not has_successor(store, cover.id):
         remove_snapshots(store, record.snapshots)

@@ -1,8 +1,11 @@
 """rbm32 and rbm64: unions of roaring bitmaps.
 
 rbm32 values have the portable layout, rbm64 values the layout of :mod:`roaring64`. The written bytes depend only on the
-set, so merging in any order gives the same bytes. Java's bytes depend on the order of merging: they may differ where a
-container is about as large as runs and as an array, and in the order of the 64-bit containers.
+set, so merging in any order gives the same bytes.
+
+Java's bytes also depend on the order of merging. They can differ from the bytes written here in two ways. A container
+that takes about as many bytes as a list of runs as it takes as an array may have the other form. The containers of a
+64-bit bitmap may be in a different order.
 
 Source: ``FieldRoaringBitmap32Agg``, ``FieldRoaringBitmap64Agg``.
 """

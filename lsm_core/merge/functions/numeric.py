@@ -125,7 +125,15 @@ class SumIntegers(_Numeric):
         return _array(self._sum_exactly(values, minus, start, inputs, bits), has_value, self.arrow_type), None
 
     def fold_layers(self, values: npt.NDArray[Any], layers: Sequence[Ints]) -> npt.NDArray[Any] | None:
-        """Return the sum of each group, or None if a sum could exceed the range of the integer type."""
+        """Return the sum of each group, if no sum can exceed the range of the integer type.
+
+        Args:
+            values: inputs of all groups.
+            layers: ``layers[k]`` has the rows of the k-th inputs of all groups; the largest groups come first.
+
+        Returns:
+            One sum for each group of ``layers[0]``, or None if a sum could exceed the range.
+        """
         largest = max(-int(values.min()), int(values.max()))
         if largest * len(layers) >= 1 << (_INTEGERS[self.type.root] - 1):
             return None
@@ -232,7 +240,15 @@ class SumFloats(_Stepwise):
     _adding: ClassVar[np.ufunc] = np.add
 
     def fold_layers(self, values: npt.NDArray[Any], layers: Sequence[Ints]) -> npt.NDArray[Any] | None:
-        """Return the sum (in the subclass: the product) of each group; never None."""
+        """Return the sum of each group, or in the subclass `ProductFloats` the product.
+
+        Args:
+            values: inputs of all groups.
+            layers: ``layers[k]`` has the rows of the k-th inputs of all groups; the largest groups come first.
+
+        Returns:
+            One number for each group of ``layers[0]``, never None.
+        """
         return _accumulate(self._adding, values, layers)
 
     def _dtype(self) -> type[Any]:

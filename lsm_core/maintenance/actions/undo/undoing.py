@@ -228,15 +228,19 @@ def plan_undo(store: TableStore, run_id: str, partial: bool = False, allow_chang
         store: the table.
         run_id: id of the compaction's run in the ledger.
         partial: if some buckets cannot be undone, list them in ``declined`` and undo the remaining buckets.
-        allow_changes: undo the compaction even if this changes merged rows, or if a writer that was opened after the
-            compaction may give newer rows the sequence numbers of restored rows. Also if readers do not see restored
-            rows of level 0 before the next compaction.
+        allow_changes: accept three effects that otherwise stop the undo. First, merged rows change, which is checked
+            when the plan is applied. Second, a writer that was opened after the compaction may give newer rows the
+            sequence numbers of restored rows. Third, readers do not see restored rows of level 0 before the next
+            compaction.
 
     Raises:
         InvalidOption: the run does not exist, is not a compaction, or published no snapshot.
-        PlanRefused: the compaction was rolled back or undone already, or a bucket cannot be undone. Later commits used
-            files of the compaction, files are missing, readers would not see all rows, or the compaction wrote a
-            changelog. The message names the rule and the bucket.
+        PlanRefused: nothing can be undone, because the compaction was rolled back or undone already, because its
+            metadata no longer exists, or because its snapshot assigned postponed rows to buckets. Also if a bucket
+            cannot be undone (with ``partial``: no bucket can be undone), because later commits used files that the
+            compaction wrote, because files to restore are missing, because the compaction wrote a changelog for the
+            bucket, because newer rows have sequence numbers of restored rows, or because of the second or third effect
+            that ``allow_changes`` accepts. The message names the rule and the bucket.
         UnsupportedFeature: the table cannot be compacted here.
         WriterStale: the schema changed.
         CorruptFile: metadata cannot be read.
