@@ -455,7 +455,7 @@ def place_bounds(schema: TableSchema, entries: pa.Table, predicate: Predicate) -
         sources = ("min_key", "max_key") if position == 0 else ("key_stats_min", "key_stats_max")
         lows, highs = (_decode_column(entries.column(source), schema.trimmed_key_types, position) for source in sources)
         nulls = _key_nulls(entries, position, lows, highs) if schema.nullable_key else None
-        by_column[name] = Bounds.of(lows, highs, nulls, entries.column("row_count").to_numpy())
+        by_column[name] = Bounds.of(lows, highs, nulls, numpy_array(entries.column("row_count")))
     return by_column
 
 
@@ -473,7 +473,7 @@ def _key_nulls(entries: pa.Table, position: int, lows: pa.Array, highs: pa.Array
     """
     if position == 0:
         some, only = numpy_array(lows.is_null()), numpy_array(highs.is_null())
-        return np.where(only, entries.column("row_count").to_numpy(), some).astype(np.float64)
+        return np.where(only, numpy_array(entries.column("row_count")), some).astype(np.float64)
     recorded = one_array(entries.column("key_stats_nulls"))
     is_known = pc.fill_null(pc.greater(pc.list_value_length(recorded), position), arrow_scalar(value=False))
     counts = np.full(len(recorded), np.nan)

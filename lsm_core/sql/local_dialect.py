@@ -6,6 +6,7 @@ all names are written in lower case. Only functions with equal results in both e
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -294,7 +295,7 @@ def _rewrite(node: exp.Expr, columns: Columns) -> exp.Expr:
         and not node.name.isdigit()
         and _beside_floats(node, columns)
     ):
-        return exp.cast(exp.Literal.string(node.name), "double")
+        return exp.cast(exp.Literal.string(node.name) if _is_finite(node) else node, "double")
     return node
 
 
@@ -323,9 +324,14 @@ def _rewrite_cast(node: exp.Cast, columns: Columns) -> exp.Expr:
     elif node.to.is_type("double", "float"):
         value = node.this.unnest()
         digits = value.this.unnest() if isinstance(value, exp.Neg) else value
-        if _is_number(digits):  # DataFusion parses it as a decimal
+        if _is_number(digits) and _is_finite(digits):  # DataFusion parses it as a decimal
             node.set("this", exp.Literal.string(f"{'-' * (digits is not value)}{digits.name}"))
     return node
+
+
+def _is_finite(number: exp.Expr) -> bool:
+    """Return whether a number fits DOUBLE; as a text, a larger one would become infinite instead of an error."""
+    return math.isfinite(float(number.name))
 
 
 def _is_number(node: exp.Expr) -> bool:

@@ -215,7 +215,7 @@ def test_a_failed_comparison_blocks_all_but_repairs(house: House, monkeypatch: p
         patched.setattr(layout_ops, "_compare_snapshots", lambda *_: wrong)
         result = failure(launch(house, "compact", table=TABLE))
         assert result.startswith(
-            f"{wrong.text}; tag 'before-compaction-6' keeps the files of snapshot 5; undo: dredge undo "
+            f"{wrong.text}; tag 'before-compaction-6' keeps the files of snapshot 5; undo: `dredge undo "
         )
     line = failure(launch(house, "expire_snapshots", table=TABLE, retain_max=1, retain_min=1, older_than_ms="0 s"))
     assert line.startswith(f"{TABLE}: blocked: {names.MERGED_VIEW_CHECK} failed")

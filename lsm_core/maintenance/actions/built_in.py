@@ -251,7 +251,7 @@ _ACTIONS: Final = (
         "Copy the newest snapshot, or some partitions, into a new table, for example in another warehouse; "
         "an interrupted copy is continued.",
         (
-            Argument("target", Kind.TEXT, "Name of the new table: database.table.", "--to", required=True),
+            Argument("target", Kind.TEXT, "Name of the new table: database.table.", required=True),
             Argument(
                 "target_warehouse",
                 Kind.TEXT,
