@@ -37,6 +37,17 @@ settings.register_profile(SOAK_PROFILE, settings.get_profile("dredge"), max_exam
 settings.load_profile("dredge")
 
 
+@pytest.fixture(autouse=True)
+def _same_dagster_home() -> Iterator[None]:
+    """Restore DAGSTER_HOME after a test: monkeypatch puts back the home of an instance for tests that has ended."""
+    before = os.environ.get("DAGSTER_HOME")
+    yield
+    if before is None:
+        os.environ.pop("DAGSTER_HOME", None)
+    else:
+        os.environ["DAGSTER_HOME"] = before
+
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByGroup:
     """Return the scheduler that runs all tests of a file in one process, so that module fixtures are created once."""
