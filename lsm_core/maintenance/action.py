@@ -146,6 +146,29 @@ class PartitionItem(PlanItem):
 
 
 @dataclass(frozen=True)
+class BucketFilesItem(PartitionItem):
+    """Number and size of the files of one bucket that an action adds or copies.
+
+    Attributes:
+        bucket: number of the bucket.
+        files: number of data files.
+        rows: number of rows of these files, before merging.
+        size: bytes of these files.
+    """
+
+    columns: ClassVar[tuple[str, ...]] = ("bucket", "files", "rows", "bytes")
+
+    bucket: int
+    files: int
+    rows: int
+    size: int
+
+    def cells(self) -> tuple[Any, ...]:
+        """Return the item's cells of a printed plan: bucket, and its numbers of files, rows and bytes."""
+        return (bucket_name(self.partition_text, self.bucket), self.files, self.rows, self.size)
+
+
+@dataclass(frozen=True)
 class RewriteItem(PartitionItem):
     """Item that replaces files of one partition.
 

@@ -27,13 +27,12 @@ from lsm_core.format.snapshot import BATCH_COMMIT_IDENTIFIER, MAX_SEQUENCE, Comm
 from lsm_core.maintenance.action import (
     ActionWork,
     ApplyOutcome,
+    BucketFilesItem,
     Declined,
     Fact,
     MaintenancePlan,
-    PartitionItem,
     PlanEstimate,
     Report,
-    bucket_name,
     size_text,
 )
 from lsm_core.maintenance.actions.undo.undoing import COUNTS
@@ -57,28 +56,11 @@ COPY_PROPERTY: Final = "dredge.copy-of"
 
 
 @dataclass(frozen=True)
-class CopyItem(PartitionItem):
-    """Files of one bucket to copy.
-
-    Attributes:
-        bucket: number of the bucket.
-        files: number of data files.
-        rows: number of rows of these files, before merging.
-        size: bytes of these files.
-    """
+class CopyItem(BucketFilesItem):
+    """Files of one bucket to copy."""
 
     item_kind: ClassVar[str] = "copy-bucket"
     title: ClassVar[str] = "would copy"
-    columns: ClassVar[tuple[str, ...]] = ("bucket", "files", "rows", "bytes")
-
-    bucket: int
-    files: int
-    rows: int
-    size: int
-
-    def cells(self) -> tuple[Any, ...]:
-        """Return the item's cells of a printed plan: bucket, and its numbers of files, rows and bytes."""
-        return (bucket_name(self.partition_text, self.bucket), self.files, self.rows, self.size)
 
 
 @dataclass(frozen=True)

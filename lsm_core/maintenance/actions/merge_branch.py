@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Final
+from typing import ClassVar, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -24,13 +24,12 @@ from lsm_core.maintenance.action import (
     PLAN_PROPERTY,
     ActionWork,
     ApplyOutcome,
+    BucketFilesItem,
     CommitReport,
     Declined,
     Fact,
     MaintenancePlan,
-    PartitionItem,
     PlanEstimate,
-    bucket_name,
     size_text,
 )
 from lsm_core.metadata import branches, manifests, snapshots
@@ -44,28 +43,11 @@ _FILES_PER_SECOND: Final = 20_000
 
 
 @dataclass(frozen=True)
-class MergeBranchItem(PartitionItem):
-    """Files of one bucket that only the branch has.
-
-    Attributes:
-        bucket: number of the bucket.
-        files: number of files to add.
-        rows: number of rows of these files.
-        size: bytes of these files.
-    """
+class MergeBranchItem(BucketFilesItem):
+    """Files of one bucket that only the branch has."""
 
     item_kind: ClassVar[str] = "merge-branch"
     title: ClassVar[str] = "would add"
-    columns: ClassVar[tuple[str, ...]] = ("bucket", "files", "rows", "bytes")
-
-    bucket: int
-    files: int
-    rows: int
-    size: int
-
-    def cells(self) -> tuple[Any, ...]:
-        """Return the item's cells of a printed plan: bucket, and its numbers of files, rows and bytes."""
-        return (bucket_name(self.partition_text, self.bucket), self.files, self.rows, self.size)
 
 
 @dataclass(frozen=True)
@@ -112,11 +94,11 @@ def plan_merge_branch(store: TableStore, branch: str, now_ms: int | None = None)
     if branch == store.branch:
         raise InvalidOption("branch", branch, f"a branch besides {store.branch}, which receives the files", store.name)
     source = branches.open_branch(store, branch)
-    newest, given = (_require_appends(each) for each in (store, source))
+    newest, branch_snapshot = (_require_appends(each) for each in (store, source))
     _require_alike(store, source)
-    arguments: dict[str, Fact] = {"branch": branch, "branch_snapshot": given.id}
+    arguments: dict[str, Fact] = {"branch": branch, "branch_snapshot": branch_snapshot.id}
     plan = MaintenancePlan.begin("merge_branch", store, newest.id, arguments, now_ms)
-    entries = _missing_files(store, source, newest, given)
+    entries = _missing_files(store, source, newest, branch_snapshot)
     _require_schemas(store, source, entries)
     groups = bucket_groups(entries)
     if not groups:
@@ -227,13 +209,13 @@ def apply_merge_branch(store: TableStore, plan: MaintenancePlan) -> ApplyOutcome
         return ApplyOutcome(report)
     require_writable(store)
     source = branches.open_branch(store, branch)
-    given = snapshots.try_read(source, int(plan.arguments["branch_snapshot"] or 0))
-    if given is None:
+    branch_snapshot = snapshots.try_read(source, int(plan.arguments["branch_snapshot"] or 0))
+    if branch_snapshot is None:
         raise PlanStale(f"snapshot {plan.arguments['branch_snapshot']} of branch {branch} is gone", store.name)
     newest = _require_appends(store)
     _require_appends(source)
     _require_alike(store, source)
-    entries = _missing_files(store, source, newest, given)
+    entries = _missing_files(store, source, newest, branch_snapshot)
     _require_schemas(store, source, entries)
     committed = Committer(store).commit(_messages(entries), properties={PLAN_PROPERTY: plan.hash})
     if committed.snapshot_id is None:

@@ -233,7 +233,7 @@ def _wanted_indexes(
     if schema_id == store.schema.id:
         return frozenset((column.name, column.kind) for column in columns), ""
     written = {field.id: field for field in store.schema_of(schema_id).fields}
-    wanted = set()
+    needed = set()
     for column in columns:
         now = store.schema.field(column.column)
         then = written.get(now.id)
@@ -244,8 +244,8 @@ def _wanted_indexes(
                 f"column '{now.name}' was '{then.name}' of type {then.type} when they were written; "
                 "a full compaction indexes them"
             )
-        wanted.add((column.name, column.kind))
-    return frozenset(wanted), ""
+        needed.add((column.name, column.kind))
+    return frozenset(needed), ""
 
 
 def _index_text(indexes: frozenset[tuple[str, str]]) -> str:
