@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections import deque
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -152,7 +152,7 @@ class TickResult:
 class TickLog:
     """Choice of the lines that a tick logs: with many tables, only changed lines, and names of what is not healthy.
 
-    Each line is logged at least once an hour.
+    Each line is logged at least once an hour. Tables that a tick does not visit keep the states of their last visit.
 
     Attributes:
         clock: monotonic clock, in seconds.
@@ -162,18 +162,43 @@ class TickLog:
     _logged: dict[str, int] = field(default_factory=dict)
     _since: float = float("-inf")
     _since_text: str = ""
+    _last_states: dict[str, dict[str, TableState]] = field(default_factory=dict)
 
-    def lines(self, lines: Sequence[str], states: Mapping[str, TableState] | None = None) -> list[str]:
+    def lines(
+        self,
+        lines: Sequence[str],
+        states: Mapping[str, TableState] | None = None,
+        not_visited: Collection[str] = (),
+    ) -> list[str]:
         """Return the lines to log.
 
         Args:
             lines: all lines of the tick, each beginning with its subject (partition or table) and ``: ``.
             states: states of the subjects; subjects without a state count as healthy.
+            not_visited: names of the tables that the tick had no time to visit.
 
         Returns:
             All lines if their total length is short. Else the lines that changed, one line per state with the unchanged
-            tables and partitions that are not healthy, and the number of omitted lines.
+            tables and partitions that are not healthy, and the number of omitted lines. In both cases one line per
+            state follows with the tables and partitions that had no turn and were not healthy at their last visit.
         """
+        return [*self._changed_lines(lines, states or {}), *self._earlier_states(states or {}, not_visited)]
+
+    def _earlier_states(self, states: Mapping[str, TableState], not_visited: Collection[str]) -> list[str]:
+        """Return the lines about tables that had no turn, and store the states of the tables that had one."""
+        visited: dict[str, dict[str, TableState]] = {}
+        for subject, state in states.items():
+            visited.setdefault(subject.partition("/")[0], {})[subject] = state
+        for table, table_states in visited.items():
+            self._last_states[table] = {subject: state for subject, state in table_states.items() if not state.is_calm}
+        earlier: dict[TableState, list[str]] = {}
+        for table in not_visited:
+            for subject, state in self._last_states.get(table, {}).items():
+                earlier.setdefault(state, []).append(subject)
+        begin = "no turn in this tick, at the last visit"
+        return [_name_subjects(begin, state, earlier[state]) for state in TableState if state in earlier]
+
+    def _changed_lines(self, lines: Sequence[str], states: Mapping[str, TableState]) -> list[str]:
         if sum(map(len, lines)) <= _MOST_FULL_TEXT:
             return list(lines)
         if self.clock() - self._since >= _REPEAT_SECONDS:
@@ -190,28 +215,31 @@ class TickLog:
                 self._logged[subject] = text
                 selected += subject_lines
             else:
-                unchanged.setdefault((states or {}).get(subject, TableState.HEALTHY), []).append(subject)
+                unchanged.setdefault(states.get(subject, TableState.HEALTHY), []).append(subject)
         left_out = len(lines) - len(selected)
         if not left_out:
             return selected
         named = [
-            _name_unchanged(state, unchanged[state]) for state in TableState if state in unchanged and not state.is_calm
+            _name_subjects("unchanged", state, unchanged[state])
+            for state in TableState
+            if state in unchanged and not state.is_calm
         ]
         summary = f"{left_out:,} lines unchanged since {self._since_text} UTC: see earlier ticks of this sensor"
         return [*selected, *named, summary]
 
 
-def _name_unchanged(state: TableState, subjects: Sequence[str]) -> str:
-    """Return one log line with the tables and partitions that are still in a state, as at the previous tick.
+def _name_subjects(begin: str, state: TableState, subjects: Sequence[str]) -> str:
+    """Return one log line with the tables and partitions that are in a state since an earlier tick.
 
     Names beyond 12,000 characters are only counted. Paused tables and partitions are always only counted, because a
     person paused them, perhaps a whole database.
 
     Args:
-        state: state that the tables and partitions already had at the previous tick.
+        begin: begin of the line, which says when they had the state.
+        state: state that the tables and partitions already had at an earlier tick.
         subjects: tables and partitions in this state.
     """
-    begin = f"unchanged: {state.value} ({len(subjects):,})"
+    begin = f"{begin}: {state.value} ({len(subjects):,})"
     if state is TableState.PAUSED:
         return begin
     shown, length = 0, 0
@@ -359,7 +387,8 @@ class TableSweep:
         if stopped is not None:
             builder.claims.release()
             return _skip_tick(context, stopped, cursor)
-        lines = [*([policies.trouble] if policies.trouble else []), *self.tick_log.lines(result.lines, result.states)]
+        logged = self.tick_log.lines(result.lines, result.states, [card.name for card in pending])
+        lines = [*([policies.trouble] if policies.trouble else []), *logged]
         for line in lines:
             context.log.info(line)
         self.pace.store(wall_ms(), len(result.events), len(result.requests))

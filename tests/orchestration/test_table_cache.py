@@ -232,6 +232,42 @@ def test_the_newest_tick_names_all_that_is_not_healthy_however_long_it_is_so() -
     assert len(failing) <= 12_100 and re.search(r" and \d+ more$", failing)
 
 
+def test_a_tick_that_visits_a_slice_names_what_was_not_healthy_at_the_last_visit_of_the_others() -> None:
+    log = table_sweep.TickLog()
+    states = {
+        "shop.a": TableState.BLOCKED,
+        "shop.b/dt=1": TableState.DUE,
+        "shop.b/dt=2": TableState.HEALTHY,
+        "shop.b/dt=a/hour=2": TableState.DUE,
+        "shop.c": TableState.HEALTHY,
+        "shop.d": TableState.PAUSED,
+    }
+
+    def visit(*tables: str, **current: TableState) -> list[str]:
+        for name, state in current.items():
+            states[f"shop.{name}"] = state
+        visited = {subject: state for subject, state in states.items() if subject.partition("/")[0] in tables}
+        everything = {subject.partition("/")[0] for subject in states}
+        return log.lines([f"{subject}: text" for subject in visited], visited, sorted(everything - {*tables}))
+
+    assert visit("shop.a", "shop.b") == [f"shop.{name}: text" for name in ("a", "b/dt=1", "b/dt=2", "b/dt=a/hour=2")]
+    begin = "no turn in this tick, at the last visit"
+    assert visit("shop.c", "shop.d") == [
+        "shop.c: text",
+        "shop.d: text",
+        f"{begin}: blocked (1): shop.a",
+        f"{begin}: due (2): shop.b/dt=1, shop.b/dt=a/hour=2",
+    ]
+    assert visit("shop.a", "shop.b", a=TableState.HEALTHY)[-1] == f"{begin}: paused (1)"
+    assert visit("shop.c", "shop.d")[2:] == [f"{begin}: due (2): shop.b/dt=1, shop.b/dt=a/hour=2"], "a is healthy now"
+    many = {f"shop.t{number:04}": TableState.CORRUPT for number in range(500)}
+    long = [f"{subject}: decline (any): text of some length, so that lines are folded" for subject in many]
+    assert len(log.lines(long, many, ["shop.b"])) == 501
+    unchanged, folded, earlier = log.lines(long, many, ["shop.b"])
+    assert unchanged.startswith("unchanged: corrupt (500): ") and folded.startswith("500 lines unchanged")
+    assert earlier.startswith(f"{begin}: due (2)"), "folding hides nothing of the other tables"
+
+
 def test_ticks_over_few_tables_tell_everything_every_time() -> None:
     log = table_sweep.TickLog()
     lines = [f"shop.t{number}: decline (too few runs): 1 sorted run < 5" for number in range(20)]

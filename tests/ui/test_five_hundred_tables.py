@@ -242,19 +242,40 @@ def test_the_first_screen_counts_states_and_ranks_by_state(fleet: Fleet) -> None
         assert fleet.pages.page.evaluate(_OVERFLOW) == [], "each text is within the page"
 
 
+def find_unnamed(text: str) -> set[str]:
+    """Return the tables that need a person and that the text of a tick does not name; paused ones are only counted."""
+    odd = [table for state, group in ODD.items() if state is not TableState.PAUSED for table in group]
+    return {table for table in odd if f"shop.{table}" not in text}
+
+
 def test_the_newest_tick_and_the_catalog(fleet: Fleet) -> None:
+    folded = f"unchanged: paused ({len(ODD[TableState.PAUSED])})"
+
+    def newest() -> str:
+        return ended_ticks(fleet, names.SORTED_RUN_SENSOR)[0].text
+
+    # The tick that visits a table for the first time logs its line; the next one folds it.
+    wait_for("a tick that folds its lines", lambda: folded in newest(), _TICKS_S)
+    assert find_unnamed(newest()) == set()
     fleet.looks_at(
         "tick",
         f"/locations/dredge/sensors/{names.SORTED_RUN_SENSOR}",
         "View logs",
         then="View logs",
-        shown=("shop.blocked0", "waiting for approval (2)", "paused (3)"),
+        shown=("shop.blocked0", "waiting for approval (2)", folded),
     )
     begin = time.monotonic()
     nodes = fleet.client.query(_CATALOG, timeout_s=120)["assetNodes"]
     print(f"all checks of {len(nodes)} assets by GraphQL: {time.monotonic() - begin:.1f} s")
     fleet.looks_at("catalog", "/assets", "approval0")
     fleet.looks_at("runs", "/runs", "Success")
+
+
+def test_no_tick_hides_a_table_that_needs_a_person_once_all_were_visited(fleet: Fleet) -> None:
+    texts = [tick.text for tick in reversed(ended_ticks(fleet, names.SORTED_RUN_SENSOR))]  # the oldest first
+    complete = next(count for count in range(1, len(texts) + 1) if not find_unnamed("\n".join(texts[:count])))
+    assert len(texts) > complete
+    assert [text for text in texts[complete:] if find_unnamed(text)] == []
 
 
 def test_every_due_table_is_compacted_once_and_no_other(fleet: Fleet) -> None:
