@@ -70,7 +70,8 @@ def open_branch(store: TableStore, branch: str) -> TableStore:
         TableNotFound: the branch does not exist; the message names table and branch.
     """
     name = branch_name(store.name, branch)
-    return TableStore.open(store.file_io, store.root, name, store.clock, store.given_options, branch)
+    opened = TableStore.open(store.file_io, store.root, name, store.clock, store.given_options, branch)
+    return opened.registered_in(store.registry)
 
 
 def newest_manifest_list(branch: TableStore) -> str:

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from enum import StrEnum
-from typing import Any, Final
+from typing import Any, Final, Protocol, Self
 
 from lsm_core.clock import Clock, clock_from
 from lsm_core.errors import CorruptFile, SnapshotNotFound, StorageRefused, TableNotFound, UnsupportedFeature
@@ -166,6 +166,28 @@ class BucketMode(StrEnum):
     """A later compaction assigns the bucket (`bucket` = -2)."""
 
 
+class TableRegistry(Protocol):
+    """List of a warehouse's tables in addition to its folders, for example in a JDBC catalog's database.
+
+    Attributes:
+        root: path of the warehouse.
+    """
+
+    root: str
+
+    def enter_table(self, name: str, schema: TableSchema) -> None:
+        """Enter a table whose folder exists, and its database; a table that is listed already stays.
+
+        Args:
+            name: "db.table".
+            schema: newest schema of the table.
+
+        Raises:
+            MetastoreFailed: the registry cannot be used.
+        """
+        ...
+
+
 _METADATA_FOLDERS: Final = (
     *("snapshot", "schema", "manifest", "index", "statistics", "tag", "tag/tag-success-file"),
     *("changelog", "consumer", "branch"),
@@ -216,6 +238,7 @@ class TableStore:
         branch: the branch, ``main`` by default.
         identity: schema that was read when the table was opened; :meth:`require_same` compares it with the file.
         kept: cache of immutable files (footers, indexes).
+        registry: list that must also name new tables of the warehouse; None if the folders alone are the catalog.
 
     Source: ``FileStorePathFactory``, ``AbstractFileStore``.
     """
@@ -247,6 +270,7 @@ class TableStore:
         self._dirs: dict[tuple[bytes, int], tuple[str, ...]] = {}
         self.kept = Kept()
         self._detected_options: dict[str, str] = {}
+        self.registry: TableRegistry | None = None
 
     @classmethod
     def open(
@@ -325,7 +349,7 @@ class TableStore:
             self.file_io, self.root, self.name, self.schema, None, self.clock, self.branch, options, self.identity
         )
         store._detected_options = {} if PAIMON_VERSION in dynamic else self._detected_options
-        return store.naming_files_as(self)
+        return store.naming_files_as(self).registered_in(self.registry)
 
     def with_schema(self, schema: TableSchema) -> TableStore:
         """Return this table with ``schema`` in place of its own schema; both stores share their caches."""
@@ -353,6 +377,11 @@ class TableStore:
     def naming_files_as(self, other: TableStore) -> TableStore:
         """Use the UUID and counter of ``other`` for names of new files; return this object."""
         self._family, self._own_uuid, self._numbers = other._family, other._own_uuid, other._numbers
+        return self
+
+    def registered_in(self, registry: TableRegistry | None) -> Self:
+        """Use ``registry`` for new tables of the warehouse; return this object."""
+        self.registry = registry
         return self
 
     @property
@@ -404,7 +433,8 @@ class TableStore:
 
     def refresh(self) -> TableStore:
         """Return this table with its newest schema."""
-        return TableStore.open(self.file_io, self.root, self.name, self.clock, self.given_options, self.branch)
+        store = TableStore.open(self.file_io, self.root, self.name, self.clock, self.given_options, self.branch)
+        return store.registered_in(self.registry)
 
     @property
     def given_options(self) -> dict[str, str | None]:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from lsm_core.clock import written_span
 from lsm_core.errors import DredgeError, InvalidOption, SnapshotNotFound, UnsupportedFeature
 from lsm_core.maintenance.action import MaintenancePlan, Report, Runner, plan_maintenance
+from lsm_core.maintenance.actions.copy_table import target_exists
 from lsm_core.maintenance.apply import apply_plan
 from lsm_core.maintenance.combined import MODES
 from lsm_core.maintenance.observe import health
@@ -29,6 +30,7 @@ from lsm_core.read.partition_choice import chosen_partitions, without_null_name
 from lsm_core.read.sql_text import Literal
 from lsm_core.read.table_versions import millis
 from lsm_core.sql.call_statement import CallStatement, parse_call
+from lsm_core.storage import file_io_for
 from lsm_core.table import Catalog
 from lsm_core.table.names import TableName
 from lsm_core.table.schema_change import SchemaChange
@@ -892,7 +894,7 @@ def _copy_files(catalog: Catalog, values: Arguments) -> Iterator[Step]:
 
     The call selects one table, the tables of one database, or all tables of this warehouse.
     """
-    if "warehouse" in values and values["warehouse"].rstrip("/") != catalog.root:
+    if "warehouse" in values and file_io_for(values["warehouse"])[1].rstrip("/") != catalog.root:
         raise InvalidOption("warehouse", values["warehouse"], f"the opened warehouse {catalog.root}")
     for database, table in _cloned_tables(catalog, values):
         name = f"{values.get('target_database', database)}.{values.get('target_table', table)}"
@@ -903,7 +905,8 @@ def _copy_files(catalog: Catalog, values: Arguments) -> Iterator[Step]:
 def _clone(catalog: Catalog, values: Arguments) -> Iterator[Step]:
     """Yield a step per selected table: copy the table to the warehouse of `target_catalog_conf`, or inside this one.
 
-    The call selects one table, the tables of one database, or all tables of this warehouse.
+    The call selects one table, the tables of one database, or all tables of this warehouse. With `clone_if_exists`
+    false, tables that exist in the target get no step.
 
     Raises:
         UnsupportedFeature: the source is a Hive catalog, the files would be converted, or only metadata is copied.
@@ -920,7 +923,9 @@ def _clone(catalog: Catalog, values: Arguments) -> Iterator[Step]:
     for database, table in _cloned_tables(catalog, values):
         name = f"{values.get('target_database', database)}.{values.get('target_table', table)}"
         arguments = {"target": name, "target_warehouse": warehouse, "where": values.get("where")}
-        yield _copy_step(catalog, f"{database}.{table}", arguments)
+        step = _copy_step(catalog, f"{database}.{table}", arguments)
+        if values.get("clone_if_exists", True) or not target_exists(step.table.store, name, warehouse):
+            yield step
 
 
 def _cloned_tables(catalog: Catalog, values: Arguments) -> list[tuple[str, str]]:
@@ -947,14 +952,8 @@ def _cloned_tables(catalog: Catalog, values: Arguments) -> list[tuple[str, str]]
     ]
 
 
-def _copy_step(catalog: Catalog, name: str, arguments: Mapping[str, str | None]) -> Step:
-    """Return the step that copies one table.
-
-    Raises:
-        UnsupportedFeature: the copy would stay in this warehouse, and a JDBC database lists the warehouse's tables.
-    """
-    if catalog.options.metastore == "jdbc" and arguments.get("target_warehouse") is None:
-        raise UnsupportedFeature("a copy inside a JDBC catalog; name another warehouse", name)
+def _copy_step(catalog: Catalog, name: str, arguments: Mapping[str, str | None]) -> PlannedStep:
+    """Return the step that copies one table."""
     return PlannedStep(_open(catalog, name, None), "copy_table", {k: v for k, v in arguments.items() if v is not None})
 
 

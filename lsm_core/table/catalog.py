@@ -27,7 +27,7 @@ from lsm_core.format.schema import CURRENT_VERSION, TableSchema
 from lsm_core.locks import Lease, held, lock_given_way, lock_settings, table_lock
 from lsm_core.metadata import paimon_version, snapshots
 from lsm_core.metadata.branches import MAIN, list_branches
-from lsm_core.metadata.store import TableStore, latest_schema, list_schema_ids
+from lsm_core.metadata.store import TableRegistry, TableStore, latest_schema, list_schema_ids
 from lsm_core.metadata.support import Purpose, require_possible, unsupported
 from lsm_core.options import CatalogOptions, TableOptions, not_acted_on
 from lsm_core.storage import Guarantee, file_io_for, is_link
@@ -81,13 +81,14 @@ class Catalog:
         self._locking = self.options.locking(always=self.file_io.guarantee is not Guarantee.EXCLUSIVE_CREATE)
         self._warned: set[str] = set()  # tables with a warning about their own lock, one warning each
         self._metastore = FolderMetastore(self.file_io, self.root)
+        self._registry: TableRegistry | None = None
         if self.options.metastore == "jdbc":
             from lsm_core.locks.database import Database
             from lsm_core.table.jdbc_metastore import JdbcMetastore
 
             key, properties = str(self.options.get("catalog-key")), bool(self.options.get("sync-all-properties"))
             database = Database(self.options.address)
-            self._metastore = JdbcMetastore(
+            self._metastore = self._registry = JdbcMetastore(
                 self.file_io, self.root, os.fspath(warehouse), database, key, properties=properties
             )
 
@@ -279,7 +280,7 @@ class Catalog:
         options = TableOptions.usable(schema.options, parsed.on_branch)
         return TableStore(
             self.file_io, path, parsed.on_branch, schema, options, self.clock, parsed.branch, self._locking
-        )
+        ).registered_in(self._registry)
 
     def store(self, name: str) -> TableStore:
         """Return the `TableStore` (paths, schema, options) of a table or branch, without the facade :class:`Table`.
@@ -305,7 +306,7 @@ class Catalog:
         if other and parsed.plain not in self._warned:
             self._warned.add(parsed.plain)
             _LOG.warning("table %s: %s", store.name, other)
-        return store
+        return store.registered_in(self._registry)
 
     def _path(self, parsed: TableName) -> str:
         path = self._table_path(parsed)

@@ -183,6 +183,20 @@ class JdbcMetastore(FolderMetastore):
                 raise
         return True
 
+    def enter_table(self, name: str, schema: TableSchema) -> None:
+        """Write the SQL rows of a table whose folder exists, and of its database; existing rows stay.
+
+        Args:
+            name: "db.table".
+            schema: newest schema of the table.
+        """
+        parsed = TableName.parse(name)
+        if not self.has_database(parsed.database):
+            self.add_database(parsed.database)
+        with self._database.transaction() as sql:
+            sql.run(_ADD_TABLE, **self._of(parsed))
+            self._write_properties(sql, parsed, schema)
+
     def _listed_after_all(self, name: TableName) -> bool:
         """Return whether the SQL database lists the table although it reported a failure while the table was added.
 

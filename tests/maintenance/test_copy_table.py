@@ -10,12 +10,15 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from lsm_core.cli.app import run
 from lsm_core.errors import (
+    CorruptFile,
     DredgeError,
     InvalidData,
     InvalidFilter,
     InvalidOption,
     PlanStale,
+    StorageRefused,
     TableExists,
     UnsupportedFeature,
 )
@@ -236,3 +239,139 @@ def test_the_procedures(tmp_path: Path) -> None:
     }.items():
         with pytest.raises(InvalidOption, match=message):
             prepare_call(catalog, f"CALL sys.{wrong}").apply()
+
+
+def test_an_empty_table_is_copied_as_its_definition(tmp_path: Path) -> None:
+    catalog = Catalog(tmp_path / "warehouse")
+    catalog.create_database("db")
+    table = catalog.create_table("db.t", Schema(_FIELDS, ["dt", "k"], ["dt"], {"bucket": "1"}))
+    plan = table.plan_maintenance("copy_table", target="db.c")
+    report = table.apply(plan)
+    assert report.changed
+    assert report.lines("db.t")[0].startswith("db.c has the definition of db.t, which has no snapshot")
+    assert catalog.table("db.c").schema == table.schema
+    assert [entry.action for entry in table.ledger()] == ["copy_table"]
+    again = _copy(table, "db.c")
+    assert (again.changed, again.lines("db.t")) == (False, ["db.t was not copied: db.c has this copy already"])
+    _write(table, range(6))
+    assert _copy(table, "db.c").rows == 6  # the definition alone is no other history
+    assert content(catalog.table("db.c")) == content(table)
+    declined = catalog.create_table("db.e", Schema(_FIELDS, ["dt", "k"], ["dt"], {"bucket": "1"})).plan_maintenance(
+        "copy_table", target="db.f", where="dt = 'd0'"
+    )
+    assert [each.text for each in declined.declined] == ["it has no snapshot, and so no partitions"]
+
+
+def test_a_truncated_table_is_copied_and_goes_on(tmp_path: Path) -> None:
+    catalog = _warehouse(tmp_path)
+    table = catalog.table("db.t")
+    table.truncate()
+    assert _copy(table, "db.c").lines("db.t")[0] == "db.c has the rows of snapshot 4 of db.t (0 stored rows)"
+    copied = catalog.table("db.c")
+    assert content(copied) == []
+    _write(copied, range(3))
+    assert [row[1] for row in content(copied)] == [0, 1, 2]
+    assert not _copy(catalog.table("db.t"), "db.d", where="dt = 'd0'").changed
+
+
+def test_an_empty_table_of_the_same_definition_may_be_the_target(tmp_path: Path) -> None:
+    catalog = _warehouse(tmp_path)
+    table = catalog.table("db.t")
+    same = Schema(_FIELDS, ["dt", "k"], ["dt"], {"write-only": "true", **KINDS["keyed"][1]})
+    catalog.create_table("db.same", same)
+    assert _copy(table, "db.same").changed
+    assert content(catalog.table("db.same")) == content(table)
+    catalog.create_table("db.other", Schema(_FIELDS, ["dt", "k"], ["dt"], {"bucket": "3"}))
+    with pytest.raises(TableExists, match=r"db\.other .* definition than db\.t \(schema 0: options\); copy db\.t to"):
+        _copy(table, "db.other")
+    catalog.create_table("db.altered", same)
+    catalog.alter_table("db.altered", [SchemaChange.set_option("num-levels", "4")])
+    with pytest.raises(TableExists, match=r"schema 1: db\.t has no such schema"):
+        _copy(table, "db.altered")
+
+
+def test_a_lost_file_is_named_and_an_expired_snapshot_is_another_error(tmp_path: Path) -> None:
+    catalog = _warehouse(tmp_path)
+    table = catalog.table("db.t")
+    plan = table.plan_maintenance("copy_table", target="db.c")
+    table.create_tag("kept")
+    _write(table, range(100, 103))
+    table.expire_snapshots(retain_max=1, retain_min=1, older_than_ms=1 << 42)
+    assert table.apply(plan).changed  # the tag keeps the planned snapshot
+    lost = next((tmp_path / "warehouse").glob("db.db/t/dt=d0/bucket-0/data-*"))
+    lost.unlink()
+    with pytest.raises(CorruptFile, match=rf"{lost.name}: the file is missing, but table db\.t references it; `dredge"):
+        _copy(catalog.table("db.t"), "db.d")
+
+
+def test_files_and_links_in_place_of_the_target(tmp_path: Path) -> None:
+    table = _warehouse(tmp_path).table("db.t")
+    database = tmp_path / "warehouse" / "db.db"
+    (database / "file").write_text("no table")
+    (database / "dangling").symlink_to(tmp_path / "nowhere")
+    (database / "elsewhere").symlink_to(tmp_path)
+    (tmp_path / "plain").write_text("no warehouse")
+    for target, warehouse, message in (
+        ("db.file", None, "db.db/file: it is a file; remove it, or copy to another name"),
+        ("db.dangling", None, "dangling: it is a symbolic link"),
+        ("db.elsewhere", None, "elsewhere: it is a symbolic link"),
+        ("db.c", str(tmp_path / "plain"), "plain: it is a file"),
+        ("db.c", str(database / "dangling"), "dangling: it is a symbolic link"),
+    ):
+        with pytest.raises(StorageRefused, match=message):
+            table.plan_maintenance("copy_table", target=target, target_warehouse=warehouse)
+    (tmp_path / "mounted").mkdir()
+    (tmp_path / "volume").symlink_to(tmp_path / "mounted")
+    assert _copy(table, "db.c", target_warehouse=str(tmp_path / "volume")).changed
+    assert content(Catalog(tmp_path / "mounted").table("db.c")) == content(table)
+
+
+@pytest.mark.parametrize("door", ["verb", "python", "procedure", "apply"])
+def test_a_copy_inside_a_jdbc_catalog_is_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, door: str) -> None:
+    options = {"metastore": "jdbc", "uri": f"jdbc:sqlite:{tmp_path}/catalog.db"}
+    catalog = Catalog(tmp_path / "warehouse", options)
+    catalog.create_database("db")
+    table = catalog.create_table("db.t", Schema(_FIELDS, ["dt", "k"], ["dt"], {"bucket": "1"}))
+    _write(table, range(4))
+    monkeypatch.setenv("DREDGE_WAREHOUSE", str(tmp_path / "warehouse"))
+    monkeypatch.setenv("DREDGE_CATALOG_OPTIONS", " ".join(f"{key}={value}" for key, value in options.items()))
+    if door == "verb":
+        assert run(["copy-table", "db.t", "new.c"]) == 0
+    elif door == "python":
+        _copy(table.copy({"target-file-size": "1 mb"}), "new.c")
+    elif door == "procedure":
+        prepare_call(catalog, "CALL sys.copy('db.t', 'new.c')").apply()
+    else:
+        plan = table.plan_maintenance("copy_table", target="new.c")
+        table.save_plan(plan)
+        assert run(["apply", "db.t", plan.hash]) == 0
+    again = Catalog(tmp_path / "warehouse", options)
+    assert (again.list_databases(), again.list_tables("new")) == (["db", "new"], ["c"])
+    assert content(again.table("new.c")) == content(table)
+    _copy(table, "new.c", target_warehouse=str(tmp_path / "backup"))  # another warehouse has no rows here
+    assert Catalog(tmp_path / "backup").list_tables("new") == ["c"]
+    assert again.list_tables("new") == ["c"]
+
+
+def test_a_copy_that_a_jdbc_catalog_does_not_list_is_entered_again(tmp_path: Path) -> None:
+    options = {"metastore": "jdbc", "uri": f"jdbc:sqlite:{tmp_path}/catalog.db"}
+    catalog = Catalog(tmp_path / "warehouse", options)
+    catalog.create_database("db")
+    _write(catalog.create_table("db.t", Schema(_FIELDS, ["dt", "k"], ["dt"], {"bucket": "1"})), range(4))
+    _copy(Catalog(tmp_path / "warehouse").table("db.t"), "db.c")  # by a catalog of folders
+    assert catalog.list_tables("db") == ["t"]
+    assert not _copy(catalog.table("db.t"), "db.c").changed
+    assert catalog.list_tables("db") == ["c", "t"]
+
+
+def test_clone_if_exists_and_addresses_of_the_warehouse(tmp_path: Path) -> None:
+    catalog = _warehouse(tmp_path)
+    clone = "CALL sys.clone(database => 'db', `table` => 't', target_database => 'db', target_table => 'c'"
+    assert prepare_call(catalog, f"{clone}, clone_if_exists => false)").apply().plans
+    _write(catalog.table("db.t"), range(3))
+    assert prepare_call(catalog, f"{clone}, clone_if_exists => false)").apply().lines == ["nothing to do"]
+    with pytest.raises(TableExists, match="has snapshots"):
+        prepare_call(catalog, f"{clone})").apply()
+    for address in (f"file:{catalog.root}", f"file://{catalog.root}/", f"{catalog.root}/"):
+        call = f"CALL sys.copy_files('{address}', 'db', 't', NULL, '{tmp_path / 'backup'}')"
+        assert prepare_call(catalog, call).plan().plans

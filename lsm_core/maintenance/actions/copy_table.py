@@ -10,7 +10,7 @@ Source: ``CopyFilesProcedure`` of Paimon. Unlike there, the copy ends with a com
 from __future__ import annotations
 
 import hashlib
-import posixpath
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -20,9 +20,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lsm_core.arrays import arrow_array
-from lsm_core.errors import CorruptFile, InvalidOption, PlanStale, TableExists, UnsupportedFeature, VerificationFailed
+from lsm_core.errors import (
+    CorruptFile,
+    InvalidOption,
+    PlanStale,
+    StorageRefused,
+    TableExists,
+    UnsupportedFeature,
+    VerificationFailed,
+)
 from lsm_core.format.manifest import IndexManifestEntry
 from lsm_core.format.partitions import partition_bytes, partition_names
+from lsm_core.format.schema import TableSchema
 from lsm_core.format.snapshot import BATCH_COMMIT_IDENTIFIER, MAX_SEQUENCE, CommitKind, Snapshot
 from lsm_core.maintenance.action import (
     ActionWork,
@@ -32,11 +41,12 @@ from lsm_core.maintenance.action import (
     Fact,
     MaintenancePlan,
     PlanEstimate,
+    PlanItem,
     Report,
     size_text,
 )
 from lsm_core.maintenance.actions.undo.undoing import COUNTS
-from lsm_core.metadata import manifests, snapshots
+from lsm_core.metadata import manifests, snapshots, tags
 from lsm_core.metadata.indexes import index_file_path
 from lsm_core.metadata.live_files import totals
 from lsm_core.metadata.store import TableStore, list_schema_ids, load_schema, schema_path
@@ -44,7 +54,7 @@ from lsm_core.metadata.support import require_readable
 from lsm_core.read.partition_choice import chosen_partitions
 from lsm_core.read.scan import usable_cores
 from lsm_core.storage import file_io_for, storage_options
-from lsm_core.storage.safe_paths import check_name, inside
+from lsm_core.storage.safe_paths import check_name, inside, is_link, place_of
 
 _ACTION: Final = "copy_table"
 _BYTES_PER_SECOND: Final = 100_000_000
@@ -64,6 +74,27 @@ class CopyItem(BucketFilesItem):
 
 
 @dataclass(frozen=True)
+class DefinitionItem(PlanItem):
+    """Definition of a table without data files, which is all that its copy gets.
+
+    Attributes:
+        schemas: number of schema files.
+        newest: id of the newest schema.
+    """
+
+    item_kind: ClassVar[str] = "copy-definition"
+    title: ClassVar[str] = "would copy the definition alone, as the table has no files"
+    columns: ClassVar[tuple[str, ...]] = ("schemas", "newest schema")
+
+    schemas: int
+    newest: int
+
+    def cells(self) -> tuple[Any, ...]:
+        """Return the item's cells of a printed plan: number of schemas, and id of the newest."""
+        return (self.schemas, self.newest)
+
+
+@dataclass(frozen=True)
 class CopyReport(Report):
     """Report of a copy.
 
@@ -77,7 +108,7 @@ class CopyReport(Report):
         kept: number of files that an earlier, interrupted copy had copied.
         rows: number of rows of the new table, before merging.
         verification: "V1" if every copied file was read back and compared, else "V0".
-        declined: why nothing was copied, for example because the table has no snapshot.
+        declined: why nothing was copied, for example because the chosen partitions have no files.
     """
 
     plan_hash: str
@@ -99,7 +130,10 @@ class CopyReport(Report):
     def lines(self, table: str) -> list[str]:
         """Return lines on the new table and the copied files."""
         if not self.root:
-            return [f"{table} was not copied: it has nothing to copy, or {self.target or 'the target'} has this copy"]
+            reason = self.declined[0].text if self.declined else f"{self.target or 'the target'} has this copy already"
+            return [f"{table} was not copied: {reason}"]
+        if self.base_snapshot is None:
+            return [f"{self.target} has the definition of {table}, which has no snapshot; in {self.root}"]
         kept = f", {self.kept} were there from an interrupted copy" if self.kept else ""
         return [
             f"{self.target} has the rows of snapshot {self.base_snapshot} of {table} ({self.rows:,} stored rows)",
@@ -117,6 +151,8 @@ def plan_copy(
 ) -> MaintenancePlan:
     """Plan to copy the newest snapshot, or some of its partitions, into a new table. Only metadata is read.
 
+    Of a table without rows, the copy has the definition, and an empty snapshot if the table has snapshots.
+
     Args:
         store: the table.
         target: name of the new table, "db.table".
@@ -128,6 +164,7 @@ def plan_copy(
     Raises:
         InvalidOption: the target is no name of a table, or the table's own warehouse is unknown.
         TableExists: the target has snapshots, or another definition.
+        StorageRefused: a file or symbolic link is in the place of the target's folder.
         InvalidFilter: a partition or the condition does not fit the table.
         UnsupportedFeature: the table cannot be read, or has files outside its folder.
         CorruptFile: metadata cannot be read.
@@ -151,9 +188,11 @@ def plan_copy(
         "partitions": None if chosen is None else " ".join(each.hex() for each in chosen),
     }
     plan = MaintenancePlan.begin(_ACTION, store, None if snapshot is None else snapshot.id, arguments, now_ms)
+    _require_free(store, _open_target(store, plan), _origin(store, snapshot))
+    if snapshot is None and chosen is None:
+        return replace(plan, items=(_definition_of(store),))
     if snapshot is None:
-        return replace(plan, declined=(Declined("table", "empty", "the table has no snapshot"),))
-    _require_free(store, _open_target(store, plan), f"{store.name}@{snapshot.id}")
+        return replace(plan, declined=(Declined("table", "empty", "it has no snapshot, and so no partitions"),))
     sizes = totals(store, snapshot, ["partition", "bucket"], waiting=True)
     if chosen is not None and store.schema.partition_keys:
         sizes = sizes.filter(pc.is_in(sizes.column("partition"), arrow_array(chosen, pa.binary())))
@@ -171,9 +210,25 @@ def plan_copy(
         tasks=len(items),
         seconds=round(size / _BYTES_PER_SECOND, 2),
     )
+    if not items and chosen is None:
+        return replace(plan, items=(_definition_of(store),))
     if not items:
-        return replace(plan, declined=(Declined("partitions", "empty", "no partition has files"),))
+        return replace(plan, declined=(Declined("partitions", "empty", "the chosen partitions have no files"),))
     return replace(plan, items=tuple(items), estimate=estimate)
+
+
+def _origin(store: TableStore, snapshot: Snapshot | None) -> str:
+    """Return the text that names a copied table and its snapshot (0 for none), as in :data:`COPY_PROPERTY`."""
+    return f"{store.name}@{0 if snapshot is None else snapshot.id}"
+
+
+def _definition_of(store: TableStore) -> DefinitionItem:
+    return DefinitionItem(len(_schema_ids(store)), store.schema.id)
+
+
+def _schema_ids(store: TableStore) -> list[int]:
+    """Return the ids of the schema files that are not newer than the opened schema, ascending."""
+    return [number for number in list_schema_ids(store.file_io, store.root, store.branch) if number <= store.schema.id]
 
 
 def _target_root(store: TableStore, target: str, warehouse: str | None) -> str:
@@ -214,7 +269,42 @@ def _open_target(store: TableStore, plan: MaintenancePlan) -> TableStore:
     warehouse, target = plan.arguments["target_warehouse"], str(plan.arguments["target"])
     root = _target_root(store, target, None if warehouse is None else str(warehouse))
     file_io = store.file_io if warehouse is None else file_io_for(str(warehouse), storage_options(store.file_io))[0]
+    _require_folder(root)
     return TableStore(file_io, root, target, store.schema, None, store.clock)
+
+
+def _require_folder(root: str) -> None:
+    """Check that the folder of the new table, its database and its warehouse are folders, or can be created.
+
+    Raises:
+        StorageRefused: a file is in their place, or a symbolic link whose target is no folder. The table's own folder
+            may not be a link at all, because all files would be written elsewhere.
+    """
+    if place_of(root):
+        return
+    database = os.path.dirname(root)
+    for path in (os.path.dirname(database), database, root):
+        if is_link(path) and (path == root or not os.path.isdir(path)):
+            raise StorageRefused(path, "it is a symbolic link; remove it, or copy to another name", "copy into")
+        if os.path.lexists(path) and not os.path.isdir(path):
+            raise StorageRefused(path, "it is a file; remove it, or copy to another name", "copy into")
+
+
+def target_exists(store: TableStore, target: str, target_warehouse: str | None = None) -> bool:
+    """Return whether the target of a copy is a table already.
+
+    Args:
+        store: the table to copy.
+        target: name of the new table, "db.table".
+        target_warehouse: folder or address of the warehouse of the new table, None for the table's own warehouse.
+
+    Raises:
+        InvalidOption: the target is no name of a table, or the table's own warehouse is unknown.
+        StorageRefused: a file or symbolic link is in the place of the target's folder.
+    """
+    plan = MaintenancePlan.begin(_ACTION, store, None, {"target": target, "target_warehouse": target_warehouse})
+    opened = _open_target(store, plan)
+    return bool(list_schema_ids(opened.file_io, opened.root))
 
 
 def _require_free(store: TableStore, target: TableStore, origin: str) -> bool:
@@ -223,7 +313,11 @@ def _require_free(store: TableStore, target: TableStore, origin: str) -> bool:
     Args:
         store: the copied table.
         target: the new table.
-        origin: text that names the copied table and snapshot, as in snapshot property :data:`COPY_PROPERTY`.
+        origin: text that names the copied table and snapshot (:func:`_origin`).
+
+    Returns:
+        Whether the target has the snapshot of this copy. If the copied table has no snapshot: whether the target has
+            its definition.
 
     Raises:
         TableExists: the target has another history, or another definition than the copied table.
@@ -231,18 +325,35 @@ def _require_free(store: TableStore, target: TableStore, origin: str) -> bool:
     newest = snapshots.latest(target)
     if newest is not None and (newest.properties or {}).get(COPY_PROPERTY) != origin:
         raise TableExists(f"table {target.name} in {target.root} has snapshots; copy {store.name} to another name")
-    for number in list_schema_ids(target.file_io, target.root):
+    known, present = _schema_ids(store), list_schema_ids(target.file_io, target.root)
+    for number in present:
         theirs = load_schema(target.file_io, target.root, number)
-        if number > store.schema.id or theirs != load_schema(store.file_io, store.root, number, store.branch):
-            raise TableExists(f"table {target.name} in {target.root} has another definition than {store.name}")
-    return newest is not None
+        ours = load_schema(store.file_io, store.root, number, store.branch) if number in known else None
+        parts = [f"{store.name} has no such schema"] if ours is None else _different_parts(ours, theirs)
+        if parts:
+            text = f"has another definition than {store.name} (schema {number}: {', '.join(parts)})"
+            raise TableExists(f"table {target.name} in {target.root} {text}; copy {store.name} to another name")
+    return newest is not None or (origin == _origin(store, None) and present == known)
+
+
+def _different_parts(ours: TableSchema, theirs: TableSchema) -> list[str]:
+    """Return names of the parts in which two schemas differ; the time of creation does not count."""
+    parts = {
+        "columns": (ours.fields, theirs.fields),
+        "highest column id": (ours.highest_field_id, theirs.highest_field_id),
+        "partition keys": (ours.partition_keys, theirs.partition_keys),
+        "primary key": (ours.primary_keys, theirs.primary_keys),
+        "options": (dict(ours.options), dict(theirs.options)),
+        "comment": (ours.comment or "", theirs.comment or ""),
+    }
+    return [name for name, (own, other) in parts.items() if own != other]
 
 
 def apply_copy(store: TableStore, plan: MaintenancePlan) -> ApplyOutcome:
-    """Copy the planned files, then write the new table's first snapshot.
+    """Copy the planned files, then write the new table's first snapshot, and enter the table in its catalog.
 
-    After an error the copied files stay; the same plan, or a new one, continues with them. Memory holds the entries of
-    two manifests.
+    A table without snapshots is copied as its definition alone. After an error the copied files stay; the same plan,
+    or a new one, continues with them. Memory holds the entries of two manifests.
 
     Args:
         store: the copied table.
@@ -254,7 +365,9 @@ def apply_copy(store: TableStore, plan: MaintenancePlan) -> ApplyOutcome:
     Raises:
         PlanStale: the planned snapshot has expired; tag it to keep it during a long copy.
         TableExists: the target has other snapshots or another definition.
-        CorruptFile: a file does not have its recorded size, or metadata cannot be read.
+        StorageRefused: a file or symbolic link is in the place of the target's folder.
+        MetastoreFailed: the new table cannot be entered in the catalog; apply the plan again to enter it.
+        CorruptFile: a file is missing or does not have its recorded size, or metadata cannot be read.
         VerificationFailed: a copied file differs from its source.
     """
     target_name = str(plan.arguments["target"])
@@ -262,16 +375,23 @@ def apply_copy(store: TableStore, plan: MaintenancePlan) -> ApplyOutcome:
     if not plan.items:
         return ApplyOutcome(report)
     require_readable(store)
-    snapshot = snapshots.try_read(store, plan.base_snapshot or 0)
-    if snapshot is None:
-        raise PlanStale(f"snapshot {plan.base_snapshot} has expired; tag a snapshot to keep it", store.name)
+    snapshot = None if plan.base_snapshot is None else _read_planned(store, plan.base_snapshot)
     target = _open_target(store, plan)
-    origin = f"{store.name}@{snapshot.id}"
+    origin = _origin(store, snapshot)
     if _require_free(store, target, origin):
+        _enter_in_catalog(store, target)  # an earlier copy may have ended before
         return ApplyOutcome(report)
     copying = _Copying(store, target, _chosen(plan))
-    metas = manifests.write_manifests(target, copying.entries(snapshot))
-    index_entries = copying.copy_indexes(snapshot)
+    if snapshot is None:
+        _copy_schemas(store, target)
+        _enter_in_catalog(store, target)
+        return ApplyOutcome(replace(report, root=target.root), [_copied_line(target, copying)])
+    try:
+        metas = manifests.write_manifests(target, copying.entries(snapshot))
+        index_entries = copying.copy_indexes(snapshot)
+    except CorruptFile:
+        _read_planned(store, snapshot.id)
+        raise
     base_list, base_size = manifests.write_list(target, metas)
     delta_list, delta_size = manifests.write_list(target, [])
     kept = {key: value for key, value in (snapshot.properties or {}).items() if key == MAX_SEQUENCE}
@@ -296,6 +416,7 @@ def apply_copy(store: TableStore, plan: MaintenancePlan) -> ApplyOutcome:
         uuid=None,
     )
     _copy_schemas(store, target)
+    _enter_in_catalog(store, target)
     if _require_free(store, target, origin) or not target.file_io.write_exclusive(
         target.snapshot_path(first.id), first.to_json()
     ):
@@ -311,14 +432,34 @@ def apply_copy(store: TableStore, plan: MaintenancePlan) -> ApplyOutcome:
         rows=copying.rows,
         verification="V0" if store.options.verification == COUNTS else "V1",
     )
-    line = {
-        "event": "copied",
-        "target": target.name,
-        "root": target.root,
-        "files": copying.copied,
-        "bytes": copying.size,
-    }
-    return ApplyOutcome(report, [line])
+    return ApplyOutcome(report, [_copied_line(target, copying)])
+
+
+def _copied_line(target: TableStore, copying: _Copying) -> dict[str, Any]:
+    """Return the ledger's line on a copy."""
+    counts = {"files": copying.copied, "bytes": copying.size}
+    return {"event": "copied", "target": target.name, "root": target.root, **counts}
+
+
+def _read_planned(store: TableStore, snapshot_id: int) -> Snapshot:
+    """Return the planned snapshot, which a tag may keep after its expiry.
+
+    Raises:
+        PlanStale: the snapshot has expired, and no tag keeps it.
+    """
+    snapshot = snapshots.try_read(store, snapshot_id)
+    tagged = tags.list_tags(store).values() if snapshot is None else ()
+    snapshot = next((tag for tag in tagged if tag.id == snapshot_id), snapshot)
+    if snapshot is None:
+        raise PlanStale(f"snapshot {snapshot_id} has expired; tag a snapshot to keep it", store.name)
+    return snapshot
+
+
+def _enter_in_catalog(store: TableStore, target: TableStore) -> None:
+    """Enter the new table in the catalog's list of tables, if it is in the warehouse of a catalog with such a list."""
+    registry = store.registry
+    if registry is not None and target.root == f"{registry.root}{_place(target.name)}":
+        registry.enter_table(target.name, target.schema)
 
 
 def _chosen(plan: MaintenancePlan) -> list[bytes] | None:
@@ -328,10 +469,9 @@ def _chosen(plan: MaintenancePlan) -> list[bytes] | None:
 
 def _copy_schemas(store: TableStore, target: TableStore) -> None:
     """Copy the schema files that are not newer than the opened schema; before them, the target is no table."""
-    for number in list_schema_ids(store.file_io, store.root, store.branch):
-        if number <= store.schema.id:
-            data = store.file_io.read_bytes(schema_path(store.root, number, store.branch))
-            target.file_io.write_exclusive(schema_path(target.root, number), data)
+    for number in _schema_ids(store):
+        data = store.file_io.read_bytes(schema_path(store.root, number, store.branch))
+        target.file_io.write_exclusive(schema_path(target.root, number), data)
 
 
 class _Copying:
@@ -394,8 +534,7 @@ class _Copying:
         """Copy one file in chunks, and return its bytes; None if the target has the file already.
 
         Raises:
-            PlanStale: the file is missing, because its snapshot has expired.
-            CorruptFile: the file does not have ``size`` bytes.
+            CorruptFile: the file is missing, or does not have ``size`` bytes.
             VerificationFailed: the copied file differs from its source.
         """
         inside(self._target.root, target)
@@ -410,8 +549,8 @@ class _Copying:
                 self._target.delete(target)  # a part of the file, from an interrupted copy
             opened = self._store.file_io.open_input(source)
         except FileNotFoundError as error:
-            text = f"{posixpath.basename(source)} is missing: its snapshot has expired; tag a snapshot to keep it"
-            raise PlanStale(text, self._store.name) from error
+            text = f"the file is missing, but table {self._store.name} references it; `dredge doctor` lists remedies"
+            raise CorruptFile(source, text) from error
         digest, count = hashlib.blake2b(), 0
         with opened, self._target.file_io.open_output(target) as sink:
             while part := opened.read(_CHUNK):
@@ -433,4 +572,4 @@ def _digest(store: TableStore, path: str) -> bytes:
     return digest.digest()
 
 
-WORK: Final = ActionWork(plan_copy, apply_copy, CopyReport, (CopyItem,))
+WORK: Final = ActionWork(plan_copy, apply_copy, CopyReport, (CopyItem, DefinitionItem))
