@@ -203,6 +203,8 @@ def try_kind(kind: Kind, call: JavaPaimon, folder: Path) -> dict[str, str] | str
             java("write", rows=kind.rows(first), compact="none")
         if branch is not None:
             java("branch", name=branch)
+            rows = [{**row, "p": 2} for row in kind.rows(0)]
+            call.call("write", warehouse=str(warehouse), table=f"db.t$branch_{branch}", rows=rows, compact="none")
             java("alter", changes=[{"change": "set_option", "key": "scan.fallback-branch", "value": branch}])
         java("read")
     except peer_module().PeerError as error:

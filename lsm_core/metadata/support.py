@@ -42,10 +42,8 @@ _SWITCHES_READ = {
 _MERGES_BRANCHES = "branch-merge.enabled"
 # Options that matter as soon as they are set.
 _SET_READ = {
-    "scan.fallback-branch": "fallback branches",
-    "scan.fallback-snapshot-branch": "fallback branches",
-    "scan.fallback-delta-branch": "fallback branches",
-    "scan.primary-branch": "fallback branches",
+    "scan.fallback-snapshot-branch": "fallback branches of chain tables",
+    "scan.fallback-delta-branch": "fallback branches of chain tables",
 }
 _EXTERNAL = "data-file.external-paths"
 _SET_WRITE = {

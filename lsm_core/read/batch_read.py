@@ -16,8 +16,9 @@ from lsm_core.format.schema import TableSchema
 from lsm_core.metadata.store import TableStore
 from lsm_core.options import whole_number
 from lsm_core.read.changes.spans import Span, span_of_options
-from lsm_core.read.scan import as_schema, plan_scan, plan_version, to_arrow, to_batches
-from lsm_core.read.table_versions import naming_lost_version, resolve
+from lsm_core.read.fallback import find_other_branch, plan_branches, plan_read
+from lsm_core.read.scan import as_schema, to_arrow, to_batches
+from lsm_core.read.table_versions import resolve
 
 if TYPE_CHECKING:
     from lsm_core.read.changes import Choice
@@ -51,7 +52,7 @@ def read_as_table(
     """
     span = _span(store, version)
     if span is None:
-        scan = plan_scan(store, columns=columns, filter=filter, limit=limit, dictionaries=dictionaries, **version)
+        scan = plan_read(store, columns=columns, filter=filter, limit=limit, dictionaries=dictionaries, **version)
         return to_arrow(scan.store, scan, limit=limit)
     from lsm_core.read.changes import Choice  # imported here: only reads of changes need it
 
@@ -91,7 +92,7 @@ def read_as_stream(
     """
     span = _span(store, version)
     if span is None:
-        scan = plan_scan(store, columns=columns, filter=filter, limit=limit, dictionaries=dictionaries, **version)
+        scan = plan_read(store, columns=columns, filter=filter, limit=limit, dictionaries=dictionaries, **version)
         return scan.arrow_schema, to_batches(scan.store, scan, limit=limit)
     from lsm_core.read.changes import Choice
 
@@ -119,11 +120,11 @@ def pin_version(store: TableStore, version_arguments: Mapping[str, Any]) -> tupl
     if _span(store, version_arguments) is not None:
         return store.schema, lambda request: read_as_stream(store, *request)
     resolved = resolve(store, **version_arguments)
+    other = find_other_branch(store, version_arguments)
 
     def read(request: Any) -> tuple[pa.Schema, Batches]:
         columns, condition, limit = request[:3]
-        with naming_lost_version(resolved.store, resolved.snapshot):
-            scan = plan_version(resolved, columns=columns, filter=condition, limit=limit)
+        scan = plan_branches(resolved, other, columns=columns, filter=condition, limit=limit)
         return scan.arrow_schema, to_batches(scan.store, scan, limit=limit)
 
     return resolved.store.schema, read

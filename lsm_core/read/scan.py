@@ -26,10 +26,10 @@ from lsm_core.files.positions import Unwanted
 from lsm_core.format.partitions import partition_bytes
 from lsm_core.format.schema import TableSchema
 from lsm_core.format.snapshot import Snapshot
-from lsm_core.metadata import manifests
+from lsm_core.metadata import branches, manifests
 from lsm_core.metadata.indexes import deletion_vectors, read_vector, require_in_place
 from lsm_core.metadata.live_files import compacted_only, has_unmarked_levels
-from lsm_core.metadata.manifests import live_entries, tracks_rows, with_row_ids
+from lsm_core.metadata.manifests import live_entries, stores_row_ids, tracks_rows, with_row_ids
 from lsm_core.metadata.store import POSTPONE_BUCKET, TableStore
 from lsm_core.metadata.support import require_declared_places, require_readable
 from lsm_core.options import whole_number
@@ -560,6 +560,8 @@ def read_split(
         needed += [name for name in predicate.columns if name not in needed]
         if predicate.by_position:
             needed = list(store.schema.field_names)
+    target = _output_schema(store.schema, columns, dictionaries)
+    store = store_of_split(store, split)
     if split.raw:
         source = read_raw(store, split, columns=needed, predicate=predicate, dictionaries=texts)
     else:
@@ -577,12 +579,27 @@ def read_split(
             budget=budget,
             dictionaries=texts,
         )
-    target = _output_schema(store.schema, columns, dictionaries)
     with closing(source) as batches:
         for batch in batches:
             kept = batch if predicate is None else predicate.apply(batch)
             if kept.num_rows:
                 yield as_schema(kept, target)
+
+
+def store_of_split(store: TableStore, split: Split) -> TableStore:
+    """Return the table on the branch whose files the split has, with the schema for these files."""
+    if split.origin is None:
+        return store
+    branch, schema_id = split.origin
+    key = ("branch of a split", branch, schema_id, stores_row_ids(store.schema))
+    other: TableStore | None = store.kept.get(key)
+    if other is None:
+        title = branches.branch_name(store.name, branch)
+        options = {key: value for key, value in store.given_options.items() if key != "bucket"}
+        other = TableStore.open(store.file_io, store.root, title, store.clock, options, branch, schema_id)
+        other = with_row_ids(other) if stores_row_ids(store.schema) else other
+        store.kept.put(key, other, 1 << 12)
+    return other
 
 
 def _output_schema(schema: TableSchema, columns: Sequence[str], dictionaries: bool) -> pa.Schema:

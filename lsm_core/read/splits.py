@@ -28,7 +28,7 @@ from lsm_core.metadata.indexes import DeletionFile
 from lsm_core.metadata.store import TableStore
 from lsm_core.read.merge_read import Section, sections_of
 
-_VERSION: Final = 3
+_VERSION: Final = 4
 
 
 @dataclass(frozen=True)
@@ -59,9 +59,14 @@ class Split:
         file_count: number of files.
         size: bytes on disk.
         row_count: rows stored in the files: exact for raw splits without deletions, an upper bound otherwise.
+        origin: branch and schema id with which the files are read, if this is another branch than that of the scan;
+            else None.
     """
 
-    __slots__ = ("_load", "_parts", "bucket", "file_count", "partition", "raw", "raw_convertible", "row_count", "size")
+    __slots__ = (
+        *("_load", "_parts", "bucket", "file_count", "origin", "partition"),
+        *("raw", "raw_convertible", "row_count", "size"),
+    )
 
     def __init__(
         self,
@@ -72,7 +77,9 @@ class Split:
         sections: Sequence[Section] = (),
         deletions: Sequence[DeletionFile | None] = (),
         raw_convertible: bool | None = None,
+        origin: tuple[str, int] | None = None,
     ) -> None:
+        self.origin = origin
         self.partition, self.bucket, self.raw = partition, bucket, raw
         self.raw_convertible = (raw and len(files) == 1) if raw_convertible is None else raw_convertible
         vectors = tuple(deletions) or (None,) * len(files)
@@ -102,7 +109,18 @@ class Split:
         split.partition, split.bucket = place
         split.file_count, split.size, split.row_count = totals
         split.raw, split.raw_convertible = raw
-        split._parts, split._load = None, load  # noqa: SLF001
+        split._parts, split._load, split.origin = None, load, None  # noqa: SLF001
+        return split
+
+    def of_branch(self, origin: tuple[str, int]) -> Split:
+        """Return this split as one of another branch than that of the scan.
+
+        Args:
+            origin: name of the branch, and id of the schema with which its files are read.
+        """
+        place, raw = (self.partition, self.bucket), (self.raw, self.raw_convertible)
+        split = Split.planned(place, raw, (self.file_count, self.size, self.row_count), self._load_parts)
+        split.origin = origin
         return split
 
     @property
@@ -136,7 +154,9 @@ class Split:
         ]
         vectors = [None if vector is None else astuple(vector) for vector in parts.deletions]
         kinds = {"raw": self.raw, "raw_convertible": self.raw_convertible}
-        head = json.dumps({"version": _VERSION, **kinds, "sections": shape, "deletions": vectors}).encode()
+        origin = None if self.origin is None else list(self.origin)
+        described = {"version": _VERSION, **kinds, "sections": shape, "deletions": vectors, "origin": origin}
+        head = json.dumps(described).encode()
         return head + b"\n" + CommitMessage(self.partition, self.bucket, 0, new_files=parts.files).to_bytes()
 
     @staticmethod
@@ -157,7 +177,8 @@ class Split:
             ]
             vectors = [None if fields is None else DeletionFile(*fields) for fields in shape["deletions"]]
             raw, raw_convertible = bool(shape["raw"]), bool(shape["raw_convertible"])
-            return Split(message.partition, message.bucket, files, raw, sections, vectors, raw_convertible)
+            origin = None if shape["origin"] is None else (str(shape["origin"][0]), int(shape["origin"][1]))
+            return Split(message.partition, message.bucket, files, raw, sections, vectors, raw_convertible, origin)
         except (KeyError, IndexError, TypeError, ValueError, pa.ArrowException) as error:
             raise CorruptFile("<split>", f"unreadable: {error!r}") from error
 
@@ -171,12 +192,13 @@ class Split:
             parts.sections,
             parts.deletions,
             self.raw_convertible,
+            self.origin,
         )
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Split):
             return NotImplemented
-        mine, theirs = ((s.partition, s.bucket, s.raw, s.size, s.row_count) for s in (self, other))
+        mine, theirs = ((s.partition, s.bucket, s.raw, s.size, s.row_count, s.origin) for s in (self, other))
         return mine == theirs and self._load_parts() == other._load_parts()
 
     def __hash__(self) -> int:

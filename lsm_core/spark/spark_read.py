@@ -21,8 +21,9 @@ from lsm_core.metadata import tags
 from lsm_core.metadata.manifests import stores_row_ids, with_row_ids
 from lsm_core.metadata.store import TableStore
 from lsm_core.options import TableOptions, whole_number
-from lsm_core.read import Predicate, Scan, Split, plan_scan, read_split
+from lsm_core.read import Predicate, Scan, Split, read_split
 from lsm_core.read.changes import Choice, Span, span_of_options, span_parts, span_values
+from lsm_core.read.fallback import plan_read
 from lsm_core.read.predicate import Conjunct
 from lsm_core.read.sql_text import EXACT_TYPES
 from lsm_core.read.table_versions import BETWEEN
@@ -103,7 +104,7 @@ def read_table(
     if span is not None:
         changed = _changes(spark, Choice.of(store, columns, filter), span)
         return changed if limit is None else changed.limit(whole_number(limit, "limit", store.name, least=0))
-    scan = plan_scan(store, columns=columns, filter=filter, limit=limit, **version)
+    scan = plan_read(store, columns=columns, filter=filter, limit=limit, **version)
     ddl = spark_ddl(fields_of(scan.schema, scan.columns, scan.store.name), scan.store.name)
     with translate_errors(f"reading table {scan.store.name}"):
         frames = _frames(spark, scan, ddl, limit)
@@ -220,8 +221,8 @@ def explain_read(
             `read_table`.
     """
     store, version = _table_to_read(store_of(table), snapshot_id, tag, timestamp_ms, None)
-    scan = plan_scan(store, columns=columns, filter=filter, limit=limit, **version)
-    everything = plan_scan(store, columns=columns, **version).splits
+    scan = plan_read(store, columns=columns, filter=filter, limit=limit, **version)
+    everything = plan_read(store, columns=columns, **version).splits
     plain, merged_splits = _divided(scan)
     raw = [split for splits in plain.values() for split in splits]
     return ReadPlan(
@@ -417,7 +418,7 @@ def _stored_as(store: TableStore, split: Split, needed: Sequence[str], alike: di
     deleted. The rows must also be narrow, because Spark's reader limits the rows of a batch and not its bytes.
     ``alike`` caches by schema id whether the columns are stored so.
     """
-    if not split.raw or any(split.deletions):
+    if not split.raw or any(split.deletions) or split.origin is not None:
         return ""
     if any(inner.root is TypeRoot.VARIANT for name in needed for inner in store.schema.field(name).type.with_inner()):
         return ""  # files may be shredded

@@ -15,8 +15,9 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from lsm_core.errors import DredgeError, InvalidOption, SparkFailed
 from lsm_core.metadata.manifests import with_row_ids
 from lsm_core.metadata.store import TableStore
-from lsm_core.read import Split, parse_filter, plan_scan, read_split
+from lsm_core.read import Split, parse_filter, read_split
 from lsm_core.read.changes import Choice, span_of_options, span_parts, span_values
+from lsm_core.read.fallback import plan_read
 from lsm_core.spark.spark_columns import fields_of, spark_arrow_schema, to_spark
 from lsm_core.spark.spark_read import pack_splits, require_kept
 from lsm_core.spark.spark_tasks import OfOneRelease, Shipped, note_error, python_of, raises_typed_errors, typed_error
@@ -83,7 +84,7 @@ class TableReader(OfOneRelease, DataSourceReader):
             if self._limit is not None:
                 raise InvalidOption("limit", self._limit, "nothing where changes are read", store.name)
             return [SpanPartition(part.start, part.end) for part in span_parts(span)] or [SplitPartition()]
-        scan = plan_scan(
+        scan = plan_read(
             store, snapshot_id=self._snapshot_id, columns=self._columns, filter=self._filter, limit=self._limit
         )
         tasks = (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -14,6 +14,7 @@ from sqlglot import exp
 from lsm_core.arrays import one_array
 from lsm_core.errors import InvalidData, TableNotFound, UnsupportedFeature
 from lsm_core.metadata import snapshots
+from lsm_core.read.fallback import OWN_BRANCH_ONLY
 from lsm_core.read.scan import plan_version, to_batches
 from lsm_core.read.table_versions import Version
 from lsm_core.sql.column_types import quoted_name
@@ -317,7 +318,10 @@ def _plan(
         with_clause = f"WITH {SOURCE} AS ({_text(exp.select('1'))}) SELECT {items} FROM {SOURCE}"  # noqa: S608
         head, tail = f"{with_clause} AS {quoted_name(source_alias)} {how} JOIN ", f" ON {_text(join)}"
     planned = plan_query(catalog, head + _text(target.source()) + tail)
-    return planned, next(place for place, read in enumerate(planned.reads) if read.start == len(head))
+    place = next(place for place, read in enumerate(planned.reads) if read.start == len(head))
+    reads = list(planned.reads)
+    reads[place] = replace(reads[place], table=reads[place].table.copy(OWN_BRANCH_ONLY))
+    return replace(planned, reads=tuple(reads)), place
 
 
 def _text(node: exp.Expr) -> str:

@@ -357,10 +357,10 @@ class Table(ReadableTable):
         watermark: int | None = None,
     ) -> list[Split]:
         """Return the splits of a read for query engines; splits can be pickled. Arguments as in :meth:`to_arrow`."""
-        from lsm_core.read import plan_scan
+        from lsm_core.read.fallback import plan_read
 
         named = {"snapshot_id": snapshot_id, "tag": tag, "timestamp_ms": timestamp_ms, "watermark": watermark}
-        return list(plan_scan(self.store, columns=columns, filter=filter, **named).splits)  # type: ignore[arg-type]
+        return list(plan_read(self.store, columns=columns, filter=filter, **named).splits)  # type: ignore[arg-type]
 
     def lookup(self, keys: pa.Table, columns: Sequence[str] | None = None) -> pa.Table:
         """Return the merged rows of some keys in the newest version, without reading the rest of the table.

@@ -35,7 +35,7 @@ READ, WRITE = Purpose.READ, Purpose.WRITE
         ({"bucket": "-2", "changelog-producer": "input"}, "postponed buckets", WRITE),
         ({"data-evolution.enabled": "true"}, "data evolution", READ),
         ({"type": "format-table"}, "format-table", READ),
-        ({"scan.fallback-branch": "b"}, "fallback branches", READ),
+        ({"scan.fallback-snapshot-branch": "b"}, "fallback branches", READ),
         ({"sequence.snapshot-ordering": "true", "bucket": "-2"}, "postponed buckets .* 'sequence", WRITE),
         ({"file-index.ngram.columns": "v"}, "file index 'ngram'", WRITE),
         ({"data-file.external-paths": "file:/x"}, "external data paths", WRITE),

@@ -15,7 +15,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from lsm_core import Catalog, SchemaChange, Table
 from lsm_core.errors import InvalidFilter, InvalidOption, SnapshotNotFound, UnsupportedFeature
 from lsm_core.read import Split, parse_filter
-from lsm_core.spark import explain_read, read_table, spark_columns, spark_read
+from lsm_core.spark import explain_read, read_table, register, spark_columns, spark_read
 from lsm_core.spark.data_source import TableSource
 from lsm_core.spark.spark_columns import spark_arrow_schema
 from lsm_core.spark.spark_read import condition_of, pack_splits
@@ -290,3 +290,18 @@ def test_frames_used_twice_give_every_row_and_push_filters_is_refused(spark: Any
 def test_a_filter_that_cannot_be_understood_is_refused_before_spark(tmp_path: Path) -> None:
     with pytest.raises(InvalidFilter):
         explain_read(make_table(tmp_path), filter=[("zz", "=", 1)])
+
+
+@pytest.mark.spark
+def test_missing_partitions_come_from_the_fallback_branch(spark: Any, tmp_path: Path) -> None:
+    register(spark)
+    fields = pa.schema([("p", pa.int64()), ("v", pa.string())])
+    table = make_table(tmp_path, fields=fields, primary_keys=(), partition_keys=("p",))
+    table.create_branch("other").write(pa.table({"p": [1, 2], "v": ["other", "other"]}))
+    table.write(pa.table({"p": [1], "v": ["main"]}))
+    fallback = table.copy({"scan.fallback-branch": "other"})
+    expected = [(1, "main"), (2, "other")]
+    assert sorted(map(tuple, read_table(spark, fallback).collect())) == expected
+    assert sorted(map(tuple, read_table(spark, fallback, filter=[("v", "=", "other")]).collect())) == expected[1:]
+    source = spark.read.format("dredge").options(warehouse=str(tmp_path), table="db.t")
+    assert sorted(map(tuple, source.option("scan.fallback-branch", "other").load().collect())) == expected

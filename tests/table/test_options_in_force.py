@@ -71,7 +71,7 @@ def test_an_overwrite_replaces_everything_where_it_is_not_dynamic(catalog: Catal
     [
         ({"scan.bucket": "0"}, "scan.bucket"),
         ({"incremental-to-auto-tag": "2024-01-01"}, "incremental-to-auto-tag"),
-        ({"scan.fallback-branch": "x"}, "fallback"),
+        ({"scan.fallback-delta-branch": "x"}, "fallback"),
         ({"branch": "x"}, "branch"),
         ({"query-auth.enabled": "true"}, "authorisation"),
         ({"chain-table.enabled": "true"}, "chain"),
@@ -93,7 +93,7 @@ def test_what_would_be_another_answer_is_refused_by_name(
 
 def test_an_alteration_may_not_ask_for_what_dredge_cannot_keep_up(catalog: Catalog) -> None:
     create(catalog)
-    for key, value in (("query-auth.enabled", "true"), ("scan.fallback-branch", "x")):
+    for key, value in (("query-auth.enabled", "true"), ("scan.fallback-delta-branch", "x")):
         with pytest.raises(errors.UnsupportedFeature):
             catalog.alter_table("db.t", [SchemaChange.set_option(key, value)])
     assert catalog.table("db.t").schema.id == 0

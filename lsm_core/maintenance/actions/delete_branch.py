@@ -118,6 +118,9 @@ def plan_branch_deletion(store: TableStore, branch: str) -> MaintenancePlan:
     """
     if branch == store.branch:
         raise InvalidOption("branch", branch, "another branch than the one that is open", store.name)
+    for key in ("scan.fallback-branch", "scan.primary-branch"):
+        if store.options.get(key) == branch:
+            raise InvalidOption("branch", branch, f"a branch that '{key}' does not name; unset it first", store.name)
     branches.require_branch(store, branch)
     plan = MaintenancePlan.begin("delete_branch", store, snapshots.latest_id(store), {"branch": branch})
     interrupted = _find_interrupted(store, branch)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Final
 
@@ -28,7 +28,7 @@ from lsm_core.metadata.store import BucketMode, TableStore
 from lsm_core.read.merge_read import decoded_row_bytes, read_bucket_merged
 from lsm_core.read.predicate import Predicate, parse_filter
 from lsm_core.read.prune import prune_buckets, prune_files, prune_partitions
-from lsm_core.read.scan import chosen_columns, read_raw
+from lsm_core.read.scan import chosen_columns, read_raw, store_of_split
 from lsm_core.read.splits import Split
 from lsm_core.types import RowKind, is_retract, kinds_to_text
 
@@ -275,7 +275,8 @@ def split_rows(choice: Choice, split: Split, *, deletes: bool = False) -> Rows:
         split: the split to read.
         deletes: return the stored row kinds for raw splits too, and also deleted rows, as `$audit_log` does.
     """
-    store = choice.store
+    store = store_of_split(choice.store, split)
+    choice = choice if store is choice.store else replace(choice, store=store)
     if not store.has_primary_key or (split.raw and not deletes):
         with closing(read_raw(store, split, columns=choice.needed, predicate=choice.predicate)) as batches:
             for batch in batches:

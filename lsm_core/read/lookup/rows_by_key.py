@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from lsm_core.arrays import arrow_array, empty_table
-from lsm_core.errors import CorruptFile, DredgeError
+from lsm_core.errors import CorruptFile, DredgeError, UnsupportedFeature
 from lsm_core.files import kv_read_schema
 from lsm_core.files.formats import FileSource
 from lsm_core.files.positions import Deleted
@@ -289,6 +289,10 @@ def lookup(store: TableStore, keys: Any, columns: Sequence[str] | None = None) -
         CorruptFile: a file is missing or damaged.
         InvalidSchema: a column was dropped and added again.
     """
+    if store.options.get("scan.fallback-branch") or store.options.get("scan.primary-branch"):
+        raise UnsupportedFeature(
+            "lookup in a table with a fallback branch; read it with a filter on its keys", store.name
+        )
     version = resolve(store)
     store, snapshot = version.store, version.snapshot
     lookup_keys = LookupKeys.of(store, keys)

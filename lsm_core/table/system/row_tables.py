@@ -17,11 +17,12 @@ from lsm_core.errors import UnsupportedFeature
 from lsm_core.format.schema import DataField, TableSchema
 from lsm_core.metadata.manifests import tracked_schema, tracks_rows
 from lsm_core.metadata.store import TableStore
-from lsm_core.read import Scan, plan_scan, to_batches
+from lsm_core.read import Scan, to_batches
 from lsm_core.read.changes import Choice, Span, span_of_options
 from lsm_core.read.changes.changed_rows import Rows, split_rows
 from lsm_core.read.changes.incremental import incremental
 from lsm_core.read.changes.spans import ScanMode
+from lsm_core.read.fallback import plan_read
 from lsm_core.read.table_versions import startup
 from lsm_core.table.system.view import Selection, Version, View
 from lsm_core.types import DataType, TypeRoot, parse
@@ -80,7 +81,7 @@ class AuditLog(View):
         span = _span(version)
         if span is not None:
             return _with_kind_texts(choice, incremental(choice, span))
-        scan = plan_scan(version.store, columns=columns, filter=choice.predicate, **version.named)
+        scan = plan_read(version.store, columns=columns, filter=choice.predicate, **version.named)
         return _with_kind_texts(choice, _all_rows(choice, scan))
 
 
@@ -124,7 +125,7 @@ class ReadOptimized(View):
         store = version.store
         names = [name for name in store.schema.field_names if name in selection]
         levels = [store.options.num_levels - 1] if store.has_primary_key else None
-        scan = plan_scan(store, columns=names, filter=selection.predicate, levels=levels, **version.named)
+        scan = plan_read(store, columns=names, filter=selection.predicate, levels=levels, **version.named)
         return (pa.Table.from_batches([batch]) for batch in to_batches(scan.store, scan))
 
 
@@ -147,7 +148,7 @@ class RowTracking(View):
     def read_parts(self, version: Version, selection: Selection) -> Iterator[pa.Table]:
         """Yield the rows with their ids, one part per batch. Raises the errors of reads of the table."""
         names = [name for name in self.schema(version.store).field_names if name in selection]
-        scan = plan_scan(version.store, columns=names, filter=selection.predicate, **version.named)
+        scan = plan_read(version.store, columns=names, filter=selection.predicate, **version.named)
         return (pa.Table.from_batches([batch]) for batch in to_batches(scan.store, scan))
 
 
