@@ -23,4 +23,4 @@ if [ -z "${TMPDIR:-}" ] && [ -d /dev/shm ] && [ -w /dev/shm ]; then
     fi
 fi
 
-.venv/bin/python -m pytest tests -n "${DREDGE_TEST_PROCESSES:-$processes}" --dist loadscope --no-loadscope-reorder "$@"
+.venv/bin/python -m pytest tests integrations/dagster-paimon/dagster_paimon_tests -n "${DREDGE_TEST_PROCESSES:-$processes}" --dist loadscope --no-loadscope-reorder "$@"
