@@ -1,4 +1,4 @@
-"""Workarounds for Dagster, and all imports of Dagster's private modules except those of the launcher.
+"""Workarounds for Dagster, and all imports of Dagster's private modules except those of `dagster.yaml`'s classes.
 
 The workarounds cover postponed annotations, and warnings about beta and preview features.
 """
