@@ -5,7 +5,7 @@ PY := .venv/bin/python
 export GX_ANALYTICS_ENABLED := false
 export DAGSTER_DISABLE_TELEMETRY := yes
 
-.PHONY: help setup lint test compiled demo demo-headless peers docs wheel screenshots soak bench clean
+.PHONY: help setup lint lint-project test test-fast test-lowest compiled demo demo-headless peers docs wheel screenshots soak bench clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' Makefile | sed 's/:.*## /\t/' | expand -t 18
@@ -15,6 +15,15 @@ setup:  ## create .venv with every pinned package (nothing to do when it is curr
 
 lint: setup  ## ruff, mypy --strict, import contracts
 	@sh scripts/lint.sh
+
+lint-project:  ## zizmor, actionlint, hadolint, yamllint, where they are installed (.github/requirements/tools.txt)
+	@sh scripts/lint_project.sh
+
+test-fast: setup  ## the tests without Java, Spark, servers and a browser, in about a minute
+	@sh scripts/test_fast.sh
+
+test-lowest:  ## the same with the lowest versions that pyproject.toml allows (needs uv)
+	@sh scripts/test_lowest.sh
 
 peers: setup  ## fetch the real Java Paimon, pypaimon and pypaimon-rust into .peers (each in an environment of its own)
 	@$(PY) scripts/peers.py

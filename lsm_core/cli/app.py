@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import typer
 from typer.core import TyperCommand
 
+from lsm_core import __version__
 from lsm_core.cli import completion
 from lsm_core.cli.render import visible, visible_lines
 from lsm_core.cli.verbs.common import add_catalog_options
@@ -172,6 +173,9 @@ def run(arguments: Sequence[str]) -> int:
         if completion.VARIABLE in os.environ:
             return _read_exit_code(_complete())
         name, *verb_arguments = words
+        if words == ["--version"]:
+            print(f"dredge {__version__}")
+            return 0
         verb = _find_verb(name)
         if verb is not None:  # alone: what all verbs take is longer to work out than most of them run
             return _read_exit_code(
@@ -183,7 +187,8 @@ def run(arguments: Sequence[str]) -> int:
             return _read_exit_code(_call(plugins[name], verb_arguments))
         if not name.startswith("-") and name not in verbs:
             return _fail(_unknown_verb_message(name, [*verbs, *plugins]), MISUSED)
-        epilog = f"Also: {', '.join(sorted(plugins))} (dredge VERB --help)." if plugins else None
+        also = f"Also: {', '.join(sorted(plugins))} (dredge VERB --help). " if plugins else ""
+        epilog = f"{also}dredge --version prints the version."
         return _read_exit_code(
             _build_app(verbs, epilog, completes=True)(args=words, prog_name="dredge", standalone_mode=False)
         )

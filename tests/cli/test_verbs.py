@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from lsm_core import Catalog, Schema
+from lsm_core import Catalog, Schema, __version__
 from lsm_core.cli import app
 from lsm_core.cli.app import run
 from lsm_core.maintenance import hold_plan, plan_maintenance
@@ -319,6 +319,8 @@ def test_help_lists_the_verbs_and_failures_do_not_trace(capsys: pytest.CaptureFi
         assert verb in shown
     assert run(["compact", "--help"]) == 0
     assert "--dry-run" in capsys.readouterr().out
+    assert run(["--version"]) == 0
+    assert capsys.readouterr().out == f"dredge {__version__}\n"
 
 
 def test_the_command_starts_without_spark_or_dagster(tmp_path: Path) -> None:
