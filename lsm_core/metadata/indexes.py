@@ -376,8 +376,29 @@ def indexes_in(store: TableStore, partition: bytes, bucket: int, file: DataFileM
     return frozenset((name, kind) for name, kinds in index.columns.items() for kind in kinds) if index else frozenset()
 
 
-def _open_index(store: TableStore, partition: bytes, bucket: int, file: DataFileMeta) -> FileIndex | None:
+@dataclass(frozen=True)
+class IndexContainer:
+    """Indexes of one data file, with the place that holds them.
+
+    Attributes:
+        index: the indexes.
+        path: path of the side file, or None if the indexes are embedded in the manifest entry.
+        size: size of the container in bytes.
+    """
+
+    index: FileIndex
+    path: str | None
+    size: int
+
+
+def index_container(store: TableStore, partition: bytes, bucket: int, file: DataFileMeta) -> IndexContainer | None:
     """Return the indexes of a data file even if `file-index.read.enabled` is off; None if the file has none.
+
+    Args:
+        store: the table.
+        partition: the partition as a serialised row.
+        bucket: the bucket.
+        file: the data file.
 
     Raises:
         CorruptFile: the index is damaged or its side file is missing.
@@ -389,7 +410,8 @@ def _open_index(store: TableStore, partition: bytes, bucket: int, file: DataFile
     from lsm_core.format.file_index import FileIndex, head_length, read_head
 
     if file.embedded_index is not None:
-        return FileIndex.decode(file.embedded_index, f"index of {file.file_name} in its manifest")
+        index = FileIndex.decode(file.embedded_index, f"index of {file.file_name} in its manifest")
+        return IndexContainer(index, None, len(file.embedded_index))
     path = store.data_path(partition, bucket, side_files[0], file.external_path)
     try:
         size = store.file_io.size(path)
@@ -399,4 +421,10 @@ def _open_index(store: TableStore, partition: bytes, bucket: int, file: DataFile
     length = head_length(head, path)
     if length > len(head):
         head = read_part(store, path, 0, length)
-    return FileIndex(read_head(head, size, path), partial(read_part, store, path), path)
+    index = FileIndex(read_head(head, size, path), partial(read_part, store, path), path)
+    return IndexContainer(index, path, size)
+
+
+def _open_index(store: TableStore, partition: bytes, bucket: int, file: DataFileMeta) -> FileIndex | None:
+    container = index_container(store, partition, bucket, file)
+    return None if container is None else container.index

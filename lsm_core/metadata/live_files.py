@@ -268,6 +268,7 @@ def _from_both_ends(metas: Sequence[ManifestFileMeta]) -> Iterator[ManifestFileM
 
 _SUMS: Final = ("record_count", "file_size_in_bytes", "file_count")
 NEWEST: Final = "last_update_time"
+BUCKETS: Final = "total_buckets"
 
 
 def totals(
@@ -278,7 +279,7 @@ def totals(
     waiting: bool = False,
     partitions: Collection[bytes] | None = None,
 ) -> pa.Table:
-    """Return the number of rows, bytes and files per partition or bucket, and the creation time of the newest file.
+    """Return the number of rows, bytes and files per partition or bucket, and attributes of the newest file.
 
     ADD and DELETE entries are summed with opposite signs, so they need not be matched by file. Memory holds one
     manifest and the totals. As in Java, the newest file is chosen among all manifest entries, including deleted files.
@@ -293,8 +294,9 @@ def totals(
         partitions: partitions to include (serialised rows), or None for all.
 
     Returns:
-        One row per group, with the columns of ``keys``, `record_count` (rows), `file_size_in_bytes`, `file_count` and
-        `last_update_time` (epoch ms).
+        One row per group, with the columns of ``keys``, `record_count` (rows), `file_size_in_bytes`, `file_count`,
+        `last_update_time` (epoch ms) and `total_buckets`: the number of buckets that the last manifest entry of an
+        added file records (after a rescale, the new number; -1 without fixed buckets).
 
     Raises:
         CorruptFile: a manifest list or manifest is damaged.
@@ -329,13 +331,17 @@ def _to_signed_counts(entries: pa.Table, keys: Sequence[str], waiting: bool) -> 
     columns["file_size_in_bytes"] = pc.multiply(entries.column("file_size"), sign)
     columns["file_count"] = sign
     columns[NEWEST] = entries.column("creation_time_ms")
+    columns[BUCKETS] = pc.if_else(pc.greater(sign, 0), entries.column("total_buckets"), None)
     return pa.table(columns)
 
 
 def _aggregate(part: pa.Table, keys: Sequence[str]) -> pa.Table:
-    sums = part.group_by(list(keys)).aggregate([*((name, "sum") for name in _SUMS), (NEWEST, "max")])
-    names = {**{f"{name}_sum": name for name in _SUMS}, f"{NEWEST}_max": NEWEST}
-    return sums.rename_columns([names.get(name, name) for name in sums.column_names]).select([*keys, *_SUMS, NEWEST])
+    # "last" needs the order of the entries, which threads do not keep
+    wanted = [*((name, "sum") for name in _SUMS), (NEWEST, "max"), (BUCKETS, "last")]
+    groups = part.group_by(list(keys), use_threads=False).aggregate(wanted)
+    names = {f"{name}_{function}": name for name, function in wanted}
+    renamed = groups.rename_columns([names.get(name, name) for name in groups.column_names])
+    return renamed.select([*keys, *_SUMS, NEWEST, BUCKETS])
 
 
 BucketGroup = tuple[bytes, int, int, pa.Table]

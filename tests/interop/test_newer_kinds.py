@@ -1,6 +1,6 @@
 """Kinds of tables of Paimon 2.0 and 2.1 only: Java and Dredge take turns on them, as in `test_turns`.
 
-``DREDGE_NEWER_KINDS`` tables of each kind are drawn (default 6; 150 in soak); a failure tells its seed and the steps.
+The columns and system tables that 2.0 and 2.1 added are those of Java, too. ``DREDGE_NEWER_KINDS`` tables of each kind are drawn (default 6; 150 in soak); a failure tells its seed and the steps.
 """
 
 from __future__ import annotations
@@ -14,9 +14,14 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from lsm_core import Catalog
+from lsm_core import Catalog, Schema
+from lsm_core.options.table_options import PaimonVersion
+from lsm_core.sql.commands import Session
+from lsm_core.sql.local_engine import LocalEngine
+from lsm_core.sql.running import StatementRunner
+from tests.golden.rows import table_rows
 from tests.interop.test_turns import FIELDS, KINDS, SCHEMA, Row, Turns, live_all
-from tests.support.peers import JavaPaimon, peer_module
+from tests.support.peers import JavaPaimon, paimon_version, peer_module
 
 VERSION = os.environ.get("DREDGE_PAIMON_VERSION", "2.1-SNAPSHOT")
 LIVES = int(os.environ.get("DREDGE_NEWER_KINDS", "6"))
@@ -69,6 +74,12 @@ class NullableKeys(Turns):
 @pytest.mark.paimon_java
 @pytest.mark.parametrize("count", COUNTS)
 def test_keys_that_may_be_null(newest: JavaPaimon, tmp_path: Path, testrun_uid: str, count: int) -> None:
+    if not paimon_version(VERSION).at_least(PaimonVersion.V2_1):  # an unknown option: keys become NOT NULL
+        schema = {"fields": NullableKeys.fields, "primaryKeys": ["k"], "options": {"primary-key.nullable": "true"}}
+        _call(newest, tmp_path, "create", schema=schema)
+        with pytest.raises(peer_module().PeerError, match="Cannot write null to non-null column"):
+            _call(newest, tmp_path, "write", rows=[{"k": None}])
+        return
     _live(newest, tmp_path, testrun_uid, count, NullableKeys)
 
 
@@ -88,4 +99,59 @@ class OrderedBySnapshots(Turns):
 @pytest.mark.paimon_java
 @pytest.mark.parametrize("count", COUNTS)
 def test_rows_ordered_by_snapshot(newest: JavaPaimon, tmp_path: Path, testrun_uid: str, count: int) -> None:
+    if not paimon_version(VERSION).at_least(PaimonVersion.V2_0):
+        pytest.skip(f"Java Paimon {VERSION} ignores 'sequence.snapshot-ordering', which exists since 2.0")
     _live(newest, tmp_path, testrun_uid, count, OrderedBySnapshots)
+
+
+def _same_rows(newest: JavaPaimon, warehouse: Path, system: str) -> list[Row]:
+    """Assert that both return the same rows of a system table, with the same order of columns; return the rows."""
+    theirs = _call(newest, warehouse, "read", table=f"db.t${system}")["rows"]
+    theirs = [{name: value for name, value in row.items() if name != "_kind"} for row in theirs]
+    found = table_rows(Catalog(str(warehouse)).table(f"db.t${system}").to_arrow())
+    ours = [{name: value for name, value in row.items() if name in theirs[0]} for row in found]
+    assert sorted(map(repr, ours)) == sorted(map(repr, theirs))
+    return found
+
+
+@pytest.mark.paimon_java
+def test_partitions_and_snapshots_have_java_s_newer_columns(newest: JavaPaimon, tmp_path: Path) -> None:
+    catalog = Catalog(str(tmp_path))
+    catalog.create_database("db")
+    options = {"bucket": "2", "bucket-key": "k", "deletion-vectors.enabled": "true"}
+    table = catalog.create_table("db.t", Schema(SCHEMA, [], ["p"], options))
+    rows = [{"p": p, "k": k, "a": k, "b": k, "c": "x"} for p in range(3) for k in range(8)]
+    table.write(pa.Table.from_pylist(rows, SCHEMA))
+    table.delete("p < 2 AND k < 3")
+    _call(newest, tmp_path, "write", rows=rows[:3], compact="none")
+    rescale = "CALL sys.rescale(table => 'db.t', bucket_num => 3, partitions => 'p=2')"
+    StatementRunner(Session(catalog), LocalEngine()).run(rescale)
+    partitions = _same_rows(newest, tmp_path, "partitions")
+    shown = [(row["total_buckets"], row["done"], row["deleted_record_count"]) for row in partitions]
+    assert shown == [(2, False, 3), (2, False, 3), (3, False, 0)]
+    snapshots = _same_rows(newest, tmp_path, "snapshots")
+    written = {row["writer_version"] for row in snapshots} - {None}
+    assert bool(written) == paimon_version(VERSION).at_least(PaimonVersion.V2_1)
+
+
+@pytest.mark.paimon_java
+def test_file_indexes_are_listed_as_java_does(newest: JavaPaimon, tmp_path: Path) -> None:
+    if not paimon_version(VERSION).at_least(PaimonVersion.V2_1):
+        pytest.skip(f"Java Paimon {VERSION} has no $file_indexes, which exists since 2.1")
+    catalog = Catalog(str(tmp_path))
+    catalog.create_database("db")
+    options = {"bucket": "-1", "file-index.bloom-filter.columns": "a,c", "file-index.bitmap.columns": "b,a"}
+    options |= {"file-index.bloom-filter.a.items": "20", "file-index.bloom-filter.c.items": "20"}
+    table = catalog.create_table("db.t", Schema(SCHEMA, [], ["p"], options))
+    rows = [{"p": k % 2, "k": k, "a": k, "b": k % 9, "c": None} for k in range(300)]
+    _call(newest, tmp_path, "write", rows=rows, compact="none")
+    table.write(pa.Table.from_pylist(rows[:3], SCHEMA))
+    _call(newest, tmp_path, "write", rows=rows[:2], compact="none")
+    shown = _same_rows(newest, tmp_path, "file_indexes")
+    assert {(row["storage_type"], row["index_file_path"] is None) for row in shown} == {
+        ("EMBEDDED", True),
+        ("FILE", False),
+    }
+    assert {(row["column_name"], row["is_empty"]) for row in shown} == {(name, False) for name in "abc"}
+    first = catalog.table("db.t$file_indexes").to_arrow(filter=[("partition", "=", "{0}")], columns=["partition"])
+    assert 0 < first.num_rows < len(shown)

@@ -76,7 +76,11 @@ def java_environment() -> None:
 
 def java_paimon() -> PaimonVersion:
     """Return the version of Paimon whose answers the JVM of `JavaPaimon()` gives, for tests of what versions changed."""
-    text = os.environ.get("DREDGE_PAIMON_VERSION") or peer_module().DEFAULT_VERSION
+    return paimon_version(os.environ.get("DREDGE_PAIMON_VERSION") or peer_module().DEFAULT_VERSION)
+
+
+def paimon_version(text: str) -> PaimonVersion:
+    """Return the version of Paimon whose full number is ``text``, such as "2.1-SNAPSHOT"."""
     return PaimonVersion(".".join(re.split(r"[.-]", text)[:2]))
 
 

@@ -6,6 +6,7 @@ import datetime as dt
 import json
 import re
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,9 @@ import pytest
 from lsm_core import Catalog, Schema, SchemaChange, errors
 from lsm_core.format.binary_row import encode_rows
 from lsm_core.metadata import manifests
+from lsm_core.sql.commands import Session
+from lsm_core.sql.local_engine import LocalEngine
+from lsm_core.sql.running import StatementRunner
 from lsm_core.table.system import GLOBAL_TABLES, SYSTEM_TABLES
 from lsm_core.table.system.entry_texts import _decoded
 from lsm_core.types import parse
@@ -103,6 +107,48 @@ def test_a_filter_on_places_keeps_other_entries_out_of_memory(tmp_path: Path, mo
         assert 0 < kept[-1] == len(found) < len(everything)
     view(tmp_path, "files", filter=[[("partition", "=", "{b}")], [("level", "=", 0)]])
     assert kept[-1] == len(everything)  # or-ed: every file is asked
+
+
+def test_partitions_count_buckets_and_deleted_rows(tmp_path: Path) -> None:
+    schema = Schema(pa.schema([("k", pa.int64()), ("v", pa.int64()), ("dt", pa.string())]), partition_keys=["dt"])
+    options = {"bucket": "2", "bucket-key": "k", "deletion-vectors.enabled": "true"}
+    table = catalog(tmp_path).create_table("db.t", replace(schema, options=options))
+    for dt_value in ("a", "b"):
+        table.write(pa.table({"k": list(range(9)), "v": list(range(9)), "dt": [dt_value] * 9}))
+    table.delete("dt = 'a' AND k < 4")
+    sql = "CALL sys.rescale(table => 'db.t', bucket_num => 3, partitions => 'dt=b')"
+    StatementRunner(Session(catalog(tmp_path)), LocalEngine()).run(sql)
+    shown = ["partition", "total_buckets", "done", "deleted_record_count"]
+    assert [list(row.values()) for row in view(tmp_path, "partitions", columns=shown)] == [
+        ["dt=a", 2, False, 4],
+        ["dt=b", 3, False, 0],
+    ]
+    assert view(tmp_path, "partitions", filter=[("deleted_record_count", ">", 0)], columns=["partition"]) == [
+        {"partition": "dt=a"}
+    ]
+
+
+def test_file_indexes_are_listed_with_their_place_and_size(tmp_path: Path) -> None:
+    options = {"file-index.bitmap.columns": "v,s", "file-index.in-manifest-threshold": "300 b"}
+    fields = pa.schema([("k", pa.int64()), ("v", pa.int64()), ("s", pa.string())])
+    table = catalog(tmp_path).create_table("db.t", Schema(fields, options=options))
+    table.write(pa.table({"k": [1], "v": [2], "s": ["x"]}))
+    table.write(pa.table({"k": range(99), "v": range(99), "s": [f"{n}" for n in range(99)]}))
+    files = {file["file_path"]: file for file in view(tmp_path, "files")}
+    indexes = view(tmp_path, "file_indexes")
+    assert len(indexes) == 4
+    for index in indexes:
+        assert index["record_count"] == files[index["file_path"]]["record_count"]
+        assert (index["index_type"], index["is_empty"]) == ("bitmap", False)
+        place = index["index_file_path"]
+        assert index["storage_type"] == ("EMBEDDED" if place is None else "FILE")
+        if place is not None:
+            assert Path(place).stat().st_size == index["index_container_size_in_bytes"]
+    assert {index["storage_type"] for index in indexes} == {"EMBEDDED", "FILE"}
+    assert all(0 < index["index_size_in_bytes"] < index["index_container_size_in_bytes"] for index in indexes)
+    Path(next(index["index_file_path"] for index in indexes if index["index_file_path"])).unlink()
+    with pytest.raises(errors.CorruptFile, match="missing"):
+        view(tmp_path, "file_indexes")
 
 
 def test_partitions_and_buckets_add_up_what_is_live(tmp_path: Path) -> None:

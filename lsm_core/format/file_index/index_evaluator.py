@@ -79,6 +79,14 @@ class FileIndex:
         """Index types (`bloom-filter`, `bitmap` ...) of each column."""
         return {name: tuple(kinds) for name, kinds in self._places.items()}
 
+    def sizes(self) -> list[tuple[str, str, int, bool]]:
+        """Return column, index type, size in bytes and whether the column has only nulls, for each index."""
+        return [
+            (name, kind, length, start == EMPTY)
+            for name, kinds in self._places.items()
+            for kind, (start, length) in kinds.items()
+        ]
+
     def may_match(self, column: str, data_type: DataType, op: str, values: pa.Array | pa.Scalar | None = None) -> bool:
         """Return whether any row of the file can satisfy ``column op values``; True if no index can decide.
 

@@ -1,7 +1,7 @@
 """System tables: metadata of a table ("db.t$files") or of a whole catalog ("sys.tables") as rows.
 
-Names, types and order of the columns are those of Java Paimon 1.4 (`org.apache.paimon.table.system`), except
-`$dredge_ledger`, which Java does not have. Times are UTC.
+Names, types and order of the columns are those of Java Paimon 2.1 (`org.apache.paimon.table.system`), except
+`$dredge_ledger`, which Java does not have. Older versions lack the last columns of some tables. Times are UTC.
 """
 
 from __future__ import annotations
@@ -13,7 +13,16 @@ from lsm_core.errors import InvalidOption
 from lsm_core.format.schema import TableSchema
 from lsm_core.metadata.store import TableStore
 from lsm_core.table.system.catalog_tables import GLOBAL_TABLES, Warehouse
-from lsm_core.table.system.file_tables import FILES, KEY_RANGES, Buckets, Files, Manifests, Partitions, TableIndexes
+from lsm_core.table.system.file_tables import (
+    FILES,
+    KEY_RANGES,
+    Buckets,
+    FileIndexes,
+    Files,
+    Manifests,
+    Partitions,
+    TableIndexes,
+)
 from lsm_core.table.system.ledger_table import Ledger
 from lsm_core.table.system.metadata_tables import (
     AggregationFields,
@@ -35,6 +44,7 @@ SYSTEM_TABLES: Final[dict[str, View]] = {
     "options": Options(),
     "files": Files(FILES),
     "file_key_ranges": Files(KEY_RANGES),
+    "file_indexes": FileIndexes(),
     "manifests": Manifests(),
     "partitions": Partitions(),
     "buckets": Buckets(),

@@ -1,6 +1,7 @@
 """System tables about files, buckets and partitions.
 
-The module contains `$files`, `$file_key_ranges`, `$manifests`, `$table_indexes`, `$buckets` and `$partitions`.
+The module contains `$files`, `$file_key_ranges`, `$file_indexes`, `$manifests`, `$table_indexes`, `$buckets` and
+`$partitions`.
 """
 
 from __future__ import annotations
@@ -15,8 +16,11 @@ import pyarrow.compute as pc
 
 from lsm_core.arrays import one_array
 from lsm_core.format.binary_row import decode_rows
+from lsm_core.format.manifest import table_to_entries
 from lsm_core.format.schema import TableSchema
+from lsm_core.format.snapshot import Snapshot
 from lsm_core.metadata import manifests
+from lsm_core.metadata.indexes import index_container, vector_files
 from lsm_core.metadata.live_files import NEWEST, totals
 from lsm_core.metadata.store import POSTPONE_BUCKET, TableStore
 from lsm_core.read.predicate import Predicate, parse_filter
@@ -172,6 +176,80 @@ def _describe_files(store: TableStore, entries: pa.Table, selection: Selection) 
     return pa.table(columns)
 
 
+FILE_INDEXES: Final = table_schema(
+    [
+        ("partition", "STRING"),
+        ("bucket", "INT NOT NULL"),
+        ("file_path", "STRING NOT NULL"),
+        ("file_size_in_bytes", "BIGINT NOT NULL"),
+        ("record_count", "BIGINT NOT NULL"),
+        ("schema_id", "BIGINT NOT NULL"),
+        ("column_name", "STRING NOT NULL"),
+        ("index_type", "STRING NOT NULL"),
+        ("storage_type", "STRING NOT NULL"),
+        ("index_file_path", "STRING"),
+        ("index_size_in_bytes", "BIGINT NOT NULL"),
+        ("index_container_size_in_bytes", "BIGINT NOT NULL"),
+        ("is_empty", "BOOLEAN NOT NULL"),
+    ]
+)
+_OF_FILE: Final = FILE_INDEXES.field_names[:6]
+
+
+class FileIndexes(View):
+    """`$file_indexes`: one row per index of a live data file, sorted by partition, bucket and name of the data file.
+
+    Paimon has this table since 2.1.
+    """
+
+    columns = FILE_INDEXES
+
+    def read_parts(self, version: Version, selection: Selection) -> Iterator[pa.Table]:
+        """Yield the indexes of the version in parts of some thousand data files. Only heads of side files are read.
+
+        Raises:
+            CorruptFile: a manifest, manifest list or index is damaged, or a side file is missing.
+        """
+        store, snapshot = version.store, version.snapshot
+        if snapshot is None:
+            return
+        entries = manifests.live_entries(store, snapshot, keep=_entry_filter(store, selection.predicate))
+        named = pc.greater(pc.list_value_length(entries.column("extra_files")), 0)
+        entries = entries.filter(
+            pc.or_(pc.is_valid(entries.column("embedded_index")), pc.fill_null(named, fill_value=False))
+        )
+        texts = partition_texts(store, entries.column("partition"))
+        keys = pa.table([texts, entries.column("bucket"), entries.column("file_name")], names=list(_ORDERED_BY))
+        order = pc.sort_indices(keys, sort_keys=[(name, "ascending") for name in _ORDERED_BY])
+        for first in range(0, entries.num_rows, _AT_ONCE):
+            yield _describe_indexes(store, entries.take(order.slice(first, _AT_ONCE)))
+
+
+def _describe_indexes(store: TableStore, entries: pa.Table) -> pa.Table:
+    """Return one row per index of the data files, in their order.
+
+    Raises:
+        CorruptFile: an index is damaged, or its side file is missing.
+    """
+    files = _describe_files(store, entries, Selection(frozenset(_OF_FILE)))
+    places: list[int] = []
+    indexes: list[tuple[str, str, str, str | None, int, int, bool]] = []
+    for place, entry in enumerate(table_to_entries(entries)):
+        container = index_container(store, entry.partition, entry.bucket, entry.file)
+        if container is None:
+            continue
+        storage = "EMBEDDED" if container.path is None else "FILE"
+        for column, kind, size, is_empty in container.index.sizes():
+            places.append(place)
+            indexes.append((column, kind, storage, container.path, size, container.size, is_empty))
+    described = files.select(_OF_FILE).take(pa.array(places, pa.int64()))
+    names = FILE_INDEXES.field_names[len(_OF_FILE) :]
+    values = zip(*indexes, strict=True) if indexes else [()] * len(names)
+    for name, items in zip(names, values, strict=True):
+        described = described.append_column(name, pa.array(items, FILE_INDEXES.arrow_schema.field(name).type))
+    return described
+
+
 MANIFESTS: Final = table_schema(
     [
         ("file_name", "STRING NOT NULL"),
@@ -278,6 +356,9 @@ PARTITIONS: Final = table_schema(
         ("created_by", "STRING"),
         ("updated_by", "STRING"),
         ("options", "STRING"),
+        ("total_buckets", "INT NOT NULL"),
+        ("done", "BOOLEAN NOT NULL"),
+        ("deleted_record_count", "BIGINT"),
     ]
 )
 
@@ -297,15 +378,15 @@ class Buckets(View):
             return
         buckets = totals(version.store, version.snapshot, ["partition", "bucket"])
         texts = partition_texts(version.store, buckets.column("partition"))
-        yield _with_update_time(buckets.set_column(0, "partition", texts)).sort_by(
-            [("partition", "ascending"), ("bucket", "ascending")]
-        )
+        described = _with_update_time(buckets.set_column(0, "partition", texts)).select(BUCKETS.field_names)
+        yield described.sort_by([("partition", "ascending"), ("bucket", "ascending")])
 
 
 class Partitions(View):
     """`$partitions`: one row per partition with files (one row for a table without partitions).
 
-    Columns that only catalog servers know are null.
+    Columns that only catalog servers know are null, and `done` is false. `deleted_record_count` is the number of rows
+    that deletion vectors delete, or null if a vector's number is not recorded.
     """
 
     columns = PARTITIONS
@@ -319,12 +400,33 @@ class Partitions(View):
         if version.snapshot is None:
             return
         partitions = totals(version.store, version.snapshot, ["partition"])
-        dated = _with_update_time(
-            partitions.set_column(0, "partition", _specs(version.store, one_array(partitions.column("partition"))))
-        )
-        for name in PARTITIONS.field_names[len(dated.column_names) :]:
+        serialised = one_array(partitions.column("partition"))
+        dated = _with_update_time(partitions.set_column(0, "partition", _specs(version.store, serialised)))
+        dated = dated.append_column("done", pa.repeat(pa.scalar(value=False), dated.num_rows))
+        if "deleted_record_count" in selection:
+            counts = _deleted_rows(version.store, version.snapshot)
+            deleted = pa.array([counts.get(partition, 0) for partition in serialised.to_pylist()], pa.int64())
+            dated = dated.append_column("deleted_record_count", deleted)
+        for name in set(PARTITIONS.field_names).difference(dated.column_names):
             dated = dated.append_column(name, pa.nulls(dated.num_rows, PARTITIONS.arrow_schema.field(name).type))
-        yield dated.sort_by("partition")
+        yield dated.select(PARTITIONS.field_names).sort_by("partition")
+
+
+def _deleted_rows(store: TableStore, snapshot: Snapshot) -> dict[bytes, int | None]:
+    """Return the number of rows that deletion vectors delete, by partition; None if a vector's number is not recorded.
+
+    Raises:
+        CorruptFile: the index manifest is damaged.
+    """
+    counts: dict[bytes, int | None] = {}
+    if not store.options.deletion_vectors_enabled:
+        return counts
+    for (partition, _), files in vector_files(store, snapshot).items():
+        numbers = [vector.cardinality for file in files for vector in file.deletion_vectors or ()]
+        known = counts.get(partition, 0)
+        if numbers:
+            counts[partition] = None if known is None or None in numbers else known + sum(filter(None, numbers))
+    return counts
 
 
 def _specs(store: TableStore, partitions: pa.Array) -> pa.Array:

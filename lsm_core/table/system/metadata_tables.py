@@ -126,6 +126,8 @@ SNAPSHOTS: Final = table_schema(
         ("changelog_record_count", "BIGINT"),
         ("watermark", "BIGINT"),
         ("next_row_id", "BIGINT"),
+        ("operation", "STRING"),
+        ("writer_version", "STRING"),
     ]
 )
 TAGS: Final = table_schema(
