@@ -24,8 +24,8 @@ import pyarrow.compute as pc
 
 from lsm_core.commit.conflicts import BaseEntries, Rescan, StrictMode, check
 from lsm_core.commit.history import AddedFiles
+from lsm_core.commit.manifest_sort import UnknownFields, read_deletions, sort_manifests, sorts_manifests
 from lsm_core.commit.message import (
-    IDENTITY,
     NO_CHANGE,
     CommitMessage,
     IndexChange,
@@ -552,9 +552,6 @@ def _follows(store: TableStore, successor: Snapshot, snapshot: Snapshot) -> bool
     return all((which in near) == (kind == ADD) for which, kind in zip(identities(delta), kinds, strict=True))
 
 
-_NEEDED = ("kind", *IDENTITY)
-
-
 def merge_manifests(
     store: TableStore, metas: Sequence[ManifestFileMeta], writer: TableStore | None = None
 ) -> list[ManifestFileMeta]:
@@ -567,6 +564,10 @@ def merge_manifests(
         metas: manifests of the last snapshot.
         writer: store whose FileIO writes new manifests; None for ``store``.
     """
+    if sorts_manifests(store):
+        in_order = sort_manifests(store, metas, writer)
+        if in_order is not None:
+            return in_order
     full = full_merge(store, metas, store.options.manifest_target_size, store.options.manifest_full_threshold, writer)
     if full is not None:
         return full
@@ -582,7 +583,8 @@ def compacted(
 ) -> list[ManifestFileMeta]:
     """Merge all manifests that are small or contain deletions, and return the resulting manifests.
 
-    Unlike at a commit, the number and total size of such manifests do not matter.
+    Unlike at a commit, the number and total size of such manifests do not matter. Manifests that are sorted by a
+    partition column are merged as at a commit.
 
     Args:
         store: the table.
@@ -595,7 +597,9 @@ def compacted(
     Source: Paimon `compactManifest`.
     """
     target = store.options.manifest_target_size
-    merged = full_merge(store, metas, target, 1, writer)
+    merged = sort_manifests(store, metas, writer) if sorts_manifests(store) else None
+    if merged is None:
+        merged = full_merge(store, metas, target, 1, writer)
     if merged is None:
         merged = minor_merge(store, metas, target, 1, writer)
     if {meta.file_name for meta in merged} == {meta.file_name for meta in metas}:
@@ -630,14 +634,7 @@ def full_merge(
     if not must or sum(meta.file_size for meta in must) < threshold:
         return None
     chosen = {meta.file_name for meta in must}
-    deletions = pa.concat_tables(
-        [NO_ENTRIES.select(_NEEDED)]
-        + [
-            manifests.read_manifest(store, meta, lambda part: _of_kind(part, DELETE).select(_NEEDED))
-            for meta in must
-            if meta.num_deleted_files
-        ]
-    )
+    deletions = read_deletions(store, must)
     deleted_names, deleted_partitions = pc.unique(deletions.column("file_name")), partitions_of(deletions)
     kept: list[ManifestFileMeta] = []
     rewritten: list[ManifestFileMeta] = []
@@ -656,12 +653,8 @@ def full_merge(
         return None
     try:
         return kept + manifests.write_manifests(writer or store, _live(store, rewritten, Cancelling(deletions)))
-    except (_UnknownFields, HashesMeet):
+    except (UnknownFields, HashesMeet):
         return None
-
-
-class _UnknownFields(ValueError):
-    """Error that a manifest has entries with unknown fields, which could not be written again."""
 
 
 def _live(store: TableStore, metas: Sequence[ManifestFileMeta], cancelling: Cancelling) -> Iterator[pa.Table]:
@@ -673,12 +666,12 @@ def _live(store: TableStore, metas: Sequence[ManifestFileMeta], cancelling: Canc
         cancelling: deletions, which cancel the entries of the files that they delete.
 
     Raises:
-        _UnknownFields: an entry has fields that Dredge does not know.
+        UnknownFields: an entry has fields that Dredge does not know.
     """
     for meta in metas:
         entries = manifests.read_manifest(store, meta)
         if has_unknown(entries) is not None:
-            raise _UnknownFields(meta.file_name)
+            raise UnknownFields(meta.file_name)
         yield cancelling.survivors(entries)
 
 
@@ -734,10 +727,6 @@ def _merge_group(
         together = []
         result += group[place : place + 1]
     return result
-
-
-def _of_kind(entries: pa.Table, kind: int) -> pa.Table:
-    return entries.filter(pc.equal(entries.column("kind"), kind))
 
 
 _LOG = logging.getLogger(__name__)

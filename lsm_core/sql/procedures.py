@@ -34,6 +34,7 @@ from lsm_core.storage import file_io_for
 from lsm_core.table import Catalog
 from lsm_core.table.names import TableName
 from lsm_core.table.schema_change import SchemaChange
+from lsm_core.table.validation import check_manifest_sort
 
 if TYPE_CHECKING:
     from lsm_core.table import Table
@@ -627,6 +628,18 @@ def _compact(table: Table, values: Arguments) -> Iterator[Step]:
     yield PlannedStep(table, "compact", arguments)
 
 
+def _compact_manifest(table: Table, values: Arguments) -> Iterator[Step]:
+    """Yield one step: merge the manifests, with the options `manifest-sort.*` that the arguments define."""
+    texts = {
+        f"manifest-sort.{name.replace('_', '-')}": str(values[f"manifest_sort_{name}"])
+        for name in ("enabled", "partition_field", "max_rewrite_size")
+        if f"manifest_sort_{name}" in values
+    }
+    table = table.copy({key: value.lower() if key.endswith(".enabled") else value for key, value in texts.items()})
+    check_manifest_sort(table.store.schema, table.store.options, table.name)
+    yield PlannedStep(table, "manifests")
+
+
 def _compact_database(catalog: Catalog, values: Arguments) -> Iterator[Step]:
     """Yield a step per table that the patterns select: compact the table.
 
@@ -1088,11 +1101,11 @@ PROCEDURES: Final[Mapping[str, Procedure]] = {
                 _TABLE,
                 _OPTIONS,
                 _DRY_RUN,
-                Parameter("manifest_sort_enabled", ParameterKind.FLAG, ignored=True),
-                Parameter("manifest_sort_partition_field", ignored=True),
-                Parameter("manifest_sort_max_rewrite_size", ignored=True),
+                Parameter("manifest_sort_enabled", ParameterKind.FLAG),
+                Parameter("manifest_sort_partition_field"),
+                Parameter("manifest_sort_max_rewrite_size"),
             ),
-            _of_action("manifests"),
+            _compact_manifest,
         ),
         Procedure("create_tag", (_TABLE, _TAG, _SNAPSHOT, _RETAINED), _CREATE_TAG),
         Procedure("replace_tag", (_TABLE, _TAG, _SNAPSHOT, _RETAINED), _replace_tag),

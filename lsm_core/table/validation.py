@@ -95,6 +95,7 @@ def validate(
     _check_sequence(schema, options, table)
     _check_merging(schema, options, table)
     _check_clustering(schema, options, table)
+    check_manifest_sort(schema, options, table)
     if schema.primary_keys:
         _check_engine(schema, table)
     elif options.get("primary-key.nullable"):
@@ -289,6 +290,24 @@ def _check_merging(schema: TableSchema, options: TableOptions, table: str) -> No
         raise InvalidOption(
             "data-evolution.enabled", "true", "false, or true together with 'row-tracking.enabled'", table
         )
+
+
+def check_manifest_sort(schema: TableSchema, options: TableOptions, table: str) -> None:
+    """Check that manifests can be sorted by a partition column if the options enable this.
+
+    Raises:
+        InvalidOption: the table has no partitions, or `manifest-sort.partition-field` is no partition column.
+
+    Source: Java `SchemaValidation.validateManifestSort`.
+    """
+    if not options.get("manifest-sort.enabled"):
+        return
+    if not schema.partition_keys:
+        raise InvalidOption("manifest-sort.enabled", "true", "false in a table without partitions", table)
+    name = options.get("manifest-sort.partition-field")
+    if name and name not in schema.partition_keys:
+        columns = f"a partition column: {', '.join(schema.partition_keys)}"
+        raise InvalidOption("manifest-sort.partition-field", name, columns, table)
 
 
 def _check_clustering(schema: TableSchema, options: TableOptions, table: str) -> None:

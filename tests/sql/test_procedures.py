@@ -328,6 +328,7 @@ def test_planned_procedures_name_actions_and_arguments_that_exist(warehouse: War
         "columns": "'v'",
         "table_options": "'num-levels=6'",
         "manifest_sort_max_rewrite_size": "'1 gb'",
+        "manifest_sort_partition_field": "'dt'",
         "column": "'v'",
         "default_value": "'7'",
     }

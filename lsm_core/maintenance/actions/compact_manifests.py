@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Final
 
 from lsm_core.commit import Committer
+from lsm_core.commit.manifest_sort import choose_manifests, sorts_manifests
 from lsm_core.errors import DredgeError, PlanStale
 from lsm_core.maintenance.action import (
     PLAN_PROPERTY,
@@ -91,8 +92,9 @@ class ManifestCompactionReport(CommitReport):
 def plan_manifest_compaction(store: TableStore, now_ms: int | None = None) -> MaintenancePlan:
     """Plan to merge manifests that are smaller than `manifest.target-file-size` or have DELETE entries.
 
-    Applying the plan also rewrites manifests whose ADD entries are cancelled by these DELETE entries. The plan has no
-    items if there is nothing to merge. Planning reads only manifest lists.
+    Applying the plan also rewrites manifests whose ADD entries are cancelled by these DELETE entries. With
+    `manifest-sort.enabled`, manifests are merged in the order of a partition column, by the thresholds of the options.
+    The plan has no items if there is nothing to merge. Planning reads only manifest lists.
 
     Args:
         store: the table.
@@ -109,18 +111,19 @@ def plan_manifest_compaction(store: TableStore, now_ms: int | None = None) -> Ma
         return replace(plan, declined=(Declined("table", "empty", "the table has no snapshot"),))
     metas = manifests.data_manifests(store, snapshot)
     target = store.options.manifest_target_size
+    small = f"smaller than {size_text(target)}"
+    chosen = (
+        choose_manifests(store, metas)
+        if sorts_manifests(store)
+        else [
+            (meta, f"holds {meta.num_deleted_files:,} deletions" if meta.num_deleted_files else small)
+            for meta in metas
+            if meta.num_deleted_files or meta.file_size < target
+        ]
+    )
     items = [
-        MergeManifestItem(
-            meta.file_name,
-            meta.file_size,
-            meta.num_added_files,
-            meta.num_deleted_files,
-            f"holds {meta.num_deleted_files:,} deletions"
-            if meta.num_deleted_files
-            else f"smaller than {size_text(target)}",
-        )
-        for meta in metas
-        if meta.num_deleted_files or meta.file_size < target
+        MergeManifestItem(meta.file_name, meta.file_size, meta.num_added_files, meta.num_deleted_files, reason)
+        for meta, reason in chosen
     ]
     large = len(metas) - len(items)
     facts = {"manifests": len(metas), "target": target}
