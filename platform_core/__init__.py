@@ -3,7 +3,8 @@
 ``names``, ``table_card`` and ``health`` define the Dagster names, the description and the state of a table.
 ``policies`` decide about maintenance, ``resources`` open the warehouse, and ``metadata`` and ``tree_picture`` show
 reports in the Dagster UI. ``obstacles`` are the reasons to stop maintenance. ``dagster_internals`` has the workarounds
-for Dagster. Importing ``platform_core`` loads neither pyspark nor great_expectations.
+for Dagster. No asset, check, job or sensor is defined here. Importing ``platform_core`` loads neither pyspark nor
+great_expectations.
 """
 
 import gc

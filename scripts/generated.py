@@ -1,4 +1,4 @@
-"""Files under docs/ and deploy/ that are generated from the code, and their generators."""
+"""Files under docs/, deploy/ and the packages that are generated from the code, and their generators."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from orchestration.verbs.policies import schema_text
 from scripts.dashboard import dashboard_text
 from scripts.pages import architecture_page, cli_page, options_page
 from scripts.pictures import DRAWN
+from scripts.rooms import readmes
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 
@@ -19,6 +20,7 @@ GENERATED: dict[Path, Callable[[], str]] = {
     DOCS.parent / "deploy" / "grafana" / "dredge.json": dashboard_text,
     DOCS / "architecture.md": lambda: architecture_page((DOCS / "architecture.md").read_text("utf-8")),
     **{DOCS / place: draw for place, draw in DRAWN.items()},
+    **readmes(),
 }
 
 

@@ -7,6 +7,7 @@ import itertools
 import re
 from pathlib import Path
 
+from scripts.rooms import readmes
 from tests.docs.pages import tracked
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -21,6 +22,18 @@ def test_every_folder_says_what_it_is_for() -> None:
             if not init.is_file() or not init.read_text().lstrip().startswith('"""'):
                 silent.append(folder.relative_to(ROOT).as_posix())
     assert silent == ["assets/demo/reference"] or silent == []
+
+
+def test_every_room_has_a_readme_that_says_where_to_begin_and_where_its_tests_are() -> None:
+    rooms = readmes()
+    assert {path.parent.relative_to(ROOT).as_posix() for path in rooms} >= {
+        "lsm_core/merge",
+        "assets",
+        "orchestration/ops",
+    }
+    texts = {path: path.read_text("utf-8") for path in rooms}
+    assert [str(path) for path, text in texts.items() if "Its tests are in `tests/" not in text] == []
+    assert [str(path) for path, text in texts.items() if not 3 <= len(re.findall(r"\.\s", text)) <= 12] == []
 
 
 def test_nothing_committed_names_a_machine_or_a_registry() -> None:

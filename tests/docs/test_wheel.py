@@ -61,6 +61,7 @@ def test_the_wheel_holds_the_packages_and_their_data(wheel: Path) -> None:
     code = {path.relative_to(ROOT).as_posix() for package in PACKAGES for path in (ROOT / package).rglob("*.py")}
     stubs = {path.relative_to(ROOT).as_posix() for path in (ROOT / "lsm_core").rglob("*.pyi")}
     assert len(stubs) >= 10
+    assert [name for name in names if name.endswith("README.md")] == []
     assert code | stubs <= set(names)
 
 
