@@ -14,6 +14,7 @@ from typing import Any, Final
 import dagster as dg
 
 from lsm_core.maintenance import CheckLimits, CheckReport
+from lsm_core.maintenance.file_remedies import Remedy
 from platform_core import names
 from platform_core.dagster_internals import TableChecks, allow_early_features, copy_op, resolve_annotations
 from platform_core.metadata import launch_link, plain_cell
@@ -152,7 +153,7 @@ def result_of(report: CheckReport, run: dg.DagsterRun | None = None) -> dg.Asset
         report: report of one check.
         run: run whose code location has the jobs, for links to the launchpad; None for no links.
     """
-    steps = {"next step": dg.MetadataValue.md(_next_steps(report, run))} if report.remedies else {}
+    steps = next_step(report.table, report.remedies, run, files=bool(report.damaged))
     return dg.AssetCheckResult(
         check_name=report.check,
         passed=report.passed,
@@ -162,19 +163,33 @@ def result_of(report: CheckReport, run: dg.DagsterRun | None = None) -> dg.Asset
     )
 
 
-def _next_steps(report: CheckReport, run: dg.DagsterRun | None) -> str:
-    """Return the remedies of a failed check as Markdown: for each, a link to its Dagster job, and its command."""
-    lines = ["Put the file back from a copy, or:", ""]
-    for remedy in report.remedies:
+def next_step(
+    table: str, remedies: Sequence[Remedy], run: dg.DagsterRun | None, *, files: bool
+) -> dict[str, dg.MetadataValue]:
+    """Return metadata with the remedies of a failed check: for each, a link to its Dagster job, and its command.
+
+    Args:
+        table: full name of the table.
+        remedies: actions that are possible now.
+        run: run whose code location has the jobs, for links to the launchpad; None for no links.
+        files: whether files are damaged or lost, so that a copy of the file is a remedy too.
+
+    Returns:
+        The entry *next step*; empty without a remedy.
+    """
+    if not remedies:
+        return {}
+    lines = ["Put the file back from a copy, or:", ""] if files else []
+    for remedy in remedies:
         step = plain_cell(remedy.action)
         if run is not None:
-            address = launch_link(run, remedy.action, {"table": report.table, **remedy.arguments})
+            address = launch_link(run, remedy.action, {"table": table, **remedy.arguments})
             step = f"[launch the job {remedy.action}]({address}), filled in"
         loss = f" ({plain_cell(remedy.loss)})" if remedy.loss else ""
-        lines.append(f"- {step}{loss}: {plain_cell(remedy.command(report.table))}")
-    return "\n".join(
-        [*lines, "", "Then execute this check again. More: docs/operations.md, *A file is damaged or lost*."]
-    )
+        lines.append(f"- {step}{loss}: {plain_cell(remedy.command(table))}")
+    section = "A file is damaged or lost" if files else "A check failed"
+    last = f"Then execute this check again. More: docs/operations.md, *{section}*."
+    return {"next step": dg.MetadataValue.md("\n".join([*lines, "", last]))}
 
 
 def report_metadata(report: CheckReport) -> dict[str, dg.MetadataValue]:

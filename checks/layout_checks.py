@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Final
+from typing import Any, Final
 
 import dagster as dg
 
@@ -14,6 +14,8 @@ from checks.definition import (
     declare_together,
     failed_result,
     is_switched_off,
+    next_step,
+    problem_list,
     report_evaluation,
     selected_checks,
     switched_off_result,
@@ -22,11 +24,11 @@ from checks.definition import (
 from checks.layout_condition import CONDITION_PROMISE, CONDITIONS, backlog_result, condition_result, conditions_of
 from checks.merged_view import VerifyVerdict, merged_view_result
 from lsm_core.maintenance import checks_of
-from lsm_core.maintenance.checks.metadata_validity import inspect_tree
+from lsm_core.maintenance.checks.metadata_validity import inspect_tree, tree_remedies
+from lsm_core.maintenance.checks.outcome import join_commands
 from lsm_core.metadata.store import TableStore
 from platform_core import names
 from platform_core.health import TableHealth, table_health
-from platform_core.metadata import plain_cell
 from platform_core.obstacles import find_blocking_failure
 from platform_core.partitions import partition_of, partitions_of
 from platform_core.policies import Policy, policy_source
@@ -34,18 +36,28 @@ from platform_core.resources.spark_resource import SparkResource
 from platform_core.resources.warehouse import WarehouseResource
 from platform_core.table_card import TableCard
 
-_SHOWN = 20
+VIOLATIONS: Final = "violations"
+"""Label of the broken invariants in the result of `tree_is_valid`."""
 
 
-def tree_result(store: TableStore, partition: str | None) -> dg.AssetCheckResult:
-    """Return the result of `tree_is_valid` for the newest snapshot, in one partition, or in all if it is None.
+def tree_result(store: TableStore, partition: str | None, run: dg.DagsterRun | None = None) -> dg.AssetCheckResult:
+    """Return the result of `tree_is_valid` for the newest snapshot.
 
-    Files of a level above 0 must share no keys, and the ranges of every file must be consistent.
+    Files of a level above 0 must share no keys, and the ranges of every file must be consistent. A failure names the
+    commit that broke the tree, and an action that repairs the table.
+
+    Args:
+        store: the table.
+        partition: path of the only partition to check, None for all.
+        run: run whose code location has the jobs, for links to the launchpad; None for no links.
     """
     buckets, files, broken = inspect_tree(store, partition)
     if broken:
-        listed = "\n".join(f"- {plain_cell(str(line))}" for line in broken[:_SHOWN])
-        return failed_result(f"{len(broken)} broken invariants: {broken[0]}", violations=dg.MetadataValue.md(listed))
+        remedies, reason = tree_remedies(store)
+        repair = f"; repair it: {join_commands(store.name, remedies)}" if remedies else ""
+        metadata: dict[str, Any] = {VIOLATIONS: problem_list([str(line) for line in broken])}
+        metadata |= next_step(store.name, remedies, run, files=False)
+        return failed_result(f"{len(broken)} broken invariants: {broken[0]}; {reason}{repair}", **metadata)
     return dg.AssetCheckResult(
         passed=True,
         description=f"{files} files in {buckets} buckets form a valid tree",
@@ -105,7 +117,7 @@ def _check(
             result = merged_view_result(context.instance, warehouse, spark, card.name, partition, several, run)
             yield _report_partitions(context, apply_severity(result, policy, check))
         elif check == names.TREE_CHECK:
-            result = tree_result(warehouse.store(card.name), partition_of(context))
+            result = tree_result(warehouse.store(card.name), partition_of(context), context.run)
             yield _report_partitions(context, apply_severity(result, policy, check))
         else:
             store = warehouse.store(card.name)
@@ -159,7 +171,7 @@ def report_checks(
     for declaration in declarations_of(card, policy):
         for partition in partitions if declaration.by_partition else (None,):
             if declaration.name == names.TREE_CHECK:
-                result = apply_severity(tree_result(store, partition), policy, declaration.name)
+                result = apply_severity(tree_result(store, partition, context.run), policy, declaration.name)
             elif declaration.name != names.MERGED_VIEW_CHECK:
                 result = _result_from_health(card, store, health, policy, declaration.name)
             elif (

@@ -1,9 +1,9 @@
-"""Remedies for damaged or lost files: the actions that lead back to a healthy table, planned before they are named."""
+"""Remedies for damaged or lost files and broken trees: planned actions that lead back to a healthy table."""
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -24,6 +24,8 @@ _LEDGER_ENTRIES: Final = 200
 _MOST_SNAPSHOTS: Final = 1_000
 """Number of newest snapshots that are searched for the commit that added or removed a file."""
 _MOST_FILES: Final = 20
+_REASON_CHARACTERS: Final = 300
+"""Most characters of a refusal in a text."""
 
 
 @dataclass(frozen=True)
@@ -132,6 +134,83 @@ def find_file_remedies(store: TableStore, names: Sequence[str]) -> tuple[Remedy,
         return tuple(_find_live(store, newest, live) if live else _find_expiry(store, newest, chosen))
     except (DredgeError, OSError):
         return ()
+
+
+def find_tree_remedies(
+    store: TableStore, newest: Snapshot, is_valid: Callable[[Snapshot], bool]
+) -> tuple[tuple[Remedy, ...], str]:
+    """Return the remedy for a broken LSM tree of the newest snapshot.
+
+    The remedy undoes the compaction that broke the tree, or returns the table to the snapshot before that commit. A
+    compaction is no remedy: on a broken tree its output cannot be compared with what readers return, because readers
+    may return several versions of a key.
+
+    Args:
+        store: the table.
+        newest: the newest snapshot, whose tree is broken.
+        is_valid: whether the tree of a snapshot is valid; it may raise a DredgeError.
+
+    Returns:
+        The remedy whose plan is possible now, if there is one, and a text on the commit that broke the tree, or on why
+        there is no remedy.
+    """
+    try:
+        ids = [number for number in snapshots.list_ids(store) if number < newest.id][-_MOST_SNAPSHOTS:]
+        valid = find_last_valid(ids, lambda number: _is_valid_snapshot(store, number, is_valid))
+        if valid is None:
+            return (), _no_remedy("no older snapshot with a valid tree exists")
+        good, number = ids[valid], [*ids, newest.id][valid + 1]
+        breaking = newest if number == newest.id else snapshots.read(store, number)
+        runs = {entry.snapshot_id: entry.run_id for entry in read_ledger(store, _LEDGER_ENTRIES, heads=True)}
+        run_id = runs.get(number) if breaking.commit_kind is CommitKind.COMPACT else None
+        candidates = [
+            *([undo_of(run_id)] if run_id else []),
+            *returns_to(good, _count_appends(store, number, newest.id)),
+        ]
+        remedy, refusal = first_possible(store, candidates)
+    except (DredgeError, OSError) as error:
+        return (), _no_remedy(str(error))
+    broken_by = f"snapshot {number} ({breaking.commit_kind.value}) broke the tree"
+    return ((), f"{broken_by}; {_no_remedy(refusal)}") if remedy is None else ((remedy,), broken_by)
+
+
+def _no_remedy(reason: str) -> str:
+    return (
+        f"no action repairs it ({reason[:_REASON_CHARACTERS]}): restore the table from a backup, or write its rows to "
+        "a new table and compare them with their source"
+    )
+
+
+def find_last_valid(ids: Sequence[int], is_valid: Callable[[int], bool]) -> int | None:
+    """Return the index of a valid snapshot whose successor is not valid, None if no valid snapshot is met.
+
+    The distance to the newest snapshot is doubled until a valid snapshot is met, and then halved, because each answer
+    reads all manifests of a snapshot.
+
+    Args:
+        ids: ids of snapshots, ascending; the snapshot after the last one is not valid.
+        is_valid: whether a snapshot is valid.
+    """
+    broken, distance = len(ids), 1
+    while broken:
+        index = max(broken - distance, 0)
+        if is_valid(ids[index]):
+            while broken - index > 1:
+                middle = (broken + index) // 2
+                if is_valid(ids[middle]):
+                    index = middle
+                else:
+                    broken = middle
+            return index
+        broken, distance = index, 2 * distance
+    return None
+
+
+def _is_valid_snapshot(store: TableStore, number: int, is_valid: Callable[[Snapshot], bool]) -> bool:
+    try:
+        return is_valid(snapshots.read(store, number))
+    except DredgeError:  # expired meanwhile, or its metadata is damaged
+        return False
 
 
 def _find_live(store: TableStore, newest: Snapshot, names: set[str]) -> Iterator[Remedy]:

@@ -91,6 +91,7 @@ def test_a_broken_tree_that_a_tick_sees_fails_the_check_and_blocks_the_table(
     commit(table)
     house.tick(names.SORTED_RUN_SENSOR)
     assert len(results()) == 1, "reported once"
+    assert "repair it: `dredge rollback-as-latest shop.plain --snapshot 3`" in results()[0][1]
     table.rollback_to(3)
     assert house.maintain(PLAIN).success
     assert results()[0][0], "the check of a run ends the block"

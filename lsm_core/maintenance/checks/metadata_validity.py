@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 
 import pyarrow as pa
@@ -11,8 +11,10 @@ import pyarrow.compute as pc
 
 from lsm_core.errors import CorruptFile
 from lsm_core.format.partitions import partition_text
+from lsm_core.format.snapshot import Snapshot
 from lsm_core.maintenance.action import bucket_name
 from lsm_core.maintenance.checks.outcome import CheckInput, CheckReport
+from lsm_core.maintenance.file_remedies import Remedy, find_tree_remedies
 from lsm_core.metadata import manifests, snapshots
 from lsm_core.metadata.indexes import deletion_vectors, read_vector, require_in_place
 from lsm_core.metadata.live_files import bucket_groups, tree_files
@@ -45,17 +47,37 @@ def tree_is_valid(check_input: CheckInput) -> CheckReport:
     """
     buckets, files, broken = inspect_tree(check_input.store)
     if broken:
-        text = f"{len(broken)} broken invariants: {broken[0]}"
-        return check_input.fails(text, [str(invariant) for invariant in broken], files=files, buckets=buckets)
+        remedies, reason = tree_remedies(check_input.store)
+        text = f"{len(broken)} broken invariants: {broken[0]}; {reason}"
+        report = check_input.fails(text, [str(invariant) for invariant in broken], files=files, buckets=buckets)
+        return replace(report, remedies=remedies)
     return check_input.passes(f"{files} files in {buckets} buckets form a valid tree", files=files, buckets=buckets)
 
 
-def inspect_tree(store: TableStore, partition: str | None = None) -> tuple[int, int, list[BrokenInvariant]]:
-    """Check the LSM trees of the newest snapshot.
+def tree_remedies(store: TableStore) -> tuple[tuple[Remedy, ...], str]:
+    """Return the remedies for the broken tree of the newest snapshot, and the commit that broke it.
+
+    Args:
+        store: the table.
+
+    Returns:
+        At most one remedy, and a text on the commit that broke the tree, or on why there is no remedy.
+    """
+    newest = snapshots.latest(store)
+    if newest is None:
+        return (), "nothing was committed yet"
+    return find_tree_remedies(store, newest, lambda snapshot: not inspect_tree(store, snapshot=snapshot)[2])
+
+
+def inspect_tree(
+    store: TableStore, partition: str | None = None, snapshot: Snapshot | None = None
+) -> tuple[int, int, list[BrokenInvariant]]:
+    """Check the LSM trees of a snapshot.
 
     Args:
         store: the table.
         partition: Paimon's path of the only partition to check, None for all.
+        snapshot: snapshot to check, None for the newest one.
 
     Returns:
         Number of checked buckets, number of their files, and every broken invariant.
@@ -63,7 +85,7 @@ def inspect_tree(store: TableStore, partition: str | None = None) -> tuple[int, 
     Raises:
         CorruptFile: a manifest cannot be read.
     """
-    latest = snapshots.latest(store)
+    latest = snapshot or snapshots.latest(store)
     if latest is None:
         return 0, 0, []
     buckets = files = 0

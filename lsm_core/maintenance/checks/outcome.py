@@ -107,6 +107,16 @@ class CheckLimits:
     deep: DeepRead | None = None
 
 
+def join_commands(table: str, remedies: Sequence[Remedy]) -> str:
+    """Return the commands of remedies in one line, each with what it loses.
+
+    Args:
+        table: full name of the table.
+        remedies: the remedies, the one that keeps most first.
+    """
+    return ", or ".join(f"`{remedy.command(table)}`{f' ({remedy.loss})' if remedy.loss else ''}" for remedy in remedies)
+
+
 @dataclass(frozen=True)
 class CheckReport:
     """Result of one check over one snapshot.
@@ -148,10 +158,8 @@ class CheckReport:
         """Next step after the failure, as the end of a message; "" if no remedy is known."""
         if not self.remedies:
             return ""
-        commands = ", or ".join(
-            f"`{remedy.command(self.table)}`{f' ({remedy.loss})' if remedy.loss else ''}" for remedy in self.remedies
-        )
-        return f"; put the file back from a copy, or {commands}"
+        commands = join_commands(self.table, self.remedies)
+        return f"; put the file back from a copy, or {commands}" if self.damaged else f"; repair it: {commands}"
 
     @property
     def outcome(self) -> str:
