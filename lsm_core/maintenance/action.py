@@ -605,6 +605,7 @@ class ActionWork:
         report: type of the report.
         items: types of items in plans, in display order.
         commits: whether applying a plan commits a snapshot.
+        replaces_schemas: whether applying a plan may remove the schema with which the table was opened.
         fits: implements `Action.fits`, None if only applying a plan shows whether it still fits.
         trace: implements `Action.trace`, None if an application leaves no trace besides snapshots and the ledger.
         remarks: returns lines for people, printed below the items of a plan that has items.
@@ -619,6 +620,7 @@ class ActionWork:
     items: tuple[type[PlanItem], ...]
     _: KW_ONLY
     commits: bool = False
+    replaces_schemas: bool = False
     fits: Callable[[TableStore, MaintenancePlan], bool] | None = None
     trace: Callable[[TableStore, MaintenancePlan], Applied | None] | None = None
     remarks: Callable[[MaintenancePlan], list[str]] | None = None

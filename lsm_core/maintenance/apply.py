@@ -127,6 +127,8 @@ def _apply(
     report = replace(outcome.report, seconds=round(time.perf_counter() - started, 3))
     if plan.items and not report.changed and report.applied_before is None:
         report = replace(report, applied_before=applied_before(store, plan))
+    if action.work.replaces_schemas and report.changed:
+        store = store.refresh()  # the ledger accepts no table whose schema was removed, here by the action itself
     if plan.items and report.is_recorded:
         report = replace(report, run_id=run_id)
         _record(store, plan, run_id, approved_by, ApplyOutcome(report, outcome.lines), None, report.seconds)

@@ -8,9 +8,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
-from lsm_core import Catalog, Table
+from lsm_core import Catalog, SchemaChange, Table
 from lsm_core.errors import (
     DredgeError,
     InvalidData,
@@ -566,6 +567,24 @@ def test_a_true_fast_forward_drops_nothing(tmp_path: Path) -> None:
     with pytest.raises(PlanRefused, match="no snapshot"):
         table.create_branch("none")
         table.fast_forward("none")
+
+
+@pytest.mark.parametrize("mode", ["two-phase", "direct"])
+def test_a_fast_forward_after_a_change_of_the_schema_is_in_the_ledger(tmp_path: Path, mode: str) -> None:
+    table = keyed(tmp_path, dredge__delete_mode=mode)
+    table.write(rows(range(3)))
+    table.create_branch("dev", from_snapshot=1).write(rows([1], v=5))
+    catalog = Catalog(tmp_path / "wh", clock=f"fixed:{NOW}")
+    catalog.alter_table("db.t", [SchemaChange.add_column("added", pa.int32())])
+    report = catalog.table("db.t").fast_forward("dev")
+    assert report.dropped == ("schema/schema-1",)
+    entry = catalog.table("db.t").ledger()[-1]
+    assert (entry.run_id, entry.action, entry.outcome) == (report.run_id, "fast_forward", "done")
+    if report.trash_id is not None:
+        catalog.alter_table("db.t$branch_dev", [SchemaChange.add_column("other", pa.int32())])
+        again = catalog.table("db.t").fast_forward("dev")
+        restored = catalog.table("db.t").restore(str(again.trash_id or report.trash_id))
+        assert catalog.table("db.t").ledger()[-1].run_id == restored.run_id
 
 
 def test_a_plan_to_fast_forward_is_stale_after_another_commit(place: Path) -> None:

@@ -519,5 +519,6 @@ WORK: Final = ActionWork(
     apply_fast_forward,
     FastForwardReport,
     (ForwardItem, DropItem, DeleteItem),
+    replaces_schemas=True,
     fits=fast_forward_fits,
 )

@@ -529,5 +529,11 @@ def _require_no_hole(store: TableStore, record: TrashRecord) -> None:
 
 
 WORK: Final = ActionWork(
-    plan_restore, apply_restore, RestoreReport, (RestoreItem,), fits=restore_fits, trace=trace_of_restore
+    plan_restore,
+    apply_restore,
+    RestoreReport,
+    (RestoreItem,),
+    replaces_schemas=True,
+    fits=restore_fits,
+    trace=trace_of_restore,
 )
