@@ -916,7 +916,11 @@ FAMILIES: Final[tuple[Family, ...]] = (
     # Counted columns are sums of ones to other engines.
     Family("dredge.fields.<column>.count-inputs", BOOL),
     # Paimon up to 1.2 kept defaults of columns in options; the schema's own members replaced them.
-    Family("fields.<column>.default-value", effect=NOT_ACTED_ON, reason=REMOVED),
+    Family(
+        "fields.<column>.default-value",
+        effect=NOT_ACTED_ON,
+        reason=f"{REMOVED}: set the default of the column instead (ALTER TABLE ... ALTER COLUMN ... SET DEFAULT)",
+    ),
     Family("file-index.bloom-filter.columns"),
     Family("file-index.bloom-filter.<column>.items", INT),
     Family("file-index.bloom-filter.<column>.fpp", DOUBLE),

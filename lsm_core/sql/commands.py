@@ -283,6 +283,11 @@ def _spell_columns(statement: AlterTable, schema: TableSchema, change: SchemaCha
         path = (known[path[0].lower()], *path[1:])
     elif len(path) == 1 and change.action == "add_column" and path[0].lower() in known:
         raise InvalidOption("ADD COLUMN", path[0], "a name that no column has, in any case", statement.name)
+    if change.action == "update_default" and len(path) > 1 and change.value is not None:
+        raise UnsupportedFeature(
+            f"a default of '{'.'.join(path)}', a field inside a column, because writers use no such defaults",
+            statement.name,
+        )
     move = change.move_to
     if move is not None and move.reference is not None and len(path) == 1:
         reference = known.get(move.reference.lower(), move.reference)

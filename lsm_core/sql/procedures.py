@@ -85,6 +85,7 @@ class ParameterKind(StrEnum):
     TIME = "a time such as '2024-01-31 12:00:00', or epoch ms"
     AGE = "a time span such as '7 d'"
     PATTERN = "a regular expression"
+    VALUE = "a literal, or null"
 
 
 @dataclass(frozen=True)
@@ -376,7 +377,10 @@ def prepare_call(catalog: Catalog, statement: str | CallStatement) -> PreparedCa
 
 
 def _bind_arguments(procedure: Procedure, call: CallStatement) -> dict[str, Any]:
-    """Return the typed arguments by parameter name; null and blank texts count as missing, as in Paimon."""
+    """Return the typed arguments by parameter name; null and blank texts count as missing, as in Paimon.
+
+    For parameters of the kind VALUE, they are values.
+    """
     names = {
         _plain(name): parameter.name
         for parameter in procedure.parameters
@@ -393,7 +397,8 @@ def _bind_arguments(procedure: Procedure, call: CallStatement) -> dict[str, Any]
     bound: dict[str, Any] = {}
     for parameter in procedure.parameters:
         value = literals.get(parameter.name)
-        if _is_missing(value):
+        takes_blank = parameter.kind is ParameterKind.VALUE and parameter.name in literals
+        if _is_missing(value) and not takes_blank:
             if parameter.required:
                 raise InvalidOption(parameter.name, value, f"{parameter.kind}: {procedure.form} requires it")
             continue
@@ -476,6 +481,13 @@ def _text(value: Literal) -> str:
     return str(value)
 
 
+def _value(value: Literal) -> str | None:
+    """Return the text of a literal as the schema stores it, or None for null."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return None if value is None else _text(value)
+
+
 def _number_of(value: Literal) -> int:
     number = value if isinstance(value, int) else parse_digits(_text(value).strip())
     if number is None or isinstance(number, bool):
@@ -522,6 +534,7 @@ _READERS: Final[Mapping[ParameterKind, Callable[[Literal], Any]]] = {
     ParameterKind.TIME: _time,
     ParameterKind.AGE: lambda value: duration(_text(value)),
     ParameterKind.PATTERN: lambda value: re.compile(_text(value)),
+    ParameterKind.VALUE: _value,
 }
 
 
@@ -856,10 +869,20 @@ def _drop_partitions(table: Table, values: Arguments) -> Iterator[Step]:
 
 
 def _set_default(catalog: Catalog, values: Arguments) -> Iterator[Step]:
-    """Yield one step: set the default value of a column in the table's schema."""
-    column, default = values["column"], values["default_value"]
+    """Yield one step: set the default value of a column in the table's schema, or remove the default for null.
+
+    Raises:
+        InvalidOption: the column is a field inside another column, whose default no writer uses.
+    """
+    column, default = values["column"].replace("`", ""), values["default_value"]
     table = _open(catalog, values["table"], None)
-    text = f"set the default of column {column} of {table.name} to {default}"
+    if "." in column and column not in table.schema.field_names:
+        raise InvalidOption(
+            "column", column, "a column, not a field inside one: writers use no defaults of those", table.name
+        )
+    text = f"set the default of column {column} of {table.name} to {default!r}"
+    if default is None:
+        text = f"remove the default of column {column} of {table.name}"
     change = SchemaChange.update_default(column, default)
     yield DirectStep(table, text, partial(catalog.alter_table, table.name, [change]))
 
@@ -1330,7 +1353,11 @@ PROCEDURES: Final[Mapping[str, Procedure]] = {
         Procedure("repair_earliest_snapshot", (_TABLE, _number("snapshot_id", required=True)), _repair_earliest),
         Procedure(
             "alter_column_default_value",
-            (_TABLE, Parameter("column", required=True), Parameter("default_value", required=True)),
+            (
+                _TABLE,
+                Parameter("column", required=True),
+                Parameter("default_value", ParameterKind.VALUE, required=True),
+            ),
             on_catalog=_set_default,
         ),
         Procedure(

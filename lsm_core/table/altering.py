@@ -453,6 +453,22 @@ def consequences(store: TableStore, options: Mapping[str, str]) -> Iterator[str]
         )
 
 
+def unused_defaults(before: TableSchema, after: TableSchema) -> Iterator[str]:
+    """Yield a warning for each new default of a field inside a column, which no writer uses."""
+    known = dict(_inner_defaults(before.fields))
+    for path, default in _inner_defaults(after.fields):
+        if known.get(path) != default:
+            yield f"the default of '{path}' has no effect: writers, also Paimon's, use defaults of whole columns only"
+
+
+def _inner_defaults(fields: Sequence[DataField | RowField], path: str = "") -> Iterator[tuple[str, str]]:
+    """Yield (path, default) of each field that is inside a column and has a default."""
+    for field in fields:
+        if path and field.default is not None:
+            yield f"{path}{field.name}", field.default
+        yield from _inner_defaults(field.type.fields, f"{path}{field.name}.")
+
+
 def _buckets_of_several_levels(store: TableStore) -> int:
     """Return the number of buckets with rows on two or more levels above 0."""
     newest = snapshots.latest(store)

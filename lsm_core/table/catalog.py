@@ -335,7 +335,7 @@ class Catalog:
             UnsupportedFeature: Dredge could not write the altered table.
             WriterStale: 100 attempts failed because other writers altered the table at the same time.
         """
-        from lsm_core.table.altering import changed, consequences, require_values_fit
+        from lsm_core.table.altering import changed, consequences, require_values_fit, unused_defaults
         from lsm_core.table.validation import validate
 
         parsed = TableName.parse(name)
@@ -354,7 +354,11 @@ class Catalog:
                 new_schema, id=store.schema.id + 1, version=CURRENT_VERSION, time_millis=self.clock.now_ms()
             )
             _require_kept_up(store, following)
-            warnings = [*require_values_fit(store, following), *consequences(store, following.options)]
+            warnings = [
+                *require_values_fit(store, following),
+                *consequences(store, following.options),
+                *unused_defaults(store.schema, following),
+            ]
             with self._locked(store):
                 written = self._metastore.write_schema(parsed, following, store.branch)
             if written:

@@ -5,10 +5,12 @@ Source: Paimon `SchemaValidation`.
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
 from collections.abc import Container, Iterator, Mapping, Sequence
 from contextlib import suppress
+from decimal import Decimal
 from typing import Final
 
 import pyarrow as pa
@@ -75,6 +77,8 @@ def validate(
     _check_keys(schema, table)
     for field in schema.fields:
         check_default(field, table)
+        if before is None or field not in before.fields:
+            _require_whole_default(field, table)
     known = {} if before is None else before.options
     for key, value in schema.options.items():
         if is_secret(key) and known.get(key) != value:
@@ -491,3 +495,37 @@ def check_default(field: DataField | RowField, table: str, path: str = "") -> No
             raise InvalidSchema(f"{place}: default {field.default!r} is not a {to_sql(kind)} ({error})") from error
     for inner in field.type.fields:
         check_default(inner, table, f"{name}.")
+
+
+def _require_whole_default(field: DataField | RowField, table: str) -> None:
+    """Raise InvalidSchema if the default of a new or changed column loses a part of its value.
+
+    Paimon accepts such defaults. Its writers and Dredge's then write null, infinity, or a cut number or text. Columns
+    that have such a default already may keep it.
+    """
+    if field.default is None:
+        return
+    value = cast_values(pa.array([field.default], pa.string()), _TEXT, field.type.with_nullable(nullable=True))[
+        0
+    ].as_py()
+    if _is_cut(field.default, value):
+        place = f"table {table}: column '{field.name}' of type {to_sql(field.type)}"
+        raise InvalidSchema(
+            f"{place}: default {field.default!r} does not fit, writers would use {value}; write a default that fits"
+        )
+
+
+def _is_cut(text: str, value: object) -> bool:
+    """Return whether the ``value`` of a default is less than its ``text`` means.
+
+    Rounded fractions of FLOAT and DOUBLE are no loss.
+    """
+    if isinstance(value, bool):
+        return False
+    if isinstance(value, int | Decimal):
+        return Decimal(text) != value
+    if isinstance(value, float):
+        return math.isinf(value) and "inf" not in text.lower()
+    if isinstance(value, str | bytes):
+        return len(value) < len(text if isinstance(value, str) else text.encode())
+    return value is None

@@ -227,6 +227,12 @@ def test_columns_are_altered_in_every_form(catalog: Catalog) -> None:
         (None, None),
         ("5", "it was"),
     ]
+    for text in ("ALTER COLUMN r.xx SET DEFAULT 4", "ADD COLUMNS (r.new INT DEFAULT 4)"):
+        with pytest.raises(UnsupportedFeature, match=r"default of 'r\.\w+', a field inside a column"):
+            run(catalog, f"ALTER TABLE db.t {text}")
+    run(catalog, "ALTER TABLE db.t ALTER COLUMN r.xx DROP DEFAULT")
+    with pytest.raises(InvalidSchema, match=r"column 'd1' of type BIGINT: default '1\.5' does not fit"):
+        run(catalog, "ALTER TABLE db.t ALTER COLUMN d1 SET DEFAULT 1.5")
     run(catalog, "ALTER TABLE db.t DROP COLUMNS (c2, D1, r.w, c0)")
     run(catalog, "COMMENT ON COLUMN db.t.r.xx IS 'nested'")
     assert rows(catalog, "DESCRIBE db.t R.xx") == [("col_name", "xx"), ("data_type", "BIGINT"), ("comment", "nested")]

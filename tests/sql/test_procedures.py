@@ -407,3 +407,38 @@ def test_a_tag_from_a_time_looks_at_tagged_snapshots_too(warehouse: Warehouse) -
     assert min(snapshot.id for snapshot in warehouse.table.snapshots()) > 1
     warehouse.call(f"create_tag_from_timestamp('db.t', 'timed', {first.time_millis})")
     assert warehouse.table.tags()["timed"].snapshot.id == 1
+
+
+def test_defaults_are_literals_blank_texts_and_null(tmp_path: Path) -> None:
+    catalog = Catalog(tmp_path)
+    catalog.create_database("db")
+    row = pa.struct([("x", pa.int32())])
+    fields = [("k", pa.int64()), ("b", pa.bool_()), ("s", pa.string()), ("n", pa.int32()), ("r", row)]
+    catalog.create_table("db.t", pa.schema(fields))
+
+    def default_after(column: str, literal: str) -> str | None:
+        prepare_call(catalog, f"CALL sys.alter_column_default_value('db.t', '{column}', {literal})").apply()
+        return catalog.table("db.t").schema.field(column).default
+
+    assert default_after("b", "true") == "true"
+    assert default_after("b", "FALSE") == "false"
+    assert default_after("s", "''") == ""
+    assert default_after("s", "' '") == " "
+    assert default_after("n", "-7") == "-7"
+    assert default_after("n", "8") == "8"
+    catalog.table("db.t").write(pa.table({"k": [1]}))
+    assert catalog.table("db.t").to_arrow().to_pylist() == [{"k": 1, "b": False, "s": " ", "n": 8, "r": None}]
+    assert default_after("n", "null") is None
+    call = "alter_column_default_value(`table` => 'db.t', `column` => 's', default_value => null)"
+    assert prepare_call(catalog, f"CALL sys.{call}").plan().lines == ["would remove the default of column s of db.t"]
+    for wrong, message in {
+        "'db.t', 'n', '1.5'": "default '1.5' does not fit, writers would use 1",
+        "'db.t', 'n', ''": "is not a INT",
+        "'db.t', 'r.x', '1'": "a column, not a field inside one",
+        "'db.t', 'n'": "default_value.*requires it",
+        "'db.t', 'n', array(1)": "a literal, or null",
+        "'db.t', '', '1'": "column.*requires it",
+        "'db.t', 'none', '1'": "none",
+    }.items():
+        with pytest.raises(DredgeError, match=message):
+            prepare_call(catalog, f"CALL sys.alter_column_default_value({wrong})").apply()
