@@ -17,7 +17,8 @@ from lsm_core.metadata.store import TableStore
 from lsm_core.options import whole_number
 from lsm_core.read.changes.spans import Span, span_of_options
 from lsm_core.read.fallback import find_other_branch, plan_branches, plan_read
-from lsm_core.read.scan import as_schema, to_arrow, to_batches
+from lsm_core.read.read_tags import protected, releasing, with_release
+from lsm_core.read.scan import Scan, as_schema, to_arrow, to_batches
 from lsm_core.read.table_versions import resolve
 
 if TYPE_CHECKING:
@@ -53,7 +54,9 @@ def read_as_table(
     span = _span(store, version)
     if span is None:
         scan = plan_read(store, columns=columns, filter=filter, limit=limit, dictionaries=dictionaries, **version)
-        return to_arrow(scan.store, scan, limit=limit)
+        scan = protected(scan)
+        with releasing(scan):
+            return to_arrow(scan.store, scan, limit=limit)
     from lsm_core.read.changes import Choice  # imported here: only reads of changes need it
 
     choice = Choice.of(store, columns, filter)
@@ -93,7 +96,7 @@ def read_as_stream(
     span = _span(store, version)
     if span is None:
         scan = plan_read(store, columns=columns, filter=filter, limit=limit, dictionaries=dictionaries, **version)
-        return scan.arrow_schema, to_batches(scan.store, scan, limit=limit)
+        return scan.arrow_schema, _rows_of(scan, limit)
     from lsm_core.read.changes import Choice
 
     choice = Choice.of(store, columns, filter)
@@ -125,9 +128,15 @@ def pin_version(store: TableStore, version_arguments: Mapping[str, Any]) -> tupl
     def read(request: Any) -> tuple[pa.Schema, Batches]:
         columns, condition, limit = request[:3]
         scan = plan_branches(resolved, other, columns=columns, filter=condition, limit=limit)
-        return scan.arrow_schema, to_batches(scan.store, scan, limit=limit)
+        return scan.arrow_schema, _rows_of(scan, limit)
 
     return resolved.store.schema, read
+
+
+def _rows_of(scan: Scan, limit: int | None) -> Batches:
+    batches = to_batches(scan.store, scan, limit=limit)  # raises errors of the arguments before a tag exists
+    scan = protected(scan)
+    return batches if scan.read_tag is None else with_release(scan, batches)
 
 
 def _span(store: TableStore, version: Mapping[str, Any]) -> Span | None:

@@ -263,6 +263,7 @@ class Scan:
         filter: filter on merged rows; None for all rows.
         dictionaries: whether text columns are returned as Arrow dictionaries of int32; each batch has its own
             dictionary.
+        read_tag: tag that keeps the snapshot during the read, or None.
     """
 
     snapshot: Snapshot | None
@@ -271,6 +272,7 @@ class Scan:
     columns: tuple[str, ...]
     filter: Predicate | None
     dictionaries: bool = False
+    read_tag: str | None = None
 
     @property
     def schema(self) -> TableSchema:

@@ -25,6 +25,7 @@ from lsm_core.read import Predicate, Scan, Split, read_split
 from lsm_core.read.changes import Choice, Span, span_of_options, span_parts, span_values
 from lsm_core.read.fallback import plan_read
 from lsm_core.read.predicate import Conjunct
+from lsm_core.read.read_tags import protected
 from lsm_core.read.sql_text import EXACT_TYPES
 from lsm_core.read.table_versions import BETWEEN
 from lsm_core.spark.session_catalog import table_of
@@ -104,7 +105,7 @@ def read_table(
     if span is not None:
         changed = _changes(spark, Choice.of(store, columns, filter), span)
         return changed if limit is None else changed.limit(whole_number(limit, "limit", store.name, least=0))
-    scan = plan_read(store, columns=columns, filter=filter, limit=limit, **version)
+    scan = protected(plan_read(store, columns=columns, filter=filter, limit=limit, **version))
     ddl = spark_ddl(fields_of(scan.schema, scan.columns, scan.store.name), scan.store.name)
     with translate_errors(f"reading table {scan.store.name}"):
         frames = _frames(spark, scan, ddl, limit)

@@ -18,6 +18,7 @@ from lsm_core.metadata.store import TableStore
 from lsm_core.read import Split, parse_filter, read_split
 from lsm_core.read.changes import Choice, span_of_options, span_parts, span_values
 from lsm_core.read.fallback import plan_read
+from lsm_core.read.read_tags import protected
 from lsm_core.spark.spark_columns import fields_of, spark_arrow_schema, to_spark
 from lsm_core.spark.spark_read import pack_splits, require_kept
 from lsm_core.spark.spark_tasks import OfOneRelease, Shipped, note_error, python_of, raises_typed_errors, typed_error
@@ -87,6 +88,7 @@ class TableReader(OfOneRelease, DataSourceReader):
         scan = plan_read(
             store, snapshot_id=self._snapshot_id, columns=self._columns, filter=self._filter, limit=self._limit
         )
+        scan = protected(scan)
         tasks = (
             pack_splits(scan.splits, os.cpu_count() or 1, scan.store.options) if self._limit is None else [scan.splits]
         )

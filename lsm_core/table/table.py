@@ -356,11 +356,16 @@ class Table(ReadableTable):
         timestamp_ms: int | None = None,
         watermark: int | None = None,
     ) -> list[Split]:
-        """Return the splits of a read for query engines; splits can be pickled. Arguments as in :meth:`to_arrow`."""
+        """Return the splits of a read for query engines; splits can be pickled. Arguments as in :meth:`to_arrow`.
+
+        With `scan.plan-auto-tag-for-read.time-retained`, a tag protects the version for this time.
+        """
         from lsm_core.read.fallback import plan_read
+        from lsm_core.read.read_tags import protected
 
         named = {"snapshot_id": snapshot_id, "tag": tag, "timestamp_ms": timestamp_ms, "watermark": watermark}
-        return list(plan_read(self.store, columns=columns, filter=filter, **named).splits)  # type: ignore[arg-type]
+        scan = plan_read(self.store, columns=columns, filter=filter, **named)  # type: ignore[arg-type]
+        return list(protected(scan).splits)
 
     def lookup(self, keys: pa.Table, columns: Sequence[str] | None = None) -> pa.Table:
         """Return the merged rows of some keys in the newest version, without reading the rest of the table.

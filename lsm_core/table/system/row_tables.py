@@ -23,6 +23,7 @@ from lsm_core.read.changes.changed_rows import Rows, split_rows
 from lsm_core.read.changes.incremental import incremental
 from lsm_core.read.changes.spans import ScanMode
 from lsm_core.read.fallback import plan_read
+from lsm_core.read.read_tags import protected, releasing
 from lsm_core.read.table_versions import startup
 from lsm_core.table.system.view import Selection, Version, View
 from lsm_core.types import DataType, TypeRoot, parse
@@ -82,7 +83,7 @@ class AuditLog(View):
         if span is not None:
             return _with_kind_texts(choice, incremental(choice, span))
         scan = plan_read(version.store, columns=columns, filter=choice.predicate, **version.named)
-        return _with_kind_texts(choice, _all_rows(choice, scan))
+        return _with_kind_texts(choice, _all_rows(choice, protected(scan)))
 
 
 class Binlog(AuditLog):
@@ -126,7 +127,7 @@ class ReadOptimized(View):
         names = [name for name in store.schema.field_names if name in selection]
         levels = [store.options.num_levels - 1] if store.has_primary_key else None
         scan = plan_read(store, columns=names, filter=selection.predicate, levels=levels, **version.named)
-        return (pa.Table.from_batches([batch]) for batch in to_batches(scan.store, scan))
+        return _read_parts(protected(scan))
 
 
 class RowTracking(View):
@@ -149,7 +150,13 @@ class RowTracking(View):
         """Yield the rows with their ids, one part per batch. Raises the errors of reads of the table."""
         names = [name for name in self.schema(version.store).field_names if name in selection]
         scan = plan_read(version.store, columns=names, filter=selection.predicate, **version.named)
-        return (pa.Table.from_batches([batch]) for batch in to_batches(scan.store, scan))
+        return _read_parts(protected(scan))
+
+
+def _read_parts(scan: Scan) -> Iterator[pa.Table]:
+    with releasing(scan):
+        for batch in to_batches(scan.store, scan):
+            yield pa.Table.from_batches([batch])
 
 
 def _span(version: Version) -> Span | None:
@@ -158,9 +165,10 @@ def _span(version: Version) -> Span | None:
 
 
 def _all_rows(choice: Choice, scan: Scan) -> Rows:
-    for split in scan.splits:
-        with closing(split_rows(choice, split, deletes=True)) as batches:
-            yield from batches
+    with releasing(scan):
+        for split in scan.splits:
+            with closing(split_rows(choice, split, deletes=True)) as batches:
+                yield from batches
 
 
 def _with_kind_texts(choice: Choice, rows: Rows) -> Generator[pa.Table, None, None]:
